@@ -22,12 +22,12 @@ from examples.three_replicas import GRACE, NODES, build, settle
 from gracectl.cli.console import text_of
 from gracectl.cli.options import NodeChoice
 from gracectl.cli.plan.chart import chart_of
-from gracectl.cli.plan.svg import picture
-from gracectl.cli.plan.table import table
-from gracectl.cli.plan.text import Terms, telling
+from gracectl.cli.plan.svg import svg_of
+from gracectl.cli.plan.table import plan_table
+from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.plan.timeline import timeline
-from gracectl.inspect.forecast import Outlook, is_draining, outlook
-from gracectl.inspect.watcher import look
+from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining
+from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
 from gracectl.model import names
 from gracectl.policy.forecast import Assumptions
@@ -42,8 +42,8 @@ PICTURE = ROOT / "docs" / "pictures" / "plan.svg"
 class Foretold(msgspec.Struct, frozen=True):
     """Of the three replicas, and of the node with a bit of everything."""
 
-    replicas: Outlook
-    everything: Outlook
+    replicas: DrainForecast
+    everything: DrainForecast
 
 
 def foretell() -> Foretold:
@@ -51,25 +51,25 @@ def foretell() -> Foretold:
     return Foretold(_seen(_replicas, NODES, GRACE), _seen(_everything, ("worker-1",), 30.0))
 
 
-def _seen(world: Callable[[Stage], Awaitable[None]], asked: Sequence[str], replacement_seconds: float) -> Outlook:
-    async def see() -> Outlook:
+def _seen(world: Callable[[Stage], Awaitable[None]], asked: Sequence[str], replacement_seconds: float) -> DrainForecast:
+    async def read_input() -> DrainForecast:
         async with staged() as stage:
             await world(stage)
             async with stage.controller() as controller:
                 await settle(stage, controller)
                 return await _foretold(stage, NodeChoice(tuple(asked)), replacement_seconds)
 
-    told: Outlook = anyio.run(see, backend_options={"loop_factory": looptime.new_event_loop})
+    told: DrainForecast = anyio.run(read_input, backend_options={"loop_factory": looptime.new_event_loop})
     return told
 
 
-async def _foretold(stage: Stage, nodes: NodeChoice, replacement_seconds: float) -> Outlook:
+async def _foretold(stage: Stage, nodes: NodeChoice, replacement_seconds: float) -> DrainForecast:
     settings = stage.settings.termination
     client = KubeClient(stage.transport, stage.clock)
-    observed = await look(client, lambda node: nodes.picks(node) or is_draining(node, settings))
+    cluster = await snapshot(client, lambda node: nodes.picks(node) or is_draining(node, settings))
     rate = EvictionRate(stage.settings.eviction.qps, stage.settings.eviction.burst)
     assumptions = Assumptions(replacement_seconds, rate)
-    return outlook(observed, settings, nodes.among(observed.nodes.values()), stage.clock.now(), assumptions)
+    return forecast_drains(cluster, settings, nodes.among(cluster.nodes.values()), stage.clock.now(), assumptions)
 
 
 async def _replicas(stage: Stage) -> None:
@@ -90,21 +90,21 @@ async def _everything(stage: Stage) -> None:
     await stage.add_nodes("worker-2")
 
 
-def blocks_of(foretold: Foretold) -> dict[str, str]:
+def blocks_of(forecast: Foretold) -> dict[str, str]:
     """What is printed, by the name under which the page has it."""
     console = Console(width=COLUMNS)
-    bars = timeline(telling(foretold.everything, Terms()), chart_of(foretold.everything), COLUMNS)
+    bars = timeline(plan_text(forecast.everything, Detail()), chart_of(forecast.everything), COLUMNS)
     return {
-        "replicas": text_of(console, table(telling(foretold.replicas, Terms()), COLUMNS)),
-        "everything": text_of(console, table(telling(foretold.everything, Terms()), COLUMNS)),
-        "bars": text_of(console, bars).partition("\n\nbudget ")[0],
+        "replicas": text_of(console, plan_table(plan_text(forecast.replicas, Detail()))),
+        "everything": text_of(console, plan_table(plan_text(forecast.everything, Detail()))),
+        "bars": text_of(console, bars).partition("\n\nBUDGET ")[0],
     }
 
 
-def drawn(foretold: Foretold) -> str:
+def drawn(forecast: Foretold) -> str:
     """The node with a bit of everything as a picture."""
-    told = foretold.everything
-    return picture(chart_of(told), telling(told, Terms()).title)
+    told = forecast.everything
+    return svg_of(chart_of(told), plan_text(told, Detail()).title)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -113,11 +113,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--update", action="store_true", help="write what is printed and drawn into docs/")
     chosen = parser.parse_args(arguments)
     logging.getLogger("gracectl").addHandler(logging.NullHandler())
-    foretold = foretell()
-    blocks = blocks_of(foretold)
+    forecast = foretell()
+    blocks = blocks_of(forecast)
     print("\n\n\n".join(blocks.values()))
     if chosen.update:
-        PICTURE.write_text(drawn(foretold), encoding="utf-8")
+        PICTURE.write_text(drawn(forecast), encoding="utf-8")
         PAGE.write_text(put_in(PAGE.read_text(encoding="utf-8"), blocks), encoding="utf-8")
 
 

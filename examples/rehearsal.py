@@ -20,8 +20,8 @@ from support.agents import KEP, STUBBORN
 from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
 
 from examples.pages import put_in
-from gracectl.cli.agent.rehearsal import Rehearsed, rehearsed
-from gracectl.cli.agent.table import table
+from gracectl.cli.agent.rehearsal import RehearsalResult, run_rehearsal
+from gracectl.cli.agent.table import rehearsal_table
 from gracectl.cli.console import text_of
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
@@ -56,27 +56,27 @@ def _exporter() -> JsonObject:
     return manifest
 
 
-async def look(stage: Stage) -> Rehearsed:
+async def read_input(stage: Stage) -> RehearsalResult:
     """As the command does."""
-    there = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock), "")
-    return await rehearsed(there, NODE, the_settings(**KEP))
+    connection = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock), "")
+    return await run_rehearsal(connection, NODE, the_settings(**KEP))
 
 
-def seen() -> Rehearsed:
+def rehearse() -> RehearsalResult:
     """Build the world and look at it, on virtual time."""
 
-    async def see() -> Rehearsed:
+    async def run() -> RehearsalResult:
         async with staged() as stage:
             await build(stage)
-            return await look(stage)
+            return await read_input(stage)
 
-    told: Rehearsed = anyio.run(see, backend_options={"loop_factory": looptime.new_event_loop})
-    return told
+    result: RehearsalResult = anyio.run(run, backend_options={"loop_factory": looptime.new_event_loop})
+    return result
 
 
-def blocks_of(told: Rehearsed) -> dict[str, str]:
+def blocks_of(result: RehearsalResult) -> dict[str, str]:
     """What is printed, by the name under which the page has it."""
-    return {"rehearsal": text_of(Console(width=COLUMNS), table(told, COLUMNS))}
+    return {"rehearsal": text_of(Console(width=COLUMNS), rehearsal_table(result))}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--update", action="store_true", help="write what is printed into docs/")
     chosen = parser.parse_args(arguments)
     logging.getLogger("gracectl").addHandler(logging.NullHandler())
-    blocks = blocks_of(seen())
+    blocks = blocks_of(rehearse())
     print("\n\n\n".join(blocks.values()))
     if chosen.update:
         PAGE.write_text(put_in(PAGE.read_text(encoding="utf-8"), blocks), encoding="utf-8")

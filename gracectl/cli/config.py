@@ -13,8 +13,8 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gracectl.cli.failures import complain, told_to_people
-from gracectl.cli.output import say
+from gracectl.cli.failures import print_error, reporting_errors
+from gracectl.cli.output import echo
 from gracectl.cloud.provider import Provider
 from gracectl.cloud.registry import ProviderSettings, UnknownProvider, check_options, load_provider
 from gracectl.config import ConfigError, Settings, read_settings
@@ -51,16 +51,16 @@ def config(context: click.Context, config: Path | None, output: Literal["yaml", 
         for name in ("config", "output"):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise click.UsageError("--schema is the same for all files, and JSON: give it alone")
-        say(_json(schema()))
+        echo(_json(schema()))
         return
-    with told_to_people():
+    with reporting_errors():
         reading = read_settings(config, os.environ)
         if unchecked := check_provider(reading.settings):
-            complain(unchecked)
+            print_error(unchecked)
         if output == "json":
-            say(_json(as_builtins(reading)))
+            echo(_json(as_builtins(reading)))
         else:
-            say(as_yaml(reading), nl=False)
+            echo(as_yaml(reading), nl=False)
 
 
 def _json(what: object) -> str:

@@ -1,41 +1,42 @@
-"""Where a command prints for people: a terminal as wide as it is, or a file, whose lines need not end anywhere.
+"""Terminal output of commands: one table, one live view, on rich.
 
-Invariants: without a terminal there are no colours, no line is broken, and none ends with spaces; nothing is sent to a
-terminal that it would obey, but for the colours that are ours.
+Invariants: without a terminal there are no colours, no line is broken, and none ends with spaces; foreign text cannot
+control a terminal. Tables are kubectl's: upper-case headers, object names in one piece.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 
 import click
-from rich.console import Console, Group, RenderableType
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
 from gracectl.model.foreign import visible_lines
 
-ENDLESS = 10_000
+UNLIMITED = 10_000
 """Columns where there is no terminal, unless $COLUMNS says how many."""
 
+INDENT = 2
+GAP = 2
 
-def paper(endless: int = ENDLESS) -> Console:
-    """Stdout. `endless`: its columns where there is no terminal."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        # A terminal that knows no "…" gets a "?" instead of a traceback.
-        sys.stdout.reconfigure(errors="replace")
-    is_terminal = sys.stdout.isatty()
-    is_limited = is_terminal or "COLUMNS" in os.environ
-    return VisibleConsole(force_terminal=is_terminal, width=None if is_limited else endless)
+LEAST_MESSAGE = 30
+"""Columns: a narrower last column goes onto lines of its own below its row."""
+
+LEAST_HEIGHT = 2
 
 
 class VisibleConsole(Console):
-    """A console on which foreign text does nothing: its escapes are our own."""
+    """A console that escapes foreign control characters; colours and cursor movements are its own."""
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         # The text of a segment comes from anywhere; colours are its style, and moves of the cursor control segments.
@@ -44,7 +45,17 @@ class VisibleConsole(Console):
         )
 
 
-def put(console: Console, what: RenderableType) -> None:
+def stdout_console(unlimited: int = UNLIMITED) -> Console:
+    """Stdout. `unlimited`: its columns where there is no terminal."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that knows no "…" gets a "?" instead of a traceback.
+        sys.stdout.reconfigure(errors="replace")
+    is_terminal = sys.stdout.isatty()
+    is_limited = is_terminal or "COLUMNS" in os.environ
+    return VisibleConsole(force_terminal=is_terminal, width=None if is_limited else unlimited)
+
+
+def print_on(console: Console, what: RenderableType) -> None:
     """Print it."""
     click.echo(text_of(console, what))
 
@@ -52,43 +63,142 @@ def put(console: Console, what: RenderableType) -> None:
 def text_of(console: Console, what: RenderableType) -> str:
     """What would be printed, without the spaces with which tables fill their columns."""
     with console.capture() as captured:
-        console.print(what)
+        console.print(what, crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-LEAST_HEIGHT = 2
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Cells of one row, and lines below it over all columns. Without cells: lines only, such as a subtitle."""
+
+    cells: Sequence[str | Text] = ()
+    notes: Sequence[Text] = ()
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Columns as wide as their cells. `right`: headers of columns that are aligned to the right.
+
+    `has_message`: the last column is a message, which is folded into the width that is left; where that is too little,
+    it stands below its row.
+    """
+
+    headers: Sequence[str]
+    rows: Sequence[Row]
+    right: frozenset[str] = frozenset()
+    has_message: bool = False
+    indent: int = 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = [Row([Text(header.upper(), "bold") for header in self.headers]), *self.rows]
+        cells = [[_as_text(cell) for cell in row.cells] for row in lines]
+        columns = zip(*(row for row in cells if row), strict=True)
+        widths = [max(cell_len(cell.plain) for cell in column) for column in columns]
+        fixed = self.indent + sum(widths[:-1]) + GAP * len(widths[:-1])
+        left = options.max_width - fixed
+        is_below = self.has_message and left < min(LEAST_MESSAGE, widths[-1])
+        if self.has_message:
+            widths[-1] = max(options.max_width - 2 * INDENT - self.indent if is_below else left, 1)
+        for number, (row, texts) in enumerate(zip(lines, cells, strict=True)):
+            if texts:
+                yield from self._lines(console, texts, widths, is_below=is_below and number > 0)
+            for note in row.notes:
+                yield Padding(note, (0, 0, 0, self.indent + (INDENT if texts else 0)))
+
+    def _lines(self, console: Console, texts: list[Text], widths: list[int], *, is_below: bool) -> Iterator[Text]:
+        message = list(texts[-1].wrap(console, widths[-1])) if self.has_message else [texts[-1]]
+        line = Text(" " * self.indent, no_wrap=True, overflow="ignore")
+        for header, text, width in zip(self.headers, texts[:-1], widths[:-1], strict=False):
+            filler = " " * (width - cell_len(text.plain))
+            line.append_text(Text.assemble(filler, text) if header in self.right else Text.assemble(text, filler))
+            line.append(" " * GAP)
+        if is_below:
+            yield line
+            below = self.indent + 2 * INDENT
+        else:
+            below = cell_len(line.plain)
+            first = message[0] if message else Text()
+            if self.headers[-1] in self.right:
+                line.append(" " * (widths[-1] - cell_len(first.plain)))
+            yield line.append_text(first)
+            message = message[1:]
+        for rest in message:
+            yield Text(" " * below, no_wrap=True, overflow="ignore").append_text(rest)
+
+
+def _as_text(cell: str | Text) -> Text:
+    return cell if isinstance(cell, Text) else Text(cell)
+
+
+def marked(message: str, *, is_blocking: bool) -> RenderableType:
+    """A warning: a mark, and the message with a hanging indent."""
+    style = "red" if is_blocking else "yellow"
+    return _Marked(Text(message, style), f"bold {style}")
+
+
+class _Marked(msgspec.Struct, frozen=True):
+    message: Text
+    style: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        mark = Text.assemble(" " * INDENT, ("! ", self.style))
+        for line in self.message.wrap(console, max(options.max_width - INDENT - 2, 1)):
+            yield mark.append_text(line)
+            mark = Text(" " * (INDENT + 2))
+
+
+def indented(text: Text) -> RenderableType:
+    """A line, or several, behind an indent."""
+    return Padding(text, (0, 0, 0, INDENT))
+
+
+# -- live --------------------------------------------------------------------------------------------------------------
 
 
 class Screen:
-    """As large as the terminal: of what does not fit the lines are counted, with `hint` at how to see them."""
+    """A picture that is redrawn in place on a terminal; without one, only the lines of `echo` are printed.
+
+    It is as large as the terminal: lines that do not fit are counted, with `hint` at how to see them.
+    """
 
     def __init__(self, console: Console, hint: str) -> None:
-        self._console = console
+        self.console = console
         self._hint = hint
         self._live: Live | None = None
 
-    def say(self, text: str) -> None:
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return self.console.is_terminal
+
+    def echo(self, text: str) -> None:
         """A line that stays, above the picture."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
     def showing(self) -> Iterator[None]:
         """The picture is on inside."""
-        with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as self._live:
+        if not self.is_live:
+            yield
+            return
+        with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as self._live:
             yield
 
     def show(self, picture: RenderableType, *, leaves_nothing: bool = False) -> None:
-        """In the place of the one before. `leaves_nothing`: if it is the last one, it is taken away in the end."""
+        """Replace the picture. `leaves_nothing`: if it is the last one, it is removed in the end."""
         if self._live is not None:
             self._live.transient = leaves_nothing
             self._live.update(self.fitted(picture), refresh=True)
 
     def fitted(self, picture: RenderableType) -> RenderableType:
-        """Lines without spaces behind them, and an empty one for the cursor: the `^C` that a terminal shows where
-        somebody presses it must not break a line, or the picture would be one line lower than it is thought to be."""
-        drawn = self._console.render_lines(picture, pad=False)
+        """Lines without trailing spaces, and an empty one for the cursor.
+
+        The `^C` that a terminal echoes must not break a line, or the picture would be one line lower than assumed.
+        """
+        drawn = self.console.render_lines(picture, pad=False)
         lines = [Text.assemble(*((part.text, part.style or "") for part in line)) for line in drawn]
-        height = max(self._console.height - 2, LEAST_HEIGHT)
+        height = max(self.console.height - 2, LEAST_HEIGHT)
         if len(lines) > height:
             more = f"… and {len(lines) - height + 1} more lines: {self._hint}"
             lines = [*lines[: height - 1], Text(more, "dim", no_wrap=True, overflow="ellipsis")]

@@ -15,8 +15,8 @@ import click
 from gracectl import __version__
 from gracectl.app.controller import Controller
 from gracectl.cli.config import provider_of
-from gracectl.cli.failures import run_async, told_to_people
-from gracectl.cli.options import ClusterChoice, cluster_options, connected
+from gracectl.cli.failures import reporting_errors, run_async
+from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.traces import traced
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings
@@ -30,18 +30,18 @@ _OPEN_FILES = 8192
 
 @click.command()
 @cluster_options
-def controller(cluster: ClusterChoice) -> None:
+def controller(target: ClusterTarget) -> None:
     """Watch a cluster and end its deleted nodes gracefully.
 
     Runs until SIGTERM or SIGINT: finishes the writes that are under way and exits with 0; a second signal ends it at
     once. Where a live Karpenter leads it does not begin: both answer for the same finalizer.
     """
-    with told_to_people():
-        settings = cluster.settings()
+    with reporting_errors():
+        settings = target.settings()
         logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
         provider = provider_of(settings)
         _allow_connections()
-        run_async(lambda: _run(settings, provider, cluster))
+        run_async(lambda: _run(settings, provider, target))
 
 
 def _allow_connections() -> None:
@@ -54,13 +54,13 @@ def _allow_connections() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -> None:
-    async with traced() as spans, connected(cluster, settings.client.maximum_clock_offset_seconds) as there:
-        program = Controller(settings, there.transport, there.clock, provider, spans=spans)
-        program.show_skew(there.skew)
+async def _run(settings: Settings, provider: Provider, target: ClusterTarget) -> None:
+    async with traced() as spans, connected(target, settings.client.maximum_clock_offset_seconds) as connection:
+        program = Controller(settings, connection.transport, connection.clock, provider, spans=spans)
+        program.show_skew(connection.skew)
         logs.add_trace_ids(program.trace_id)
-        if cluster.config is not None:
-            program.reload_from(cluster.settings)
+        if target.config is not None:
+            program.reload_from(target.settings)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(set_on_signal, stop)
@@ -69,7 +69,7 @@ async def _run(settings: Settings, provider: Provider, cluster: ClusterChoice) -
                 server = await program.check()
             if not beginning.cancelled_caught:
                 logger.info(
-                    "gracectl %s on %s (Kubernetes %s), provider %s", __version__, there.url, server, provider.name
+                    "gracectl %s on %s (Kubernetes %s), provider %s", __version__, connection.url, server, provider.name
                 )
                 group.start_soon(_spare_the_collector, program.wait_live)
                 await program.run(stop)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import yaml
 
-from gracectl.cli.output import say
+from gracectl.cli.output import echo
 
 SUFFIX = ".yaml"
 
@@ -26,7 +26,7 @@ def crds() -> None:
 
     Where Karpenter's own definition of NodeClaims is, gracectl works with that one; leave it.
     """
-    say(manifests(), nl=False)
+    echo(manifests(), nl=False)
 
 
 def shipped_definitions() -> tuple[dict[str, Any], ...]:

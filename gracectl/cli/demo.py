@@ -16,13 +16,13 @@ import anyio
 import click
 from rich.console import Console, Group
 
-from gracectl.cli.console import paper, put
+from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.demo_play import Order, perform
-from gracectl.cli.demo_report import Result, as_json, summary
+from gracectl.cli.demo_report import Result, summary, to_json
 from gracectl.cli.demo_view import LiveView, PlainView, SilentView, View
 from gracectl.cli.embedded import WORLD_FAILURES, world_options
-from gracectl.cli.failures import FAILED, run_async, told_to_people
-from gracectl.cli.output import program, say
+from gracectl.cli.failures import FAILED, reporting_errors, run_async
+from gracectl.cli.output import echo, program
 from gracectl.telemetry import logs
 
 PLAIN_WIDTH = 200
@@ -60,7 +60,7 @@ def demo(output: Literal["text", "json"], verbose: bool, trace_file: Path | None
     Exit code 0: all nodes are gone, no budget was violated, every replacement pod runs; else 1.
     """
     order = Order(**world, trace_file=trace_file)
-    console = paper(PLAIN_WIDTH)
+    console = stdout_console(PLAIN_WIDTH)
     view: View
     if output == "json":
         view = SilentView()
@@ -68,16 +68,16 @@ def demo(output: Literal["text", "json"], verbose: bool, trace_file: Path | None
         view = LiveView(console)
     else:
         view = PlainView(console)
-    with told_to_people(WORLD_FAILURES), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _logging(verbose):
+    with reporting_errors(WORLD_FAILURES), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _logging(verbose):
         ending = _given(order, Path(folder), view)
         if isinstance(ending, Result):
             _tell(ending, output, console)
             if trace_file is not None and output == "text":
-                put(console, f"The trace of each node is in {trace_file}; load it into Jaeger's UI.")
+                print_on(console, f"The trace of each node is in {trace_file}; load it into Jaeger's UI.")
             if not ending.ok:
                 raise _Failed(*ending.failures)
             return
-    say(f"{program()}: interrupted", err=True)
+    echo(f"{program()}: interrupted", err=True)
     sys.exit(128 + ending)
 
 
@@ -90,7 +90,7 @@ class _Failed(click.ClickException):
         super().__init__("\n".join(f"{program()}: {failure}" for failure in failures))
 
     def show(self, file: IO[str] | None = None) -> None:
-        say(self.message, err=True, file=file)
+        echo(self.message, err=True, file=file)
 
 
 def _given(order: Order, folder: Path, view: View) -> Result | signal.Signals:
@@ -133,7 +133,7 @@ def _logging(verbose: bool) -> Iterator[None]:
             yield
     except Exception:  # whatever it was, it goes on its way
         if os.path.getsize(name):
-            say(f"{program()}: the controller's log is {name}", err=True)
+            echo(f"{program()}: the controller's log is {name}", err=True)
         else:
             os.unlink(name)
         raise
@@ -157,6 +157,6 @@ def _logging_to(stream: TextIO) -> Iterator[None]:
 
 def _tell(result: Result, output: str, console: Console) -> None:
     if output == "json":
-        say(as_json(result))
+        echo(to_json(result))
         return
-    put(console, Group("", summary(result)))
+    print_on(console, Group("", summary(result)))

@@ -36,7 +36,7 @@ from gracectl.cli.demo_report import (
 )
 from gracectl.cli.demo_view import Row, Scene, View
 from gracectl.cli.embedded import served
-from gracectl.cli.options import ClusterChoice, connected
+from gracectl.cli.options import ClusterTarget, connected
 from gracectl.cli.traces import traced
 from gracectl.cloud.registry import ProviderSettings
 from gracectl.config import Settings
@@ -81,7 +81,7 @@ async def perform(order: Order, folder: Path, view: View) -> Result:
 async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | None) -> Result:
     deadline = anyio.current_time() + order.guard
     plan = demo_plan(nodes=order.nodes, pods=order.pods, seed=order.seed)
-    view.say(f"Starting an embedded cluster of {order.nodes} nodes and {plan.all_pods} pods …")
+    view.echo(f"Starting an embedded cluster of {order.nodes} nodes and {plan.all_pods} pods …")
     kubeconfig = folder / "kubeconfig"
     async with served(kubeconfig, speed=order.speed, seed=order.seed) as (cluster, url):
         with anyio.CancelScope(deadline=deadline) as building:
@@ -91,7 +91,7 @@ async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | Non
             return judged(empty, f"the embedded cluster was not ready after {order.guard:.0f} s")
         settings = Settings(provider=ProviderSettings("simulated", {"endpoint": url}))
         async with (
-            connected(ClusterChoice(str(kubeconfig))) as there,
+            connected(ClusterTarget(str(kubeconfig))) as there,
             closed_despite_cancellation(aiohttp.ClientSession()) as session,
         ):
             controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
@@ -138,8 +138,8 @@ class _Play:
         count = min(DELETED, len(nodes) - 1)
         self._targets = {name: nodes[name] for name in chosen(count, sorted(nodes), pods, budgets)}
         self._volumes_before = await self._volumes()
-        self._view.say("The controller watches it over HTTP, and every node has its finalizer.")
-        self._view.say(f"Deleting {', '.join(self._targets)} …")
+        self._view.echo("The controller watches it over HTTP, and every node has its finalizer.")
+        self._view.echo(f"Deleting {', '.join(self._targets)} …")
 
     async def _show_the_end_of_nodes(self) -> None:
         with self._view.showing():

@@ -95,7 +95,7 @@ def judged(result: Result, *failures: str) -> Result:
     return msgspec.structs.replace(result, ok=not found, failures=found)
 
 
-def as_json(result: Result) -> str:
+def to_json(result: Result) -> str:
     """One JSON object, indented."""
     return visible_json(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
 

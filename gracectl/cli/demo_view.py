@@ -49,7 +49,7 @@ class Scene(msgspec.Struct, frozen=True):
 class View(Protocol):
     """Shows a demo while it runs."""
 
-    def say(self, text: str) -> None:
+    def echo(self, text: str) -> None:
         """Something happened before or after the show."""
 
     def showing(self) -> AbstractContextManager[None]:
@@ -62,7 +62,7 @@ class View(Protocol):
 class SilentView:
     """For machines: the result is all they want."""
 
-    def say(self, text: str) -> None:
+    def echo(self, text: str) -> None:
         """See View."""
 
     def showing(self) -> AbstractContextManager[None]:
@@ -79,9 +79,9 @@ class LiveView:
     def __init__(self, console: Console) -> None:
         self._screen = Screen(console, "a taller terminal shows them")
 
-    def say(self, text: str) -> None:
+    def echo(self, text: str) -> None:
         """See View."""
-        self._screen.say(text)
+        self._screen.echo(text)
 
     def showing(self) -> AbstractContextManager[None]:
         """See View."""
@@ -99,7 +99,7 @@ class PlainView:
         self._console = console
         self._told: dict[str, Row] = {}
 
-    def say(self, text: str) -> None:
+    def echo(self, text: str) -> None:
         """See View."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -114,7 +114,7 @@ class PlainView:
             if news:
                 self._told[row.node] = row
                 counts = f"; {scene.evictions} evictions so far, {scene.refusals} refused" if row.is_gone else ""
-                self.say(f"{scene.seconds:6.1f} s  {row.node}: {news}{counts}")
+                self.echo(f"{scene.seconds:6.1f} s  {row.node}: {news}{counts}")
 
 
 def _news(told: Row | None, row: Row) -> str:

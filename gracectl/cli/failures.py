@@ -1,7 +1,7 @@
-"""How a command ends: one clear message on stderr, and an exit code that scripts can rely on.
+"""Failures of commands: one message on stderr, and an exit code that scripts can rely on.
 
 0: done. 1: gracectl itself failed. 2: bad usage or configuration, or a live Karpenter on the cluster; nothing was
-changed. 3: the cluster refused, could not be reached or failed. 4: the time that was given is over; the work goes on.
+changed. 3: the cluster refused, could not be reached or failed. 4: the timeout is over; the controller continues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NoReturn, TypeVar
 
 import anyio
 
-from gracectl.cli.output import program, say
+from gracectl.cli.output import echo, program
 from gracectl.config import ConfigError
 from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.controllers.rbac import MissingPermissions
@@ -29,32 +29,32 @@ FAILED, MISUSED, REFUSED, UNFINISHED = 1, 2, 3, 4
 
 
 @contextlib.contextmanager
-def told_to_people(also: Mapping[type[Exception], int] | None = None) -> Iterator[None]:
-    """Turn the failures that a person can act upon into their message and exit code; others keep their traceback.
+def reporting_errors(also: Mapping[type[Exception], int] | None = None) -> Iterator[None]:
+    """Turn failures that a person can act upon into their message and exit code; others keep their traceback.
 
-    `also`: what else is told, and its exit code, by a command that can meet more than the controller can.
+    `also`: further failures of a command, with their exit codes.
     """
     try:
         yield
-    except Exception as error:  # whatever is not explained here is raised again as it came
+    except Exception as error:  # raised again below unless it is explained
         cause = next(leaves(error))
-        explained = _explained(cause) or _told(cause, also or {})
+        explained = _explained(cause) or _listed(cause, also or {})
         if explained is None:
             raise
-        end(*explained)
+        fail(*explained)
 
 
 @contextlib.contextmanager
-def interruptible(words: Callable[[], str] = lambda: "interrupted") -> Iterator[None]:
-    """Ctrl-C ends the command with these words, asked for in that moment, and 128 + the signal's number."""
+def interruptible(message: Callable[[], str] = lambda: "interrupted") -> Iterator[None]:
+    """Ctrl-C ends the command with this message, built in that moment, and 128 + the signal's number."""
     try:
         yield
     except KeyboardInterrupt:
-        end(words(), 128 + signal.SIGINT)
+        fail(message(), 128 + signal.SIGINT)
 
 
 def _explained(error: Exception) -> tuple[str, int] | None:
-    """What to say of a failure, and the exit code; None for one that nobody foresaw."""
+    """The message and the exit code; None for an unexpected failure."""
     match error:
         case ConfigError() | CredentialsError() | LiveKarpenter():
             return str(error), MISUSED
@@ -72,19 +72,19 @@ def _explained(error: Exception) -> tuple[str, int] | None:
     return None
 
 
-def _told(error: Exception, codes: Mapping[type[Exception], int]) -> tuple[str, int] | None:
+def _listed(error: Exception, codes: Mapping[type[Exception], int]) -> tuple[str, int] | None:
     return next(((str(error), code) for kind, code in codes.items() if isinstance(error, kind)), None)
 
 
-def end(message: str, code: int) -> NoReturn:
+def fail(message: str, code: int) -> NoReturn:
     """Print the message to stderr and exit."""
-    complain(message)
+    print_error(message)
     sys.exit(code)
 
 
-def complain(message: str) -> None:
-    """Print the message to stderr, and go on."""
-    say(f"{program()}: {message}", err=True)
+def print_error(message: str) -> None:
+    """Print a message to stderr, behind the name of the program."""
+    echo(f"{program()}: {message}", err=True)
 
 
 def run_async(command: Callable[[], Awaitable[T]]) -> T:

@@ -1,10 +1,21 @@
-"""Instants as people read them in a plan or a table: counted from a beginning, not as dates."""
+"""Texts that several commands print: elapsed times, counts, what blocks a pod, where a deadline comes from."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
+from gracectl.model import names
+from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
+from gracectl.model.times import format_time
 from gracectl.policy.bounds import Window
+from gracectl.policy.deadlines import Deadline, DeadlineOrigin
+from gracectl.policy.eviction_queues import QueuePosition
+from gracectl.policy.plan import Outcome, PodPlan
 
 DAY = 86_400
+
+NO_DEADLINE = "deadline: none; the drain takes as long as its pods need"
 
 
 def elapsed(seconds: float) -> str:
@@ -21,12 +32,55 @@ def elapsed(seconds: float) -> str:
     return f"{sign}{minutes}:{seconds_left:02}"
 
 
-def elapsed_span(span: Window | None, since: float) -> str:
+def elapsed_window(window: Window | None, since: float) -> str:
     """`0:00`, `0:00-4:32`, `0:00 or later`; `never` for None. `since`: the instant (Unix seconds) that is 0:00."""
-    if span is None:
+    if window is None:
         return "never"
-    earliest = elapsed(span.earliest - since)
-    if span.latest is None:
+    earliest = elapsed(window.earliest - since)
+    if window.latest is None:
         return f"{earliest} or later"
-    latest = elapsed(span.latest - since)
-    return earliest if earliest == latest or span.is_certain else f"{earliest}-{latest}"
+    latest = elapsed(window.latest - since)
+    return earliest if earliest == latest or window.is_certain else f"{earliest}-{latest}"
+
+
+def counted(number: int, one: Literal["pod", "node", "budget", "range", "nodeclaim"]) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {one}{'' if number == 1 else 's'}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def blocked_by(entry: PodPlan) -> str:
+    """What keeps a pod on its node; empty if nothing does."""
+    if entry.protection is not None:
+        until = "" if entry.protection.until is None else f" until {format_time(entry.protection.until)}"
+        return f"{entry.protection.description}{until}{entry.protection.limit_note}"
+    return "" if entry.outcome is Outcome.DELETE else entry.reason
+
+
+def queue_text(entry: PodPlan, position: QueuePosition | None, *, of_many: bool = False) -> str:
+    """`2 of 3 in queue, after shop/web-1 on worker-2`; empty for a pod that waits alone. `of_many`: for a group."""
+    if position is None or position.of == 1:
+        return ""
+    if of_many:
+        return f"{position.of} in queue, one after another"
+    if position.is_undecided:
+        return f"{position.of} pods share this budget; order not decided yet"
+    if position.ahead is None:
+        return f"1 of {position.of} in queue"
+    ahead = position.ahead.entry.pod
+    elsewhere = "" if ahead.node_name == entry.pod.node_name else f" on {ahead.node_name}"
+    return f"{position.number} of {position.of} in queue, after {ahead.namespace}/{ahead.name}{elsewhere}"
+
+
+def deadline_cause(deadline: Deadline, origin: DeadlineOrigin | None) -> str:
+    """`termination grace period 15m0s of NodeClaim worker-1`, or the annotation that sets it."""
+    holder = "" if origin is None else f" of {origin.object}"
+    if deadline.grace_period is None:
+        return f"annotation {names.TERMINATION_TIMESTAMP}{holder}"
+    period = format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)
+    return f"termination grace period {period}{holder}"

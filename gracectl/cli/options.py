@@ -23,7 +23,7 @@ from gracectl.model.selectors import LabelQuery, SelectorError, parse_selector
 from gracectl.policy.explain import listed
 
 
-class ClusterChoice(msgspec.Struct, frozen=True):
+class ClusterTarget(msgspec.Struct, frozen=True):
     """What the command line says about the cluster, and about how its nodes end."""
 
     kubeconfig: str | None = None
@@ -36,7 +36,7 @@ class ClusterChoice(msgspec.Struct, frozen=True):
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which cluster a command speaks to; it gets them in one, as its argument `cluster`."""
+    """The options that say which cluster a command speaks to; it gets them in one, as its argument `target`."""
 
     @click.option(
         "--kubeconfig",
@@ -51,19 +51,17 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_options(
         *arguments: Any, kubeconfig: str | None, context: str | None, config: Path | None, **others: Any
     ) -> None:
-        command(*arguments, cluster=ClusterChoice(kubeconfig, context, config), **others)
+        command(*arguments, target=ClusterTarget(kubeconfig, context, config), **others)
 
     return with_options
 
 
-def connected(
-    cluster: ClusterChoice, largest_offset: float = LARGEST_OFFSET
-) -> AbstractAsyncContextManager[Connection]:
+def connected(target: ClusterTarget, largest_offset: float = LARGEST_OFFSET) -> AbstractAsyncContextManager[Connection]:
     """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError.
 
     `largest_offset`: seconds that the server's clock may be away from this machine's and be believed.
     """
-    return connection.connected(cluster.kubeconfig, cluster.context, largest_offset=largest_offset)
+    return connection.connected(target.kubeconfig, target.context, largest_offset=largest_offset)
 
 
 class UnknownNodes(Exception):
@@ -87,7 +85,7 @@ class NodeChoice(msgspec.Struct, frozen=True):
         return node.name in self.names if self.query is None else self.query.matches(node.labels)
 
     @property
-    def nobody(self) -> str:
+    def no_match(self) -> str:
         """What people are told when there is none."""
         return f"No node matches the selector {self.selector}."
 

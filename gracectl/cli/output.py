@@ -1,4 +1,8 @@
-"""What commands print that is no picture or table: see paper for those."""
+"""Plain output of commands, and the name under which they were called.
+
+gracectl runs on its own, or as the kubectl plugin `kubectl-grace`: commands that are printed start as the user's own.
+Tables are printed by console.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,14 @@ import click
 
 from gracectl.model.foreign import visible_lines
 
-
-def say(text: str, *, err: bool = False, nl: bool = True, file: IO[str] | None = None) -> None:
-    """Print a text, on stderr or stdout; nothing in it is obeyed by a terminal."""
-    click.echo(visible_lines(text), err=err, nl=nl, file=file)
-
-
 NAME = "gracectl"
 PLUGIN = "kubectl-grace"
 """kubectl runs the program of this name on PATH for `kubectl grace`."""
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True, file: IO[str] | None = None) -> None:
+    """Print a text on stdout or stderr; control characters in it are escaped."""
+    click.echo(visible_lines(text), err=err, nl=nl, file=file)
 
 
 def program() -> str:

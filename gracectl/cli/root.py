@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import click
 
 from gracectl import __version__
-from gracectl.cli.output import say
+from gracectl.cli.output import echo
 from gracectl.telemetry import logs
 
 EPILOG = (
@@ -58,10 +58,10 @@ class Commands(click.Group):
 def _without_kubesim(name: str) -> click.Command:
     """The command of that name, which says what to install."""
 
-    from gracectl.cli.failures import MISUSED, end  # which brings the client along
+    from gracectl.cli.failures import MISUSED, fail  # which brings the client along
 
     def refuse(arguments: tuple[str, ...]) -> None:
-        end(f"{name}: kubesim is not installed; pip install 'gracectl[demo]'", MISUSED)
+        fail(f"{name}: kubesim is not installed; pip install 'gracectl[demo]'", MISUSED)
 
     return click.Command(
         name,
@@ -87,4 +87,4 @@ def root() -> None:
 @root.command()
 def version() -> None:
     """Print the version."""
-    say(f"gracectl {__version__}")
+    echo(f"gracectl {__version__}")

@@ -1,6 +1,6 @@
-"""How budgets stand, for nodes and for pods: what each allows, who uses it up, and what it keeps from leaving.
+"""Status of budgets of nodes and pods: what each allows, what is unavailable, and what it blocks.
 
-Joins what a cluster shows; the arithmetic is that of policy, so this says what the gate and the lanes would say.
+The arithmetic is that of policy, so this is what the admission and the PDB queues decide.
 """
 
 from __future__ import annotations
@@ -34,139 +34,138 @@ from gracectl.policy.nodebudgets import (
 from gracectl.policy.voluntary import Cause, triggers_of
 
 
-class State(StrEnum):
-    """What a budget says to the next who asks."""
+class BudgetState(StrEnum):
+    """What a budget says to the next request."""
 
     ALLOWING = "allowing"
     SPENT = "spent"
     UNCOUNTED = "uncounted"
-    """Nobody can count by it: it allows nothing."""
+    """Its controller cannot count it: it allows nothing."""
     UNOBSERVED = "unobserved"
-    """It has just been changed, or nobody counts."""
+    """Its status is older than its spec."""
 
 
-class Holder(msgspec.Struct, frozen=True):
-    """A node, or a pod as `namespace/name`, that counts as unavailable: why, and since when (Unix seconds) if that
-    stands somewhere."""
+class UnavailableObject(msgspec.Struct, frozen=True):
+    """A node, or a pod as `namespace/name`, that counts as unavailable. `since`: Unix seconds, if known."""
 
     name: str
     reason: str
     since: float | None = None
 
 
-class Blocked(msgspec.Struct, frozen=True):
-    """A node, or a pod as `namespace/name`, that may not go now; `waits`: why it is to, empty if nobody wants it."""
+class BlockedObject(msgspec.Struct, frozen=True):
+    """A node, or a pod as `namespace/name`, that may not be removed now. `reason`: why it is to be; "" if it is not."""
 
     name: str
-    waits: str = ""
+    reason: str = ""
 
 
 class NodeBudgetUsage(msgspec.Struct, frozen=True):
-    """A budget for nodes. `counted`: by what the nodes are now, whatever its status says."""
+    """A NodeDisruptionBudget. `counted`: what the nodes say now, whatever its status says."""
 
     budget: NodeDisruptionBudget
-    state: State
+    state: BudgetState
     counted: NodeCounts
     problem: str
-    holders: tuple[Holder, ...]
-    blocked: tuple[Blocked, ...]
+    unavailable: tuple[UnavailableObject, ...]
+    blocked: tuple[BlockedObject, ...]
 
 
 class PodBudgetUsage(msgspec.Struct, frozen=True):
-    """A PodDisruptionBudget; `missing`: how many pods it expects and nobody has made."""
+    """A PodDisruptionBudget. `missing`: how many of the expected pods do not exist."""
 
     budget: PodDisruptionBudget
-    state: State
+    state: BudgetState
     problem: str
-    holders: tuple[Holder, ...]
+    unavailable: tuple[UnavailableObject, ...]
     missing: int
-    blocked: tuple[Blocked, ...]
+    blocked: tuple[BlockedObject, ...]
 
 
-WAITS = {
-    Cause.UNHEALTHY: "it is unhealthy",
-    Cause.TERMINABLE: "it is labelled terminable",
-    Cause.EXPIRED: "its node claim has expired",
+PENDING = {
+    Cause.UNHEALTHY: "unhealthy",
+    Cause.TERMINABLE: "labelled terminable",
+    Cause.EXPIRED: "its NodeClaim has expired",
 }
-"""Why a node is to end that nobody has deleted."""
+"""Why a node is to be terminated that is not deleted yet."""
 
 
 def node_budget_usages(
-    observed: ClusterCache, budgets: Collection[NodeDisruptionBudget], settings: TerminationSettings, now: float
+    cluster: ClusterCache, budgets: Collection[NodeDisruptionBudget], settings: TerminationSettings, now: float
 ) -> tuple[NodeBudgetUsage, ...]:
-    """How the budgets for nodes stand at `now`, by name."""
-    nodes = sorted(observed.nodes.values(), key=lambda node: node.name)
+    """Status of the budgets of nodes at `now`, by name."""
+    nodes = sorted(cluster.nodes.values(), key=lambda node: node.name)
     return tuple(
-        _node_holding(observed, budget, [node for node in nodes if selects_node(budget, node)], settings, now)
+        _node_usage(cluster, budget, [node for node in nodes if selects_node(budget, node)], settings, now)
         for budget in sorted(budgets, key=lambda budget: budget.name)
     )
 
 
 def pod_budget_usages(
-    observed: ClusterCache, settings: TerminationSettings, now: float, namespace: str = ""
+    cluster: ClusterCache, settings: TerminationSettings, now: float, namespace: str = ""
 ) -> tuple[PodBudgetUsage, ...]:
-    """How the PodDisruptionBudgets of a namespace, or of all of them, stand at `now`, by namespace and name."""
-    budgets = [each for each in observed.budgets.values() if namespace in {"", each.namespace}]
+    """Status of the PodDisruptionBudgets of one or all namespaces at `now`, by namespace and name."""
+    budgets = [each for each in cluster.budgets.values() if namespace in {"", each.namespace}]
     of_namespace: dict[str, list[Pod]] = {}
-    for pod in sorted(observed.pods.values(), key=lambda pod: pod.key):
+    for pod in sorted(cluster.pods.values(), key=lambda pod: pod.key):
         if pod.phase not in {names.SUCCEEDED, names.FAILED}:
             of_namespace.setdefault(pod.namespace, []).append(pod)
     leaving = {
-        node.name: why for node in observed.nodes.values() if (why := _why_it_empties(observed, node, settings, now))
+        node.name: why for node in cluster.nodes.values() if (why := _removal_reason(cluster, node, settings, now))
     }
     in_order = sorted(budgets, key=lambda budget: budget.key)
     over = _budgets_over(in_order, of_namespace)
-    return tuple(_pod_holding(budget, over, of_namespace.get(budget.namespace, ()), leaving) for budget in in_order)
+    return tuple(_pod_usage(budget, over, of_namespace.get(budget.namespace, ()), leaving) for budget in in_order)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-def _node_holding(
-    observed: ClusterCache,
+def _node_usage(
+    cluster: ClusterCache,
     budget: NodeDisruptionBudget,
     nodes: Sequence[Node],
     settings: TerminationSettings,
     now: float,
 ) -> NodeBudgetUsage:
-    state = State(STATES[allowance_of(budget)])
-    blocked: list[Blocked] = []
-    if state is not State.ALLOWING:
+    state = BudgetState(STATES[allowance_of(budget)])
+    blocked: list[BlockedObject] = []
+    if state is not BudgetState.ALLOWING:
         alive = (node for node in nodes if is_available(node) and not is_admitted(budget, node, now))
-        blocked = [Blocked(node.name, _why_it_is_to_end(observed, node, settings, now)) for node in alive]
+        blocked = [BlockedObject(node.name, _termination_reason(cluster, node, settings, now)) for node in alive]
     return NodeBudgetUsage(
         budget=budget,
         state=state,
         counted=count_nodes(budget, nodes, now),
         problem=invalid_reason(budget) or ("" if nodes else "the selector selects no node"),
-        holders=tuple(_node_holders(budget, nodes, now)),
+        unavailable=tuple(_unavailable_nodes(budget, nodes, now)),
         blocked=_waiting_first(blocked),
     )
 
 
-def _node_holders(budget: NodeDisruptionBudget, nodes: Sequence[Node], now: float) -> Iterator[Holder]:
+def _unavailable_nodes(budget: NodeDisruptionBudget, nodes: Sequence[Node], now: float) -> Iterator[UnavailableObject]:
     for node in nodes:
         if node.deletion_timestamp is not None:
-            yield Holder(node.name, "is being deleted", node.deletion_timestamp)
+            yield UnavailableObject(node.name, "being deleted", node.deletion_timestamp)
         elif not node.ready:
             condition = next((each for each in node.conditions if each.type == names.READY), None)
-            yield Holder(node.name, "is not Ready", None if condition is None else condition.last_transition)
+            yield UnavailableObject(node.name, "not Ready", None if condition is None else condition.last_transition)
         elif is_admitted(budget, node, now):
             at = budget.disrupted_nodes[node.name]
-            yield Holder(node.name, "may end, which is not seen yet", at)
+            yield UnavailableObject(node.name, "admitted for deletion", at)
 
 
-def _why_it_is_to_end(observed: ClusterCache, node: Node, settings: TerminationSettings, now: float) -> str:
-    """Empty if nobody wants it to."""
-    claims = observed.claims_of(node)
+def _termination_reason(cluster: ClusterCache, node: Node, settings: TerminationSettings, now: float) -> str:
+    """Why a node is to be terminated; empty if it is not."""
+    claims = cluster.claims_of(node)
     ending = next((claim for claim in claims if claim.deletion_timestamp is not None), None)
     if ending is not None:
-        return "its node claim is being deleted"
+        return "its NodeClaim is being deleted"
     if not settings.node_selector.matches(node.labels):
         return ""
     claim: NodeClaim | None = claims[0] if len(claims) == 1 else None
     due = (trigger for trigger in triggers_of((node,), claim, settings.policy) if trigger.at <= now)
-    return next((WAITS[trigger.cause] for trigger in due), "")
+    return next((PENDING[trigger.cause] for trigger in due), "")
 
 
 # -- pods --------------------------------------------------------------------------------------------------------------
@@ -192,14 +191,12 @@ def _budgets_over(budgets: Sequence[PodDisruptionBudget], pods: Mapping[str, Seq
     return found
 
 
-def _pod_holding(
-    budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], leaving: dict[str, str]
-) -> PodBudgetUsage:
+def _pod_usage(budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], leaving: dict[str, str]) -> PodBudgetUsage:
     selected = [pod for pod in pods if budget.name in over[pod.uid]]
     failure = failure_of(budget)
     rivals = {name for each in {id(over[pod.uid]): over[pod.uid] for pod in selected}.values() for name in each}
     blocked = [
-        Blocked(_called(pod), leaving.get(pod.node_name, ""))
+        BlockedObject(_called(pod), leaving.get(pod.node_name, ""))
         for pod in selected
         if pod.name not in budget.disrupted_pods and _is_blocked(pod, over[pod.uid])
     ]
@@ -207,50 +204,50 @@ def _pod_holding(
         budget=budget,
         state=_pod_state(budget, failure),
         problem=_pod_problem(selected, failure, sorted(rivals - {budget.name})),
-        holders=tuple(_pod_holders(budget, selected)),
+        unavailable=tuple(_unavailable_pods(budget, selected)),
         missing=max(budget.expected_pods - len(selected), 0),
         blocked=_waiting_first(blocked),
     )
 
 
 def _is_blocked(pod: Pod, over: Mapping[str, PodDisruptionBudget]) -> bool:
-    """Whether the eviction API would refuse it: a pod that is not Ready as well, unless its budget lets such go."""
+    """Whether the eviction API would refuse it; also a pod that is not Ready, unless its budget lets such go."""
     return eviction_verdict(pod, tuple(over.values())).allowance not in (Allowance.UNCHARGED, Allowance.ALLOWED)
 
 
-def _pod_state(budget: PodDisruptionBudget, failure: str | None) -> State:
+def _pod_state(budget: PodDisruptionBudget, failure: str | None) -> BudgetState:
     if budget.observed_generation < budget.generation:
-        return State.UNOBSERVED
+        return BudgetState.UNOBSERVED
     if failure is not None:
-        return State.UNCOUNTED
-    return State.ALLOWING if budget.disruptions_allowed > 0 else State.SPENT
+        return BudgetState.UNCOUNTED
+    return BudgetState.ALLOWING if budget.disruptions_allowed > 0 else BudgetState.SPENT
 
 
 def _pod_problem(selected: Sequence[Pod], failure: str | None, rivals: Sequence[str]) -> str:
     if failure is not None:
         return failure
     if rivals:
-        return f"pods of it are under {listed(rivals)} as well: the eviction API refuses such pods"
+        return f"{listed(rivals)} selects pods of it too: the eviction API refuses such pods"
     return "" if selected else "the selector selects no pod"
 
 
-def _pod_holders(budget: PodDisruptionBudget, pods: Sequence[Pod]) -> Iterator[Holder]:
+def _unavailable_pods(budget: PodDisruptionBudget, pods: Sequence[Pod]) -> Iterator[UnavailableObject]:
     for pod in pods:
         if pod.deletion_timestamp is not None:
-            yield Holder(_called(pod), "is terminating")
+            yield UnavailableObject(_called(pod), "terminating")
         elif pod.name in budget.disrupted_pods:
-            yield Holder(_called(pod), "was evicted", budget.disrupted_pods[pod.name])
+            yield UnavailableObject(_called(pod), "evicted", budget.disrupted_pods[pod.name])
         elif not pod.ready:
-            yield Holder(_called(pod), "is pending" if pod.phase == names.PENDING else "is not Ready")
+            yield UnavailableObject(_called(pod), "pending" if pod.phase == names.PENDING else "not Ready")
 
 
-def _why_it_empties(observed: ClusterCache, node: Node, settings: TerminationSettings, now: float) -> str:
-    """Why pods are to leave a node; empty if they are not."""
+def _removal_reason(cluster: ClusterCache, node: Node, settings: TerminationSettings, now: float) -> str:
+    """Why the pods of a node are to be removed; empty if they are not."""
     if node.deletion_timestamp is not None:
         return f"node {node.name} is being deleted"
     if is_in_maintenance(node):
-        return f"node {node.name} is to be drained for maintenance"
-    return _why_it_is_to_end(observed, node, settings, now)
+        return f"maintenance of node {node.name}"
+    return _termination_reason(cluster, node, settings, now)
 
 
 # -- both --------------------------------------------------------------------------------------------------------------
@@ -260,6 +257,6 @@ def _called(pod: Pod) -> str:
     return f"{pod.namespace}/{pod.name}"
 
 
-def _waiting_first(blocked: Sequence[Blocked]) -> tuple[Blocked, ...]:
-    """Those that somebody wants to go before those that merely could not."""
-    return tuple(sorted(blocked, key=lambda each: not each.waits))
+def _waiting_first(blocked: Sequence[BlockedObject]) -> tuple[BlockedObject, ...]:
+    """Objects whose removal is pending come first."""
+    return tuple(sorted(blocked, key=lambda each: not each.reason))

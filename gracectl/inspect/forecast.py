@@ -1,9 +1,7 @@
-"""What would happen if nodes were deleted now, or drained for maintenance, and what is about to happen to those that
-end already.
+"""Forecast of drains: what would happen if nodes were deleted now, or drained for maintenance, and what is about to
+happen to nodes that are draining already.
 
-Joins what the caches show with the forecast: the nodes that were asked about, as if somebody had asked for that in this
-instant, together with all that are draining anyway, whether they end or stay, since pods of all of them wait under the
-same budgets. Changes nothing.
+All draining nodes are simulated together, since their pods wait for the same budgets. Changes nothing.
 """
 
 from __future__ import annotations
@@ -32,131 +30,136 @@ from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
 
 LONGEST = 400
-"""Characters of what is said of a budget for nodes, in which its author's words stand."""
+"""Characters of a message that quotes foreign text."""
 
 
-class NodeOutlook(msgspec.Struct, frozen=True):
-    """One node that was asked about. `origin`: where its deadline comes from. `is_ending`: somebody has deleted it
-    already. `is_maintenance`: what is foretold is a drain after which it stays."""
+class NodeDrainForecast(msgspec.Struct, frozen=True):
+    """A node in question. `is_terminating`: it is deleted already. `is_maintenance`: it is drained, and stays."""
 
-    prospect: NodeForecast
+    forecast: NodeForecast
     deadline: Deadline | None
-    origin: DeadlineOrigin | None
-    cautions: tuple[PlanWarning, ...]
-    is_ending: bool
+    deadline_origin: DeadlineOrigin | None
+    warnings: tuple[PlanWarning, ...]
+    is_terminating: bool
     is_maintenance: bool = False
 
     @property
     def name(self) -> str:
         """The node's."""
-        return self.prospect.name
+        return self.forecast.name
 
     @property
-    def is_begun(self) -> bool:
-        """Somebody has asked for it already."""
-        return self.is_ending or (self.is_maintenance and is_maintenance_requested(self.prospect.draining.view.node))
+    def is_requested(self) -> bool:
+        """Whether its drain is requested already."""
+        return self.is_terminating or (
+            self.is_maintenance and is_maintenance_requested(self.forecast.draining.view.node)
+        )
 
 
-class Outlook(msgspec.Struct, frozen=True):
-    """`nodes` were asked about; `whole` has those as well that drain beside them."""
+class DrainForecast(msgspec.Struct, frozen=True):
+    """`nodes`: those in question. `whole`: also the other draining nodes."""
 
-    nodes: tuple[NodeOutlook, ...]
+    nodes: tuple[NodeDrainForecast, ...]
     whole: Forecast
 
 
-def outlook(
-    observed: ClusterCache,
+def forecast_drains(
+    cluster: ClusterCache,
     settings: TerminationSettings,
     asked: Collection[str],
     now: float,
     assumptions: Assumptions,
     *,
-    keeps: bool = False,
-) -> Outlook:
-    """Foretell what becomes of the nodes called `asked` (all of them are there) if they are deleted at `now`.
+    for_maintenance: bool = False,
+) -> DrainForecast:
+    """Forecast the drain of the nodes called `asked` (which exist) if they are deleted at `now`.
 
-    `keeps`: if they are drained and kept so instead. One that is deleted already ends, whatever is asked.
+    `for_maintenance`: if they are drained and stay; a node that is deleted already is terminated all the same.
     """
-    nodes = sorted(observed.nodes.values(), key=lambda node: node.name)
+    nodes = sorted(cluster.nodes.values(), key=lambda node: node.name)
     draining = [node for node in nodes if node.name in asked or is_draining(node, settings)]
     stays = {
         node.name
         for node in draining
-        if (_can_stay(node, keeps) if node.name in asked else is_maintenance_requested(node))
+        if (_can_stay(node, for_maintenance) if node.name in asked else is_maintenance_requested(node))
     }
-    going = ((_kept if node.name in stays else _ending)(observed, settings, node, now) for node in draining)
-    told = forecast(going, now, assumptions)
+    drains = ((_maintained if node.name in stays else _terminated)(cluster, settings, node, now) for node in draining)
+    whole = forecast(drains, now, assumptions)
     found = tuple(
-        NodeOutlook(
-            prospect=prospect,
-            deadline=None if node.name in stays else deadline_if_deleted(observed, settings, node, now),
-            origin=None if node.name in stays else origin_if_deleted(observed, settings, node, now),
-            cautions=by_importance([*obstacles_of(observed, settings, node, keeps=keeps), *warnings_of(prospect)]),
-            is_ending=is_ending(node, settings),
+        NodeDrainForecast(
+            forecast=node_forecast,
+            deadline=None if node.name in stays else deadline_if_deleted(cluster, settings, node, now),
+            deadline_origin=None if node.name in stays else origin_if_deleted(cluster, settings, node, now),
+            warnings=by_importance(
+                [*node_warnings(cluster, settings, node, for_maintenance=for_maintenance), *warnings_of(node_forecast)]
+            ),
+            is_terminating=is_terminating(node, settings),
             is_maintenance=node.name in stays,
         )
-        for node, prospect in zip(draining, told.nodes, strict=True)
+        for node, node_forecast in zip(draining, whole.nodes, strict=True)
         if node.name in asked
     )
-    return Outlook(found, told)
+    return DrainForecast(found, whole)
 
 
-def under_budgets(told: Outlook, budgets: Collection[NodeDisruptionBudget], now: float) -> Outlook:
-    """The same, with a caution for each node whose deletion these would refuse; each is asked for by itself."""
+def with_node_budgets(forecast: DrainForecast, budgets: Collection[NodeDisruptionBudget], now: float) -> DrainForecast:
+    """The same, with a warning for each node whose deletion these would refuse; each is deleted by itself."""
 
-    def cautioned(node: NodeOutlook) -> NodeOutlook:
+    def with_warnings(node: NodeDrainForecast) -> NodeDrainForecast:
         if node.is_maintenance:
-            return node  # nobody deletes it
-        found = _forbidden(node.prospect.draining.view.node, node.is_ending, budgets, now)
-        return msgspec.structs.replace(node, cautions=by_importance([*node.cautions, *found]))
+            return node  # it is not deleted
+        found = _budget_warnings(node.forecast.draining.view.node, node.is_terminating, budgets, now)
+        return msgspec.structs.replace(node, warnings=by_importance([*node.warnings, *found]))
 
-    return msgspec.structs.replace(told, nodes=tuple(map(cautioned, told.nodes)))
+    return msgspec.structs.replace(forecast, nodes=tuple(map(with_warnings, forecast.nodes)))
 
 
-def _can_stay(node: Node, keeps: bool) -> bool:
-    return keeps and node.deletion_timestamp is None
+def _can_stay(node: Node, for_maintenance: bool) -> bool:
+    return for_maintenance and node.deletion_timestamp is None
 
 
 def is_draining(node: Node, settings: TerminationSettings) -> bool:
-    """Whether pods leave this node at our word: because it ends, or because somebody has asked that it be empty."""
-    return is_ending(node, settings) or (is_maintenance_requested(node) and settings.node_selector.matches(node.labels))
+    """Whether gracectl drains this node, for its termination or for maintenance."""
+    return is_terminating(node, settings) or (
+        is_maintenance_requested(node) and settings.node_selector.matches(node.labels)
+    )
 
 
-def is_ending(node: Node, settings: TerminationSettings) -> bool:
-    """Whether this node is deleted, and ours to end."""
+def is_terminating(node: Node, settings: TerminationSettings) -> bool:
+    """Whether this node is deleted, and managed by gracectl."""
     return is_finalizing(node) and settings.node_selector.matches(node.labels)
 
 
 def deadline_if_deleted(
-    observed: ClusterCache, settings: TerminationSettings, node: Node, now: float
+    cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float
 ) -> Deadline | None:
     """The deadline of a node that is deleted at `now`, or was before."""
-    claim = observed.claim_ending_with(node)
-    ended_claim = None if claim is None else _deleted(claim, now)
-    return deadline_of(_deleted(node, now), ended_claim, settings.policy)
+    claim = cluster.claim_ending_with(node)
+    deleted_claim = None if claim is None else _deleted(claim, now)
+    return deadline_of(_deleted(node, now), deleted_claim, settings.policy)
 
 
 def origin_if_deleted(
-    observed: ClusterCache, settings: TerminationSettings, node: Node, now: float
+    cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float
 ) -> DeadlineOrigin | None:
-    """Where that deadline comes from; None if there is none."""
-    deadline = deadline_if_deleted(observed, settings, node, now)
+    """The origin of that deadline; None if there is none."""
+    deadline = deadline_if_deleted(cluster, settings, node, now)
     if deadline is None:
         return None
-    return deadline_origin(deadline, node, observed.claim_ending_with(node), settings.policy)
+    return deadline_origin(deadline, node, cluster.claim_ending_with(node), settings.policy)
 
 
-def _ending(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
-    """One that is deleted, or as if it were."""
-    ended = _deleted(node, now)
-    assert ended.deletion_timestamp is not None
-    view = observed.view_of(ended, settings.policy, deadline_if_deleted(observed, settings, node, now))
-    return _cordoned(view, ended.deletion_timestamp, now)
+def _terminated(cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
+    """A node that is deleted, or as if it were."""
+    deleted = _deleted(node, now)
+    assert deleted.deletion_timestamp is not None
+    view = cluster.view_of(deleted, settings.policy, deadline_if_deleted(cluster, settings, node, now))
+    return _cordoned(view, deleted.deletion_timestamp, now)
 
 
-def _kept(observed: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
-    """One that is drained and stays, or as if somebody had asked for that."""
-    view = msgspec.structs.replace(observed.view_of(node, settings.policy), is_maintenance=True)
+def _maintained(cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
+    """A node that is drained for maintenance, or as if it were."""
+    view = msgspec.structs.replace(cluster.view_of(node, settings.policy), is_maintenance=True)
     return _cordoned(view, maintenance_since(node, now) if is_maintenance_requested(node) else now, now)
 
 
@@ -171,54 +174,53 @@ def _deleted(thing: H, now: float) -> H:
     return msgspec.structs.replace(thing, deletion_timestamp=float(math.floor(now)))
 
 
-def neglect(settings: TerminationSettings, node: Node, *, keeps: bool = False) -> PlanWarning | None:
-    """Why nobody would drain a node that is deleted, or that is to be kept drained; None if somebody does."""
+def unmanaged_warning(
+    settings: TerminationSettings, node: Node, *, for_maintenance: bool = False
+) -> PlanWarning | None:
+    """Why no controller would drain a node that is deleted, or drained for maintenance; None if one does."""
     if not settings.node_selector.matches(node.labels):
-        message = "gracectl does not manage this node (nodeSelector does not match it): nobody drains it"
+        message = "not managed: no nodeSelector match; gracectl does not drain it"
         return PlanWarning(WarningKind.NOT_MANAGED, message)
     if names.FINALIZER in node.finalizers:
         return None
     if node.deletion_timestamp is not None:
+        message = f"being deleted without the finalizer {names.FINALIZER}, which cannot be added any more: not drained"
+    elif for_maintenance:
         message = (
-            f"this node is being deleted without the finalizer {names.FINALIZER}: nobody drains it, and nobody can "
-            "put the finalizer on it any more"
-        )
-    elif keeps:
-        message = (
-            f"the finalizer {names.FINALIZER} is not on this node, as it is on those that gracectl manages: nobody "
-            "would drain it; is `gracectl controller` running, and does its nodeSelector match the node?"
+            f"finalizer {names.FINALIZER} missing: it would not be drained; is `gracectl controller` running, and does "
+            "its nodeSelector match the node?"
         )
     else:
         message = (
-            f"the finalizer {names.FINALIZER} is not on this node: deleted now, it would be gone at once, and "
-            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?"
+            f"finalizer {names.FINALIZER} missing: deleted now, it would disappear without a drain; is `gracectl "
+            "controller` running, and does its nodeSelector match the node?"
         )
     return PlanWarning(WarningKind.FINALIZER_MISSING, message)
 
 
-def _forbidden(
-    node: Node, is_ending: bool, budgets: Collection[NodeDisruptionBudget], now: float
+def _budget_warnings(
+    node: Node, is_terminating: bool, budgets: Collection[NodeDisruptionBudget], now: float
 ) -> Iterator[PlanWarning]:
-    """Which budgets for nodes would not let it be deleted now. What is foretold of is deleted already."""
+    """Which NodeDisruptionBudgets would refuse its deletion now. In a forecast it is deleted already."""
     alive = msgspec.structs.replace(node, deletion_timestamp=None)
     for budget in budgets:
-        if selects_node(budget, node) and not is_ending:
+        if selects_node(budget, node) and not is_terminating:
             verdict = disruption_verdict(budget, alive, now)
             if verdict.allowance not in {Allowance.UNCHARGED, Allowance.ALLOWED}:
-                message = f"its deletion would be refused: {verdict.reason}; {remedy_of(budget, verdict.allowance)}"
+                message = f"deletion would be refused: {verdict.reason}; {remedy_of(budget, verdict.allowance)}"
                 yield PlanWarning(WarningKind.NODE_BUDGET_BLOCKS, harmless(message, LONGEST), (budget.name,))
 
 
-def obstacles_of(
-    observed: ClusterCache, settings: TerminationSettings, node: Node, *, keeps: bool = False
+def node_warnings(
+    cluster: ClusterCache, settings: TerminationSettings, node: Node, *, for_maintenance: bool = False
 ) -> Iterator[PlanWarning]:
-    """What of the node itself keeps it from ending, or from being drained, as it should."""
-    if caution := neglect(settings, node, keeps=keeps):
-        yield caution
+    """What of the node itself prevents its termination or drain."""
+    if warning := unmanaged_warning(settings, node, for_maintenance=for_maintenance):
+        yield warning
     yield from shutdown_warnings(node)
-    if keeps and node.deletion_timestamp is None:
-        return  # neither claim nor deadline is of any account
-    claims = observed.claims_of(node)
+    if for_maintenance and node.deletion_timestamp is None:
+        return  # neither claim nor deadline matters
+    claims = cluster.claims_of(node)
     if len(claims) > 1:
         listed = ", ".join(sorted(claim.name for claim in claims))
         message = f"several node claims have this node ({listed}): none is used; delete all but one"
@@ -228,7 +230,7 @@ def obstacles_of(
         text = invalid_deadline(holder)
         if text is not None:
             message = (
-                f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} is "{harmless(text)}", which is no instant '
-                "such as 2026-01-01T00:00:00Z, and does not count"
+                f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} ignored: "{harmless(text)}" is no instant; '
+                "write it as 2026-01-01T00:00:00Z"
             )
             yield PlanWarning(WarningKind.INVALID_DEADLINE, message)

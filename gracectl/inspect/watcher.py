@@ -1,8 +1,8 @@
-"""What a command sees of a cluster: everything about some nodes, without asking for the pods of all the others.
+"""The part of a cluster that a command needs: everything about some nodes, without the pods of all others.
 
-Nodes, claims, budgets and attachments are seen whole; pods only of the nodes that are chosen, by a field selector for
-each node, as long as they are few (`MANY`). Invariant: a chosen node has either all of its pods here or, until they
-have been listed, none; it is known which.
+Nodes, claims, budgets and attachments are read whole; pods only of the selected nodes, by a field selector for each,
+as long as they are few (`MANY`). Invariant: of a selected node either all pods are in the cache or, until they have
+been listed, none; it is known which.
 """
 
 from __future__ import annotations
@@ -27,119 +27,117 @@ from gracectl.model.pod import Pod
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import ungrouped
 
-_AT_ONCE = 10
-# Somebody looks at the screen while the server is away: it is asked again every few seconds.
+_CONCURRENCY = 10
+# A person waits in front of the screen: an unreachable server is retried every few seconds.
 _WATCHED = ReflectorSettings(maximum_pause=5.0)
 
-Choice = Callable[[Node], bool]
+Selection = Callable[[Node], bool]
 
 
-async def look(client: KubeClient, chooses: Choice) -> ClusterCache:
-    """The cluster as it is now, with the pods of the chosen nodes; all caches are live. Raises ApiError.
+async def snapshot(client: KubeClient, selects: Selection) -> ClusterCache:
+    """Read the cluster once, with the pods of the selected nodes; all caches are live. Raises ApiError.
 
-    Those of more than MANY nodes are found among all pods, which are read page by page; the others are not kept.
+    For more than MANY nodes all pods are read, page by page, and the others dropped.
     """
-    sources = new_informers()
-    observed = empty_cluster_cache()
-    await fill(observed.nodes, client, sources.nodes)
-    chosen = {node.name for node in observed.nodes.values() if chooses(node)}
+    informers = new_informers()
+    cluster = empty_cluster_cache()
+    await fill(cluster.nodes, client, informers.nodes)
+    selected = {node.name for node in cluster.nodes.values() if selects(node)}
 
     async def read_claims() -> None:
-        await fill_served(observed.claims, client, sources.claims)
+        await fill_served(cluster.claims, client, informers.claims)
 
     async def read_budgets() -> None:
-        await fill(observed.budgets, client, sources.budgets)
+        await fill(cluster.budgets, client, informers.budgets)
 
     async def read_attachments() -> None:
-        await fill(observed.attachments, client, sources.attachments)
+        await fill(cluster.attachments, client, informers.attachments)
 
     async def read_pods() -> None:
-        await fill(observed.pods, client, sources.pods, keep=lambda pod: pod.node_name in chosen)
+        await fill(cluster.pods, client, informers.pods, keep=lambda pod: pod.node_name in selected)
 
     async def read_pods_of(node: str) -> None:
-        await fill(observed.pods.partition(BY_NODE, node), client, sources.pods, bound_to(node))
+        await fill(cluster.pods.partition(BY_NODE, node), client, informers.pods, bound_to(node))
 
-    pods = [read_pods] if len(chosen) > MANY else [partial(read_pods_of, node) for node in sorted(chosen)]
+    pods = [read_pods] if len(selected) > MANY else [partial(read_pods_of, node) for node in sorted(selected)]
     await _all_of([read_claims, read_budgets, read_attachments, *pods])
-    observed.pods.complete()
-    return observed
+    cluster.pods.complete()
+    return cluster
 
 
 class ConnectionLoss(msgspec.Struct, frozen=True):
-    """The connection fails, in the words of `error`; what is seen is as of `since`.
-
-    `since`: Unix seconds of the last sign of life of what has been without one for longest; None: there was none yet.
-    """
+    """The connection is lost because of `error`; the cache is that of `since` (Unix seconds; None: never read)."""
 
     since: float | None
     error: str
 
 
 class ClusterWatcher:
-    """The cluster as it changes, with the pods of the chosen nodes. `run` it once, and look at `observed`.
+    """The cluster as it changes, with the pods of the selected nodes: `run` it once, and read `cluster`.
 
-    `chooses` is asked whenever a node changes: its pods are followed from the first yes until a no or its end, and
-    another node of its name is another node. When more than MANY nodes are chosen at once all pods of the cluster are
-    followed from then on and kept, those of other nodes too, as the controller does: a node that is chosen later has
-    its pods at once, and nothing is listed twice. While they are listed, what was seen of pods stands still.
+    `selects` is called whenever a node changes: its pods are watched while it is selected and exists; another node of
+    its name is another node. When more than MANY nodes are selected at once, all pods are watched from then on, as the
+    controller does: nothing is listed twice. While they are listed, pods in the cache do not change.
     """
 
-    def __init__(self, client: KubeClient, chooses: Choice, clock: Clock, *, rng: random.Random | None = None) -> None:
-        self.observed = empty_cluster_cache()
-        self._chooses = chooses
+    def __init__(
+        self, client: KubeClient, selects: Selection, clock: Clock, *, rng: random.Random | None = None
+    ) -> None:
+        self.cluster = empty_cluster_cache()
+        self._selects = selects
         self._clock = clock
-        self._reflectors = Reflectors(client, self.observed, clock, settings=_WATCHED, rng=rng)
-        self._chosen: dict[str, str] = {}  # uid by name
-        self._touched: dict[str, None] = {}  # names of nodes that have changed and were not looked at since
-        self._stirred = anyio.Event()
-        self._followers: dict[str, _Follower] = {}  # by name of the node
-        self._of_all: _Follower | None = None
+        self._reflectors = Reflectors(client, self.cluster, clock, settings=_WATCHED, rng=rng)
+        self._selected: dict[str, str] = {}  # uid by name
+        self._changed_nodes: dict[str, None] = {}  # names of nodes to be checked again
+        self._nodes_changed = anyio.Event()
+        self._node_pods: dict[str, _PodWatch] = {}  # by name of the node
+        self._all_pods: _PodWatch | None = None
         self._changes = self._changes_seen = 0
-        self._bell = anyio.Event()
+        self._wakeup = anyio.Event()
         self._subscribe()
 
     async def run(self) -> None:
         """Follow the cluster until cancelled; broken connections are waited out.
 
-        Raises what only a change of configuration can mend (Forbidden, which names the missing right) as long as what
-        it concerns has not been listed and watched.
+        Raises what only a change of configuration can repair (Forbidden, which names the missing right) until the
+        resource concerned has been listed and watched.
         """
         with ungrouped():
             async with anyio.create_task_group() as group:
                 for reflector in self._reflectors.whole:
                     group.start_soon(reflector.run)
-                await self._keep_choosing(group)
+                await self._keep_selecting(group)
 
     async def wait_live(self) -> None:
-        """Return when all that is seen whole has been listed, and the pods of all nodes that are chosen by then."""
+        """Return when everything has been listed, including the pods of the nodes that are selected by then."""
         for reflector in self._reflectors.whole:
             await reflector.wait_live()
         while not self._has_listed_pods:
-            await self._bell.wait()
+            await self._wakeup.wait()
 
     async def changed(self, seconds: float) -> bool:
-        """Whether anything has changed since the last call; waits for it, so many seconds at most.
+        """Whether anything has changed since the last call; waits for a change, so many seconds at most.
 
-        What counts is what concerns the chosen nodes: them and their pods; of budgets, claims and attachments all.
+        Relevant are the selected nodes, their pods, and all budgets, claims and attachments.
         """
         with anyio.move_on_after(seconds):
             while self._changes == self._changes_seen:
-                await self._bell.wait()
+                await self._wakeup.wait()
         has_changed = self._changes != self._changes_seen
         self._changes_seen = self._changes
         return has_changed
 
     def has_pods_of(self, node: str) -> bool:
-        """Whether the pods of a chosen node have been listed; before that none of them is seen."""
-        if node not in self._chosen:
+        """Whether the pods of a selected node have been listed; before that the cache has none of them."""
+        if node not in self._selected:
             return False
-        follower = self._followers.get(node)
-        return (follower is not None and follower.has_listed) or self._has_listed_pods
+        watch = self._node_pods.get(node)
+        return (watch is not None and watch.has_listed) or self._has_listed_pods
 
-    def interruption(self) -> ConnectionLoss | None:
-        """What is amiss with the connection at this moment, or None."""
-        followers = [self._of_all] if self._of_all is not None else list(self._followers.values())
-        reflectors = (*self._reflectors.whole, *(follower.reflector for follower in followers))
+    def connection_loss(self) -> ConnectionLoss | None:
+        """The loss of the connection, or None."""
+        watchs = [self._all_pods] if self._all_pods is not None else list(self._node_pods.values())
+        reflectors = (*self._reflectors.whole, *(watch.reflector for watch in watchs))
         failing = [each for each in (reflector.statistics() for reflector in reflectors) if each.failing]
         if not failing:
             return None
@@ -147,104 +145,104 @@ class ClusterWatcher:
         silent = max((now - each.last_line for each in failing if each.last_line is not None), default=None)
         return ConnectionLoss(None if silent is None else self._clock.now() - silent, failing[0].last_error)
 
-    # -- whose pods are followed ---------------------------------------------------------------------------------------
+    # -- watches of pods -----------------------------------------------------------------------------------------------
 
     @property
     def _has_listed_pods(self) -> bool:
-        """Of all nodes that are chosen now."""
-        if self._touched or not self._reflectors.nodes.live:
+        """Of all nodes that are selected now."""
+        if self._changed_nodes or not self._reflectors.nodes.live:
             return False
-        if self._of_all is not None:
-            return self._of_all.has_listed
-        return all(self._followers[name].has_listed for name in self._chosen)
+        if self._all_pods is not None:
+            return self._all_pods.has_listed
+        return all(self._node_pods[name].has_listed for name in self._selected)
 
-    async def _keep_choosing(self, group: TaskGroup) -> None:
+    async def _keep_selecting(self, group: TaskGroup) -> None:
         await self._reflectors.nodes.wait_live()
         while True:
-            self._choose(group)
-            await self._stirred.wait()
-            self._stirred = anyio.Event()
+            self._select(group)
+            await self._nodes_changed.wait()
+            self._nodes_changed = anyio.Event()
 
-    def _choose(self, group: TaskGroup) -> None:
-        for name in self._touched:
-            self._look_at(name)
-        self._touched = {}
-        if self._of_all is None and len(self._chosen) > MANY:
+    def _select(self, group: TaskGroup) -> None:
+        for name in self._changed_nodes:
+            self._check(name)
+        self._changed_nodes = {}
+        if self._all_pods is None and len(self._selected) > MANY:
             self._follow_all(group)
-        elif self._of_all is None:
-            for name in self._chosen:
-                if name not in self._followers:
+        elif self._all_pods is None:
+            for name in self._selected:
+                if name not in self._node_pods:
                     self._follow(name, group)
         self._note_progress()
 
-    def _look_at(self, name: str) -> None:
-        """See whether this node, as it is now, is chosen; one that is not, or no more, is not followed any more."""
-        node = self.observed.node(name)
-        uid = node.uid if node is not None and self._chooses(node) else ""
-        before = self._chosen.pop(name, "")
+    def _check(self, name: str) -> None:
+        """Check whether this node is selected now; the watch of one that is not is stopped."""
+        node = self.cluster.node(name)
+        uid = node.uid if node is not None and self._selects(node) else ""
+        before = self._selected.pop(name, "")
         if uid:
-            self._chosen[name] = uid
-        if uid != before and (follower := self._followers.pop(name, None)):
-            follower.end()
+            self._selected[name] = uid
+        if uid != before and (watch := self._node_pods.pop(name, None)):
+            watch.end()
         if uid or before:
             self._changes += 1
 
     def _follow(self, name: str, group: TaskGroup) -> None:
-        part = self.observed.pods.partition(BY_NODE, name)
-        # Who was let see the pods of one node may see those of another: a refusal will pass.
-        proven = any(follower.has_listed for follower in self._followers.values())
-        follower = _Follower(self._reflectors.of_pods(part, node=name, proven=proven), part)
-        self._followers[name] = follower
-        group.start_soon(follower.run, self._listed)
+        part = self.cluster.pods.partition(BY_NODE, name)
+        # With the right to the pods of one node, a refusal for another is transient.
+        proven = any(watch.has_listed for watch in self._node_pods.values())
+        watch = _PodWatch(self._reflectors.of_pods(part, node=name, proven=proven), part)
+        self._node_pods[name] = watch
+        group.start_soon(watch.run, self._listed)
 
     def _follow_all(self, group: TaskGroup) -> None:
-        for follower in self._followers.values():
-            follower.stop()
-        self._of_all = _Follower(self._reflectors.of_pods(self.observed.pods))
-        group.start_soon(self._of_all.run, self._listed)
+        for watch in self._node_pods.values():
+            watch.stop()
+        self._all_pods = _PodWatch(self._reflectors.of_pods(self.cluster.pods))
+        group.start_soon(self._all_pods.run, self._listed)
 
     def _listed(self) -> None:
-        if self._of_all is not None and self._of_all.has_listed:
-            self._followers.clear()
-        self._ring()
+        if self._all_pods is not None and self._all_pods.has_listed:
+            self._node_pods.clear()
+        self._notify()
 
-    # -- what has changed ----------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def _subscribe(self) -> None:
-        observed = self.observed
-        observed.nodes.subscribe(self._node_changed)
-        observed.pods.subscribe(self._pod_changed)
-        observed.budgets.subscribe(self._any_changed)
-        observed.attachments.subscribe(self._any_changed)
-        observed.claims.subscribe(self._any_changed)
+        cluster = self.cluster
+        cluster.nodes.subscribe(self._node_changed)
+        cluster.pods.subscribe(self._pod_changed)
+        cluster.budgets.subscribe(self._any_changed)
+        cluster.attachments.subscribe(self._any_changed)
+        cluster.claims.subscribe(self._any_changed)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
         if node is not None:
-            self._touched[node.name] = None
-            self._stirred.set()
+            self._changed_nodes[node.name] = None
+            self._nodes_changed.set()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
-        if pod is not None and pod.node_name in self._chosen:
-            self._ring()
+        if pod is not None and pod.node_name in self._selected:
+            self._notify()
 
     def _any_changed(self, old: object, new: object) -> None:
-        self._ring()
+        self._notify()
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         self._changes += 1
         self._note_progress()
 
     def _note_progress(self) -> None:
         if self._has_listed_pods:
-            self.observed.pods.complete()
-        self._bell.set()
-        self._bell = anyio.Event()
+            self.cluster.pods.complete()
+        self._wakeup.set()
+        self._wakeup = anyio.Event()
 
 
-class _Follower:
-    """Keeps the pods of a node in its part of the cache, or without a part all pods in all of it."""
+class _PodWatch:
+    """Watch of the pods of one node, into its partition of the cache; without a partition, of all pods."""
 
     def __init__(self, reflector: Reflector[Pod], part: CachePartition[Pod] | None = None) -> None:
         self.reflector = reflector
@@ -261,19 +259,19 @@ class _Follower:
                 listed()
 
     def stop(self) -> None:
-        """What has been seen stands."""
+        """The cache keeps its pods."""
         self._scope.cancel()
 
     def end(self) -> None:
-        """What has been seen is forgotten."""
+        """The cache drops its pods."""
         self._scope.cancel()
         if self._part is not None:
             self._part.drop()
 
 
 async def _all_of(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Do all of them, some at a time. The first failure ends the others, and is raised as it comes."""
-    limit = anyio.CapacityLimiter(_AT_ONCE)
+    """Run all jobs, some at a time. The first failure cancels the others, and is raised."""
+    limit = anyio.CapacityLimiter(_CONCURRENCY)
 
     async def do(job: Callable[[], Awaitable[None]]) -> None:
         async with limit:

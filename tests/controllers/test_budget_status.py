@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import NOW, READY, a_budget, a_node, a_pod
-from support.statuses import observed
+from support.statuses import cluster
 
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.budget_status import (
-    Blocked,
-    Holder,
+    BlockedObject,
+    BudgetState,
     NodeBudgetUsage,
     PodBudgetUsage,
-    State,
+    UnavailableObject,
     node_budget_usages,
     pod_budget_usages,
 )
@@ -46,7 +46,7 @@ def for_nodes(**fields: Any) -> NodeDisruptionBudget:
 def held(
     *nodes: Node, budget: NodeDisruptionBudget | None = None, claims: tuple[NodeClaim, ...] = ()
 ) -> NodeBudgetUsage:
-    found = observed(*nodes, claims=claims)
+    found = cluster(*nodes, claims=claims)
     (holding,) = node_budget_usages(found, (budget or for_nodes(),), SETTINGS, NOW)
     return holding
 
@@ -61,10 +61,10 @@ def test_nodes_that_are_unavailable_hold_their_budget_and_each_says_why() -> Non
         a_node("of-another-pool", conditions=READY),
         budget=for_nodes(disrupted_nodes={"c": NOW - 3, "gone": NOW - 3}),
     )
-    assert found.holders == (
-        Holder("a", "is being deleted", NOW - 12),
-        Holder("b", "is not Ready", NOW - 250),
-        Holder("c", "may end, which is not seen yet", NOW - 3),
+    assert found.unavailable == (
+        UnavailableObject("a", "being deleted", NOW - 12),
+        UnavailableObject("b", "not Ready", NOW - 250),
+        UnavailableObject("c", "admitted for deletion", NOW - 3),
     )
     assert found.counted == NodeCounts(4, 1, 3)
 
@@ -84,36 +84,36 @@ def test_of_the_nodes_that_may_not_go_those_come_first_that_are_to() -> None:
             NodeClaim("d-claim", "d-claim", node_name="d", created=NOW - 700, expire_after="600s"),
         ),
     )
-    assert found.state is State.SPENT
+    assert found.state is BudgetState.SPENT
     assert found.blocked == (
-        Blocked("b", "it is labelled terminable"),
-        Blocked("c", "its node claim is being deleted"),
-        Blocked("d", "its node claim has expired"),
-        Blocked("a"),
-        Blocked("e"),
-        Blocked("f"),
+        BlockedObject("b", "labelled terminable"),
+        BlockedObject("c", "its NodeClaim is being deleted"),
+        BlockedObject("d", "its NodeClaim has expired"),
+        BlockedObject("a"),
+        BlockedObject("e"),
+        BlockedObject("f"),
     )
 
 
 def test_what_allows_something_blocks_nothing() -> None:
     found = held(member("a", labels=TERMINABLE), budget=for_nodes(disruptions_allowed=1))
-    assert (found.state, found.blocked) == (State.ALLOWING, ())
+    assert (found.state, found.blocked) == (BudgetState.ALLOWING, ())
 
 
 @pytest.mark.parametrize(
     ("budget", "state", "problem"),
     [
-        (for_nodes(), State.SPENT, ""),
-        (for_nodes(generation=2, observed_generation=1), State.UNOBSERVED, ""),
-        (for_nodes(selector=None), State.SPENT, "the selector selects no node"),
+        (for_nodes(), BudgetState.SPENT, ""),
+        (for_nodes(generation=2, observed_generation=1), BudgetState.UNOBSERVED, ""),
+        (for_nodes(selector=None), BudgetState.SPENT, "the selector selects no node"),
         (
             for_nodes(min_available=1),
-            State.UNCOUNTED,
+            BudgetState.UNCOUNTED,
             "spec: both minAvailable and maxUnavailable are given; remove one",
         ),
     ],
 )
-def test_how_a_budget_for_nodes_stands(budget: NodeDisruptionBudget, state: State, problem: str) -> None:
+def test_how_a_budget_for_nodes_stands(budget: NodeDisruptionBudget, state: BudgetState, problem: str) -> None:
     found = held(member("a"), budget=budget)
     assert found.state is state
     assert found.problem.startswith(problem)
@@ -123,7 +123,7 @@ def test_how_a_budget_for_nodes_stands(budget: NodeDisruptionBudget, state: Stat
 def held_pods(
     *pods: Pod, budgets: tuple[PodDisruptionBudget, ...], nodes: tuple[Node, ...] = (), namespace: str = ""
 ) -> tuple[PodBudgetUsage, ...]:
-    return pod_budget_usages(observed(*nodes, pods=pods, budgets=budgets), SETTINGS, NOW, namespace)
+    return pod_budget_usages(cluster(*nodes, pods=pods, budgets=budgets), SETTINGS, NOW, namespace)
 
 
 def test_pods_that_are_missing_or_not_well_hold_their_budget() -> None:
@@ -137,11 +137,11 @@ def test_pods_that_are_missing_or_not_well_hold_their_budget() -> None:
         a_pod("done", phase=names.SUCCEEDED, ready=False),
     )
     (found,) = held_pods(*pods, budgets=(budget,))
-    assert found.holders == (
-        Holder("shop/a", "is terminating"),
-        Holder("shop/b", "is not Ready"),
-        Holder("shop/c", "was evicted", NOW - 2),
-        Holder("shop/d", "is pending"),
+    assert found.unavailable == (
+        UnavailableObject("shop/a", "terminating"),
+        UnavailableObject("shop/b", "not Ready"),
+        UnavailableObject("shop/c", "evicted", NOW - 2),
+        UnavailableObject("shop/d", "pending"),
     )
     assert found.missing == 1
 
@@ -156,10 +156,10 @@ def test_of_the_pods_that_may_not_go_those_come_first_whose_node_empties() -> No
     pods = tuple(a_pod(f"on-{node.name}", node_name=node.name) for node in reversed(nodes))
     (found,) = held_pods(*pods, budgets=(a_budget("web", disruptions_allowed=0),), nodes=nodes)
     assert found.blocked == (
-        Blocked("shop/on-deleted", "node deleted is being deleted"),
-        Blocked("shop/on-kept", "node kept is to be drained for maintenance"),
-        Blocked("shop/on-to-end", "it is labelled terminable"),
-        Blocked("shop/on-stays"),
+        BlockedObject("shop/on-deleted", "node deleted is being deleted"),
+        BlockedObject("shop/on-kept", "maintenance of node kept"),
+        BlockedObject("shop/on-to-end", "labelled terminable"),
+        BlockedObject("shop/on-stays"),
     )
 
 
@@ -168,21 +168,21 @@ def test_a_pod_that_is_not_ready_is_kept_by_a_budget_that_lacks_healthy_ones_and
     pods = (a_pod("ill", ready=False), a_pod("pending", ready=False, phase=names.PENDING), a_pod("well"))
     short = a_budget("web", disruptions_allowed=0, current_healthy=1, desired_healthy=2, expected_pods=3)
     (found,) = held_pods(*pods, budgets=(short,))
-    assert found.blocked == (Blocked("shop/ill"), Blocked("shop/well"))
+    assert found.blocked == (BlockedObject("shop/ill"), BlockedObject("shop/well"))
     lenient = msgspec.structs.replace(short, unhealthy_pod_eviction_policy=names.ALWAYS_ALLOW)
     (found,) = held_pods(*pods, budgets=(lenient,))
-    assert found.blocked == (Blocked("shop/well"),)
+    assert found.blocked == (BlockedObject("shop/well"),)
 
 
 def test_a_pod_under_several_budgets_is_blocked_whatever_they_allow() -> None:
     both = (a_budget("one", disruptions_allowed=5), a_budget("two", disruptions_allowed=5))
-    assert [each.blocked for each in held_pods(a_pod("a"), budgets=both)] == [(Blocked("shop/a"),)] * 2
+    assert [each.blocked for each in held_pods(a_pod("a"), budgets=both)] == [(BlockedObject("shop/a"),)] * 2
 
 
 def test_a_pod_whose_eviction_was_granted_is_not_said_to_be_blocked() -> None:
     budget = a_budget("web", disruptions_allowed=0, disrupted_pods={"a": NOW - 2})
     (found,) = held_pods(a_pod("a"), a_pod("b"), budgets=(budget,))
-    assert found.blocked == (Blocked("shop/b"),)
+    assert found.blocked == (BlockedObject("shop/b"),)
 
 
 def test_pods_under_several_budgets_and_budgets_over_no_pods_are_told() -> None:

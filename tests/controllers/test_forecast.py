@@ -9,7 +9,7 @@ from support.builders import NOW, READY, a_node, a_pod, owned_by
 
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.inspect.forecast import NodeOutlook, Outlook, outlook, under_budgets
+from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast, forecast_drains, with_node_budgets
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.claim import NodeClaim
@@ -36,7 +36,7 @@ def annotated(instant: float) -> dict[str, str]:
     return {names.TERMINATION_TIMESTAMP: format_time(instant)}
 
 
-def observed(*things: Node | NodeClaim) -> ClusterCache:
+def cluster(*things: Node | NodeClaim) -> ClusterCache:
     """These, with a pod on each node."""
     found = empty_cluster_cache()
     nodes = [thing for thing in things if isinstance(thing, Node)]
@@ -47,13 +47,13 @@ def observed(*things: Node | NodeClaim) -> ClusterCache:
 
 
 def foretold(
-    *things: Node | NodeClaim, asked: tuple[str, ...] = ("n1",), keeps: bool = False, **policy: Any
-) -> Outlook:
+    *things: Node | NodeClaim, asked: tuple[str, ...] = ("n1",), for_maintenance: bool = False, **policy: Any
+) -> DrainForecast:
     settings = TerminationSettings(policy=PolicySettings(**policy))
-    return outlook(observed(*things), settings, asked, NOW, Assumptions(), keeps=keeps)
+    return forecast_drains(cluster(*things), settings, asked, NOW, Assumptions(), for_maintenance=for_maintenance)
 
 
-def of_n1(*things: Node | NodeClaim, **policy: Any) -> NodeOutlook:
+def of_n1(*things: Node | NodeClaim, **policy: Any) -> NodeDrainForecast:
     (node,) = foretold(*things, **policy).nodes
     return node
 
@@ -87,7 +87,7 @@ def test_a_deadline_is_told_with_where_it_comes_from(
 ) -> None:
     node = of_n1(*things, node_groups=GROUPS)
     assert (node.deadline.at - NOW if node.deadline else None) == deadline
-    assert node.origin == origin
+    assert node.deadline_origin == origin
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         (
             (a_good_node(labels={names.CONTROL_PLANE_ROLE: ""}),),
             WarningKind.NOT_MANAGED,
-            "gracectl does not manage this node (nodeSelector does not match it): nobody drains it",
+            "not managed: no nodeSelector match; gracectl does not drain it",
         ),
         (
             (a_good_node(finalizers=()),),
@@ -126,12 +126,12 @@ def test_a_deadline_is_told_with_where_it_comes_from(
 def test_what_keeps_a_node_from_ending_as_foretold_is_said(
     things: tuple[Node | NodeClaim, ...], kind: WarningKind, message: str
 ) -> None:
-    assert [(caution.kind, caution.message) for caution in of_n1(*things).cautions] == [(kind, message)]
+    assert [(warning.kind, warning.message) for warning in of_n1(*things).warnings] == [(kind, message)]
 
 
 def test_what_matters_most_is_said_first_whoever_says_it() -> None:
     node = of_n1(a_good_node(finalizers=(), conditions=()))
-    assert [caution.kind for caution in node.cautions] == [WarningKind.FINALIZER_MISSING, WarningKind.NOT_READY]
+    assert [warning.kind for warning in node.warnings] == [WarningKind.FINALIZER_MISSING, WarningKind.NOT_READY]
 
 
 def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about_are_answered() -> None:
@@ -169,36 +169,38 @@ def test_a_kept_node_that_is_not_ours_is_nobody_s() -> None:
 
 def test_a_node_that_is_to_stay_has_no_deadline_and_claims_do_not_matter() -> None:
     claims = (a_claim("c1", termination_grace_period="15m"), a_claim("c2"))
-    node = foretold(a_good_node(annotations=annotated(NOW + 60)), *claims, keeps=True, node_groups=GROUPS).nodes[0]
-    assert (node.deadline, node.origin, node.cautions) == (None, None, ())
-    assert (node.is_maintenance, node.is_ending, node.is_begun) == (True, False, False)
-    assert node.prospect.draining.view.is_maintenance
-    assert node.prospect.draining.since == NOW
+    node = foretold(
+        a_good_node(annotations=annotated(NOW + 60)), *claims, for_maintenance=True, node_groups=GROUPS
+    ).nodes[0]
+    assert (node.deadline, node.deadline_origin, node.warnings) == (None, None, ())
+    assert (node.is_maintenance, node.is_terminating, node.is_requested) == (True, False, False)
+    assert node.forecast.draining.view.is_maintenance
+    assert node.forecast.draining.since == NOW
 
 
 def test_one_that_is_kept_already_is_foretold_from_its_request_on() -> None:
     kept = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
-    (node,) = foretold(kept, keeps=True).nodes
-    assert (node.is_begun, node.prospect.draining.since) == (True, NOW - 60)
+    (node,) = foretold(kept, for_maintenance=True).nodes
+    assert (node.is_requested, node.forecast.draining.since) == (True, NOW - 60)
     back = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60), names.CORDONED: "unschedulable"})
-    (node,) = foretold(back, keeps=True).nodes
-    assert (node.is_begun, node.prospect.draining.since) == (False, NOW)
+    (node,) = foretold(back, for_maintenance=True).nodes
+    assert (node.is_requested, node.forecast.draining.since) == (False, NOW)
 
 
 def test_one_that_is_deleted_already_ends_whatever_is_asked() -> None:
-    node = foretold(a_good_node(deletion_timestamp=NOW - 60), keeps=True, node_groups=GROUPS).nodes[0]
-    assert (node.is_maintenance, node.is_ending) == (False, True)
+    node = foretold(a_good_node(deletion_timestamp=NOW - 60), for_maintenance=True, node_groups=GROUPS).nodes[0]
+    assert (node.is_maintenance, node.is_terminating) == (False, True)
     assert node.deadline is not None
 
 
 def test_only_those_that_were_asked_about_are_taken_to_stay() -> None:
-    told = foretold(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), keeps=True)
+    told = foretold(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), for_maintenance=True)
     assert [each.draining.view.is_maintenance for each in told.whole.nodes] == [True, False]
 
 
 def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
-    (node,) = foretold(a_good_node(finalizers=()), keeps=True).nodes
-    assert [(caution.kind, caution.message) for caution in node.cautions] == [
+    (node,) = foretold(a_good_node(finalizers=()), for_maintenance=True).nodes
+    assert [(warning.kind, warning.message) for warning in node.warnings] == [
         (
             WarningKind.FINALIZER_MISSING,
             "the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl manages: "
@@ -223,9 +225,11 @@ def test_a_budget_for_nodes_that_would_refuse_a_deletion_is_told_of_nodes_that_n
         a_good_node("deleted", labels={"pool": "a"}, deletion_timestamp=NOW),
     )
     asked = ("held", "other", "deleted")
-    told = under_budgets(outlook(observed(*nodes), TerminationSettings(), asked, NOW, Assumptions()), (budget,), NOW)
+    told = with_node_budgets(
+        forecast_drains(cluster(*nodes), TerminationSettings(), asked, NOW, Assumptions()), (budget,), NOW
+    )
     found = {
-        node.name: [each for each in node.cautions if each.kind is WarningKind.NODE_BUDGET_BLOCKS]
+        node.name: [each for each in node.warnings if each.kind is WarningKind.NODE_BUDGET_BLOCKS]
         for node in told.nodes
     }
     assert (found["other"], found["deleted"]) == ([], [])
@@ -233,8 +237,8 @@ def test_a_budget_for_nodes_that_would_refuse_a_deletion_is_told_of_nodes_that_n
     assert caution.kind.is_blocking
     assert caution.objects == ("pool-a",)
     assert caution.message == (
-        "its deletion would be refused: node disruption budget pool-a allows no termination now (1 of 1 available, 1 "
+        "deletion would be refused: node disruption budget pool-a allows no termination now (1 of 1 available, 1 "
         "required by minAvailable 100%); change or delete the budget, which never allows a termination"
     )
-    kept = outlook(observed(*nodes), TerminationSettings(), ("held",), NOW, Assumptions(), keeps=True)
-    assert under_budgets(kept, (budget,), NOW) == kept
+    kept = forecast_drains(cluster(*nodes), TerminationSettings(), ("held",), NOW, Assumptions(), for_maintenance=True)
+    assert with_node_budgets(kept, (budget,), NOW) == kept

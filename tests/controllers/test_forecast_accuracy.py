@@ -14,7 +14,7 @@ from support.stage import Stage, staged
 from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
 
 from gracectl.app.controller import Controller
-from gracectl.inspect.forecast import Outlook, outlook
+from gracectl.inspect.forecast import DrainForecast, forecast_drains
 from gracectl.policy.bounds import PodForecast
 from gracectl.policy.forecast import Assumptions, NodeForecast
 from gracectl.policy.simulation import RemovalMethod
@@ -29,23 +29,27 @@ SLACK = 1.0
 
 
 class Happened(msgspec.Struct, frozen=True):
-    """A pod was told to leave for the first time, so many seconds after the nodes were deleted."""
+    """A pod deletion requested for the first time, so many seconds after the nodes were deleted."""
 
     at: float
     how: RemovalMethod
     grace: int | None
 
 
-async def foretold(stage: Stage, controller: Controller, world: World, *, keeps: bool = False) -> Outlook:
+async def foretold(
+    stage: Stage, controller: Controller, world: World, *, for_maintenance: bool = False
+) -> DrainForecast:
     """What is said of the nodes in question at the beginning of a second, as which the server's timestamps are."""
     await stage.settle(controller)
     await stage.clock.sleep(math.ceil(stage.clock.monotonic()) - stage.clock.monotonic())
     assumptions = Assumptions(replacement_seconds=REPLACEMENT_SECONDS)
     settings, now = world.settings.termination, stage.clock.now()
-    return outlook(controller._cluster, settings, world.doomed, now, assumptions, keeps=keeps)
+    return forecast_drains(
+        controller._cluster, settings, world.doomed, now, assumptions, for_maintenance=for_maintenance
+    )
 
 
-async def lived_through(stage: Stage, controller: Controller, world: World) -> Outlook:
+async def lived_through(stage: Stage, controller: Controller, world: World) -> DrainForecast:
     """Foretell in the instant of the deletion, delete, and let all happen."""
     told = await foretold(stage, controller, world)
     for name in world.doomed:
@@ -55,9 +59,9 @@ async def lived_through(stage: Stage, controller: Controller, world: World) -> O
     return told
 
 
-async def kept_through(stage: Stage, controller: Controller, world: World) -> tuple[Outlook, dict[str, float]]:
+async def kept_through(stage: Stage, controller: Controller, world: World) -> tuple[DrainForecast, dict[str, float]]:
     """The same of nodes that are drained for maintenance; also by name when (Unix seconds) each of them was empty."""
-    told = await foretold(stage, controller, world, keeps=True)
+    told = await foretold(stage, controller, world, for_maintenance=True)
     for name in world.doomed:
         await gracectl_keep(stage, name)
     at_rest: dict[str, float] = {}
@@ -141,14 +145,14 @@ def drains(node: NodeForecast, at: float | None) -> list[str]:
     return []
 
 
-def errors(stage: Stage, told: Outlook, drained: Callable[[NodeForecast], float | None]) -> list[str]:
+def errors(stage: Stage, told: DrainForecast, drained: Callable[[NodeForecast], float | None]) -> list[str]:
     """All in which it came otherwise."""
     now = told.whole.at
     happened = first_words(stage, now)
-    pods = [pod for node in told.nodes for pod in node.prospect.pods]
+    pods = [pod for node in told.nodes for pod in node.forecast.pods]
     found = [each for pod in pods for each in differences(pod, happened.get(pod.entry.pod.uid), now)]
     found += disorder(pods, happened)
-    found += [each for node in told.nodes for each in drains(node.prospect, drained(node.prospect))]
+    found += [each for node in told.nodes for each in drains(node.forecast, drained(node.forecast))]
     return found
 
 

@@ -12,14 +12,14 @@ from support.builders import NOW, a_node
 from support.inprocess import InProcessTransport
 
 from gracectl.inspect.leadership import (
-    NOTHING_KNOWN,
-    Lead,
+    UNKNOWN_LEADERSHIP,
     Leadership,
-    judged,
+    LeaderState,
+    leadership_of,
     read_leadership,
     with_leadership,
 )
-from gracectl.inspect.status import IS_IT_RUNNING, NodeStatus, State
+from gracectl.inspect.status import IS_IT_RUNNING, NodePhase, NodeStatus
 from gracectl.kube.client import KubeClient
 from gracectl.kube.settings import LeaderElectionSettings
 from gracectl.model.lease import Lease
@@ -37,42 +37,42 @@ def a_lease(renewed: float | None, holder: str = "a", duration: int = 15, namesp
 @pytest.mark.parametrize(
     ("leases", "state", "holder"),
     [
-        ([], Lead.UNKNOWN, ""),
-        ([a_lease(1)], Lead.LEADS, "a"),
-        ([a_lease(-3600)], Lead.LEADS, "a"),  # its clock is ahead
-        ([a_lease(20)], Lead.LEADS, "a"),  # or behind
-        ([a_lease(20.001)], Lead.NOBODY, "a"),
-        ([a_lease(64.9, duration=60)], Lead.LEADS, "a"),
-        ([a_lease(4, holder="", duration=1)], Lead.UNKNOWN, ""),  # it may be taken over just now
-        ([a_lease(5.001, holder="", duration=1)], Lead.NOBODY, ""),
-        ([a_lease(None)], Lead.NOBODY, "a"),
-        ([a_lease(500), a_lease(2, "b", namespace="x")], Lead.LEADS, "b"),
-        ([a_lease(500), a_lease(400, "b", namespace="x")], Lead.NOBODY, "b"),
+        ([], LeaderState.UNKNOWN, ""),
+        ([a_lease(1)], LeaderState.ACTIVE, "a"),
+        ([a_lease(-3600)], LeaderState.ACTIVE, "a"),  # its clock is ahead
+        ([a_lease(20)], LeaderState.ACTIVE, "a"),  # or behind
+        ([a_lease(20.001)], LeaderState.NONE, "a"),
+        ([a_lease(64.9, duration=60)], LeaderState.ACTIVE, "a"),
+        ([a_lease(4, holder="", duration=1)], LeaderState.UNKNOWN, ""),  # it may be taken over just now
+        ([a_lease(5.001, holder="", duration=1)], LeaderState.NONE, ""),
+        ([a_lease(None)], LeaderState.NONE, "a"),
+        ([a_lease(500), a_lease(2, "b", namespace="x")], LeaderState.ACTIVE, "b"),
+        ([a_lease(500), a_lease(400, "b", namespace="x")], LeaderState.NONE, "b"),
     ],
 )
-def test_a_lease_says_whether_somebody_leads(leases: list[Lease], state: Lead, holder: str) -> None:
-    found = judged(leases, NOW)
+def test_a_lease_says_whether_somebody_leads(leases: list[Lease], state: LeaderState, holder: str) -> None:
+    found = leadership_of(leases, NOW)
     assert (found.state, found.holder) == (state, holder)
 
 
-def a_standing(state: State, *obstacles: PlanWarning) -> NodeStatus:
-    return NodeStatus(node=a_node(), state=state, since=NOW, obstacles=obstacles)
+def a_standing(state: NodePhase, *warnings: PlanWarning) -> NodeStatus:
+    return NodeStatus(node=a_node(), state=state, since=NOW, warnings=warnings)
 
 
 def told(standing: NodeStatus, leadership: Leadership) -> list[tuple[WarningKind, str]]:
     (found,) = with_leadership([standing], leadership)
-    return [(each.kind, each.message) for each in found.obstacles]
+    return [(each.kind, each.message) for each in found.warnings]
 
 
-GONE = Leadership(Lead.NOBODY, "shop/gracectl", "host_1", 0.0)
-HERE = Leadership(Lead.LEADS, "shop/gracectl", "host_1", NOW)
+GONE = Leadership(LeaderState.NONE, "shop/gracectl", "host_1", 0.0)
+HERE = Leadership(LeaderState.ACTIVE, "shop/gracectl", "host_1", NOW)
 LATE = PlanWarning(WarningKind.NO_CONTROLLER, f"nobody has begun{IS_IT_RUNNING}")
 SEVERAL = PlanWarning(WarningKind.SEVERAL_CLAIMS, "two of them")
 STRANGE = PlanWarning(WarningKind.NOT_MANAGED, "not ours")
 
 
-@pytest.mark.parametrize("state", [State.ENDING, State.KEPT, State.RETURNING])
-def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(state: State) -> None:
+@pytest.mark.parametrize("state", [NodePhase.TERMINATING, NodePhase.MAINTENANCE, NodePhase.UNCORDONING])
+def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(state: NodePhase) -> None:
     words = "no controller leads: host_1 has the Lease shop/gracectl, and has renewed it last at 1970-01-01T00:00:00Z"
     assert told(a_standing(state), GONE) == [(WarningKind.NO_CONTROLLER, words)]
     assert told(a_standing(state, SEVERAL, LATE), GONE) == [
@@ -85,32 +85,36 @@ def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(stat
     ("leadership", "words"),
     [
         (
-            Leadership(Lead.NOBODY, "n/g", "", 60.0),
+            Leadership(LeaderState.NONE, "n/g", "", 60.0),
             "the Lease n/g was released at 1970-01-01T00:01:00Z, and nobody has taken it",
         ),
-        (Leadership(Lead.NOBODY, "n/g", "", None), "nobody holds the Lease n/g"),
+        (Leadership(LeaderState.NONE, "n/g", "", None), "nobody holds the Lease n/g"),
     ],
 )
 def test_how_it_came_that_nobody_leads_is_told(leadership: Leadership, words: str) -> None:
-    assert told(a_standing(State.ENDING), leadership) == [(WarningKind.NO_CONTROLLER, f"no controller leads: {words}")]
+    assert told(a_standing(NodePhase.TERMINATING), leadership) == [
+        (WarningKind.NO_CONTROLLER, f"no controller leads: {words}")
+    ]
 
 
 def test_nodes_that_wait_for_no_controller_are_not_told() -> None:
-    assert told(a_standing(State.IDLE), GONE) == []
-    assert told(a_standing(State.ENDING, STRANGE), GONE) == [(WarningKind.NOT_MANAGED, "not ours")]
+    assert told(a_standing(NodePhase.IDLE), GONE) == []
+    assert told(a_standing(NodePhase.TERMINATING, STRANGE), GONE) == [(WarningKind.NOT_MANAGED, "not ours")]
 
 
 def test_where_somebody_leads_and_does_not_act_people_are_sent_to_him() -> None:
-    assert told(a_standing(State.ENDING), HERE) == []
+    assert told(a_standing(NodePhase.TERMINATING), HERE) == []
     words = "nobody has begun; host_1 leads: does its nodeSelector match the node, and what does its log say?"
-    assert told(a_standing(State.ENDING, SEVERAL, LATE), HERE) == [
+    assert told(a_standing(NodePhase.TERMINATING, SEVERAL, LATE), HERE) == [
         (WarningKind.NO_CONTROLLER, words),
         (WarningKind.SEVERAL_CLAIMS, "two of them"),
     ]
 
 
 def test_where_nothing_is_known_nothing_is_added() -> None:
-    assert told(a_standing(State.ENDING, LATE), NOTHING_KNOWN) == [(WarningKind.NO_CONTROLLER, LATE.message)]
+    assert told(a_standing(NodePhase.TERMINATING, LATE), UNKNOWN_LEADERSHIP) == [
+        (WarningKind.NO_CONTROLLER, LATE.message)
+    ]
 
 
 async def with_lease(server: ApiServer, clock: LoopClock, namespace: str) -> None:
@@ -138,27 +142,27 @@ NOTHING: dict[str, Any] = rule("get", "nodes")
 @pytest.mark.parametrize(
     ("right", "there", "settings", "state"),
     [
-        pytest.param(LEASES, "default", {}, Lead.LEADS, id="in whichever namespace"),
-        pytest.param(LEASES, "default", {"namespace": "default"}, Lead.LEADS, id="where the settings say"),
-        pytest.param(LEASES, "default", {"namespace": "kube-system"}, Lead.UNKNOWN, id="not there"),
-        pytest.param(LEASES, "default", {"name": "other"}, Lead.UNKNOWN, id="another name"),
-        pytest.param(LEASES, "default", {"enabled": False}, Lead.UNKNOWN, id="it leads without one"),
-        pytest.param(GET_ONLY, "kube-system", {}, Lead.LEADS, id="by the usual namespace"),
-        pytest.param(GET_ONLY, "default", {}, Lead.UNKNOWN, id="in another, which it may not look for"),
-        pytest.param(NOTHING, "kube-system", {}, Lead.UNKNOWN, id="no right"),
+        pytest.param(LEASES, "default", {}, LeaderState.ACTIVE, id="in whichever namespace"),
+        pytest.param(LEASES, "default", {"namespace": "default"}, LeaderState.ACTIVE, id="where the settings say"),
+        pytest.param(LEASES, "default", {"namespace": "kube-system"}, LeaderState.UNKNOWN, id="not there"),
+        pytest.param(LEASES, "default", {"name": "other"}, LeaderState.UNKNOWN, id="another name"),
+        pytest.param(LEASES, "default", {"enabled": False}, LeaderState.UNKNOWN, id="it leads without one"),
+        pytest.param(GET_ONLY, "kube-system", {}, LeaderState.ACTIVE, id="by the usual namespace"),
+        pytest.param(GET_ONLY, "default", {}, LeaderState.UNKNOWN, id="in another, which it may not look for"),
+        pytest.param(NOTHING, "kube-system", {}, LeaderState.UNKNOWN, id="no right"),
     ],
 )
 async def test_it_is_found_where_it_may_be_read(
-    right: dict[str, Any], there: str, settings: dict[str, Any], state: Lead
+    right: dict[str, Any], connection: str, settings: dict[str, Any], state: LeaderState
 ) -> None:
     clock = LoopClock()
     server = await guarded(clock, "reader", right)
-    await with_lease(server, clock, there)
+    await with_lease(server, clock, connection)
     client = KubeClient(InProcessTransport(server, clock, token="t"), clock)
     assert (await read_leadership(client, LeaderElectionSettings(**settings), clock)).state is state
     await clock.sleep(20.5)
     later = (await read_leadership(client, LeaderElectionSettings(**settings), clock)).state
-    assert later is (Lead.NOBODY if state is Lead.LEADS else Lead.UNKNOWN)
+    assert later is (LeaderState.NONE if state is LeaderState.ACTIVE else LeaderState.UNKNOWN)
 
 
 @pytest.mark.anyio
@@ -166,4 +170,4 @@ async def test_a_server_that_does_not_answer_says_nothing() -> None:
     clock = LoopClock()
     transport = InProcessTransport(ApiServer(clock), clock)
     transport.is_listening = False
-    assert await read_leadership(KubeClient(transport, clock), LeaderElectionSettings(), clock) == NOTHING_KNOWN
+    assert await read_leadership(KubeClient(transport, clock), LeaderElectionSettings(), clock) == UNKNOWN_LEADERSHIP

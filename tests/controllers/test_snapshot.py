@@ -14,7 +14,7 @@ from support.watchers import a_client, asked_pods, named
 from gracectl.cli.crds import shipped_definitions
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.informers import MANY
-from gracectl.inspect.watcher import look
+from gracectl.inspect.watcher import snapshot
 from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.model.node import Node
@@ -35,8 +35,8 @@ def attachment(node: str) -> dict[str, object]:
     return {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "va"}, "spec": spec}
 
 
-def is_live(observed: ClusterCache) -> bool:
-    caches = (observed.nodes, observed.pods, observed.budgets, observed.attachments, observed.claims)
+def is_live(cluster: ClusterCache) -> bool:
+    caches = (cluster.nodes, cluster.pods, cluster.budgets, cluster.attachments, cluster.claims)
     return all(cache.statistics().live for cache in caches)
 
 
@@ -48,17 +48,17 @@ async def test_everything_about_the_chosen_nodes_and_no_pod_of_another() -> None
             *(a_pod_manifest(name, node) for name, node in {"a": "n1", "b": "n1", "c": "n2", "d": "n3"}.items()),
         )
         await stage.call("POST", "/apis/storage.k8s.io/v1/volumeattachments", attachment("n1"))
-        observed = await look(a_client(stage), named("n1", "n3", "gone"))
-        assert is_live(observed)
-        assert sorted(node.name for node in observed.nodes.values()) == ["n1", "n2", "n3", "n4"]
-        assert {name: [pod.name for pod in observed.pods_on(name)] for name in ("n1", "n2", "n3")} == {
+        cluster = await snapshot(a_client(stage), named("n1", "n3", "gone"))
+        assert is_live(cluster)
+        assert sorted(node.name for node in cluster.nodes.values()) == ["n1", "n2", "n3", "n4"]
+        assert {name: [pod.name for pod in cluster.pods_on(name)] for name in ("n1", "n2", "n3")} == {
             "n1": ["a", "b"],
             "n2": [],
             "n3": ["d"],
         }
-        assert [each.name for each in observed.attachments_on("n1")] == ["va"]
-        assert [each.name for each in observed.claims.values()] == ["n4-claim"]
-        (budgets,) = observed.budgets_by_pod(observed.pods_on("n1")).values()
+        assert [each.name for each in cluster.attachments_on("n1")] == ["va"]
+        assert [each.name for each in cluster.claims.values()] == ["n4-claim"]
+        (budgets,) = cluster.budgets_by_pod(cluster.pods_on("n1")).values()
         assert [each.name for each in budgets] == ["a"]
         assert asked_pods(stage) == ["list spec.nodeName=n1", "list spec.nodeName=n3"]
         assert {each.operation.verb for each in stage.transport.executed} == {"list"}
@@ -67,8 +67,8 @@ async def test_everything_about_the_chosen_nodes_and_no_pod_of_another() -> None
 async def test_where_nothing_is_chosen_no_pod_is_asked_for() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1"))
-        observed = await look(a_client(stage), named())
-        assert is_live(observed)
+        cluster = await snapshot(a_client(stage), named())
+        assert is_live(cluster)
         assert asked_pods(stage) == []
 
 
@@ -88,8 +88,8 @@ async def test_the_pods_of_a_few_nodes_are_asked_for_ten_at_a_time() -> None:
         await many_nodes(stage, MANY)
         stage.transport.before.add(Rule(fault=Latency(1.0, 1.0), path="/pods$"))
         start = stage.clock.monotonic()
-        observed = await look(a_client(stage), but_other)
-        assert len(observed.pods) == MANY
+        cluster = await snapshot(a_client(stage), but_other)
+        assert len(cluster.pods) == MANY
         answered = [round(each.instant - start, 3) for each in stage.transport.of("list", "pods")]
         assert answered == [1.0] * 10 + [2.0] * 10 + [3.0] * 10
 
@@ -98,18 +98,18 @@ async def test_of_many_nodes_the_pods_are_found_in_one_list_and_no_others_are_ke
     async with staged("other") as stage:
         await many_nodes(stage, MANY + 1)
         client = KubeClient(stage.transport, stage.clock, settings=ClientSettings(page_size=10))
-        observed = await look(client, but_other)
-        assert is_live(observed)
-        assert len(observed.pods) == MANY + 1
-        assert observed.pods_on("other") == ()
+        cluster = await snapshot(client, but_other)
+        assert is_live(cluster)
+        assert len(cluster.pods) == MANY + 1
+        assert cluster.pods_on("other") == ()
         assert asked_pods(stage) == ["list"]
         assert len(stage.transport.of("list", "pods")) == 4
 
 
 async def test_a_cluster_without_node_claims_has_none() -> None:
     async with staged("n1", definitions=()) as stage:
-        observed = await look(a_client(stage), named("n1"))
-        assert (is_live(observed), len(observed.claims)) == (True, 0)
+        cluster = await snapshot(a_client(stage), named("n1"))
+        assert (is_live(cluster), len(cluster.claims)) == (True, 0)
 
 
 async def test_where_only_v1beta1_is_served_it_is_read() -> None:
@@ -121,8 +121,8 @@ async def test_where_only_v1beta1_is_served_it_is_read() -> None:
             CLAIMS.replace("/v1/", "/v1beta1/"),
             {"apiVersion": "karpenter.sh/v1beta1", "kind": "NodeClaim", **claim},
         )
-        observed = await look(a_client(stage), named("n1"))
-        assert [each.name for each in observed.claims.values()] == ["c"]
+        cluster = await snapshot(a_client(stage), named("n1"))
+        assert [each.name for each in cluster.claims.values()] == ["c"]
 
 
 @pytest.mark.parametrize("has_claims", [True, False])
@@ -134,12 +134,12 @@ async def test_a_right_to_node_claims_is_missed_only_where_there_are_such(has_cl
         await grant(stage.server, account, *READING)
         client = KubeClient(InProcessTransport(stage.server, stage.clock, token=token), stage.clock)
         if not has_claims:
-            assert len((await look(client, named("n1"))).nodes) == 1
+            assert len((await snapshot(client, named("n1"))).nodes) == 1
             return
         with pytest.raises(errors.Forbidden, match="add the verb list on nodeclaims of API group"):
-            await look(client, named("n1"))
+            await snapshot(client, named("n1"))
         await grant(stage.server, account, OF_CLAIMS, name="more")
-        assert is_live(await look(client, named("n1")))
+        assert is_live(await snapshot(client, named("n1")))
 
 
 async def test_the_first_failure_is_told_as_it_comes_and_ends_the_rest() -> None:
@@ -148,7 +148,7 @@ async def test_the_first_failure_is_told_as_it_comes_and_ends_the_rest() -> None
         stage.transport.before.add(Rule(fault=Refuse(500), path="poddisruptionbudgets"))
         stage.transport.before.add(Rule(fault=Latency(1.0, 1.0), path="/pods$"))
         with pytest.raises(errors.ServerError, match="poddisruptionbudgets"):
-            await look(a_client(stage), but_other)
+            await snapshot(a_client(stage), but_other)
         assert stage.transport.of("list", "pods") == []
 
 
@@ -161,7 +161,7 @@ async def test_a_pod_that_came_up_again_on_another_node_meanwhile_is_seen_there(
         found: list[ClusterCache] = []
 
         async def read() -> None:
-            found.append(await look(a_client(stage), named("n1", "n2")))
+            found.append(await snapshot(a_client(stage), named("n1", "n2")))
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
@@ -169,5 +169,5 @@ async def test_a_pod_that_came_up_again_on_another_node_meanwhile_is_seen_there(
             await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/web-0", {"gracePeriodSeconds": 0})
             await stage.create(a_pod_manifest("web-0", "n1"))
         assert asked_pods(stage) == ["list spec.nodeName=n2", "list spec.nodeName=n1"]
-        (observed,) = found
-        assert (len(observed.pods_on("n1")), observed.pods_on("n2")) == (1, ())
+        (cluster,) = found
+        assert (len(cluster.pods_on("n1")), cluster.pods_on("n2")) == (1, ())

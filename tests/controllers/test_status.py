@@ -7,10 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import NOW, a_budget, a_node, a_pod, owned_by
-from support.statuses import DRAINED, KEPT, going, kept, observed, replica
+from support.statuses import DRAINED, KEPT, cluster, going, kept, replica
 
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.inspect.status import Memory, NodeStatus, State, claims_by_themselves, is_under_way, node_statuses
+from gracectl.inspect.status import (
+    BlockedHistory,
+    NodePhase,
+    NodeStatus,
+    claims_without_node_status,
+    is_active,
+    node_statuses,
+)
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
@@ -28,7 +35,7 @@ FAILS = Condition(names.DRAINED, "False", names.STEP_FAILING, "step cordon faile
 
 
 def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStatus:
-    (found,) = node_statuses(observed(node, pods=pods, **caches), settings, {node.name}, NOW)
+    (found,) = node_statuses(cluster(node, pods=pods, **caches), settings, {node.name}, NOW)
     return found
 
 
@@ -38,80 +45,80 @@ def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, *
 @pytest.mark.parametrize(
     ("node", "pods", "expected"),
     [
-        (a_node(finalizers=(names.FINALIZER,)), (), (State.IDLE, "", "")),
-        (going(taints=(), since=1), (), (State.ENDING, "cordon", "it is not cordoned yet")),
-        (going(taints=(), conditions=(FAILS,)), (), (State.ENDING, "cordon", "step cordon failed: forbidden")),
-        (going(conditions=(FAILS,)), (replica(),), (State.ENDING, "drain", "step cordon failed: forbidden")),
+        (a_node(finalizers=(names.FINALIZER,)), (), (NodePhase.IDLE, "", "")),
+        (going(taints=(), since=1), (), (NodePhase.TERMINATING, "cordon", "not cordoned yet")),
+        (going(taints=(), conditions=(FAILS,)), (), (NodePhase.TERMINATING, "cordon", "step cordon failed: forbidden")),
+        (going(conditions=(FAILS,)), (replica(),), (NodePhase.TERMINATING, "drain", "step cordon failed: forbidden")),
         (
             going(),
             (replica(),),
-            (State.ENDING, "drain", "is being evicted – shop/web-1"),
+            (NodePhase.TERMINATING, "drain", "is being evicted – shop/web-1"),
         ),
         (
             going(),
             (),
-            (State.ENDING, "drain", "no pod is left; waiting for pods bound at the time of the cordon"),
+            (NodePhase.TERMINATING, "drain", "no pod is left; waiting for pods bound at the time of the cordon"),
         ),
         (
             going(
                 conditions=(DRAINED, Condition(names.VOLUMES_DETACHED, "False", "AwaitingDetachment", "waits for v"))
             ),
             (),
-            (State.ENDING, "volumes", "waits for v"),
+            (NodePhase.TERMINATING, "volumes", "waits for v"),
         ),
         (
             going(conditions=(DRAINED, Condition(names.INSTANCE_TERMINATING, "False", "ProviderFailed", "no quota"))),
             (),
-            (State.ENDING, "instance", "no quota"),
+            (NodePhase.TERMINATING, "instance", "no quota"),
         ),
-        (going(conditions=(DRAINED,)), (), (State.ENDING, "instance", "")),
+        (going(conditions=(DRAINED,)), (), (NodePhase.TERMINATING, "instance", "")),
         # At the deadline nobody waits for pods or volumes any more.
         (
             going(annotations={names.TERMINATION_TIMESTAMP: format_time(NOW - 1)}),
             (replica(deletion_timestamp=NOW, deletion_grace_seconds=1),),
-            (State.ENDING, "instance", "the deadline has passed"),
+            (NodePhase.TERMINATING, "instance", "deadline passed"),
         ),
         (
             going(conditions=(DRAINED,), finalizers=("a.io/x", "b.io/y")),
             (),
-            (State.ENDING, "finalizer", "others hold it: finalizer a.io/x, b.io/y"),
+            (NodePhase.TERMINATING, "finalizer", "other finalizers: a.io/x, b.io/y"),
         ),
-        (kept(taints=()), (), (State.KEPT, "cordon", "it is not cordoned yet")),
-        (kept(), (replica(),), (State.KEPT, "drain", "is being evicted – shop/web-1")),
-        (kept(conditions=(KEPT,)), (), (State.KEPT, "kept", "all pods are gone")),
+        (kept(taints=()), (), (NodePhase.MAINTENANCE, "cordon", "not cordoned yet")),
+        (kept(), (replica(),), (NodePhase.MAINTENANCE, "drain", "is being evicted – shop/web-1")),
+        (kept(conditions=(KEPT,)), (), (NodePhase.MAINTENANCE, "kept", "all pods are gone")),
         # It was empty once, and a late pod has come.
-        (kept(conditions=(KEPT,)), (replica(),), (State.KEPT, "drain", "is being evicted – shop/web-1")),
+        (kept(conditions=(KEPT,)), (replica(),), (NodePhase.MAINTENANCE, "drain", "is being evicted – shop/web-1")),
         (
             kept(unschedulable=False),
             (replica(),),
-            (State.RETURNING, "uncordon", "what its cordon has put on it is taken off"),
+            (NodePhase.UNCORDONING, "uncordon", "removal of the marks of its cordon"),
         ),
         (
             kept(annotations={names.CORDONED: ""}),
             (replica(),),
-            (State.RETURNING, "uncordon", "what its cordon has put on it is taken off"),
+            (NodePhase.UNCORDONING, "uncordon", "removal of the marks of its cordon"),
         ),
         (
             going(labels={names.CONTROL_PLANE_ROLE: ""}),
             (replica(),),
-            (State.ENDING, "", "nobody drains it"),
+            (NodePhase.TERMINATING, "", "not managed"),
         ),
     ],
 )
-def test_the_step_of_a_node(node: Node, pods: tuple[Pod, ...], expected: tuple[State, str, str]) -> None:
+def test_the_step_of_a_node(node: Node, pods: tuple[Pod, ...], expected: tuple[NodePhase, str, str]) -> None:
     found = standing(node, *pods)
     assert (found.state, found.step, found.waits_for) == expected
-    assert is_under_way(node) is (found.state is not State.IDLE)
+    assert is_active(node) is (found.state is not NodePhase.IDLE)
     assert found.is_done is (found.step == "kept")
 
 
 def test_what_is_not_there_is_left_out_and_the_others_come_by_name() -> None:
-    seen = observed(going("b"), going("a"), going("c"))
+    seen = cluster(going("b"), going("a"), going("c"))
     assert [each.name for each in node_statuses(seen, SETTINGS, {"b", "a", "nobody"}, NOW)] == ["a", "b"]
 
 
 def test_pods_that_are_not_listed_yet_are_not_taken_for_none() -> None:
-    (found,) = node_statuses(observed(going()), SETTINGS, {"n1"}, NOW, has_pods=lambda node: False)
+    (found,) = node_statuses(cluster(going()), SETTINGS, {"n1"}, NOW, has_pods=lambda node: False)
     assert (found.pods, found.step) == (None, "drain")
 
 
@@ -126,7 +133,7 @@ def test_waves_and_groups_are_those_of_the_settings() -> None:
     settings = TerminationSettings(policy=PolicySettings(node_groups=(group,)))
     found = standing(going(labels={"pool": "a"}), settings=settings)
     assert found.deadline is not None
-    assert (found.deadline.at, found.origin) == (NOW + 500, DeadlineOrigin("nodeGroup", "nodeGroups[0]"))
+    assert (found.deadline.at, found.deadline_origin) == (NOW + 500, DeadlineOrigin("nodeGroup", "nodeGroups[0]"))
     assert standing(kept(labels={"pool": "a"}), settings=settings).deadline is None
 
 
@@ -177,10 +184,10 @@ def test_what_blocks_comes_first_and_who_waits_for_whom_is_told() -> None:
         replica("b"),
         replica("c", node_name="n2"),
     ]
-    seen = observed(going(), going("n2", since=200), pods=tuple(pods), budgets=(a_budget(**SPENT),))
+    seen = cluster(going(), going("n2", since=200), pods=tuple(pods), budgets=(a_budget(**SPENT),))
     (found,) = node_statuses(seen, SETTINGS, {"n1"}, NOW)
     assert [pod.entry.pod.name for pod in found.pods or ()] == ["b", "kept", "free"]
-    places = [pod.place for pod in found.pods or ()]
+    places = [pod.queue_position for pod in found.pods or ()]
     assert places[1:] == [None, None]
     assert places[0] is not None
     assert places[0].ahead is not None
@@ -189,13 +196,13 @@ def test_what_blocks_comes_first_and_who_waits_for_whom_is_told() -> None:
 
 def test_who_keeps_looking_knows_since_when() -> None:
     """A pod that waits for a wave and is then blocked is blocked since then, not since the beginning."""
-    memory, node = Memory(), going()
+    history, node = BlockedHistory(), going()
     first, second = replica("first"), replica("second", labels={"app": "x"}, priority=2_000_000_000)
     budget = a_budget("x", selector=LabelSelector({"app": "x"}), **SPENT)
 
     def since(at: float, *pods: Pod) -> dict[str, tuple[Outcome, float]]:
-        seen = observed(node, pods=pods, budgets=(budget,))
-        (found,) = node_statuses(seen, SETTINGS, {"n1"}, at, memory=memory)
+        seen = cluster(node, pods=pods, budgets=(budget,))
+        (found,) = node_statuses(seen, SETTINGS, {"n1"}, at, history=history)
         return {pod.entry.pod.name: (pod.entry.outcome, pod.since - NOW) for pod in found.pods or ()}
 
     assert since(NOW, first, second) == {"first": (Outcome.EVICT, -100), "second": (Outcome.WAITING, -100)}
@@ -211,7 +218,7 @@ def test_who_keeps_looking_knows_since_when() -> None:
 
 
 def kinds(node: Node, *pods: Pod, **caches: Any) -> list[WarningKind]:
-    return [caution.kind for caution in standing(node, *pods, **caches).obstacles]
+    return [warning.kind for warning in standing(node, *pods, **caches).warnings]
 
 
 @pytest.mark.parametrize(
@@ -237,16 +244,16 @@ def test_that_the_machine_of_a_node_shuts_down_is_told_whatever_else_is_done_to_
     says = Condition(names.SHUTTING_DOWN, names.TRUE, "WaitingForPods", "priority 0: it is the turn of 1 pod")
     for conditions, expected in (((says,), [WarningKind.MACHINE_SHUTS_DOWN]), ((), [])):
         found = standing(msgspec.structs.replace(node, conditions=(*node.conditions, *conditions)), replica())
-        assert [each.kind for each in found.obstacles] == expected
-    (caution,) = standing(msgspec.structs.replace(node, conditions=(says,))).obstacles
-    assert caution.message == (
+        assert [each.kind for each in found.warnings] == expected
+    (warning,) = standing(msgspec.structs.replace(node, conditions=(says,))).warnings
+    assert warning.message == (
         "its machine shuts down, and the agent on it deletes its pods: priority 0: it is the turn of 1 pod"
     )
 
 
 def test_one_that_is_not_managed_says_what_helps() -> None:
-    (caution,) = standing(going(labels={names.CONTROL_PLANE_ROLE: ""})).obstacles
-    assert "change nodeSelector or the node's labels" in caution.message
+    (warning,) = standing(going(labels={names.CONTROL_PLANE_ROLE: ""})).warnings
+    assert "change nodeSelector or the node's labels" in warning.message
 
 
 @pytest.mark.parametrize(
@@ -266,7 +273,7 @@ def test_a_pod_whose_time_has_come_and_whom_nobody_tells(
     deadline: float, since: float, pod: Pod, expected: list[str]
 ) -> None:
     node = going(since=since, annotations={names.TERMINATION_TIMESTAMP: format_time(NOW + deadline)})
-    found = [each for each in standing(node, pod).obstacles if each.kind is WarningKind.NO_CONTROLLER]
+    found = [each for each in standing(node, pod).warnings if each.kind is WarningKind.NO_CONTROLLER]
     assert [name for each in found for name in each.objects] == expected
     assert all("is `gracectl controller` running?" in each.message for each in found)
 
@@ -287,7 +294,7 @@ def test_claims_that_end_without_a_node() -> None:
         NodeClaim("of-others", "o", deletion_timestamp=NOW - 50, finalizers=("a.io/x",)),
         NodeClaim("unmanaged", "u", **ends, labels={names.CONTROL_PLANE_ROLE: ""}),
     )
-    found = claims_by_themselves(observed(going(), a_node("n2"), claims=claims), SETTINGS, NOW)
+    found = claims_without_node_status(cluster(going(), a_node("n2"), claims=claims), SETTINGS, NOW)
     assert [(each.name, each.nodes, each.since, each.waits_for) for each in found] == [
         ("a", (), NOW - 50, ""),
         ("b", (), NOW - 50, "no quota"),

@@ -9,7 +9,7 @@ from support.watchers import being_deleted, seeing
 from support.worlds import a_world, create
 
 from gracectl.app.controller import Controller
-from gracectl.inspect.status import State, node_statuses
+from gracectl.inspect.status import NodePhase, node_statuses
 from gracectl.inspect.watcher import ClusterWatcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -25,11 +25,11 @@ Sample = dict[str, tuple[str, int]]
 
 
 def shown(stage: Stage, sight: ClusterWatcher) -> Sample:
-    nodes = {node.name for node in sight.observed.nodes.values() if being_deleted(node)}
+    nodes = {node.name for node in sight.cluster.nodes.values() if being_deleted(node)}
     found = node_statuses(
-        sight.observed, stage.settings.termination, nodes, stage.clock.now(), has_pods=sight.has_pods_of
+        sight.cluster, stage.settings.termination, nodes, stage.clock.now(), has_pods=sight.has_pods_of
     )
-    assert all(each.state is State.ENDING for each in found)
+    assert all(each.state is NodePhase.TERMINATING for each in found)
     return {each.name: (each.step, len(each.pods or ())) for each in found}
 
 

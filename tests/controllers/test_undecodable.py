@@ -13,7 +13,7 @@ from support.deadlines import START, asked_to_end, delete_at_start, told, until,
 from support.stage import NAMESPACE, Stage, a_pod_manifest, staged
 
 from gracectl.app.controller import Controller
-from gracectl.inspect.watcher import look
+from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.model import names
@@ -115,7 +115,7 @@ async def test_a_single_look_shows_that_it_is_there_and_that_nothing_is_known(ca
     async with staged("n1") as stage:
         spoil(stage)
         await stage.create(bad(), a_pod_manifest("deep-1", "n1"))
-        cluster = await look(KubeClient(stage.transport, stage.clock), lambda node: True)
+        cluster = await snapshot(KubeClient(stage.transport, stage.clock), lambda node: True)
         assert [(found.key, found.node_name) for found in cluster.pods.undecodable] == [(("shop", "bad"), "n1")]
         assert len(cluster.pods_on("n1")) == 2
         assert "pods shop/bad: cannot be decoded, and is set aside" in caplog.text

@@ -51,13 +51,13 @@ async def test_the_pods_of_chosen_nodes_are_followed_and_those_of_others_never_a
         async with seeing(stage, named("n1", "n3")) as sight:
             assert pods_seen(sight, "n1", "n2", "n3") == {"n1": ["a"], "n2": [], "n3": ["c"]}
             assert [sight.has_pods_of(node) for node in ("n1", "n2", "n3")] == [True, False, True]
-            assert len(sight.observed.nodes) == 3
+            assert len(sight.cluster.nodes) == 3
             await stage.create(a_budget_manifest("d", minAvailable=1), a_pod_manifest("d", "n1"))
             await create_pods(stage, e="n2")
             await remove_pod(stage, "c")
             await stage.clock.sleep(1)
             assert pods_seen(sight, "n1", "n2", "n3") == {"n1": ["a", "d"], "n2": [], "n3": []}
-            assert [each.name for each in sight.observed.budgets.values()] == ["d"]
+            assert [each.name for each in sight.cluster.budgets.values()] == ["d"]
         of_n1, of_n3 = "spec.nodeName=n1", "spec.nodeName=n3"
         assert sorted(asked_pods(stage)) == [f"list {of_n1}", f"list {of_n3}", f"watch {of_n1}", f"watch {of_n3}"]
 
@@ -73,15 +73,15 @@ async def test_a_node_is_followed_from_when_it_is_chosen_until_it_no_longer_is()
     async with staged("n1", "n2") as stage:
         await create_pods(stage, a="n1", b="n2")
         async with seeing(stage, is_labelled) as sight:
-            assert (len(sight.observed.pods), asked_pods(stage)) == (0, [])
-            assert sight.observed.pods.live
+            assert (len(sight.cluster.pods), asked_pods(stage)) == (0, [])
+            assert sight.cluster.pods.live
             await stage.patch_node("n1", CHOSEN)
             await stage.clock.sleep(1)
             assert pods_seen(sight, "n1", "n2") == {"n1": ["a"], "n2": []}
             await stage.patch_node("n1", NOT_CHOSEN)
             await create_pods(stage, c="n1")
             await stage.clock.sleep(1)
-            assert (len(sight.observed.pods), sight.has_pods_of("n1")) == (0, False)
+            assert (len(sight.cluster.pods), sight.has_pods_of("n1")) == (0, False)
             await stage.patch_node("n1", CHOSEN)
             await stage.clock.sleep(1)
             assert pods_seen(sight, "n1", "n2") == {"n1": ["a", "c"], "n2": []}
@@ -99,7 +99,7 @@ async def test_a_node_that_is_being_deleted_is_followed_until_it_is_gone() -> No
             await stage.patch_node("n1", {"metadata": {"finalizers": None}})
             await stage.clock.sleep(0.001)
             assert stage.pods_on("n1")
-            assert (len(sight.observed.nodes), len(sight.observed.pods)) == (0, 0)
+            assert (len(sight.cluster.nodes), len(sight.cluster.pods)) == (0, 0)
 
 
 async def test_a_node_that_comes_back_under_the_same_name_is_another_node() -> None:
@@ -107,7 +107,7 @@ async def test_a_node_that_comes_back_under_the_same_name_is_another_node() -> N
         await create_pods(stage, a="n1")
         async with seeing(stage, named("n1")) as sight:
             told: list[str] = []
-            sight.observed.pods.subscribe(lambda old, new: told.append("+" if old is None else "-"))
+            sight.cluster.pods.subscribe(lambda old, new: told.append("+" if old is None else "-"))
             await stage.delete_node("n1")
             await stage.add_nodes("n1")
             await stage.clock.sleep(0.001)
@@ -131,7 +131,7 @@ async def test_a_pod_of_a_stateful_set_moves_from_one_chosen_node_to_another() -
 
 async def test_where_there_is_nothing_to_see_everything_has_been_seen() -> None:
     async with staged(definitions=()) as stage, seeing(stage, named("n1")) as sight:
-        await sight.observed.wait_live()
+        await sight.cluster.wait_live()
         assert stage.clock.monotonic() == 0.0
 
 
@@ -172,14 +172,14 @@ async def test_a_chosen_node_that_goes_before_its_pods_were_listed_keeps_nobody_
 
 async def test_claims_that_are_not_served_are_not_missed_and_found_when_they_are() -> None:
     async with staged("n1", definitions=()) as stage, seeing(stage, named("n1")) as sight:
-        assert len(sight.observed.claims) == 0
+        assert len(sight.cluster.claims) == 0
         await stage.clock.sleep(10)
         for definition in shipped_definitions():
             await stage.call("POST", DEFINITIONS, definition)
         await stage.clock.sleep(1)
         await stage.create_claim("c")
         await stage.clock.sleep(60)
-        assert [claim.name for claim in sight.observed.claims.values()] == ["c"]
+        assert [claim.name for claim in sight.cluster.claims.values()] == ["c"]
 
 
 async def test_where_only_v1beta1_is_served_it_is_followed() -> None:
@@ -275,7 +275,7 @@ async def test_when_many_come_to_be_chosen_what_was_seen_stands_until_all_have_b
             await stage.patch_node(node, CHOSEN)
         async with seeing(stage, is_labelled) as sight:
             told: list[str] = []
-            sight.observed.pods.subscribe(lambda old, new: told.append((new or old or NOBODY).name))
+            sight.cluster.pods.subscribe(lambda old, new: told.append((new or old or NOBODY).name))
             stage.transport.before.add(Rule(fault=Latency(5.0, 5.0), path="/pods$"))
             await stage.patch_node(nodes[-1], CHOSEN)
             await stage.clock.sleep(1)

@@ -64,7 +64,7 @@ async def test_lost_history_is_listed_anew_for_that_node_only() -> None:
 async def test_a_view_can_say_as_of_when_it_is_true() -> None:
     async with staged("n1", kubelet=SILENT) as stage, seeing(stage, named("n1")) as sight:
         await stage.clock.sleep(30)
-        assert sight.interruption() is None
+        assert sight.connection_loss() is None
         stage.transport.is_listening = False
         stage.transport.before.add(Rule(fault=DropWatch(0.0)))  # each after its next line
         last_line_of_nodes = stage.clock.now()
@@ -72,14 +72,14 @@ async def test_a_view_can_say_as_of_when_it_is_true() -> None:
         await stage.clock.sleep(10)
         await stage.create(a_pod_manifest("a", "n1"))
         await stage.clock.sleep(10)
-        found = sight.interruption()
+        found = sight.connection_loss()
         assert found is not None
         assert found.since == last_line_of_nodes
         assert "connection refused" in found.error
         stage.transport.before.clear()
         stage.transport.is_listening = True
         await stage.clock.sleep(6)
-        assert sight.interruption() is None
+        assert sight.connection_loss() is None
 
 
 async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
@@ -89,13 +89,13 @@ async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(sight.run)
             await stage.clock.sleep(10)
-            found = sight.interruption()
+            found = sight.connection_loss()
             assert found == ConnectionLoss(None, "list nodes: the server cannot be reached: connection refused")
             stage.transport.is_listening = True
             start = stage.clock.monotonic()
             await sight.wait_live()
             assert stage.clock.monotonic() - start <= 5.0
-            assert sight.interruption() is None
+            assert sight.connection_loss() is None
             group.cancel_scope.cancel()
 
 
@@ -169,18 +169,18 @@ async def test_when_a_storm_has_passed_what_is_seen_is_what_there_is(seed: int, 
             if new is not None:
                 mirror[new.key] = new
 
-        sight.observed.pods.subscribe(follow)
+        sight.cluster.pods.subscribe(follow)
         await Storm(stage, nodes, rng).rage(60)
         stage.transport.before.clear()
         stage.transport.stutter = Stutter()
         await stage.clock.sleep(200)  # longer than a silent stream is believed
         await sight.wait_live()
-        assert sight.interruption() is None
+        assert sight.connection_loss() is None
         chosen = [node["metadata"]["name"] for node in stage.nodes() if "chosen" in node["metadata"]["labels"]]
-        there = {node: sorted(pod["metadata"]["uid"] for pod in stage.pods_on(node)) for node in chosen}
-        seen = {node: sorted(pod.uid for pod in sight.observed.pods_on(node)) for node in chosen}
-        assert seen == there
+        connection = {node: sorted(pod["metadata"]["uid"] for pod in stage.pods_on(node)) for node in chosen}
+        seen = {node: sorted(pod.uid for pod in sight.cluster.pods_on(node)) for node in chosen}
+        assert seen == connection
         assert [sight.has_pods_of(node) for node in nodes] == [node in chosen for node in nodes]
-        assert {pod.key: pod for pod in sight.observed.pods.values()} == mirror
+        assert {pod.key: pod for pod in sight.cluster.pods.values()} == mirror
         if "list" not in asked_pods(stage):  # those of chosen nodes only
-            assert {pod.node_name for pod in sight.observed.pods.values()} <= set(chosen)
+            assert {pod.node_name for pod in sight.cluster.pods.values()} <= set(chosen)

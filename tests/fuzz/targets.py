@@ -21,7 +21,8 @@ from gracectl.admission.nodebudgets import NodeBudgetValidator
 from gracectl.admission.nodeclaims import NodeClaimValidator
 from gracectl.admission.nodes import NodeFinalizerInjector
 from gracectl.admission.reviews import InvalidReview, Undecided, decode_review, encode_review
-from gracectl.cli.plan.report import as_json, report
+from gracectl.cli.plan.report import plan_report
+from gracectl.cli.report import to_json
 from gracectl.cloud.responses import decode_response, display_text
 from gracectl.config.errors import ConfigError
 from gracectl.config.loading import load_settings
@@ -263,7 +264,7 @@ def _forecast(body: bytes) -> None:
     node = a_node(deletion_timestamp=NOW)
     for at in (None, NOW + 900):
         view = NodeView(node, (pod, a_pod("other")), {}, cordoned_at=NOW, deadline=at)
-        as_json(report(foretold(DrainingNode(view, NOW))))
+        to_json(plan_report(foretold(DrainingNode(view, NOW))))
 
 
 def _ends_of(node: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gracectl.inspect.forecast import NodeOutlook, Outlook
+from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model import names
 from gracectl.model.pod import LONGEST_GRACE, UnknownPod
 from gracectl.model.times import EARLIEST, LATEST
@@ -24,33 +24,33 @@ CRITICAL = 2_000_000_000
 FOR_EVER: dict[str, Any] = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 
 
-def foretold(*going: DrainingNode, asked: tuple[str, ...] | None = None, **assumptions: Any) -> Outlook:
+def foretold(*going: DrainingNode, asked: tuple[str, ...] | None = None, **assumptions: Any) -> DrainForecast:
     """Of these nodes, or those `asked` about; every deadline is that of a claim."""
     whole = forecast(going, NOW, Assumptions(**assumptions))
     nodes = (_outlook(each) for each in whole.nodes if asked is None or each.name in asked)
-    return Outlook(tuple(nodes), whole)
+    return DrainForecast(tuple(nodes), whole)
 
 
-def _outlook(prospect: NodeForecast) -> NodeOutlook:
-    at, since = prospect.plan.deadline, prospect.draining.since
-    return NodeOutlook(
-        prospect=prospect,
+def _outlook(forecast: NodeForecast) -> NodeDrainForecast:
+    at, since = forecast.plan.deadline, forecast.draining.since
+    return NodeDrainForecast(
+        forecast=forecast,
         deadline=None if at is None else Deadline(at, at - since),
-        origin=None if at is None else DeadlineOrigin("claim", f"NodeClaim {prospect.name}"),
-        cautions=warnings_of(prospect),
-        is_ending=since < NOW and not prospect.draining.view.is_maintenance,
-        is_maintenance=prospect.draining.view.is_maintenance,
+        deadline_origin=None if at is None else DeadlineOrigin("claim", f"NodeClaim {forecast.name}"),
+        warnings=warnings_of(forecast),
+        is_terminating=since < NOW and not forecast.draining.view.is_maintenance,
+        is_maintenance=forecast.draining.view.is_maintenance,
     )
 
 
-def three_replicas() -> Outlook:
+def three_replicas() -> DrainForecast:
     """A deadline of fifteen minutes, ten minutes of grace, a budget for one at a time."""
     pods = [a_pod(f"orders-7d4b9c6f5-{end}", owners=REPLICA, grace_seconds=600) for end in ("5qtvx", "2zltl", "lsgxq")]
     nodes = [ending(f"node-{n}", pod, budgets=(a_budget("orders"),), deadline=900) for n, pod in enumerate(pods, 1)]
     return foretold(*nodes, replacement_seconds=600.0)
 
 
-def a_day() -> Outlook:
+def a_day() -> DrainForecast:
     """A protection of a day beside pods of seconds, two in a lane, and one of the last wave."""
     pods = [
         a_pod("quick", grace_seconds=5, owners=REPLICA),
@@ -64,7 +64,7 @@ def a_day() -> Outlook:
     return foretold(ending("worker-1", *pods, budgets={"web-1": budget, "web-2": budget}))
 
 
-def never() -> Outlook:
+def never() -> DrainForecast:
     """For ever, for three reasons, and one who waits for those."""
     pods = [
         a_pod("notebook", **FOR_EVER),
@@ -76,7 +76,7 @@ def never() -> Outlook:
     return foretold(ending("worker-1", *pods, budgets={"twice": (a_budget("web"), a_budget("also"))}))
 
 
-def under_way() -> Outlook:
+def under_way() -> DrainForecast:
     """One node has been ending for a minute, beside one that nobody has asked about; pods of both share a budget."""
     budget = (a_budget(disruptions_allowed=0, current_healthy=2),)
     leaving = a_pod("leaving", owners=REPLICA, deletion_timestamp=NOW + 20, deletion_grace_seconds=30)
@@ -85,7 +85,7 @@ def under_way() -> Outlook:
     return foretold(first, second, asked=("old-1",))
 
 
-def ranges() -> Outlook:
+def ranges() -> DrainForecast:
     """Priority ranges with periods, more grace than there is time, and a protection that the deadline ends."""
     settings = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
     pods = [
@@ -96,7 +96,7 @@ def ranges() -> Outlook:
     return foretold(ending("worker-1", *pods, deadline=900, settings=settings))
 
 
-def crowd() -> Outlook:
+def crowd() -> DrainForecast:
     """Three nodes of 110 pods, most of them under one of forty budgets that let one go at a time."""
     nodes = []
     for n in range(3):
@@ -107,7 +107,7 @@ def crowd() -> Outlook:
     return foretold(*nodes, rate=EvictionRate(qps=100.0, burst=100))
 
 
-def extremes() -> Outlook:
+def extremes() -> DrainForecast:
     """Numbers and instants as far out as objects have them."""
     longest: dict[str, Any] = {"grace_seconds": LONGEST_GRACE, "deletion_grace_seconds": LONGEST_GRACE}
     pods = [
@@ -127,7 +127,7 @@ def extremes() -> Outlook:
     return foretold(first, second, third)
 
 
-def unknown() -> Outlook:
+def unknown() -> DrainForecast:
     """A pod that cannot be decoded beside one that can, without a deadline and with one."""
     nothing = UnknownPod("shop", "nothing", "u1", "7", "worker-1", error="Expected `int | null`, got `str`")
     less = msgspec.structs.replace(nothing, name="less", uid="u2", node_name="worker-2")
@@ -137,11 +137,11 @@ def unknown() -> Outlook:
     )
 
 
-def empty() -> Outlook:
+def empty() -> DrainForecast:
     """A node on which nothing is waited for."""
     return foretold(ending("worker-1"))
 
 
-WORLDS: dict[str, Callable[[], Outlook]] = {
+WORLDS: dict[str, Callable[[], DrainForecast]] = {
     each.__name__: each for each in (three_replicas, a_day, never, under_way, ranges, crowd, extremes, unknown, empty)
 }

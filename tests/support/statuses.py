@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gracectl.cli.status.follow import Gone, Scene
+from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.inspect.status import claims_by_themselves, node_statuses
+from gracectl.inspect.status import claims_without_node_status, node_statuses
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -48,7 +48,7 @@ def pending(name: str = "n1") -> Node:
     return a_node(name, conditions=(*READY, waits), finalizers=(names.FINALIZER,))
 
 
-def observed(*nodes: Node, pods: tuple[Pod, ...] = (), **caches: Any) -> ClusterCache:
+def cluster(*nodes: Node, pods: tuple[Pod, ...] = (), **caches: Any) -> ClusterCache:
     found = empty_cluster_cache()
     found.nodes.replace(nodes)
     found.pods.replace(pods)
@@ -61,19 +61,19 @@ def replica(name: str = "web-1", **fields: Any) -> Pod:
     return a_pod(name, **{"owners": owned_by("ReplicaSet"), **fields})
 
 
-def a_scene(seen: ClusterCache, *, at: float = NOW, asked: tuple[str, ...] | None = None, **more: Any) -> Scene:
+def a_scene(seen: ClusterCache, *, at: float = NOW, asked: tuple[str, ...] | None = None, **more: Any) -> StatusFrame:
     """Of all nodes, or those `asked` for; `more` goes to the scene."""
     settings = TerminationSettings()
     wanted = {node.name for node in seen.nodes.values()} if asked is None else set(asked)
-    return Scene(
+    return StatusFrame(
         at=at,
         nodes=node_statuses(seen, settings, wanted, at),
-        claims=claims_by_themselves(seen, settings, at),
+        claims=claims_without_node_status(seen, settings, at),
         **more,
     )
 
 
-def several() -> Scene:
+def several() -> StatusFrame:
     """One of each kind: blocked in a lane, protected, under a deadline, kept, given back, left alone, nobody's."""
     spent = a_budget(disruptions_allowed=0, current_healthy=2)
     deadline = {names.TERMINATION_TIMESTAMP: format_time(NOW + 600)}
@@ -95,10 +95,10 @@ def several() -> Scene:
         replica("notebook", node_name="worker-3", labels={}, annotations={names.DO_NOT_DISRUPT: "4h"}),
         replica("dns", node_name="worker-3", labels={}, priority=2_000_000_000),
     ]
-    return a_scene(observed(*nodes, pods=tuple(pods), budgets=(spent,)))
+    return a_scene(cluster(*nodes, pods=tuple(pods), budgets=(spent,)))
 
 
-def documented() -> Scene:
+def documented() -> StatusFrame:
     """The example of docs/status.md."""
     deadline = {names.TERMINATION_TIMESTAMP: format_time(NOW + 597)}
     nodes = (
@@ -116,16 +116,16 @@ def documented() -> Scene:
     )
     spent = Condition(names.DISRUPTION_ALLOWED, "False", "InsufficientPods", "", NOW - 124)
     budget = a_budget(disruptions_allowed=0, current_healthy=2, verdict=spent)
-    return a_scene(observed(*nodes, pods=pods, budgets=(budget,)))
+    return a_scene(cluster(*nodes, pods=pods, budgets=(budget,)))
 
 
-def crowd() -> Scene:
+def crowd() -> StatusFrame:
     """One node with sixty pods, most of them under a budget that lets nobody go."""
     pods = tuple(replica(f"web-{n:02}", labels={"app": "web"} if n % 3 else {"app": "free"}) for n in range(60))
-    return a_scene(observed(going(), pods=pods, budgets=(a_budget(disruptions_allowed=0),)))
+    return a_scene(cluster(going(), pods=pods, budgets=(a_budget(disruptions_allowed=0),)))
 
 
-def many() -> Scene:
+def many() -> StatusFrame:
     """Forty nodes that end, held by twenty budgets and a few protections; nobody has begun with one of them."""
     nodes = [going(f"worker-{n:02}", since=60 + n, taints=() if n == 7 else TAINTED) for n in range(40)]
     pods = [
@@ -140,15 +140,15 @@ def many() -> Scene:
     budgets = [
         a_budget(f"api-{n}", selector=LabelSelector({"app": f"api-{n}"}), disruptions_allowed=0) for n in range(20)
     ]
-    return a_scene(observed(*nodes, pods=tuple(pods), budgets=tuple(budgets)))
+    return a_scene(cluster(*nodes, pods=tuple(pods), budgets=tuple(budgets)))
 
 
-def nothing() -> Scene:
+def nothing() -> StatusFrame:
     """Nobody has asked for anything."""
-    return a_scene(observed())
+    return a_scene(cluster())
 
 
-def claims_and_gone() -> Scene:
+def claims_and_gone() -> StatusFrame:
     """A node that has gone, and a claim that ends without one."""
     claim = NodeClaim(
         "pending-7",
@@ -158,16 +158,16 @@ def claims_and_gone() -> Scene:
         termination_grace_period="15m",
         conditions=(Condition(names.INSTANCE_TERMINATING, "False", "ProviderFailed", "provider aws: no quota"),),
     )
-    gone = (Gone("worker-1", "u1", 303.0), Gone("worker-9", "u9", None))
-    return a_scene(observed(claims=(claim,)), gone=gone)
+    gone = (TerminatedNode("worker-1", "u1", 303.0), TerminatedNode("worker-9", "u9", None))
+    return a_scene(cluster(claims=(claim,)), terminated=gone)
 
 
-def interrupted() -> Scene:
+def interrupted() -> StatusFrame:
     """The connection is lost."""
     lost = ConnectionLoss(NOW - 75, "watch pods: the server cannot be reached (Connection refused)")
-    return a_scene(observed(going(), pods=(replica(),)), interruption=lost)
+    return a_scene(cluster(going(), pods=(replica(),)), connection_loss=lost)
 
 
-SCENES: dict[str, Callable[[], Scene]] = {
+SCENES: dict[str, Callable[[], StatusFrame]] = {
     each.__name__: each for each in (several, documented, crowd, many, nothing, claims_and_gone, interrupted)
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kubesim.server.api import JsonObject
 
-from gracectl.cli.uninstall.procedure import Uninstall, Wanted
-from gracectl.cli.uninstall.report import Outcome, Report
+from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
+from gracectl.cli.uninstall.report import RemovalOutcome, UninstallReport
 from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.kube.transport import Transport
 from gracectl.model import names
@@ -23,9 +23,9 @@ class Leaving:
         self.stage = stage
         self.wire = InProcessTransport(stage.server, stage.clock, seed=99, token=token)
         self.said: list[str] = []
-        self._wanted = Wanted(**wanted)  # type: ignore[arg-type]
+        self._wanted = UninstallOptions(**wanted)  # type: ignore[arg-type]
 
-    async def run(self, through: Transport | None = None) -> Report:
+    async def run(self, through: Transport | None = None) -> UninstallReport:
         client = KubeClient(through or self.wire, self.stage.clock, settings=INTERACTIVE)
         return await Uninstall(client, self.stage.clock, self.stage.settings, self._wanted, self.said.append).run()
 
@@ -36,7 +36,7 @@ def held(stage: Stage) -> list[str]:
     return sorted(each["metadata"]["name"] for each in things if names.FINALIZER in finalizers_of(each))
 
 
-def outcomes(report: Report, *kinds: str) -> dict[str, Outcome]:
+def outcomes(report: UninstallReport, *kinds: str) -> dict[str, RemovalOutcome]:
     """By name; of these kinds, or of all."""
     return {each.name: each.outcome for each in report.removals if not kinds or each.kind in kinds}
 

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from gracectl.inspect.watcher import Choice, ClusterWatcher
+from gracectl.inspect.watcher import ClusterWatcher, Selection
 from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.model.node import Node
 from support.stage import Stage
 
 
-def named(*names: str) -> Choice:
+def named(*names: str) -> Selection:
     """Chooses the nodes of these names."""
     return lambda node: node.name in names
 
@@ -28,7 +28,7 @@ def a_client(stage: Stage) -> KubeClient:
 
 
 @asynccontextmanager
-async def seeing(stage: Stage, chooses: Choice) -> AsyncIterator[ClusterWatcher]:
+async def seeing(stage: Stage, chooses: Selection) -> AsyncIterator[ClusterWatcher]:
     """A sight that runs, and has seen what was chosen at first."""
     sight = ClusterWatcher(a_client(stage), chooses, stage.clock, rng=random.Random(2))
     async with anyio.create_task_group() as group:
@@ -49,4 +49,4 @@ def asked_pods(stage: Stage) -> list[str]:
 
 def pods_seen(sight: ClusterWatcher, *nodes: str) -> dict[str, list[str]]:
     """By node, the names of its pods in the sight."""
-    return {node: sorted(pod.name for pod in sight.observed.pods_on(node)) for node in nodes}
+    return {node: sorted(pod.name for pod in sight.cluster.pods_on(node)) for node in nodes}

@@ -1,4 +1,4 @@
-"""What a rehearsal rests on: a node and its pods, looked at once, and the order in which they would leave."""
+"""Rehearsal of a shutdown: reads a node and its pods once, and computes what the agent would do. Nothing is written."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ from gracectl.policy.waves import DrainOrder
 
 
 class NoOrder(Exception):
-    """Nothing says in which order, and for how long, the pods of this node leave; the message says what is missing."""
+    """The settings have no shutdown order for this node; the message says what is missing."""
 
     def __init__(self, node: str, reason: str) -> None:
-        super().__init__(f"node {node} has no order for a shutdown, so an agent has nothing to do there: {reason}")
+        super().__init__(f"node {node}: no shutdown order: {reason}")
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """The node and its pods by name, at `now` (Unix seconds by the server's clock). `deadline`: by when the node itself
-    must have ended (Unix seconds); None if it need not. `own_uid`: of the agent's own pod, "" if that is not known."""
+class RehearsalInput(msgspec.Struct, frozen=True):
+    """A node and its pods by name, at `now` (Unix seconds by the server's clock).
+
+    `deadline`: that of the node's termination (Unix seconds); None: there is none. `own_uid`: of the agent's own pod;
+    "": unknown.
+    """
 
     node: Node
     pods: tuple[Pod, ...]
@@ -43,8 +46,8 @@ class Seen(msgspec.Struct, frozen=True):
     own_uid: str = ""
 
 
-async def look(connection: Connection, node: str, settings: Settings, own_uid: str = "") -> Seen:
-    """Look once. Raises ApiError; UnknownNodes if there is no such node; NoOrder."""
+async def read_input(connection: Connection, node: str, settings: Settings, own_uid: str = "") -> RehearsalInput:
+    """Read the node once. Raises ApiError; UnknownNodes if it does not exist; NoOrder."""
     client = connection.client
     try:
         found = await client.get(NODES, ("", node))
@@ -56,7 +59,7 @@ async def look(connection: Connection, node: str, settings: Settings, own_uid: s
         raise NoOrder(node, _reason(found, settings))
     pods = await read_all(client, PODS, bound_to(node))
     deadline = None if found.deletion_timestamp is None else deadline_of(found, None, policy)
-    return Seen(
+    return RehearsalInput(
         node=found,
         pods=tuple(sorted(pods, key=lambda pod: pod.key)),
         order=order,
@@ -71,64 +74,65 @@ def _reason(node: Node, settings: Settings) -> str:
     if settings.termination.policy.order_of(node.labels).is_timed:
         return GATED
     return (
-        "the settings that hold for it have neither shutdownGracePeriodByPodPriority nor shutdownGracePeriod; --config "
-        "names the file that has one"
+        "its settings have neither shutdownGracePeriodByPodPriority nor shutdownGracePeriod; give the file with one by "
+        "--config"
     )
 
 
 class Logind(msgspec.Struct, frozen=True):
-    """What is known of the machine's own side. `delay`: seconds that logind grants now (math.inf: for ever; None: not
-    known); `problem`: what is wrong with that, for people; "" if it will do."""
+    """Inhibit delay of logind. `delay`: seconds (math.inf: no limit; None: unknown); `problem`: "" if sufficient."""
 
     delay: float | None = None
     problem: str = ""
 
 
-class Rehearsed(msgspec.Struct, frozen=True):
-    """What was seen, and what a shutdown would do to it. `logind` None: nobody has asked."""
+class RehearsalResult(msgspec.Struct, frozen=True):
+    """Input and outcome of a rehearsal. `logind` None: it was not asked."""
 
-    seen: Seen
+    inputs: RehearsalInput
     rehearsal: Rehearsal
     logind: Logind | None = None
 
     @property
-    def wanted(self) -> float:
-        """Seconds that logind is asked to wait: all ranges together."""
-        return self.seen.order.total
+    def required(self) -> float:
+        """Seconds of all ranges together, for which logind is asked to wait."""
+        return self.inputs.order.total
 
     @property
     def has_enough(self) -> bool:
         """Whether each range has its whole period."""
-        return self.rehearsal.available >= self.wanted
+        return self.rehearsal.available >= self.required
 
     def is_in_time(self, pod: RehearsedPod) -> bool:
-        """Whether it is gone when the machine is let go."""
+        """Whether it is terminated before the machine goes down."""
         return pod.ends is not None and pod.ends <= self.rehearsal.over
 
 
-def rehearsal_of(seen: Seen, logind: Logind | None = None, available: float | None = None) -> Rehearsed:
-    """Rehearse with as many seconds as the order wants; with `available` ones if that is less."""
-    total = seen.order.total
+def rehearsal_of(
+    inputs: RehearsalInput, logind: Logind | None = None, available: float | None = None
+) -> RehearsalResult:
+    """Rehearse with the seconds that the order requires, or `available` ones if that is less."""
+    total = inputs.order.total
     seconds = total if available is None else min(available, total)
-    found = rehearse(seen.order, seen.pods, seconds, seen.now, seen.own_uid, seen.deadline)
-    return Rehearsed(seen, found, logind)
+    found = rehearse(inputs.order, inputs.pods, seconds, inputs.now, inputs.own_uid, inputs.deadline)
+    return RehearsalResult(inputs, found, logind)
 
 
-def is_cut(pod: RehearsedPod) -> bool:
-    """Whether the shutdown takes some of its grace from a pod."""
-    return pod.grace is not None and pod.grace < grace_without(pod.pod)
+def is_shortened(pod: RehearsedPod) -> bool:
+    """Whether the shutdown shortens the grace of a pod."""
+    return pod.grace is not None and pod.grace < unshortened_grace(pod.pod)
 
 
-def grace_without(pod: Pod) -> int:
-    """The seconds that a pod would have without the shutdown: those that it asks for, or has been granted already."""
+def unshortened_grace(pod: Pod) -> int:
+    """The seconds that a pod would have without the shutdown: requested, or granted by an earlier deletion."""
     return grace_of(pod) if pod.deletion_timestamp is None else granted_already(pod)
 
 
 FAILURES: Final[Mapping[type[Exception], int]] = {UnknownNodes: REFUSED, NoOrder: MISUSED}
-"""What a rehearsal can meet beside what every command does, for `told_to_people`."""
+"""Failures of a rehearsal beside those of every command, for `reporting_errors`."""
 
 
-async def rehearsed(
+async def run_rehearsal(
     connection: Connection,
     node: str,
     settings: Settings,
@@ -136,10 +140,10 @@ async def rehearsed(
     *,
     logind: Logind | None = None,
     available: float | None = None,
-) -> Rehearsed:
+) -> RehearsalResult:
     """What a shutdown of the machine of `node` would do now. Raises ApiError, and what FAILURES has.
 
-    `own_uid`: of the agent's own pod. `available`: the seconds that there are, if that is less than the order wants;
-    `logind`: what is told of it, which by itself takes no time from anybody: a running agent has it raised.
+    `own_uid`: of the agent's own pod. `available`: seconds, if less than the order requires. `logind`: only reported; a
+    running agent raises its delay.
     """
-    return rehearsal_of(await look(connection, node, settings, own_uid), logind, available)
+    return rehearsal_of(await read_input(connection, node, settings, own_uid), logind, available)

@@ -1,41 +1,35 @@
-"""A rehearsal as one JSON object, under names that stay; docs/rehearsal.md explains every field.
-
-Instants are RFC 3339, by the server's clock; what ends in `Seconds` is a number of seconds: of those that say when
-something happens, counted from `at`. Invariant: fields are added, never renamed or taken away; the order of lists is
-that of the table.
-"""
+"""The JSON object of a rehearsal; docs/rehearsal.md explains every field. Seconds of instants count from `at`."""
 
 from __future__ import annotations
 
 import math
 
-from gracectl.cli.agent.rehearsal import Logind, Rehearsed, grace_without, is_cut
-from gracectl.cli.agent.warnings import Caution, cautions_of
-from gracectl.cli.plan.report import CautionReport, Reported
+from gracectl.cli.agent.rehearsal import Logind, RehearsalResult, is_shortened, unshortened_grace
+from gracectl.cli.agent.warnings import ShutdownWarning, rehearsal_warnings
+from gracectl.cli.report import JsonObject, WarningReport
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.policy.rehearsal import RehearsedPod, RehearsedRange
 from gracectl.policy.waves import is_daemon
 
 
-class LogindReport(Reported, frozen=True):
-    """The machine's own side. `delaySeconds` null: not known, or with `unlimited` for ever."""
+class LogindReport(JsonObject, frozen=True):
+    """The inhibit delay of logind. `delaySeconds` null: unknown, or unlimited."""
 
     delay_seconds: float | None
     unlimited: bool
     problem: str | None
 
 
-class NodeDeadlineReport(Reported, frozen=True):
-    """By when the node itself must have ended."""
+class NodeDeadlineReport(JsonObject, frozen=True):
+    """The deadline of the node's termination."""
 
     at: str
     at_seconds: float
 
 
-class RehearsedPodReport(Reported, frozen=True, kw_only=True):
-    """What becomes of a pod. `toldSeconds`, `grantedSeconds` null: nobody tells it; `goneSeconds` null: nobody knows
-    when it is gone."""
+class RehearsedPodReport(JsonObject, frozen=True, kw_only=True):
+    """A pod. `deletedSeconds`, `grantedSeconds` null: it is not deleted; `terminatedSeconds` null: unknown."""
 
     namespace: str
     name: str
@@ -45,17 +39,17 @@ class RehearsedPodReport(Reported, frozen=True, kw_only=True):
     terminating: bool
     grace_seconds: int
     granted_seconds: int | None
-    cut: bool
-    told_seconds: float | None
-    gone_seconds: float | None
+    shortened: bool
+    deleted_seconds: float | None
+    terminated_seconds: float | None
     in_time: bool
 
 
-class RangeReport(Reported, frozen=True, kw_only=True):
-    """Pods that leave together. `beginsSeconds`, `endsSeconds` null: it is skipped."""
+class RangeReport(JsonObject, frozen=True, kw_only=True):
+    """Pods that are terminated together. `beginsSeconds`, `endsSeconds` null: skipped."""
 
     name: str
-    least_priority: int
+    minimum_priority: int
     period_seconds: float
     available_seconds: float
     begins_seconds: float | None
@@ -63,8 +57,8 @@ class RangeReport(Reported, frozen=True, kw_only=True):
     pods: tuple[RehearsedPodReport, ...]
 
 
-class LeftAloneReport(Reported, frozen=True):
-    """A pod that is neither told nor waited for."""
+class IgnoredPodReport(JsonObject, frozen=True):
+    """A pod that is neither deleted nor waited for."""
 
     namespace: str
     name: str
@@ -72,35 +66,35 @@ class LeftAloneReport(Reported, frozen=True):
     reason: str
 
 
-class Report(Reported, frozen=True, kw_only=True):
-    """The whole object. `logind` null: nobody has asked it."""
+class RehearsalReport(JsonObject, frozen=True, kw_only=True):
+    """The whole object. `logind` null: it was not asked."""
 
     at: str
     node: str
-    wanted_seconds: float
+    required_seconds: float
     available_seconds: float
-    over_seconds: float
+    finished_seconds: float
     logind: LogindReport | None
     deadline: NodeDeadlineReport | None
-    cautions: tuple[CautionReport, ...]
+    warnings: tuple[WarningReport, ...]
     ranges: tuple[RangeReport, ...]
-    left_alone: tuple[LeftAloneReport, ...]
+    ignored: tuple[IgnoredPodReport, ...]
 
 
-def report(told: Rehearsed) -> Report:
-    """As JSON has it."""
-    seen, rehearsal = told.seen, told.rehearsal
-    return Report(
-        at=format_time(seen.now),
-        node=seen.node.name,
-        wanted_seconds=told.wanted,
+def rehearsal_report(result: RehearsalResult) -> RehearsalReport:
+    """The report of a rehearsal."""
+    inputs, rehearsal = result.inputs, result.rehearsal
+    return RehearsalReport(
+        at=format_time(inputs.now),
+        node=inputs.node.name,
+        required_seconds=result.required,
         available_seconds=rehearsal.available,
-        over_seconds=rehearsal.over,
-        logind=None if told.logind is None else _logind(told.logind),
-        deadline=_deadline(told),
-        cautions=tuple(map(_caution, cautions_of(told))),
-        ranges=tuple(_range(each, told) for each in rehearsal.ranges),
-        left_alone=tuple(_left_alone(pod, reason) for pod, reason in rehearsal.ignored),
+        finished_seconds=rehearsal.over,
+        logind=None if result.logind is None else _logind(result.logind),
+        deadline=_deadline(result),
+        warnings=tuple(map(_caution, rehearsal_warnings(result))),
+        ranges=tuple(_range(each, result) for each in rehearsal.ranges),
+        ignored=tuple(_ignored(pod, reason) for pod, reason in rehearsal.ignored),
     )
 
 
@@ -109,28 +103,28 @@ def _logind(logind: Logind) -> LogindReport:
     return LogindReport(None if is_unlimited else logind.delay, is_unlimited, logind.problem or None)
 
 
-def _deadline(told: Rehearsed) -> NodeDeadlineReport | None:
-    at = told.seen.deadline
-    return None if at is None else NodeDeadlineReport(format_time(at), at - told.seen.now)
+def _deadline(result: RehearsalResult) -> NodeDeadlineReport | None:
+    at = result.inputs.deadline
+    return None if at is None else NodeDeadlineReport(format_time(at), at - result.inputs.now)
 
 
-def _caution(caution: Caution) -> CautionReport:
-    return CautionReport(caution.kind.value, caution.kind.is_grave, caution.message, caution.objects)
+def _caution(warning: ShutdownWarning) -> WarningReport:
+    return WarningReport(warning.kind.value, warning.kind.is_blocking, warning.message, warning.objects)
 
 
-def _range(each: RehearsedRange, told: Rehearsed) -> RangeReport:
+def _range(each: RehearsedRange, result: RehearsalResult) -> RangeReport:
     return RangeReport(
         name=each.wave.name,
-        least_priority=told.seen.order.lowest_priorities[each.number],
+        minimum_priority=result.inputs.order.lowest_priorities[each.number],
         period_seconds=each.wave.period,
         available_seconds=each.period,
         begins_seconds=each.begins,
         ends_seconds=each.ends,
-        pods=tuple(_pod(pod, told) for pod in each.pods),
+        pods=tuple(_pod(pod, result) for pod in each.pods),
     )
 
 
-def _pod(pod: RehearsedPod, told: Rehearsed) -> RehearsedPodReport:
+def _pod(pod: RehearsedPod, result: RehearsalResult) -> RehearsedPodReport:
     return RehearsedPodReport(
         namespace=pod.pod.namespace,
         name=pod.pod.name,
@@ -138,14 +132,14 @@ def _pod(pod: RehearsedPod, told: Rehearsed) -> RehearsedPodReport:
         priority=pod.pod.priority or 0,
         daemon_set=is_daemon(pod.pod),
         terminating=pod.pod.deletion_timestamp is not None,
-        grace_seconds=grace_without(pod.pod),
+        grace_seconds=unshortened_grace(pod.pod),
         granted_seconds=pod.grace,
-        cut=is_cut(pod),
-        told_seconds=pod.at,
-        gone_seconds=pod.ends,
-        in_time=told.is_in_time(pod),
+        shortened=is_shortened(pod),
+        deleted_seconds=pod.at,
+        terminated_seconds=pod.ends,
+        in_time=result.is_in_time(pod),
     )
 
 
-def _left_alone(pod: Pod, reason: str) -> LeftAloneReport:
-    return LeftAloneReport(pod.namespace, pod.name, pod.uid, reason)
+def _ignored(pod: Pod, reason: str) -> IgnoredPodReport:
+    return IgnoredPodReport(pod.namespace, pod.name, pod.uid, reason)

@@ -1,7 +1,4 @@
-"""How budgets stand as one JSON object, under names that stay; docs/budgets.md explains every field.
-
-Invariant: fields are added, never renamed or taken away; the order of lists is that of the table.
-"""
+"""The JSON object of `gracectl budgets -o json`; docs/budgets.md explains every field."""
 
 from __future__ import annotations
 
@@ -10,46 +7,48 @@ from typing import Any
 
 import msgspec
 
-from gracectl.cli.plan.report import Reported
-from gracectl.inspect.budget_status import Blocked, Holder, NodeBudgetUsage, PodBudgetUsage
-from gracectl.inspect.leadership import NOTHING_KNOWN, Leadership
+from gracectl.cli.report import JsonObject, instant
+from gracectl.inspect.budget_status import BlockedObject, NodeBudgetUsage, PodBudgetUsage, UnavailableObject
+from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 
 LONGEST = 300
-"""Characters of what is wrong with a budget, in which others' words stand."""
+"""Characters of a problem with a budget, which quotes foreign text."""
 
 
-class Standings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was asked for. `nodes` None: the cluster does not know budgets for nodes, or nobody lets us see them,
-    as `unseen` says. `leadership`: who counts budgets for nodes, if anybody. `at`: Unix seconds by the server's clock.
-    `only_blocking`: those that allow something are left out."""
+class BudgetUsages(msgspec.Struct, frozen=True, kw_only=True):
+    """All budgets in question, at `at` (Unix seconds by the server's clock).
+
+    `nodes` None: budgets of nodes do not exist in the cluster or may not be read, as `note` says. `leadership`: whether
+    a controller counts them. `only_blocking`: budgets that allow something are left out.
+    """
 
     at: float
     nodes: tuple[NodeBudgetUsage, ...] | None
     pods: tuple[PodBudgetUsage, ...]
-    unseen: str = ""
-    leadership: Leadership = NOTHING_KNOWN
+    note: str = ""
+    leadership: Leadership = UNKNOWN_LEADERSHIP
     only_blocking: bool = False
 
 
-class HolderReport(Reported, frozen=True):
-    """Who counts as unavailable."""
+class UnavailableReport(JsonObject, frozen=True):
+    """A node or pod that counts as unavailable."""
 
     name: str
     reason: str
     since: str | None
 
 
-class BlockedReport(Reported, frozen=True):
-    """Who may not go now; `waits`: why it is to go, null if nobody wants that."""
+class BlockedReport(JsonObject, frozen=True):
+    """A node or pod that may not be removed now; `reason`: why it is to be removed, null if it is not."""
 
     name: str
-    waits: str | None
+    reason: str | None
 
 
-class CountReport(Reported, frozen=True):
-    """What the nodes say now, whoever has or has not counted them."""
+class CountReport(JsonObject, frozen=True):
+    """What the nodes themselves say now, whatever the status of the budget says."""
 
     expected: int
     available: int
@@ -57,8 +56,8 @@ class CountReport(Reported, frozen=True):
     allowed: int
 
 
-class BudgetReport(Reported, frozen=True, kw_only=True):
-    """What budgets of both kinds have in common; the figures are those of the status."""
+class BudgetReport(JsonObject, frozen=True, kw_only=True):
+    """What both kinds of budgets have in common; the figures are those of the status."""
 
     name: str
     min_available: int | str | None
@@ -68,12 +67,12 @@ class BudgetReport(Reported, frozen=True, kw_only=True):
     expected: int
     required: int
     allowed: int
-    held_by: tuple[HolderReport, ...]
+    unavailable: tuple[UnavailableReport, ...]
     blocks: tuple[BlockedReport, ...]
 
 
 class NodeBudgetReport(BudgetReport, frozen=True, kw_only=True):
-    """A budget for nodes."""
+    """A NodeDisruptionBudget."""
 
     available: int
     counted: CountReport
@@ -87,29 +86,29 @@ class PodBudgetReport(BudgetReport, frozen=True, kw_only=True):
     missing: int
 
 
-class Report(Reported, frozen=True, kw_only=True):
-    """All of it. `nodeBudgets` null: see `unseen`."""
+class BudgetsReport(JsonObject, frozen=True, kw_only=True):
+    """The whole object. `nodeBudgets` null: see `note`."""
 
     at: str
     node_budgets: tuple[NodeBudgetReport, ...] | None
     pod_budgets: tuple[PodBudgetReport, ...]
-    unseen: str | None
+    note: str | None
 
 
-def report(told: Standings) -> Report:
-    """As JSON has it."""
-    return Report(
-        at=format_time(told.at),
-        node_budgets=None if told.nodes is None else tuple(map(_of_nodes, told.nodes)),
-        pod_budgets=tuple(map(_of_pods, told.pods)),
-        unseen=told.unseen or None,
+def budgets_report(usages: BudgetUsages) -> BudgetsReport:
+    """The report of all budgets in question."""
+    return BudgetsReport(
+        at=format_time(usages.at),
+        node_budgets=None if usages.nodes is None else tuple(map(_of_nodes, usages.nodes)),
+        pod_budgets=tuple(map(_of_pods, usages.pods)),
+        note=usages.note or None,
     )
 
 
-def _of_nodes(holding: NodeBudgetUsage) -> NodeBudgetReport:
-    budget, counted = holding.budget, holding.counted
+def _of_nodes(usage: NodeBudgetUsage) -> NodeBudgetReport:
+    budget, counted = usage.budget, usage.counted
     return NodeBudgetReport(
-        **_common(holding),
+        **_common(usage),
         available=budget.current_available,
         expected=budget.expected_nodes,
         required=budget.desired_available,
@@ -117,38 +116,35 @@ def _of_nodes(holding: NodeBudgetUsage) -> NodeBudgetReport:
     )
 
 
-def _of_pods(holding: PodBudgetUsage) -> PodBudgetReport:
-    budget = holding.budget
+def _of_pods(usage: PodBudgetUsage) -> PodBudgetReport:
+    budget = usage.budget
     return PodBudgetReport(
-        **_common(holding),
+        **_common(usage),
         namespace=budget.namespace,
         healthy=budget.current_healthy,
         expected=budget.expected_pods,
         required=budget.desired_healthy,
-        missing=holding.missing,
+        missing=usage.missing,
     )
 
 
-def _common(holding: NodeBudgetUsage | PodBudgetUsage) -> dict[str, Any]:
-    budget = holding.budget
+def _common(usage: NodeBudgetUsage | PodBudgetUsage) -> dict[str, Any]:
+    budget = usage.budget
     return {
         "name": budget.name,
         "min_available": budget.min_available,
         "max_unavailable": budget.max_unavailable,
-        "state": holding.state.value,
-        "problem": harmless(holding.problem, LONGEST) or None,
+        "state": usage.state.value,
+        "problem": harmless(usage.problem, LONGEST) or None,
         "allowed": budget.disruptions_allowed,
-        "held_by": _holders(holding.holders),
-        "blocks": _blocked(holding.blocked),
+        "unavailable": _unavailable(usage.unavailable),
+        "blocks": _blocked(usage.blocked),
     }
 
 
-def _holders(holders: Sequence[Holder]) -> tuple[HolderReport, ...]:
-    return tuple(
-        HolderReport(each.name, each.reason, None if each.since is None else format_time(each.since))
-        for each in holders
-    )
+def _unavailable(found: Sequence[UnavailableObject]) -> tuple[UnavailableReport, ...]:
+    return tuple(UnavailableReport(each.name, each.reason, instant(each.since)) for each in found)
 
 
-def _blocked(blocked: Sequence[Blocked]) -> tuple[BlockedReport, ...]:
-    return tuple(BlockedReport(each.name, each.waits or None) for each in blocked)
+def _blocked(found: Sequence[BlockedObject]) -> tuple[BlockedReport, ...]:
+    return tuple(BlockedReport(each.name, each.reason or None) for each in found)

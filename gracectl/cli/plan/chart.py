@@ -1,7 +1,8 @@
-"""A forecast as a chart: a row for each pod, what becomes of it as stretches of time, one axis for all nodes.
+"""Chart of a forecast: a row for each pod, with a bar for each of its states, over one axis of time.
 
-The terminal, the picture and the page are drawn from the same chart, so that what a stretch means is said once.
-Invariant: the rows are those of the telling, in its order; instants are seconds from the instant of the forecast.
+Terminal, SVG and HTML are drawn from it. Invariants: the rows are those of the text, in its order; instants are seconds
+from the instant of the forecast. Where most of them could not be told apart on a linear axis (a protection of a day
+beside pods that terminate in seconds) it is logarithmic; positions grow with time, from 0 to 1.
 """
 
 from __future__ import annotations
@@ -12,55 +13,54 @@ from enum import StrEnum
 
 import msgspec
 
-from gracectl.cli.format import DAY, elapsed
-from gracectl.cli.plan import messages as words
-from gracectl.cli.plan.groups import Group, groups_of
-from gracectl.cli.plan.messages import Ground, ground_of
+from gracectl.cli.format import DAY, blocked_by, elapsed
+from gracectl.cli.plan.groups import PodGroup, groups_of
+from gracectl.cli.plan.messages import TimeOrigin, drained_text, time_origin_of
 from gracectl.cli.plan.text import wave_title
-from gracectl.inspect.forecast import NodeOutlook, Outlook
+from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.policy.bounds import PodForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.simulation import RemovalMethod
 
 
-class Kind(StrEnum):
-    """What a pod does in a stretch, as a legend says it."""
+class BarKind(StrEnum):
+    """State of a pod, as the legend names it."""
 
     WAITING = "waits for its wave"
-    HELD = "held by a budget"
+    BLOCKED = "blocked by a budget"
     PROTECTED = "protected"
-    MAY_LEAVE = "may leave here"
-    ENDING = "ending (its grace)"
+    REMOVABLE = "may be removed"
+    GRACE = "terminating"
 
 
-class Stretch(msgspec.Struct, frozen=True):
-    """From `start` to `end`; `end` None: without one. `why`: a sentence for whoever asks."""
+class Bar(msgspec.Struct, frozen=True):
+    """A state from `start` to `end`; None: without end. `reason`: its tooltip."""
 
-    kind: Kind
+    kind: BarKind
     start: float
     end: float | None
-    why: str
+    reason: str
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A pod, or several of whom the same is said. `deleted_at`: when the deadline demands it, if that may happen."""
+class PodRow(msgspec.Struct, frozen=True):
+    """A pod, or several that leave alike. `deleted_at`: when it may be deleted for the deadline."""
 
     name: str
     when: str
-    how: str
-    stretches: tuple[Stretch, ...]
+    text: str
+    bars: tuple[Bar, ...]
     deleted_at: float | None
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Those who leave together."""
+    """Pods of one wave."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[PodRow, ...]
 
 
 class Panel(msgspec.Struct, frozen=True):
-    """One node."""
+    """A node."""
 
     name: str
     headline: str
@@ -68,117 +68,118 @@ class Panel(msgspec.Struct, frozen=True):
     deadline: float | None
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[PodRow, ...]:
         """Of all its blocks."""
         return tuple(row for block in self.blocks for row in block.rows)
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """All nodes over one axis. `kinds`: those that occur."""
+    """All nodes over one axis. `kinds`: the states that occur."""
 
     panels: tuple[Panel, ...]
     axis: Axis
-    kinds: tuple[Kind, ...]
+    kinds: tuple[BarKind, ...]
     has_deadline: bool
     has_deletion: bool
 
 
-def chart_of(outlook: Outlook, *, verbose: bool = False) -> Chart:
+def chart_of(forecast: DrainForecast, *, verbose: bool = False) -> Chart:
     """The chart of a forecast. `verbose`: a row for each pod."""
-    ground = ground_of(outlook)
-    panels = tuple(_panel(node, ground, verbose=verbose) for node in outlook.nodes)
+    origin = time_origin_of(forecast)
+    panels = tuple(_panel(node, origin, verbose=verbose) for node in forecast.nodes)
     rows = [row for panel in panels for row in panel.rows]
-    stretches = [stretch for row in rows for stretch in row.stretches]
-    used = {stretch.kind for stretch in stretches}
+    bars = [bar for row in rows for bar in row.bars]
+    used = {bar.kind for bar in bars}
     return Chart(
         panels=panels,
-        axis=axis_of(_instants(panels), is_open=any(stretch.end is None for stretch in stretches)),
-        kinds=tuple(kind for kind in Kind if kind in used),
+        axis=axis_of(_instants(panels), is_open=any(bar.end is None for bar in bars)),
+        kinds=tuple(kind for kind in BarKind if kind in used),
         has_deadline=any(panel.deadline is not None for panel in panels),
         has_deletion=any(row.deleted_at is not None for row in rows),
     )
 
 
-def _panel(node: NodeOutlook, ground: Ground, *, verbose: bool) -> Panel:
+def _panel(node: NodeDrainForecast, origin: TimeOrigin, *, verbose: bool) -> Panel:
     by_wave: dict[int, list[PodForecast]] = {}
-    for pod in node.prospect.pods:
+    for pod in node.forecast.pods:
         if pod.is_waited_for:
             by_wave.setdefault(pod.entry.wave, []).append(pod)
     return Panel(
         name=node.name,
-        headline=words.drained(node, ground.at),
+        headline=drained_text(node, origin.at),
         blocks=tuple(
             Block(
-                title=wave_title(node, wave, by_wave[wave], ground) if len(by_wave) > 1 else "",
-                rows=tuple(_row(group, ground) for group in groups_of(by_wave[wave], ground, verbose=verbose)),
+                title=wave_title(node, wave, by_wave[wave], origin) if len(by_wave) > 1 else "",
+                rows=tuple(_row(group, origin) for group in groups_of(by_wave[wave], origin, verbose=verbose)),
             )
             for wave in sorted(by_wave)
         ),
-        deadline=None if node.deadline is None else node.deadline.at - ground.at,
+        deadline=None if node.deadline is None else node.deadline.at - origin.at,
     )
 
 
-def _row(group: Group, ground: Ground) -> Row:
+def _row(group: PodGroup, origin: TimeOrigin) -> PodRow:
     deletions = [
         pod.entry.delete_at
         for pod in group.pods
         if RemovalMethod.DELETED in pod.methods and pod.entry.delete_at is not None
     ]
-    return Row(
+    return PodRow(
         name=group.name,
-        when=group.when(ground.at),
-        how=group.how(ground),
-        stretches=tuple(_stretches(group, ground)),
-        deleted_at=max(min(deletions) - ground.at, 0.0) if deletions else None,
+        when=group.when(origin.at),
+        text=group.text(origin),
+        bars=tuple(_bars(group, origin)),
+        deleted_at=max(min(deletions) - origin.at, 0.0) if deletions else None,
     )
 
 
-def _stretches(group: Group, ground: Ground) -> Iterator[Stretch]:
-    """What is so before it may be told to leave, while it may, and from when it surely was until it is surely gone."""
-    gone = None if group.gone is None or group.gone.latest is None else group.gone.latest - ground.at
-    if group.told is None:
+def _bars(group: PodGroup, origin: TimeOrigin) -> Iterator[Bar]:
+    """The states before the removal window, in it, and from its end until the pod has surely terminated."""
+    terminated = None if group.terminated_window is None else group.terminated_window.latest
+    gone = None if terminated is None else terminated - origin.at
+    if group.removal_window is None:
         if group.first.entry.pod.deletion_timestamp is not None:
-            yield Stretch(Kind.ENDING, 0.0, gone, group.how(ground))
+            yield Bar(BarKind.GRACE, 0.0, gone, group.text(origin))
         else:
-            yield from _before(group, None, ground)
+            yield from _before(group, None, origin)
         return
-    first = group.told.earliest - ground.at
-    last = None if group.told.latest is None else group.told.latest - ground.at
-    yield from _before(group, first, ground)
-    if last is None or not group.told.is_certain:
-        yield Stretch(Kind.MAY_LEAVE, first, last, f"told to leave at {group.when(ground.at)}: {group.how(ground)}")
+    first = group.removal_window.earliest - origin.at
+    last = None if group.removal_window.latest is None else group.removal_window.latest - origin.at
+    yield from _before(group, first, origin)
+    if last is None or not group.removal_window.is_certain:
+        yield Bar(BarKind.REMOVABLE, first, last, f"removed at {group.when(origin.at)}: {group.text(origin)}")
     if last is not None:
-        until = "" if gone is None else f", gone by {elapsed(gone)}"
-        yield Stretch(Kind.ENDING, last, gone, f"told to leave by {elapsed(last)}{until}")
+        until = "" if gone is None else f", terminated by {elapsed(gone)}"
+        yield Bar(BarKind.GRACE, last, gone, f"removed by {elapsed(last)}{until}")
 
 
-HOLDS = {Outcome.BLOCKED: Kind.HELD, Outcome.PROTECTED: Kind.PROTECTED, Outcome.EVICT: Kind.HELD}
-"""What keeps a pod that is not told at once; else it waits for its wave."""
+HOLDS = {Outcome.BLOCKED: BarKind.BLOCKED, Outcome.PROTECTED: BarKind.PROTECTED, Outcome.EVICT: BarKind.BLOCKED}
+"""The state of a pod that cannot be removed at once; other pods wait for their wave."""
 
 
-def _before(group: Group, until: float | None, ground: Ground) -> Iterator[Stretch]:
+def _before(group: PodGroup, until: float | None, origin: TimeOrigin) -> Iterator[Bar]:
     if until is not None and until <= 0:
         return
-    entry, reason = group.first.entry, words.held(group.first.entry)
-    kind = HOLDS.get(entry.outcome, Kind.WAITING)
-    if kind is Kind.PROTECTED and entry.protection is not None and entry.protection.until is not None:
-        over = entry.protection.until - ground.at
+    entry, reason = group.first.entry, blocked_by(group.first.entry)
+    kind = HOLDS.get(entry.outcome, BarKind.WAITING)
+    if kind is BarKind.PROTECTED and entry.protection is not None and entry.protection.until is not None:
+        over = entry.protection.until - origin.at
         if until is None or over < until:
-            yield Stretch(kind, 0.0, over, reason)
-            yield Stretch(Kind.HELD if entry.budgets else Kind.WAITING, over, until, group.how(ground))
+            yield Bar(kind, 0.0, over, reason)
+            yield Bar(BarKind.BLOCKED if entry.budgets else BarKind.WAITING, over, until, group.text(origin))
             return
-    yield Stretch(kind, 0.0, until, reason)
+    yield Bar(kind, 0.0, until, reason)
 
 
 def _instants(panels: Iterable[Panel]) -> Iterator[float]:
-    """All at which something happens."""
+    """All instants of the chart."""
     for panel in panels:
         yield from (at for at in (panel.deadline,) if at is not None)
         for row in panel.rows:
             yield from (at for at in (row.deleted_at,) if at is not None)
-            for stretch in row.stretches:
-                yield stretch.start
-                yield from (at for at in (stretch.end,) if at is not None)
+            for bar in row.bars:
+                yield bar.start
+                yield from (at for at in (bar.end,) if at is not None)
 
 
 SEEN = 1 / 40

@@ -1,4 +1,4 @@
-"""`gracectl plan`: what will happen to nodes and their pods, beforehand, without changing anything."""
+"""`gracectl plan`: forecasts the drain of nodes without changing anything."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from gracectl.cli.console import paper, put
-from gracectl.cli.failures import MISUSED, REFUSED, end, interruptible, run_async, told_to_people
-from gracectl.cli.options import ClusterChoice, NodeChoice, UnknownNodes, cluster_options, connected, node_arguments
-from gracectl.cli.output import say
-from gracectl.cli.plan.chart import Chart, chart_of
-from gracectl.cli.plan.html import page
-from gracectl.cli.plan.report import as_json, report
-from gracectl.cli.plan.svg import picture
-from gracectl.cli.plan.table import table
-from gracectl.cli.plan.text import Telling, Terms, telling
+from gracectl.cli.console import print_on, stdout_console
+from gracectl.cli.failures import MISUSED, REFUSED, fail, interruptible, reporting_errors, run_async
+from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluster_options, connected, node_arguments
+from gracectl.cli.output import echo
+from gracectl.cli.plan.chart import chart_of
+from gracectl.cli.plan.html import html_of
+from gracectl.cli.plan.report import plan_report
+from gracectl.cli.plan.svg import svg_of
+from gracectl.cli.plan.table import plan_table
+from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.plan.timeline import signs_for, timeline
+from gracectl.cli.report import to_json
 from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache
-from gracectl.inspect.forecast import Outlook, is_draining, outlook, under_budgets
-from gracectl.inspect.watcher import look
+from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets
+from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.reading import read_served
@@ -33,8 +34,8 @@ from gracectl.policy.forecast import Assumptions
 from gracectl.policy.simulation import EvictionRate
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says of the answer."""
+class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command line."""
 
     output: Literal["table", "json"]
     timeline: bool
@@ -53,12 +54,10 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
 
 @click.command()
 @node_arguments
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object, no more."
-)
-@click.option("--timeline", is_flag=True, help="Draw the pods' times as bars instead of telling why.")
-@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Draw the bars into this file as well.")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with all of it as well.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object.")
+@click.option("--timeline", is_flag=True, help="Show times as bars instead of reasons.")
+@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Also draw the bars into this file.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write all of it as a page.")
 @click.option(
     "--replacement-seconds",
     type=click.FloatRange(min=0),
@@ -66,125 +65,125 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
     metavar="N",
     help="The longest that a replacement takes until it is Ready.  [default: plan.replacementSeconds, 30]",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Every pod and budget for itself, ignored pods too.")
+@click.option("-v", "--verbose", is_flag=True, help="Every pod and budget, also ignored pods.")
 @cluster_options
-def plan(cluster: ClusterChoice, nodes: NodeChoice, **wanted: Any) -> None:
-    """Foretell what happens to nodes that are deleted now.
+def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
+    """Forecast what happens to nodes that are deleted now.
 
     Nothing is changed; the right to list nodes, pods, poddisruptionbudgets, volumeattachments and nodeclaims is enough
-    (and nodedisruptionbudgets, to be told which of those would refuse).
-    Says for each NODE by when it is drained, what to beware of, and for each pod when it leaves, how, and why not
-    before. Nodes that are ending already are foretold from now on. Times count from now. Give the controller's own
-    settings with --config. The page docs/plan.md tells what is certain and what is not.
+    (nodedisruptionbudgets too, for warnings about those that would refuse the deletion).
+    For each NODE: when it is drained, and warnings; for each pod: when and how it leaves, and why not before. Nodes
+    that are terminating already are forecast from now on. Times count from now. Give the controller's own settings
+    with --config. docs/plan.md says what is certain and what is not.
 
     \b
-    -o json prints one object; spans are {earliest, latest, earliestSeconds,
-    latestSeconds, certain}, latest null is "perhaps never", a span null is "never":
+    -o json prints one object; windows are {earliest, latest, earliestSeconds,
+    latestSeconds, certain}, latest null is "perhaps never", a window null is "never":
       at, assumptions {replacementSeconds, evictionQps, evictionBurst, settings},
-      nodes [{name, ending, deletedAt,
+      nodes [{name, terminating, deletedAt,
         deadline {at, atSeconds, source, holder, gracePeriodSeconds},
-        drained (span), cautions [{kind, grave, message, objects}],
+        drained (window), warnings [{kind, blocking, message, objects}],
         waves [{name, periodSeconds}],
-        pods [{namespace, name, uid, wave, outcome, reason, until, how,
-          told (span), gone (span), certain, ways [evicted|deleted],
-          orders [{at, atSeconds, how, graceSeconds}], graceSeconds,
-          deleteAt, deadline, budgets [name], lane {number, of, after, open},
-          protection {kind, value, until, valid, capped}, kept}]}],
+        pods [{namespace, name, uid, wave, outcome, reason, until, message,
+          removalWindow, terminatedWindow, certain, methods [evicted|deleted],
+          requests [{at, atSeconds, method, graceSeconds}], graceSeconds,
+          deleteAt, deadline, budgets [name],
+          queuePosition {number, of, after, undecided},
+          protection {kind, value, until, valid, capped}, blockedBy}]}],
       alsoDraining [node],
       budgets [{namespace, name, allowed, healthy, required, expected,
-        failure, lane [{node, pod}]}]
+        failure, queue [{node, pod}]}]
 
-    Exit code 0: the nodes were looked at, whatever awaits them, or no node matches the selector; 2 also if a file
-    cannot be written (the rest is printed all the same); 3 also if there is no such node.
+    Exit code 0: the forecast was printed, or no node matches the selector; 2 also if a file cannot be written (the rest
+    is printed all the same); 3 also if a node does not exist.
     """
-    told = msgspec.convert(wanted, Wanted)
-    if told.output == "json" and told.timeline:
-        raise click.UsageError("--timeline is for people, -o json for machines: leave out one of the two")
-    with told_to_people({UnknownNodes: REFUSED}):
-        settings = cluster.settings()
+    chosen = msgspec.convert(options, PlanOptions)
+    if chosen.output == "json" and chosen.timeline:
+        raise click.UsageError("--timeline and -o json exclude each other")
+    with reporting_errors({UnknownNodes: REFUSED}):
+        settings = target.settings()
         with interruptible():
-            seen = run_async(lambda: see(cluster, nodes, settings))
-            foretold = foresee(seen, settings, told.replacement_seconds)
-        _answer(foretold, nodes, told, cluster.config)
+            inputs = run_async(lambda: read_input(target, nodes, settings))
+            forecast = forecast_plan(inputs, settings, chosen.replacement_seconds)
+        _answer(forecast, nodes, chosen, target.config)
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """The cluster at the instant `now` (Unix seconds, the server's clock), and the names of the nodes in question."""
+class PlanInput(msgspec.Struct, frozen=True):
+    """The cluster at `now` (Unix seconds, the server's clock), and the names of the nodes in question."""
 
-    observed: ClusterCache
+    cluster: ClusterCache
     asked: tuple[str, ...]
     now: float
     node_budgets: tuple[NodeDisruptionBudget, ...] = ()
 
 
-async def see(cluster: ClusterChoice, nodes: NodeChoice, settings: Settings) -> Seen:
-    """Look at the cluster once. Raises ApiError; UnknownNodes if one of these is not there."""
-    async with connected(cluster) as there:
-        observed = await look(there.client, lambda node: nodes.picks(node) or is_draining(node, settings.termination))
+async def read_input(target: ClusterTarget, nodes: NodeChoice, settings: Settings) -> PlanInput:
+    """Read the cluster once. Raises ApiError; UnknownNodes if one of these does not exist."""
+    async with connected(target) as connection:
+        cluster = await snapshot(
+            connection.client, lambda node: nodes.picks(node) or is_draining(node, settings.termination)
+        )
         # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
-        now = float(math.floor(there.clock.now()))
-        budgets = await _node_budgets(there.client)
-    return Seen(observed, nodes.among(observed.nodes.values()), now, budgets)
+        now = float(math.floor(connection.clock.now()))
+        budgets = await _node_budgets(connection.client)
+    return PlanInput(cluster, nodes.among(cluster.nodes.values()), now, budgets)
 
 
 async def _node_budgets(client: KubeClient) -> tuple[NodeDisruptionBudget, ...]:
-    """Those of the cluster; who may not list them is not told of them."""
+    """All budgets of nodes; none where they may not be listed."""
     try:
         return tuple(await read_served(client, (NODE_BUDGETS,)))
     except Forbidden:
         return ()
 
 
-def foresee(
-    seen: Seen, settings: Settings, replacement_seconds: float | None = None, *, keeps: bool = False
-) -> Outlook:
-    """Foretell what happens to these nodes; thousands of pods take seconds, so not in an event loop.
+def forecast_plan(
+    inputs: PlanInput, settings: Settings, replacement_seconds: float | None = None, *, for_maintenance: bool = False
+) -> DrainForecast:
+    """Forecast the drain of these nodes; thousands of pods take seconds, so not in an event loop.
 
-    `replacement_seconds` None: as the settings say. `keeps`: they are drained and stay instead of being deleted.
+    `replacement_seconds` None: as the settings say. `for_maintenance`: they are drained and stay.
     """
     assumptions = Assumptions(
         replacement_seconds=settings.plan.replacement_seconds if replacement_seconds is None else replacement_seconds,
         rate=EvictionRate(settings.eviction.qps, settings.eviction.burst),
     )
-    told = outlook(seen.observed, settings.termination, seen.asked, seen.now, assumptions, keeps=keeps)
-    return under_budgets(told, seen.node_budgets, seen.now)
+    forecast = forecast_drains(
+        inputs.cluster, settings.termination, inputs.asked, inputs.now, assumptions, for_maintenance=for_maintenance
+    )
+    return with_node_budgets(forecast, inputs.node_budgets, inputs.now)
 
 
-def show(foretold: Outlook, terms: Terms) -> None:
+def show(forecast: DrainForecast, detail: Detail) -> None:
     """Print the table, as wide as the terminal."""
-    console = paper()
-    put(console, table(telling(foretold, terms), console.width))
+    print_on(stdout_console(), plan_table(plan_text(forecast, detail)))
 
 
-def show_timeline(foretold: Outlook, terms: Terms) -> None:
-    """Print the table with bars in the place of reasons."""
-    console = paper()
-    chart = chart_of(foretold, verbose=terms.verbose)
-    put(console, timeline(telling(foretold, terms), chart, console.width, signs_for(console)))
+def show_timeline(forecast: DrainForecast, detail: Detail) -> None:
+    """Print the table with bars instead of reasons."""
+    console = stdout_console()
+    chart = chart_of(forecast, verbose=detail.verbose)
+    print_on(console, timeline(plan_text(forecast, detail), chart, console.width, signs_for(console)))
 
 
-def _answer(foretold: Outlook, nodes: NodeChoice, wanted: Wanted, config: Path | None) -> None:
-    terms = Terms(verbose=wanted.verbose, by_default=config is None)
-    if not foretold.nodes:
-        say(nodes.nobody, err=True)
-    if wanted.output == "json":
-        say(as_json(report(foretold, None if config is None else str(config))))
-    elif foretold.nodes:
-        (show_timeline if wanted.timeline else show)(foretold, terms)
-    if wanted.svg is not None or wanted.html is not None:
-        _draw(telling(foretold, terms), chart_of(foretold, verbose=terms.verbose), wanted)
-
-
-def _draw(told: Telling, chart: Chart, wanted: Wanted) -> None:
-    if wanted.svg is not None:
-        _write(wanted.svg, "--svg", picture(chart, told.title))
-    if wanted.html is not None:
-        _write(wanted.html, "--html", page(told, chart))
+def _answer(forecast: DrainForecast, nodes: NodeChoice, options: PlanOptions, config: Path | None) -> None:
+    detail = Detail(verbose=options.verbose, by_default=config is None)
+    if not forecast.nodes:
+        echo(nodes.no_match, err=True)
+    if options.output == "json":
+        echo(to_json(plan_report(forecast, None if config is None else str(config))))
+    elif forecast.nodes:
+        (show_timeline if options.timeline else show)(forecast, detail)
+    text, chart = plan_text(forecast, detail), chart_of(forecast, verbose=detail.verbose)
+    if options.svg is not None:
+        _write(options.svg, "--svg", svg_of(chart, text.title))
+    if options.html is not None:
+        _write(options.html, "--html", html_of(text, chart))
 
 
 def _write(path: Path, option: str, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        end(f"{path} cannot be written: {error.strerror or error}; choose another file for {option}", MISUSED)
-    say(f"Written: {path}", err=True)
+        fail(f"{path}: cannot be written: {error.strerror or error}; choose another file for {option}", MISUSED)
+    echo(f"Written: {path}", err=True)

@@ -1,7 +1,7 @@
-"""Pods of one node of whom the same is to be said: a node has a hundred, and nobody reads a hundred lines.
+"""Groups of pods of one node that leave alike, since a table of a hundred pods is not read.
 
-Where that are still too many, what is alike in the large is told together. Invariants: every pod is in exactly one
-group, and the groups stand in the order in which their pods leave.
+Where there are still too many, pods are grouped by what they have in common in the large. Invariants: every pod is in
+exactly one group; groups have the order in which their pods leave.
 """
 
 from __future__ import annotations
@@ -12,88 +12,81 @@ from typing import Any
 
 import msgspec
 
-from gracectl.cli.plan.messages import Ground, called, how, how_in_short, when_told
+from gracectl.cli.plan.messages import TimeOrigin, pod_name, removal_text, removal_time, short_removal_text
 from gracectl.policy.bounds import PodForecast, Window
 from gracectl.policy.deadlines import grace_of
-from gracectl.policy.explain import listed
 from gracectl.policy.plan import Outcome
 from gracectl.policy.simulation import RemovalMethod
 
 FEW = 3
-"""So many are told one by one, even if the same is said of them."""
+"""So many pods are shown one by one, even if they are alike."""
 
 MANY = 16
 """More lines than these about one wave of a node are too many."""
 
 
-class Group(msgspec.Struct, frozen=True):
-    """Pods that leave in the same way, in their order. `told`, `gone`: between which instants all of them do.
+class PodGroup(msgspec.Struct, frozen=True):
+    """Pods that leave alike, in their order, and the windows in which all of them are removed and terminated.
 
     `is_coarse`: they are alike in the large only, each with its own budget and grace.
     """
 
     pods: tuple[PodForecast, ...]
-    told: Window | None
-    gone: Window | None
+    removal_window: Window | None
+    terminated_window: Window | None
     is_coarse: bool = False
 
     @property
     def first(self) -> PodForecast:
-        """Speaks for all of them."""
+        """The pod that represents them."""
         return self.pods[0]
 
     @property
-    def is_alone(self) -> bool:
-        """It is one pod."""
-        return len(self.pods) == 1
-
-    @property
     def name(self) -> str:
-        """`shop/web-1`, or `12 pods: shop/web-1, shop/web-2, and 10 more`; of whom little is said, the number."""
-        if self.is_alone:
-            return called(self.first)
-        count = f"{len(self.pods)} pods"
+        """`shop/web-1`, or `shop/web-1 and 11 more`; where their names do not matter, `12 pods`."""
+        if len(self.pods) == 1:
+            return pod_name(self.first)
         if self.is_coarse or is_free(self.first):
-            return count
-        return f"{count}: {listed([called(pod) for pod in self.pods], 2)}"
+            return f"{len(self.pods)} pods"
+        return f"{pod_name(self.first)} and {len(self.pods) - 1} more"
 
     def when(self, at: float) -> str:
-        """When they are told to leave."""
-        return when_told(self.told, self.first.entry.outcome, at)
+        """When they are evicted or deleted."""
+        return removal_time(self.removal_window, self.first.entry.outcome, at)
 
-    def how(self, ground: Ground) -> str:
-        """How, and why."""
-        if self.is_alone:
-            return how(self.first, ground)
+    def text(self, origin: TimeOrigin) -> str:
+        """How they leave, and why."""
+        if len(self.pods) == 1:
+            return removal_text(self.first, origin)
         if is_free(self.first):
             budgets = ", as their budgets allow it now" if any(pod.entry.budgets for pod in self.pods) else ""
-            is_slow = self.told is not None and not self.told.is_certain
-            return f"evicted{budgets}{', as fast as eviction.qps lets them go' if is_slow else ''}"
-        return how_in_short(self.first) if self.is_coarse else how(self.first, ground, of_many=True)
+            is_slow = self.removal_window is not None and not self.removal_window.is_certain
+            return f"evicted{budgets}{', limited by eviction.qps' if is_slow else ''}"
+        return short_removal_text(self.first) if self.is_coarse else removal_text(self.first, origin, of_many=True)
 
 
-def groups_of(pods: Iterable[PodForecast], ground: Ground, *, verbose: bool) -> tuple[Group, ...]:
-    """The pods of one wave. `verbose`: each of them for itself."""
-    one_by_one = in_order(pods, ground)
+def groups_of(pods: Iterable[PodForecast], origin: TimeOrigin, *, verbose: bool) -> tuple[PodGroup, ...]:
+    """The pods of one wave. `verbose`: a group for each pod."""
+    one_by_one = in_order(pods, origin)
     if verbose:
         return tuple(_grouped([pod]) for pod in one_by_one)
     found = _by(_likeness, one_by_one)
     if len(found) > MANY:
         found = [msgspec.structs.replace(group, is_coarse=True) for group in _by(_likeness_in_the_large, one_by_one)]
-    return tuple(sorted(found, key=lambda group: _order(group.first, ground)))
+    return tuple(sorted(found, key=lambda group: _order(group.first, origin)))
 
 
-def in_order(pods: Iterable[PodForecast], ground: Ground) -> list[PodForecast]:
+def in_order(pods: Iterable[PodForecast], origin: TimeOrigin) -> list[PodForecast]:
     """Wave by wave, as they leave."""
-    return sorted(pods, key=lambda pod: (pod.entry.wave, _order(pod, ground)))
+    return sorted(pods, key=lambda pod: (pod.entry.wave, _order(pod, origin)))
 
 
 def is_free(pod: PodForecast) -> bool:
-    """Nothing but the rate of evictions holds it."""
+    """Whether only the rate of evictions delays it."""
     return pod.entry.outcome is Outcome.EVICT and (pod.is_certain or not pod.entry.budgets)
 
 
-def _by(likeness: Callable[[PodForecast], Any], pods: Iterable[PodForecast]) -> list[Group]:
+def _by(likeness: Callable[[PodForecast], Any], pods: Iterable[PodForecast]) -> list[PodGroup]:
     alike: dict[Any, list[PodForecast]] = {}
     for pod in pods:
         alike.setdefault(likeness(pod), []).append(pod)
@@ -101,43 +94,42 @@ def _by(likeness: Callable[[PodForecast], Any], pods: Iterable[PodForecast]) -> 
     return [_grouped(part) for part in parts]
 
 
-def _grouped(pods: Sequence[PodForecast]) -> Group:
-    return Group(tuple(pods), _around([pod.removal for pod in pods]), _around([pod.terminated for pod in pods]))
+def _grouped(pods: Sequence[PodForecast]) -> PodGroup:
+    return PodGroup(tuple(pods), _around([pod.removal for pod in pods]), _around([pod.terminated for pod in pods]))
 
 
-def _around(spans: Sequence[Window | None]) -> Window | None:
+def _around(windows: Sequence[Window | None]) -> Window | None:
     """From the first to the last of them."""
-    known = [span for span in spans if span is not None]
+    known = [window for window in windows if window is not None]
     if not known:
         return None
-    latest = [math.inf if span.latest is None else span.latest for span in known]
-    last = None if math.inf in latest or len(known) < len(spans) else max(latest)
-    return Window(min(span.earliest for span in known), last)
+    latest = [math.inf if window.latest is None else window.latest for window in known]
+    last = None if math.inf in latest or len(known) < len(windows) else max(latest)
+    return Window(min(window.earliest for window in known), last)
 
 
-def _order(pod: PodForecast, ground: Ground) -> tuple[float, float, int, str]:
-    told = pod.removal or (pod.terminated if pod.entry.outcome is Outcome.TERMINATING else None)
-    place = ground.places.get(pod.entry.pod.uid)
-    earliest, latest = (math.inf, None) if told is None else (told.earliest, told.latest)
-    return earliest, math.inf if latest is None else latest, place.number if place else 0, called(pod)
+def _order(pod: PodForecast, origin: TimeOrigin) -> tuple[float, float, int, str]:
+    window = pod.removal or (pod.terminated if pod.entry.outcome is Outcome.TERMINATING else None)
+    position = origin.positions.get(pod.entry.pod.uid)
+    earliest, latest = (math.inf, None) if window is None else (window.earliest, window.latest)
+    return earliest, math.inf if latest is None else latest, position.number if position else 0, pod_name(pod)
 
 
 def _likeness(pod: PodForecast) -> Any:
-    """Equal for pods of whom the same can be said."""
+    """Equal for pods that leave alike."""
     if is_free(pod):
         return "free"
     entry = pod.entry
     protection = entry.protection and (entry.protection.description, entry.protection.until)
-    # A budget says of each how many it allows just now: who waits for the same is alike all the same.
+    # The reason of a budget counts what it allows each pod just now; pods that wait for the same budget are alike.
     reason = "" if entry.budgets else entry.reason
     deadline: Any = None
     if RemovalMethod.DELETED in pod.methods or (entry.delete_at is not None and not pod.is_certain):
-        orders = [(order.at, order.grace) for order in pod.removals if order.method is RemovalMethod.DELETED]
-        deadline = (entry.delete_at, grace_of(entry.pod), orders)
-    return repr(
-        (entry.outcome, pod.methods, entry.budgets, protection, reason, deadline, pod.removal is None, entry.until)
-    )
+        requests = [(request.at, request.grace) for request in pod.removals if request.method is RemovalMethod.DELETED]
+        deadline = (entry.delete_at, grace_of(entry.pod), requests)
+    is_never = pod.removal is None
+    return repr((entry.outcome, pod.methods, entry.budgets, protection, reason, deadline, is_never, entry.until))
 
 
 def _likeness_in_the_large(pod: PodForecast) -> Any:
-    return "free" if is_free(pod) else how_in_short(pod)
+    return "free" if is_free(pod) else short_removal_text(pod)

@@ -1,34 +1,31 @@
-"""A forecast as one JSON object: all that the table says and more, under names that stay.
-
-Instants are RFC 3339, by the server's clock; what ends in `Seconds` is a number of seconds. docs/plan.md explains every
-field. Invariant: fields are added, never renamed or taken away; the order of lists is that of the table.
-"""
+"""The JSON object of `gracectl plan -o json`: all that the table says, and more; docs/plan.md explains every field."""
 
 from __future__ import annotations
 
-import msgspec
-
+from gracectl.cli.format import blocked_by
 from gracectl.cli.plan.groups import in_order
-from gracectl.cli.plan.messages import Ground, budgets_of, ground_of, held, how
-from gracectl.inspect.forecast import NodeOutlook, Outlook
+from gracectl.cli.plan.messages import TimeOrigin, budgets_of, removal_text, time_origin_of
+from gracectl.cli.report import (
+    JsonObject,
+    ProtectionReport,
+    QueuePositionReport,
+    WarningReport,
+    instant,
+    protection_report,
+    queue_position_report,
+    warning_report,
+)
+from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.bounds import PodForecast, Window
 from gracectl.policy.budgets import failure_of
 from gracectl.policy.deadlines import grace_of
-from gracectl.policy.eviction_queues import QueuePosition
-from gracectl.policy.protection import Protection
 from gracectl.policy.simulation import PodRemoval
-from gracectl.policy.warnings import PlanWarning
 
 
-class Reported(msgspec.Struct, frozen=True, rename="camel"):
-    """Part of a JSON object."""
-
-
-class SpanReport(Reported, frozen=True):
-    """Between which instants something happens; `latest` null: perhaps never. Seconds count from `at` of the whole."""
+class WindowReport(JsonObject, frozen=True):
+    """Between which instants something happens. `latest` null: perhaps never; seconds count from `at` of the whole."""
 
     earliest: str
     latest: str | None
@@ -37,36 +34,17 @@ class SpanReport(Reported, frozen=True):
     certain: bool
 
 
-class OrderReport(Reported, frozen=True):
-    """A pod is told to leave: `how` is evicted or deleted, with so many seconds of the grace that it asks for."""
+class RequestReport(JsonObject, frozen=True):
+    """A request to remove a pod. `method`: evicted or deleted; `graceSeconds`: of those that the pod asks for."""
 
     at: str
     at_seconds: float
-    how: str
+    method: str
     grace_seconds: int
 
 
-class LaneReport(Reported, frozen=True):
-    """A pod's place among those who wait for the same budget. `open`: its place may be any other of the same turn's."""
-
-    number: int
-    of: int
-    after: str | None
-    open: bool
-
-
-class ProtectionReport(Reported, frozen=True):
-    """What protects a pod. `until` null: for ever; `valid` false: nobody understands the value."""
-
-    kind: str
-    value: str
-    until: str | None
-    valid: bool
-    capped: bool
-
-
-class PodReport(Reported, frozen=True, kw_only=True):
-    """What becomes of a pod. `kept`: what keeps it in the end, if it may be that it never leaves."""
+class PodReport(JsonObject, frozen=True, kw_only=True):
+    """A pod. `blockedBy`: what keeps it in the end, if it may never leave."""
 
     namespace: str
     name: str
@@ -75,31 +53,22 @@ class PodReport(Reported, frozen=True, kw_only=True):
     outcome: str
     reason: str
     until: str | None
-    how: str
-    told: SpanReport | None
-    gone: SpanReport | None
+    message: str
+    removal_window: WindowReport | None
+    terminated_window: WindowReport | None
     certain: bool
-    ways: tuple[str, ...]
-    orders: tuple[OrderReport, ...]
+    methods: tuple[str, ...]
+    requests: tuple[RequestReport, ...]
     grace_seconds: int
     delete_at: str | None
     deadline: str | None
     budgets: tuple[str, ...]
-    lane: LaneReport | None
+    queue_position: QueuePositionReport | None
     protection: ProtectionReport | None
-    kept: str | None
+    blocked_by: str | None
 
 
-class CautionReport(Reported, frozen=True):
-    """What to know. `grave`: the node will not be drained, or not gracefully."""
-
-    kind: str
-    grave: bool
-    message: str
-    objects: tuple[str, ...]
-
-
-class DeadlineReport(Reported, frozen=True):
+class DeadlineReport(JsonObject, frozen=True):
     """A deadline. `source`: claim, nodeGroup or annotation; `holder`: which one has it."""
 
     at: str
@@ -109,35 +78,35 @@ class DeadlineReport(Reported, frozen=True):
     grace_period_seconds: float | None
 
 
-class WaveReport(Reported, frozen=True):
+class WaveReport(JsonObject, frozen=True):
     """Pods that leave together, the first ones first."""
 
     name: str
     period_seconds: float
 
 
-class NodeReport(Reported, frozen=True, kw_only=True):
-    """What becomes of a node. `deletedAt`: when it was deleted, or is taken to be; `drained` null: never."""
+class NodeReport(JsonObject, frozen=True, kw_only=True):
+    """A node. `deletedAt`: when it was deleted, or is assumed to be; `drained` null: never."""
 
     name: str
-    ending: bool
+    terminating: bool
     deleted_at: str
     deadline: DeadlineReport | None
-    drained: SpanReport | None
-    cautions: tuple[CautionReport, ...]
+    drained: WindowReport | None
+    warnings: tuple[WarningReport, ...]
     waves: tuple[WaveReport, ...]
     pods: tuple[PodReport, ...]
 
 
-class WaitingReport(Reported, frozen=True):
-    """One who waits in a lane."""
+class QueuedPodReport(JsonObject, frozen=True):
+    """A pod that waits for a budget."""
 
     node: str
     pod: str
 
 
-class BudgetReport(Reported, frozen=True, kw_only=True):
-    """A budget over pods of these nodes. `lane`: who waits for it now, in this order, over all nodes that end."""
+class BudgetReport(JsonObject, frozen=True, kw_only=True):
+    """A budget over pods of these nodes. `queue`: the pods of all draining nodes that wait for it now, in order."""
 
     namespace: str
     name: str
@@ -146,11 +115,11 @@ class BudgetReport(Reported, frozen=True, kw_only=True):
     required: int
     expected: int
     failure: str | None
-    lane: tuple[WaitingReport, ...]
+    queue: tuple[QueuedPodReport, ...]
 
 
-class AssumptionsReport(Reported, frozen=True):
-    """What it rests on beside the cluster's objects. `settings`: the file; null: all defaults."""
+class AssumptionsReport(JsonObject, frozen=True):
+    """Assumptions beside the cluster's objects. `settings`: the file; null: all defaults."""
 
     replacement_seconds: float
     eviction_qps: float
@@ -158,8 +127,8 @@ class AssumptionsReport(Reported, frozen=True):
     settings: str | None
 
 
-class Report(Reported, frozen=True, kw_only=True):
-    """The whole object. `alsoDraining`: other nodes whose pods are leaving already, and wait under the same budgets."""
+class PlanReport(JsonObject, frozen=True, kw_only=True):
+    """The whole object. `alsoDraining`: other draining nodes, whose pods wait under the same budgets."""
 
     at: str
     assumptions: AssumptionsReport
@@ -168,11 +137,11 @@ class Report(Reported, frozen=True, kw_only=True):
     budgets: tuple[BudgetReport, ...]
 
 
-def report(outlook: Outlook, settings: str | None = None) -> Report:
-    """Of a forecast. `settings`: the name of their file."""
-    ground, whole = ground_of(outlook), outlook.whole
-    asked = {node.name for node in outlook.nodes}
-    return Report(
+def plan_report(forecast: DrainForecast, settings: str | None = None) -> PlanReport:
+    """The report of a forecast. `settings`: the name of their file."""
+    origin, whole = time_origin_of(forecast), forecast.whole
+    asked = {node.name for node in forecast.nodes}
+    return PlanReport(
         at=format_time(whole.at),
         assumptions=AssumptionsReport(
             replacement_seconds=whole.assumptions.replacement_seconds,
@@ -180,33 +149,27 @@ def report(outlook: Outlook, settings: str | None = None) -> Report:
             eviction_burst=whole.assumptions.rate.burst,
             settings=settings,
         ),
-        nodes=tuple(_node(node, ground) for node in outlook.nodes),
+        nodes=tuple(_node(node, origin) for node in forecast.nodes),
         also_draining=tuple(node.name for node in whole.nodes if node.name not in asked),
-        budgets=tuple(_budget(budget, outlook) for budget in budgets_of(outlook)),
+        budgets=tuple(_budget(budget, forecast) for budget in budgets_of(forecast)),
     )
 
 
-def as_json(told: msgspec.Struct) -> str:
-    """One JSON object, indented."""
-    return visible_json(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
-
-
-def _node(node: NodeOutlook, ground: Ground) -> NodeReport:
-    prospect = node.prospect
-    waves = prospect.plan.order.waves
+def _node(node: NodeDrainForecast, origin: TimeOrigin) -> NodeReport:
+    waves = node.forecast.plan.order.waves
     return NodeReport(
         name=node.name,
-        ending=node.is_ending,
-        deleted_at=format_time(prospect.draining.since),
-        deadline=_deadline(node, ground),
-        drained=_span(prospect.drained, ground),
-        cautions=tuple(map(caution_of, node.cautions)),
+        terminating=node.is_terminating,
+        deleted_at=format_time(node.forecast.draining.since),
+        deadline=_deadline(node, origin),
+        drained=_window(node.forecast.drained, origin),
+        warnings=tuple(map(warning_report, node.warnings)),
         waves=tuple(WaveReport(wave.name, wave.period) for wave in waves),
-        pods=tuple(_pod(pod, waves[pod.entry.wave].name, ground) for pod in in_order(prospect.pods, ground)),
+        pods=tuple(_pod(pod, waves[pod.entry.wave].name, origin) for pod in in_order(node.forecast.pods, origin)),
     )
 
 
-def _pod(pod: PodForecast, wave: str, ground: Ground) -> PodReport:
+def _pod(pod: PodForecast, wave: str, origin: TimeOrigin) -> PodReport:
     entry = pod.entry
     return PodReport(
         namespace=entry.pod.namespace,
@@ -216,57 +179,36 @@ def _pod(pod: PodForecast, wave: str, ground: Ground) -> PodReport:
         outcome=entry.outcome.value,
         reason=entry.reason,
         until=instant(entry.until),
-        how=how(pod, ground),
-        told=_span(pod.removal, ground),
-        gone=_span(pod.terminated, ground),
+        message=removal_text(pod, origin),
+        removal_window=_window(pod.removal, origin),
+        terminated_window=_window(pod.terminated, origin),
         certain=pod.is_certain,
-        ways=tuple(way.value for way in pod.methods),
-        orders=tuple(_order(order, ground) for order in pod.removals),
+        methods=tuple(method.value for method in pod.methods),
+        requests=tuple(_request(request, origin) for request in pod.removals),
         grace_seconds=grace_of(entry.pod),
         delete_at=instant(entry.delete_at),
         deadline=instant(entry.deadline),
         budgets=tuple("/".join(key) for key in entry.budgets),
-        lane=lane_of(ground.places.get(entry.pod.uid)),
-        protection=protection_of(entry.protection),
-        kept=None if pod.final_entry is None else held(pod.final_entry),
+        queue_position=queue_position_report(origin.positions.get(entry.pod.uid)),
+        protection=protection_report(entry.protection),
+        blocked_by=None if pod.final_entry is None else blocked_by(pod.final_entry),
     )
 
 
-def lane_of(place: QueuePosition | None) -> LaneReport | None:
-    """A place, if there is one."""
-    if place is None:
-        return None
-    ahead = None if place.ahead is None else "/".join(place.ahead.entry.pod.key)
-    return LaneReport(place.number, place.of, ahead, place.is_undecided)
-
-
-def protection_of(protection: Protection | None) -> ProtectionReport | None:
-    """What protects a pod, if anything does."""
-    if protection is None:
-        return None
-    until = instant(protection.until)
-    return ProtectionReport(protection.kind, protection.value, until, protection.is_valid, protection.is_capped)
-
-
-def caution_of(caution: PlanWarning) -> CautionReport:
-    """One thing to know."""
-    return CautionReport(caution.kind.value, caution.kind.is_blocking, caution.message, caution.objects)
-
-
-def _deadline(node: NodeOutlook, ground: Ground) -> DeadlineReport | None:
-    if node.deadline is None or node.origin is None:
+def _deadline(node: NodeDrainForecast, origin: TimeOrigin) -> DeadlineReport | None:
+    if node.deadline is None or node.deadline_origin is None:
         return None
     return DeadlineReport(
         at=format_time(node.deadline.at),
-        at_seconds=_seconds(node.deadline.at, ground),
-        source=node.origin.source,
-        holder=node.origin.object,
+        at_seconds=_seconds(node.deadline.at, origin),
+        source=node.deadline_origin.source,
+        holder=node.deadline_origin.object,
         grace_period_seconds=node.deadline.grace_period,
     )
 
 
-def _budget(budget: PodDisruptionBudget, outlook: Outlook) -> BudgetReport:
-    waiting = [each for keys, lane in outlook.whole.queues.items() if budget.key in keys for each in lane]
+def _budget(budget: PodDisruptionBudget, forecast: DrainForecast) -> BudgetReport:
+    waiting = [each for keys, queue in forecast.whole.queues.items() if budget.key in keys for each in queue]
     return BudgetReport(
         namespace=budget.namespace,
         name=budget.name,
@@ -275,30 +217,25 @@ def _budget(budget: PodDisruptionBudget, outlook: Outlook) -> BudgetReport:
         required=budget.desired_healthy,
         expected=budget.expected_pods,
         failure=failure_of(budget),
-        lane=tuple(WaitingReport(each.node, "/".join(each.entry.pod.key)) for each in waiting),
+        queue=tuple(QueuedPodReport(each.node, "/".join(each.entry.pod.key)) for each in waiting),
     )
 
 
-def _span(span: Window | None, ground: Ground) -> SpanReport | None:
-    if span is None:
+def _window(window: Window | None, origin: TimeOrigin) -> WindowReport | None:
+    if window is None:
         return None
-    return SpanReport(
-        earliest=format_time(span.earliest),
-        latest=instant(span.latest),
-        earliest_seconds=_seconds(span.earliest, ground),
-        latest_seconds=None if span.latest is None else _seconds(span.latest, ground),
-        certain=span.is_certain,
+    return WindowReport(
+        earliest=format_time(window.earliest),
+        latest=instant(window.latest),
+        earliest_seconds=_seconds(window.earliest, origin),
+        latest_seconds=None if window.latest is None else _seconds(window.latest, origin),
+        certain=window.is_certain,
     )
 
 
-def _order(order: PodRemoval, ground: Ground) -> OrderReport:
-    return OrderReport(format_time(order.at), _seconds(order.at, ground), order.method.value, order.grace)
+def _request(request: PodRemoval, origin: TimeOrigin) -> RequestReport:
+    return RequestReport(format_time(request.at), _seconds(request.at, origin), request.method.value, request.grace)
 
 
-def instant(at: float | None) -> str | None:
-    """RFC 3339, if there is one."""
-    return None if at is None else format_time(at)
-
-
-def _seconds(at: float, ground: Ground) -> float:
-    return round(at - ground.at, 3)
+def _seconds(at: float, origin: TimeOrigin) -> float:
+    return round(at - origin.at, 3)

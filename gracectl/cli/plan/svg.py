@@ -1,7 +1,7 @@
-"""A forecast as a picture: the chart as SVG, on a card of its own, without a script and without anything from outside.
+"""Chart of a forecast as SVG, without scripts or external resources.
 
-Each kind of stretch has a pattern as well as a colour, each row and each stretch a title that says why: browsers show
-it to the mouse, screen readers read it. Invariant: every word from the cluster is escaped.
+Each state has a pattern as well as a colour; each row and bar a title, which browsers and screen readers show.
+Invariant: every word from the cluster is escaped.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gracectl.cli.format import elapsed
-from gracectl.cli.plan.chart import Chart, Kind, Panel, Row, Stretch
+from gracectl.cli.plan.chart import Bar, BarKind, Chart, Panel, PodRow
 from gracectl.model.foreign import visible_markup as escape
 
 WIDTH, MARGIN, GUTTER = 1080, 20, 12
@@ -25,11 +25,11 @@ LEAST = 2.0
 """Pixels of the shortest stretch."""
 
 CLASSES = {
-    Kind.WAITING: "waiting",
-    Kind.HELD: "held",
-    Kind.PROTECTED: "protected",
-    Kind.MAY_LEAVE: "leaving",
-    Kind.ENDING: "ending",
+    BarKind.WAITING: "waiting",
+    BarKind.BLOCKED: "blocked",
+    BarKind.PROTECTED: "protected",
+    BarKind.REMOVABLE: "removable",
+    BarKind.GRACE: "terminating",
 }
 
 STYLE = """\
@@ -44,27 +44,27 @@ STYLE = """\
 .plan .deadline { stroke: #b3261e; stroke-width: 1.5; stroke-dasharray: 5 3; }
 .plan .deletion { stroke: #b3261e; stroke-width: 2.2; fill: none; }
 .plan .waiting { fill: #e6e9ec; stroke: none; } .plan .waiting-mark { fill: #8d99a5; }
-.plan .held { fill: #e5dcf2; stroke: none; } .plan .held-mark { stroke: #7a5ea8; stroke-width: 1.6; }
+.plan .blocked { fill: #e5dcf2; stroke: none; } .plan .blocked-mark { stroke: #7a5ea8; stroke-width: 1.6; }
 .plan .protected { fill: #3b77b5; stroke: none; } .plan .protected-mark { stroke: #8fb7de; stroke-width: 1.2; }
-.plan .leaving { fill: #fbeed6; stroke: none; } .plan .leaving-mark { stroke: #d48c1d; stroke-width: 2; }
-.plan .ending { fill: #e8a33d; stroke: none; } .plan .ending-mark { fill: none; }
+.plan .removable { fill: #fbeed6; stroke: none; } .plan .removable-mark { stroke: #d48c1d; stroke-width: 2; }
+.plan .terminating { fill: #e8a33d; stroke: none; } .plan .terminating-mark { fill: none; }
 """
 """On a light ground."""
 
 PATTERNS = """\
 <pattern id="p-waiting" width="6" height="6" patternUnits="userSpaceOnUse"><rect class="waiting" width="6" height="6"/>\
 <circle class="waiting-mark" cx="3" cy="3" r="1"/></pattern>
-<pattern id="p-held" width="5" height="5" patternUnits="userSpaceOnUse"><rect class="held" width="5" height="5"/>\
-<path class="held-mark" d="M2.5 0V5"/></pattern>
+<pattern id="p-blocked" width="5" height="5" patternUnits="userSpaceOnUse"><rect class="blocked" width="5" height="5"/>\
+<path class="blocked-mark" d="M2.5 0V5"/></pattern>
 <pattern id="p-protected" width="4" height="5" patternUnits="userSpaceOnUse">\
 <rect class="protected" width="4" height="5"/><path class="protected-mark" d="M0 2.5H4"/></pattern>
-<pattern id="p-leaving" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">\
-<rect class="leaving" width="7" height="7"/><path class="leaving-mark" d="M3.5 0V7"/></pattern>
-<pattern id="p-ending" width="4" height="4" patternUnits="userSpaceOnUse"><rect class="ending" width="4" height="4"/>\
-</pattern>"""
+<pattern id="p-removable" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">\
+<rect class="removable" width="7" height="7"/><path class="removable-mark" d="M3.5 0V7"/></pattern>
+<pattern id="p-terminating" width="4" height="4" patternUnits="userSpaceOnUse">\
+<rect class="terminating" width="4" height="4"/></pattern>"""
 
 
-def picture(chart: Chart, title: str) -> str:
+def svg_of(chart: Chart, title: str) -> str:
     """An SVG document. `title`: what it shows, in a sentence."""
     sheet = _Sheet(chart)
     body = list(sheet.drawn())
@@ -86,7 +86,7 @@ def _described(chart: Chart) -> Iterator[str]:
     """The whole chart in sentences."""
     for panel in chart.panels:
         yield f"{panel.name}: {panel.headline}."
-        yield from (f"{row.name}: {row.when}, {row.how}." for row in panel.rows)
+        yield from (f"{row.name}: {row.when}, {row.text}." for row in panel.rows)
 
 
 class _Sheet:
@@ -116,14 +116,14 @@ class _Sheet:
         self.height = y
 
     def _panel(self, panel: Panel, y: float) -> Iterator[str]:
-        yield _words(MARGIN, y + 14, panel.name, "head")
-        yield _words(MARGIN, y + 32, panel.headline, "faint")
+        yield _text(MARGIN, y + 14, panel.name, "head")
+        yield _text(MARGIN, y + 32, panel.headline, "faint")
         top, bottom = y + _head(panel), y + _height(panel) - AXIS
         yield from self._scale(top - 4, bottom)
         at = top
         for block in panel.blocks:
             if block.title:
-                yield _words(MARGIN, at + 15, block.title, "bold")
+                yield _text(MARGIN, at + 15, block.title, "bold")
                 at += BLOCK
             for row in block.rows:
                 yield from self._row(row, at)
@@ -131,34 +131,34 @@ class _Sheet:
         if panel.deadline is not None:
             x = self._x(panel.deadline)
             yield f'<path class="deadline" d="M{x:g} {top - 4:g}V{bottom:g}"><title>deadline</title></path>'
-            words = f"deadline {elapsed(panel.deadline)}"
-            yield _words(x, top - 8, words, "alarm", anchor="end" if x > WIDTH / 2 else "start")
+            label = f"deadline {elapsed(panel.deadline)}"
+            yield _text(x, top - 8, label, "alarm", anchor="end" if x > WIDTH / 2 else "start")
 
     def _scale(self, top: float, bottom: float) -> Iterator[str]:
         for tick in self._chart.axis.ticks(int((self._right - self._left) / TICK_WIDTH)):
             x = self._x(tick.at)
             yield f'<path class="grid" d="M{x:g} {top:g}V{bottom:g}"/>'
-            yield _words(x, bottom + 15, tick.label, "faint", anchor="middle")
+            yield _text(x, bottom + 15, tick.label, "faint", anchor="middle")
 
-    def _row(self, row: Row, y: float) -> Iterator[str]:
-        yield f"<g><title>{escape(f'{row.name}: {row.when}, {row.how}')}</title>"
-        yield _words(MARGIN, y + 15, _shortened(row.name))
-        yield _words(self._times, y + 15, row.when, "faint")
-        for stretch in row.stretches:
-            yield self._stretch(stretch, y + (ROW - BAR) / 2)
+    def _row(self, row: PodRow, y: float) -> Iterator[str]:
+        yield f"<g><title>{escape(f'{row.name}: {row.when}, {row.text}')}</title>"
+        yield _text(MARGIN, y + 15, _shortened(row.name))
+        yield _text(self._times, y + 15, row.when, "faint")
+        for bar in row.bars:
+            yield self._bar(bar, y + (ROW - BAR) / 2)
         if row.deleted_at is not None:
             x, middle = self._x(row.deleted_at), y + ROW / 2
             cross = f"M{x - 4:g} {middle - 4:g}l8 8m0 -8l-8 8"
-            why = f"deleted at {elapsed(row.deleted_at)} for the deadline, if it is still there"
-            yield f'<path class="deletion" d="{cross}"><title>{why}</title></path>'
+            title = f"deleted at {elapsed(row.deleted_at)} for the deadline, if it is still there"
+            yield f'<path class="deletion" d="{cross}"><title>{title}</title></path>'
         yield "</g>"
 
-    def _stretch(self, stretch: Stretch, y: float) -> str:
-        start = self._x(stretch.start)
-        end = self._right if stretch.end is None else max(self._x(stretch.end), start + LEAST)
-        fill = f'fill="url(#p-{CLASSES[stretch.kind]})"'
-        title = f"<title>{escape(f'{stretch.kind}: {stretch.why}')}</title>"
-        if stretch.end is not None:
+    def _bar(self, bar: Bar, y: float) -> str:
+        start = self._x(bar.start)
+        end = self._right if bar.end is None else max(self._x(bar.end), start + LEAST)
+        fill = f'fill="url(#p-{CLASSES[bar.kind]})"'
+        title = f"<title>{escape(f'{bar.kind}: {bar.reason}')}</title>"
+        if bar.end is not None:
             size = f'x="{start:g}" y="{y:g}" width="{end - start:g}" height="{BAR}"'
             return f"<rect {size} {fill}>{title}</rect>"
         arrow = f"M{start:g} {y:g}H{end:g}l7 {BAR / 2:g}l-7 {BAR / 2:g}H{start:g}z"
@@ -167,14 +167,14 @@ class _Sheet:
     def _legend(self, y: float) -> tuple[list[str], float]:
         """What the patterns mean, in as many lines as it takes; and where the picture ends."""
         x, found = float(MARGIN), []
-        for entry, words in self._entries():
+        for entry, label in self._entries():
             sample = 22 if entry else 0
-            width = sample + len(words) * LETTER + GUTTER
+            width = sample + len(label) * LETTER + GUTTER
             if x + width > WIDTH - MARGIN:
                 x, y = float(MARGIN), y + ROW
             if entry:
                 found.append(f'<g transform="translate({x:g} {y:g})">{entry}</g>')
-            found.append(_words(x + sample, y + 15, words))
+            found.append(_text(x + sample, y + 15, label))
             x += width
         return found, y + ROW + MARGIN / 2
 
@@ -206,7 +206,7 @@ def _shortened(name: str) -> str:
     return f"{name[: MOST_LETTERS - end - 1]}…{name[-end:]}"
 
 
-def _words(x: float, y: float, text: str, style: str = "", *, anchor: str = "start") -> str:
+def _text(x: float, y: float, text: str, style: str = "", *, anchor: str = "start") -> str:
     kind = f' class="{style}"' if style else ""
     place = f'x="{x:g}" y="{y:g}"' + (f' text-anchor="{anchor}"' if anchor != "start" else "")
     return f"<text {place}{kind}>{escape(text)}</text>"

@@ -12,9 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gracectl.cli.plan.chart import Axis, Chart, Kind, Panel, Row
-from gracectl.cli.plan.table import GAP, INDENT, foot, head, node_head
-from gracectl.cli.plan.text import Telling
+from gracectl.cli.console import GAP, INDENT
+from gracectl.cli.plan.chart import Axis, BarKind, Chart, Panel, PodRow
+from gracectl.cli.plan.table import foot, head, node_head
+from gracectl.cli.plan.text import PlanText
 
 WIDEST = 160
 """Columns: on a wider terminal, or where there is none, a bar says no more."""
@@ -32,7 +33,7 @@ LEAST_BAR = 30
 class Signs(msgspec.Struct, frozen=True):
     """The characters of a drawing."""
 
-    kinds: Mapping[Kind, str]
+    kinds: Mapping[BarKind, str]
     deadline: str
     deletion: str
     tick: str
@@ -40,10 +41,18 @@ class Signs(msgspec.Struct, frozen=True):
 
 
 UNICODE = Signs(
-    {Kind.WAITING: "·", Kind.HELD: "─", Kind.PROTECTED: "═", Kind.MAY_LEAVE: "░", Kind.ENDING: "█"}, "│", "╳", "╵", "→"
+    {BarKind.WAITING: "·", BarKind.BLOCKED: "─", BarKind.PROTECTED: "═", BarKind.REMOVABLE: "░", BarKind.GRACE: "█"},
+    "│",
+    "╳",
+    "╵",
+    "→",
 )
 ASCII = Signs(
-    {Kind.WAITING: ".", Kind.HELD: "-", Kind.PROTECTED: "=", Kind.MAY_LEAVE: "?", Kind.ENDING: "#"}, "|", "x", "'", ">"
+    {BarKind.WAITING: ".", BarKind.BLOCKED: "-", BarKind.PROTECTED: "=", BarKind.REMOVABLE: "?", BarKind.GRACE: "#"},
+    "|",
+    "x",
+    "'",
+    ">",
 )
 
 
@@ -53,24 +62,24 @@ def signs_for(console: Console) -> Signs:
 
 
 STYLES = {
-    Kind.WAITING: "bright_black",
-    Kind.HELD: "magenta",
-    Kind.PROTECTED: "blue",
-    Kind.MAY_LEAVE: "yellow",
-    Kind.ENDING: "yellow",
+    BarKind.WAITING: "bright_black",
+    BarKind.BLOCKED: "magenta",
+    BarKind.PROTECTED: "blue",
+    BarKind.REMOVABLE: "yellow",
+    BarKind.GRACE: "yellow",
 }
 ALARM = "bold red"
 
 
-def timeline(told: Telling, chart: Chart, width: int, signs: Signs = UNICODE) -> RenderableType:
+def timeline(text: PlanText, chart: Chart, width: int, signs: Signs = UNICODE) -> RenderableType:
     """What the table says, with bars in place of the pods' reasons, for so many columns."""
-    return Group(*_parts(told, chart, min(width, WIDEST), signs))
+    return Group(*_parts(text, chart, min(width, WIDEST), signs))
 
 
-def _parts(told: Telling, chart: Chart, width: int, signs: Signs) -> Iterator[RenderableType]:
+def _parts(text: PlanText, chart: Chart, width: int, signs: Signs) -> Iterator[RenderableType]:
     sheet = _Sheet(chart, width, signs)
-    yield from head(told)
-    for node, panel in zip(told.nodes, chart.panels, strict=True):
+    yield from head(text)
+    for node, panel in zip(text.nodes, chart.panels, strict=True):
         yield Text()
         yield from node_head(node)
         if panel.rows:
@@ -81,7 +90,7 @@ def _parts(told: Telling, chart: Chart, width: int, signs: Signs) -> Iterator[Re
     if chart.kinds:
         yield Text()
         yield sheet.legend()
-    yield from foot(told)
+    yield from foot(text)
 
 
 class _Sheet:
@@ -118,18 +127,18 @@ class _Sheet:
     def _column(self, at: float) -> int:
         return min(int(self._chart.axis.place(at) * self._bar), self._bar - 1)
 
-    def _drawn(self, row: Row, panel: Panel) -> Text:
+    def _drawn(self, row: PodRow, panel: Panel) -> Text:
         signs = self._signs
         cells: list[tuple[str, str]] = [(" ", "")] * self._bar
         if panel.deadline is not None:
             cells[self._column(panel.deadline)] = (signs.deadline, ALARM)
-        for stretch in row.stretches:
-            first = self._column(stretch.start)
-            last = self._bar if stretch.end is None else max(self._column(stretch.end), first + 1)
+        for bar in row.bars:
+            first = self._column(bar.start)
+            last = self._bar if bar.end is None else max(self._column(bar.end), first + 1)
             for column in range(first, min(last, self._bar)):
-                cells[column] = (signs.kinds[stretch.kind], STYLES[stretch.kind])
-            if stretch.end is None:
-                cells[-1] = (signs.onwards, STYLES[stretch.kind])
+                cells[column] = (signs.kinds[bar.kind], STYLES[bar.kind])
+            if bar.end is None:
+                cells[-1] = (signs.onwards, STYLES[bar.kind])
         if row.deleted_at is not None:
             cells[self._column(row.deleted_at)] = (signs.deletion, ALARM)
         return Text.assemble(*cells)

@@ -1,4 +1,4 @@
-"""Nodes that are under way, scene by scene, until somebody has seen enough."""
+"""Status of nodes over time, frame by frame."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from gracectl.config import Settings
 from gracectl.inspect.forecast import is_draining
-from gracectl.inspect.leadership import NOTHING_KNOWN, Leadership, read_leadership, with_leadership
+from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, read_leadership, with_leadership
 from gracectl.inspect.status import (
-    Memory,
+    BlockedHistory,
     NodeClaimStatus,
     NodeStatus,
-    claims_by_themselves,
-    is_under_way,
+    claims_without_node_status,
+    is_active,
     node_statuses,
 )
 from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss
@@ -23,145 +23,148 @@ from gracectl.kube.connection import Connection
 from gracectl.model.node import Node
 from gracectl.runtime.supervise import ungrouped
 
-SCENE_SECONDS = 1.0
-"""The time that is shown runs, so there is a new scene this often even if nothing has happened."""
+FRAME_SECONDS = 1.0
+"""Between two frames if nothing changes: elapsed times do."""
 LEADERSHIP_SECONDS = 5.0
-"""Between two looks at who leads."""
-GATHERING_SECONDS = 0.2
-"""What happens within so short a time is seen in one scene."""
+"""Between two reads of the Lease."""
+COALESCING_SECONDS = 0.2
+"""Changes within so short a time share a frame."""
 
 
-class Gone(msgspec.Struct, frozen=True):
-    """A node that was there and is not any more, whether or not another one has its name. `after_seconds`: how long
-    its end has taken; None if nobody saw it begin."""
+class TerminatedNode(msgspec.Struct, frozen=True):
+    """A node that no longer exists, whether or not another one has its name.
+
+    `after_seconds`: the duration of its termination; None if its beginning was not seen.
+    """
 
     name: str
     uid: str
     after_seconds: float | None
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to see at the instant `at` (Unix seconds, the server's clock).
+class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """Status of nodes at the instant `at` (Unix seconds, the server's clock).
 
-    `leadership`: whether a controller lives. `gone`: nodes that were awaited or under way, in the order in which they
-    went. `longest_protection`: the seconds that the settings grant; None: there is no maximum. `is_complete` False: the
-    cluster has not been listed yet, and nothing is known of any node.
+    `leadership`: whether a controller runs. `terminated`: nodes that were expected or active, in the order in which
+    they were terminated. `longest_protection`: the maximum of the settings in seconds; None: there is none.
+    `is_complete` False: the cluster has not been listed yet, and nothing is known of any node.
     """
 
     at: float
     nodes: tuple[NodeStatus, ...]
     claims: tuple[NodeClaimStatus, ...] = ()
-    gone: tuple[Gone, ...] = ()
-    interruption: ConnectionLoss | None = None
-    leadership: Leadership = NOTHING_KNOWN
+    terminated: tuple[TerminatedNode, ...] = ()
+    connection_loss: ConnectionLoss | None = None
+    leadership: Leadership = UNKNOWN_LEADERSHIP
     longest_protection: float | None = None
     is_complete: bool = True
 
 
 async def follow(
-    there: Connection,
+    connection: Connection,
     settings: Settings,
-    chooses: Callable[[Node], bool],
-    show: Callable[[Scene], bool],
+    selects: Callable[[Node], bool],
+    show: Callable[[StatusFrame], bool],
     *,
     expected: Mapping[str, str] | None = None,
     with_claims: bool = False,
 ) -> None:
-    """Show how the chosen nodes stand whenever that changes, and every second, until `show` answers True.
+    """Show the status of the selected nodes at each change, and every second, until `show` returns True.
 
-    `expected`: by name the uids of nodes that are there, and whose end is awaited. `with_claims`: claims without a
-    node are shown, too. Broken connections are waited out; raises what only a change of configuration can mend
-    (Forbidden).
+    `expected`: by name the uids of existing nodes whose termination is waited for. `with_claims`: NodeClaims without a
+    node, too. Broken connections are waited out. Raises what only a change of configuration can repair (Forbidden).
     """
-    watcher = _Watcher(there, settings, chooses, dict(expected or {}), with_claims=with_claims)
+    follower = _Follower(connection, settings, selects, dict(expected or {}), with_claims=with_claims)
     with ungrouped():
         async with anyio.create_task_group() as group:
-            group.start_soon(watcher.sight.run)
-            group.start_soon(watcher.watch_leadership)
-            await watcher.show_all(show)
+            group.start_soon(follower.watcher.run)
+            group.start_soon(follower.poll_leadership)
+            await follower.show_frames(show)
             group.cancel_scope.cancel()
 
 
-class _Watcher:
+class _Follower:
     def __init__(
         self,
-        there: Connection,
+        connection: Connection,
         settings: Settings,
-        chooses: Callable[[Node], bool],
+        selects: Callable[[Node], bool],
         expected: dict[str, str],
         *,
         with_claims: bool,
     ) -> None:
-        self._there = there
-        self._clock = there.clock
+        self._connection = connection
+        self._clock = connection.clock
         self._election = settings.leader_election
-        self._leadership = NOTHING_KNOWN
+        self._leadership = UNKNOWN_LEADERSHIP
         self._settings = settings.termination
-        self._chooses = chooses
+        self._selects = selects
         self._with_claims = with_claims
-        self._awaited = {uid: name for name, uid in expected.items()}
+        self._expected = {uid: name for name, uid in expected.items()}
         self._began: dict[str, float] = {}  # by uid
-        self._gone: list[Gone] = []
-        self._memory = Memory()
-        self.sight = ClusterWatcher(there.client, self._has_to_be_seen, there.clock)
+        self._terminated: list[TerminatedNode] = []
+        self._history = BlockedHistory()
+        self.watcher = ClusterWatcher(connection.client, self._is_watched, connection.clock)
 
-    def _has_to_be_seen(self, node: Node) -> bool:
-        # Pods of all that are draining wait in the same lanes.
-        return self._chooses(node) or is_draining(node, self._settings)
+    def _is_watched(self, node: Node) -> bool:
+        # The pods of all draining nodes wait in the same queues.
+        return self._selects(node) or is_draining(node, self._settings)
 
-    async def watch_leadership(self) -> None:
-        """Look again and again whether a controller lives."""
+    async def poll_leadership(self) -> None:
+        """Read the Lease again and again."""
         while True:
-            self._leadership = await read_leadership(self._there.client, self._election, self._clock)
+            self._leadership = await read_leadership(self._connection.client, self._election, self._clock)
             await self._clock.sleep(LEADERSHIP_SECONDS)
 
-    async def show_all(self, show: Callable[[Scene], bool]) -> None:
-        """Until somebody has seen enough."""
-        while not self._has_seen_all_but_pods:
-            with anyio.move_on_after(SCENE_SECONDS):
-                await self.sight.wait_live()
-            if not self._has_seen_all_but_pods and show(self._blank()):
+    async def show_frames(self, show: Callable[[StatusFrame], bool]) -> None:
+        """Until `show` returns True."""
+        while not self._is_complete:
+            with anyio.move_on_after(FRAME_SECONDS):
+                await self.watcher.wait_live()
+            if not self._is_complete and show(self._incomplete_frame()):
                 return
-        while not show(self._scene()):
-            await self.sight.changed(SCENE_SECONDS)
-            await self._clock.sleep(GATHERING_SECONDS)
+        while not show(self._frame()):
+            await self.watcher.changed(FRAME_SECONDS)
+            await self._clock.sleep(COALESCING_SECONDS)
 
     @property
-    def _has_seen_all_but_pods(self) -> bool:
-        """Without budgets nothing would seem to hold anybody; of which nodes the pods are missing is known."""
-        seen = self.sight.observed
-        return seen.nodes.live and seen.budgets.live and seen.attachments.live and seen.claims.live
+    def _is_complete(self) -> bool:
+        """Whether all but pods has been listed: without budgets no pod would seem blocked."""
+        cluster = self.watcher.cluster
+        return cluster.nodes.live and cluster.budgets.live and cluster.attachments.live and cluster.claims.live
 
-    def _blank(self) -> Scene:
-        return Scene(at=self._clock.now(), nodes=(), interruption=self.sight.interruption(), is_complete=False)
+    def _incomplete_frame(self) -> StatusFrame:
+        connection_loss = self.watcher.connection_loss()
+        return StatusFrame(at=self._clock.now(), nodes=(), connection_loss=connection_loss, is_complete=False)
 
-    def _scene(self) -> Scene:
-        observed, now = self.sight.observed, self._clock.now()
-        chosen = [node for node in observed.nodes.values() if self._chooses(node)]
-        self._note_gone({node.uid for node in observed.nodes.values()}, now)
+    def _frame(self) -> StatusFrame:
+        cluster, now = self.watcher.cluster, self._clock.now()
+        selected = [node for node in cluster.nodes.values() if self._selects(node)]
+        self._note_terminated({node.uid for node in cluster.nodes.values()}, now)
         found = node_statuses(
-            observed,
+            cluster,
             self._settings,
-            {node.name for node in chosen},
+            {node.name for node in selected},
             now,
-            memory=self._memory,
-            has_pods=self.sight.has_pods_of,
+            history=self._history,
+            has_pods=self.watcher.has_pods_of,
         )
-        for standing in found:
-            if standing.since is not None and is_under_way(standing.node):
-                self._began[standing.uid] = standing.since
-                self._awaited.setdefault(standing.uid, standing.name)
-        return Scene(
+        for status in found:
+            if status.since is not None and is_active(status.node):
+                self._began[status.uid] = status.since
+                self._expected.setdefault(status.uid, status.name)
+        return StatusFrame(
             at=now,
             nodes=with_leadership(found, self._leadership),
             leadership=self._leadership,
-            claims=claims_by_themselves(observed, self._settings, now) if self._with_claims else (),
-            gone=tuple(self._gone),
-            interruption=self.sight.interruption(),
+            claims=claims_without_node_status(cluster, self._settings, now) if self._with_claims else (),
+            terminated=tuple(self._terminated),
+            connection_loss=self.watcher.connection_loss(),
             longest_protection=self._settings.policy.protection.maximum_seconds,
         )
 
-    def _note_gone(self, there: set[str], now: float) -> None:
-        for uid in [uid for uid in self._awaited if uid not in there]:
+    def _note_terminated(self, existing: set[str], now: float) -> None:
+        for uid in [uid for uid in self._expected if uid not in existing]:
             began = self._began.pop(uid, None)
-            self._gone.append(Gone(self._awaited.pop(uid), uid, None if began is None else now - began))
+            after = None if began is None else now - began
+            self._terminated.append(TerminatedNode(self._expected.pop(uid), uid, after))

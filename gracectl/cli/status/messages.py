@@ -1,6 +1,6 @@
-"""What is said of nodes that are under way: where each stands, who holds it, why, and for how long.
+"""Texts about the status of nodes: the step of each, what blocks it, and for how long.
 
-Invariant: whoever prints, whether once, live or line by line, says the same. Instants of a scene are Unix seconds.
+Invariant: the same whether printed once, live or line by line. Instants are Unix seconds.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
-from gracectl.cli.format import elapsed
-from gracectl.cli.plan.messages import cause_of, counted, held, in_lane
-from gracectl.cli.status.follow import Gone, Scene
-from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PodStatus, State
+from gracectl.cli.format import NO_DEADLINE, blocked_by, counted, deadline_cause, elapsed, queue_text
+from gracectl.cli.status.follow import StatusFrame, TerminatedNode
+from gracectl.inspect.status import NodeClaimStatus, NodePhase, NodeStatus, PodStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.explain import HELD, URGENCY, listed
@@ -23,106 +22,106 @@ from gracectl.policy.plan import Blocker, Outcome
 T = TypeVar("T")
 
 FEW = 10
-"""Pods of a node that are told one by one; the others are counted."""
+"""Pods of a node that are listed; the others are counted."""
 
 FEW_NODES = 8
-"""Nodes whose pods are told; of more it is told what holds them all in all."""
+"""Nodes whose pods are listed; of more nodes the causes are."""
 
 FEW_CAUSES = 8
-"""Of each state, the most widespread ones first."""
+"""Causes of each state, the most frequent first."""
 
 FEW_ALIKE = 3
-"""Of those that the same holds."""
+"""Pods that are listed of those with the same cause."""
 
-UNLIMITED = "protection.maximumSeconds is not set: pods that are protected for ever hold their nodes for ever"
+UNLIMITED = "protection.maximumSeconds is not set: pods that are protected for ever block their nodes for ever"
 
-BEING_DRAINED = "being drained for maintenance"
+DRAINING = "being drained for maintenance"
 
 STATES = {
-    State.ENDING: "ending",
-    State.KEPT: "kept drained",
-    State.RETURNING: "given back",
-    State.PENDING: "waiting to end",
-    State.IDLE: "left alone",
+    NodePhase.TERMINATING: "terminating",
+    NodePhase.MAINTENANCE: "drained for maintenance",
+    NodePhase.UNCORDONING: "uncordoning",
+    NodePhase.PENDING: "pending termination",
+    NodePhase.IDLE: "idle",
 }
 
-SPELT = {Outcome.DELETE: "deleted", Outcome.EVICT: "leaving"}
-"""What is shown of outcomes whose own names are orders."""
+POD_STATES = {Outcome.DELETE: "deleted", Outcome.EVICT: "leaving"}
+"""Names of outcomes that are verbs."""
 
 
-class PodWords(msgspec.Struct, frozen=True):
-    """A pod that holds its node: how it stands, for how long, and why."""
+class PodText(msgspec.Struct, frozen=True):
+    """A pod that blocks its node."""
 
     name: str
     state: str
-    held_for: str
-    why: str
+    age: str
+    reason: str
 
 
-class NodeWords(msgspec.Struct, frozen=True):
-    """One node. `deadline`: empty where none counts. `others`: the pods that are only counted."""
+class NodeText(msgspec.Struct, frozen=True):
+    """A node. `deadline`: empty where none applies. `others`: pods that are only counted."""
 
     name: str
     headline: str
     deadline: str
-    pods: tuple[PodWords, ...]
+    pods: tuple[PodText, ...]
     others: str
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """What holds pods of several nodes: of how many, and for how long the one that has been held for longest."""
+    """What blocks pods of several nodes; `age`: of the pod that has been blocked for longest."""
 
     state: str
-    why: str
+    reason: str
     pods: int
     nodes: int
-    held_for: str
+    age: str
 
 
-def is_unlimited(scene: Scene) -> bool:
-    """Whether a pod is protected for ever, and no maximum ends that."""
-    pods = (pod for node in scene.nodes for pod in node.pods or ())
-    return scene.longest_protection is None and any(
+def is_unlimited(frame: StatusFrame) -> bool:
+    """Whether a pod is protected for ever, without a maximum."""
+    pods = (pod for node in frame.nodes for pod in node.pods or ())
+    return frame.longest_protection is None and any(
         pod.entry.protection is not None and pod.entry.protection.lasting != "time" for pod in pods
     )
 
 
-def title(scene: Scene) -> str:
-    """`2 nodes are ending, 1 is kept drained (2026-01-01T00:00:00Z by the server's clock)`."""
-    if not scene.is_complete:
-        return "The cluster is being looked at"
-    found = Counter(map(state_words, scene.nodes))
+def title(frame: StatusFrame) -> str:
+    """`2 nodes are terminating, 1 is drained for maintenance (2026-01-01T00:00:00Z by the server's clock)`."""
+    if not frame.is_complete:
+        return "Reading the cluster"
+    found = Counter(map(state_text, frame.nodes))
     parts: list[str] = []
-    for words in (STATES[State.ENDING], BEING_DRAINED, *STATES.values()):
-        if number := found.pop(words, 0):
-            parts.append(f"{number if parts else counted(number, 'node')} {'is' if number == 1 else 'are'} {words}")
-    told = ", ".join(parts) or "No node is ending or drained"
-    return f"{told} ({format_time(scene.at)} by the server's clock)"
+    for state in (STATES[NodePhase.TERMINATING], DRAINING, *STATES.values()):
+        if number := found.pop(state, 0):
+            parts.append(f"{number if parts else counted(number, 'node')} {'is' if number == 1 else 'are'} {state}")
+    text = ", ".join(parts) or "No node is terminating or drained"
+    return f"{text} ({format_time(frame.at)} by the server's clock)"
 
 
-def state_words(node: NodeStatus) -> str:
-    """What is done to it: `ending`, `being drained for maintenance`."""
-    return BEING_DRAINED if node.state is State.KEPT and not node.is_done else STATES[node.state]
+def state_text(node: NodeStatus) -> str:
+    """`terminating`, `being drained for maintenance`."""
+    return DRAINING if node.state is NodePhase.MAINTENANCE and not node.is_done else STATES[node.state]
 
 
 def step_of(node: NodeStatus) -> str:
-    """Where it stands: the name of a step, or what there is in the place of one."""
-    return node.step or ("-" if node.state is State.IDLE else "nobody")
+    """The step of its termination, or what there is in place of one."""
+    return node.step or ("-" if node.state is NodePhase.IDLE else "none")
 
 
-def time_of(node: NodeStatus, at: float) -> str:
-    """For how long that was asked for; empty if nobody knows."""
+def age_of(node: NodeStatus, at: float) -> str:
+    """The time since the request; empty if unknown."""
     return "" if node.since is None else elapsed(at - node.since)
 
 
-def left_of(node: NodeStatus) -> str:
-    """How many pods hold it."""
-    if not node.step or node.state in (State.RETURNING, State.PENDING):
+def pods_left(node: NodeStatus) -> str:
+    """How many pods block it."""
+    if not node.step or node.state in (NodePhase.UNCORDONING, NodePhase.PENDING):
         return ""
     return "?" if node.pods is None else str(len(node.pods))
 
 
-def ends_in(node: NodeStatus, at: float) -> str:
+def deadline_in(node: NodeStatus, at: float) -> str:
     """The time until its deadline."""
     if node.deadline is None:
         return "-"
@@ -130,33 +129,39 @@ def ends_in(node: NodeStatus, at: float) -> str:
 
 
 def waits_for(node: NodeStatus) -> str:
-    """In one line what a node waits for; empty for nothing that anybody knows."""
-    grave = next((each.message for each in node.obstacles if each.kind.is_blocking), "")
-    return grave or node.waits_for
+    """What a node waits for, in one line; empty if unknown."""
+    blocking = next((each.message for each in node.warnings if each.kind.is_blocking), "")
+    return blocking or node.waits_for
 
 
-def described(node: NodeStatus, at: float, *, verbose: bool) -> NodeWords:
-    """One node with its pods. `verbose`: each of them."""
+def status_line(node: NodeStatus, at: float) -> str:
+    """A node in one line."""
+    headline, reason = _headline(node, at), waits_for(node)
+    return headline if not reason or reason in headline else f"{headline}: {reason}"
+
+
+def node_text(node: NodeStatus, at: float, *, verbose: bool) -> NodeText:
+    """A node with its pods. `verbose`: each of them."""
     pods = node.pods or ()
     shown = pods if verbose or len(pods) <= FEW else _most_urgent(pods)
-    told = {pod.entry.pod.uid for pod in shown}
-    return NodeWords(
+    listed_uids = {pod.entry.pod.uid for pod in shown}
+    return NodeText(
         name=node.name,
         headline=_headline(node, at),
         deadline=_deadline(node, at),
         pods=tuple(_pod(pod, at) for pod in shown),
-        others=_counted([pod for pod in pods if pod.entry.pod.uid not in told]),
+        others=_counted([pod for pod in pods if pod.entry.pod.uid not in listed_uids]),
     )
 
 
 def _most_urgent(pods: Iterable[PodStatus]) -> Sequence[PodStatus]:
-    """They come with what blocks first; those that nothing holds need no words."""
+    """They come sorted by urgency; pods that are not blocked are left out."""
     found = _first_of_each(pods, _likeness, FEW_ALIKE)
     return [pod for pod in found if pod.entry.outcome is not Outcome.EVICT][:FEW]
 
 
 def _first_of_each(things: Iterable[T], kind: Callable[[T], object], most: int) -> list[T]:
-    """So many of each kind at most, in their order."""
+    """At most so many of each kind, in their order."""
     alike: Counter[object] = Counter()
     found = []
     for thing in things:
@@ -167,146 +172,141 @@ def _first_of_each(things: Iterable[T], kind: Callable[[T], object], most: int) 
 
 
 def _likeness(pod: PodStatus) -> tuple[object, ...]:
-    """Equal for pods that the same holds."""
+    """Equal for pods with the same cause."""
     entry = pod.entry
     return entry.outcome, entry.budgets, entry.protection and entry.protection.description
 
 
-def causes(scene: Scene) -> tuple[tuple[Cause, ...], int]:
-    """What holds the pods of all nodes, what blocks first and the most widespread first; and how many more there are.
+def causes(frame: StatusFrame) -> tuple[tuple[Cause, ...], int]:
+    """What blocks the pods of all nodes, the most urgent and frequent first; and how many more causes there are.
 
-    What waits for others, or has been told to leave, is no cause.
+    Pods that wait for others, or are terminating, are no cause.
     """
-    held: dict[tuple[object, ...], list[tuple[str, PodStatus]]] = {}
-    for node in scene.nodes:
+    alike: dict[tuple[object, ...], list[tuple[str, PodStatus]]] = {}
+    for node in frame.nodes:
         for pod in node.pods or ():
-            is_unknown = pod.entry.blocker is Blocker.UNDECODABLE
-            if is_unknown or pod.entry.outcome in (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE):
-                held.setdefault(_likeness(pod), []).append((node.name, pod))
-    in_order = sorted(held.values(), key=lambda found: (URGENCY.index(_outcome(found)), -len(found)))
-    told = tuple(
+            is_undecodable = pod.entry.blocker is Blocker.UNDECODABLE
+            if is_undecodable or pod.entry.outcome in (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE):
+                alike.setdefault(_likeness(pod), []).append((node.name, pod))
+    in_order = sorted(alike.values(), key=lambda found: (URGENCY.index(_outcome(found)), -len(found)))
+    shown = tuple(
         Cause(
-            state=state_of(found[0][1]),
-            why=_cause(found[0][1]),
+            state=pod_state(found[0][1]),
+            reason=_cause(found[0][1]),
             pods=len(found),
             nodes=len({node for node, _ in found}),
-            held_for=elapsed(scene.at - min(pod.since for _, pod in found)),
+            age=elapsed(frame.at - min(pod.since for _, pod in found)),
         )
         for found in _first_of_each(in_order, _outcome, FEW_CAUSES)
     )
-    return told, len(in_order) - len(told)
+    return shown, len(in_order) - len(shown)
 
 
 def _outcome(alike: Sequence[tuple[str, PodStatus]]) -> Outcome:
-    """Of pods that the same holds, each behind the name of its node."""
+    """The outcome of pods with the same cause."""
     return alike[0][1].entry.outcome
 
 
 def _cause(pod: PodStatus) -> str:
-    """Of pods whose instants differ."""
+    """The cause without instants, which differ."""
     return pod.entry.reason if pod.entry.protection is None else pod.entry.protection.description
 
 
 def _headline(node: NodeStatus, at: float) -> str:
-    if node.state is State.IDLE:
-        return "nobody has asked for its end or its drain"
+    if node.state is NodePhase.IDLE:
+        return "no drain or termination requested"
     since = "" if node.since is None else f" for {elapsed(at - node.since)}, since {format_time(node.since)}"
-    return f"{state_words(node)}{since}; {_where(node)}"
+    return f"{state_text(node)}{since}; {_where(node)}"
 
 
 def _where(node: NodeStatus) -> str:
     if node.pods is None:
-        return f"at step {step_of(node)}; its pods are being listed"
+        return f"step {step_of(node)}, pods not listed yet"
     if node.pods and node.step == "drain":
-        return f"at step drain, {counted(len(node.pods), 'pod')} left"
+        return f"step drain, {counted(len(node.pods), 'pod')} left"
     if node.is_done:
         return node.waits_for
-    where = f"at step {node.step}" if node.step else "nobody drains it"
+    where = f"step {node.step}" if node.step else "not managed"
     return f"{where}: {node.waits_for}" if node.step and node.waits_for else where
 
 
 def _deadline(node: NodeStatus, at: float) -> str:
-    if node.state is not State.ENDING:
+    if node.state is not NodePhase.TERMINATING:
         return ""
     if node.deadline is None:
-        return "no deadline: it takes as long as its pods need"
+        return NO_DEADLINE
     left, instant = node.deadline.at - at, format_time(node.deadline.at)
     when = f"in {elapsed(left)} ({instant})" if left > 0 else f"passed {elapsed(-left)} ago ({instant})"
-    return f"deadline {when}: {cause_of(node.deadline, node.origin)}"
+    return f"deadline: {when}, {deadline_cause(node.deadline, node.deadline_origin)}"
 
 
-def _pod(pod: PodStatus, at: float) -> PodWords:
-    key = pod.entry.pod.key
-    return PodWords("/".join(key), state_of(pod), elapsed(max(at - pod.since, 0.0)), why(pod, at))
+def _pod(pod: PodStatus, at: float) -> PodText:
+    name = "/".join(pod.entry.pod.key)
+    return PodText(name, pod_state(pod), elapsed(max(at - pod.since, 0.0)), pod_reason(pod, at))
 
 
-def state_of(pod: PodStatus) -> str:
+def pod_state(pod: PodStatus) -> str:
     """`blocked`, `protected`, `waiting`, `terminating`, `leaving`, `deleted`."""
-    return SPELT.get(pod.entry.outcome, pod.entry.outcome.value)
+    return POD_STATES.get(pod.entry.outcome, pod.entry.outcome.value)
 
 
-def why(pod: PodStatus, at: float) -> str:
-    """Why a pod is still there, until when at least, and what the deadline does to it."""
+def pod_reason(pod: PodStatus, at: float) -> str:
+    """Why a pod is still there, until when at least, and when the deadline deletes it."""
     entry = pod.entry
     if entry.outcome is Outcome.TERMINATING:
-        words = _grace(entry.until, at)
+        text = _grace(entry.until, at)
     elif entry.outcome is Outcome.EVICT:
-        turn = in_lane(entry, pod.place)
-        words = f"budget {'/'.join(entry.budgets[0])} lets it go in its turn: {turn}" if turn else "nothing holds it"
+        queued = queue_text(entry, pod.queue_position)
+        text = f"budget {'/'.join(entry.budgets[0])} allows it in turn: {queued}" if queued else "not blocked"
     elif entry.outcome is Outcome.BLOCKED:
-        words = _and(entry.reason, in_lane(entry, pod.place))
+        text = "; ".join(filter(None, (entry.reason, queue_text(entry, pod.queue_position))))
     else:
-        words = held(entry) or entry.reason
+        text = blocked_by(entry) or entry.reason
         if entry.until is not None:
-            words += f", in {elapsed(max(entry.until - at, 0.0))}"
+            text += f", in {elapsed(max(entry.until - at, 0.0))}"
     if entry.delete_at is not None and entry.outcome in HELD:
-        words += f"; deleted in {elapsed(max(entry.delete_at - at, 0.0))} at the latest"
-    return words
-
-
-def _and(words: str, more: str) -> str:
-    return f"{words}; {more}" if more else words
+        text += f"; deleted within {elapsed(max(entry.delete_at - at, 0.0))}"
+    return text
 
 
 def _grace(until: float | None, at: float) -> str:
     if until is None:
-        return "was told to leave"
-    return f"its grace ends in {elapsed(until - at)}" if until > at else f"its grace ended {elapsed(at - until)} ago"
+        return "deletion requested"
+    return f"grace ends in {elapsed(until - at)}" if until > at else f"grace ended {elapsed(at - until)} ago"
 
 
 def _counted(pods: Sequence[PodStatus]) -> str:
     """`and 12 more: 9 waiting, 3 leaving`."""
     if not pods:
         return ""
-    found = ", ".join(f"{number} {state}" for state, number in Counter(map(state_of, pods)).most_common())
+    found = ", ".join(f"{number} {state}" for state, number in Counter(map(pod_state, pods)).most_common())
     return f"and {len(pods)} more: {found} (-v lists them)"
 
 
 # -- beside the nodes --------------------------------------------------------------------------------------------------
 
 
-def of_claim(claim: NodeClaimStatus, at: float) -> str:
-    """A claim whose end no node shows."""
-    has = f"whose node {listed(claim.nodes)} is not deleted yet" if claim.nodes else "which has no node"
-    ends = "" if claim.deadline is None else f", by {format_time(claim.deadline.at)}"
-    says = f": {claim.waits_for}" if claim.waits_for else ""
-    return f"NodeClaim {claim.name}, {has}, is ending for {elapsed(at - claim.since)}{ends}{says}"
+def claim_text(claim: NodeClaimStatus, at: float) -> str:
+    """A NodeClaim whose termination no node shows."""
+    node = f"node {listed(claim.nodes)} not deleted yet" if claim.nodes else "no node"
+    deadline = "" if claim.deadline is None else f", deadline {format_time(claim.deadline.at)}"
+    reason = f": {claim.waits_for}" if claim.waits_for else ""
+    return f"NodeClaim {claim.name}: terminating for {elapsed(at - claim.since)}{deadline}, {node}{reason}"
 
 
-def of_gone(gone: Gone) -> str:
-    """`worker-1 is gone after 5:03`."""
-    return f"{gone.name} is gone{'' if gone.after_seconds is None else f' after {elapsed(gone.after_seconds)}'}"
+def terminated_text(node: TerminatedNode) -> str:
+    """`worker-1: terminated after 5:03`."""
+    return f"{node.name}: terminated{'' if node.after_seconds is None else f' after {elapsed(node.after_seconds)}'}"
 
 
-def of_all_gone(gone: Iterable[Gone], most: int = 3) -> str:
+def all_terminated_text(nodes: Iterable[TerminatedNode], most: int = 3) -> str:
     """The last ones first; the others are counted."""
-    words = [of_gone(each) for each in gone][::-1]
-    return listed(words, most)
+    return listed([terminated_text(node) for node in nodes][::-1], most)
 
 
-def of_interruption(interruption: ConnectionLoss, at: float) -> str:
+def connection_loss_text(loss: ConnectionLoss, at: float) -> str:
     """That what is shown may be old."""
-    if interruption.since is None:
-        return f"the cluster has not been seen yet, and is asked again: {interruption.error}"
-    old = elapsed(max(at - interruption.since, 0.0))
-    return f"the connection is lost; this is how it was {old} ago, and is asked for again: {interruption.error}"
+    if loss.since is None:
+        return f"not connected yet, retrying: {loss.error}"
+    age = elapsed(max(at - loss.since, 0.0))
+    return f"connection lost, retrying; this status is {age} old: {loss.error}"

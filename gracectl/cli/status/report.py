@@ -1,35 +1,28 @@
-"""How nodes stand as one JSON object: all that the table says and more, under names that stay.
-
-Instants are RFC 3339, by the server's clock; what ends in `Seconds` is a number of seconds. docs/status.md explains
-every field. Invariant: fields are added, never renamed or taken away; the order of lists is that of the table.
-"""
+"""The JSON object of `gracectl status -o json`; docs/status.md explains every field."""
 
 from __future__ import annotations
 
-import msgspec
-
-from gracectl.cli.plan.report import (
-    CautionReport,
-    LaneReport,
+from gracectl.cli.report import (
+    JsonObject,
     ProtectionReport,
-    Reported,
-    caution_of,
+    QueuePositionReport,
+    WarningReport,
     instant,
-    lane_of,
-    protection_of,
+    protection_report,
+    queue_position_report,
+    warning_report,
 )
-from gracectl.cli.status import messages as words
-from gracectl.cli.status.follow import Scene
+from gracectl.cli.status.follow import StatusFrame
+from gracectl.cli.status.messages import pod_reason, pod_state
 from gracectl.inspect.leadership import Leadership
 from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PodStatus
 from gracectl.inspect.watcher import ConnectionLoss
-from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
 
 
-class PodReport(Reported, frozen=True, kw_only=True):
-    """A pod that holds its node. `state`: as in the table. `since`: at least since then."""
+class PodReport(JsonObject, frozen=True, kw_only=True):
+    """A pod that blocks its node. `state`: as in the table. `since`: at least since then."""
 
     namespace: str
     name: str
@@ -38,15 +31,15 @@ class PodReport(Reported, frozen=True, kw_only=True):
     since: str
     since_seconds: float
     reason: str
-    why: str
+    message: str
     until: str | None
     delete_at: str | None
     budgets: tuple[str, ...]
-    lane: LaneReport | None
+    queue_position: QueuePositionReport | None
     protection: ProtectionReport | None
 
 
-class DeadlineReport(Reported, frozen=True):
+class DeadlineReport(JsonObject, frozen=True):
     """A deadline. `inSeconds` is negative when it has passed."""
 
     at: str
@@ -56,8 +49,8 @@ class DeadlineReport(Reported, frozen=True):
     grace_period_seconds: float | None
 
 
-class NodeReport(Reported, frozen=True, kw_only=True):
-    """A node. `state`: ending, kept, returning, pending or idle. `pods` null: they have not been listed yet."""
+class NodeReport(JsonObject, frozen=True, kw_only=True):
+    """A node. `state`: terminating, maintenance, uncordoning, pending or idle. `pods` null: not listed yet."""
 
     name: str
     uid: str
@@ -69,12 +62,12 @@ class NodeReport(Reported, frozen=True, kw_only=True):
     waits_for: str
     pods_left: int | None
     deadline: DeadlineReport | None
-    cautions: tuple[CautionReport, ...]
+    warnings: tuple[WarningReport, ...]
     pods: tuple[PodReport, ...] | None
 
 
-class ClaimReport(Reported, frozen=True, kw_only=True):
-    """A node claim that ends, and whose node nobody has deleted yet, or that has none."""
+class ClaimReport(JsonObject, frozen=True, kw_only=True):
+    """A NodeClaim that is terminating, without a node or with one that is not deleted yet."""
 
     name: str
     nodes: tuple[str, ...]
@@ -84,23 +77,23 @@ class ClaimReport(Reported, frozen=True, kw_only=True):
     waits_for: str
 
 
-class GoneReport(Reported, frozen=True):
-    """A node that has gone while somebody watched; `afterSeconds` null: nobody saw its end begin."""
+class TerminatedNodeReport(JsonObject, frozen=True):
+    """A node that was terminated during -w; `afterSeconds` null: its beginning was not seen."""
 
     name: str
     uid: str
     after_seconds: float | None
 
 
-class InterruptionReport(Reported, frozen=True):
-    """The connection fails; what is shown is as of `since` (null: nothing was seen yet)."""
+class ConnectionLossReport(JsonObject, frozen=True):
+    """The connection is lost; the status is that of `since` (null: none was read yet)."""
 
     since: str | None
     error: str
 
 
-class ControllerReport(Reported, frozen=True):
-    """Whether a controller leads. `state`: leads, nobody or unknown; `lease` null: none was found or may be read."""
+class ControllerReport(JsonObject, frozen=True):
+    """The leader. `state`: active, none or unknown; `lease` null: none was found, or it may not be read."""
 
     state: str
     lease: str | None
@@ -108,36 +101,31 @@ class ControllerReport(Reported, frozen=True):
     renewed: str | None
 
 
-class Report(Reported, frozen=True, kw_only=True):
-    """The whole object. `settings`: their file; null: all defaults. `longest_protection_seconds`: null: no maximum."""
+class StatusReport(JsonObject, frozen=True, kw_only=True):
+    """The whole object. `settings`: their file; null: all defaults. `longest_protection_seconds` null: no maximum."""
 
     at: str
     settings: str | None
     longest_protection_seconds: float | None
-    interruption: InterruptionReport | None
+    connection_loss: ConnectionLossReport | None
     controller: ControllerReport
     nodes: tuple[NodeReport, ...]
     claims: tuple[ClaimReport, ...]
-    gone: tuple[GoneReport, ...]
+    terminated: tuple[TerminatedNodeReport, ...]
 
 
-def report(scene: Scene, settings: str | None = None) -> Report:
-    """Of a scene. `settings`: the name of their file."""
-    return Report(
-        at=format_time(scene.at),
+def status_report(frame: StatusFrame, settings: str | None = None) -> StatusReport:
+    """The report of a frame. `settings`: the name of their file."""
+    return StatusReport(
+        at=format_time(frame.at),
         settings=settings,
-        longest_protection_seconds=scene.longest_protection,
-        interruption=_interruption(scene.interruption),
-        controller=_controller(scene.leadership),
-        nodes=tuple(_node(node, scene.at) for node in scene.nodes),
-        claims=tuple(_claim(claim, scene.at) for claim in scene.claims),
-        gone=tuple(GoneReport(each.name, each.uid, each.after_seconds) for each in scene.gone),
+        longest_protection_seconds=frame.longest_protection,
+        connection_loss=_connection_loss(frame.connection_loss),
+        controller=_controller(frame.leadership),
+        nodes=tuple(_node(node, frame.at) for node in frame.nodes),
+        claims=tuple(_claim(claim, frame.at) for claim in frame.claims),
+        terminated=tuple(TerminatedNodeReport(each.name, each.uid, each.after_seconds) for each in frame.terminated),
     )
-
-
-def as_line(told: Report) -> str:
-    """One JSON object on one line, for those who read one after the other."""
-    return visible_json(msgspec.json.encode(told).decode())
 
 
 def _node(node: NodeStatus, at: float) -> NodeReport:
@@ -152,7 +140,7 @@ def _node(node: NodeStatus, at: float) -> NodeReport:
         waits_for=node.waits_for,
         pods_left=None if node.pods is None else len(node.pods),
         deadline=_deadline(node.deadline, at, node),
-        cautions=tuple(map(caution_of, node.obstacles)),
+        warnings=tuple(map(warning_report, node.warnings)),
         pods=None if node.pods is None else tuple(_pod(pod, at) for pod in node.pods),
     )
 
@@ -163,23 +151,23 @@ def _pod(pod: PodStatus, at: float) -> PodReport:
         namespace=entry.pod.namespace,
         name=entry.pod.name,
         uid=entry.pod.uid,
-        state=words.state_of(pod),
+        state=pod_state(pod),
         since=format_time(pod.since),
         since_seconds=round(at - pod.since, 3),
         reason=entry.reason,
-        why=words.why(pod, at),
+        message=pod_reason(pod, at),
         until=instant(entry.until),
         delete_at=instant(entry.delete_at),
         budgets=tuple("/".join(key) for key in entry.budgets),
-        lane=lane_of(pod.place),
-        protection=protection_of(entry.protection),
+        queue_position=queue_position_report(pod.queue_position),
+        protection=protection_report(entry.protection),
     )
 
 
 def _deadline(deadline: Deadline | None, at: float, node: NodeStatus | None = None) -> DeadlineReport | None:
     if deadline is None:
         return None
-    origin = None if node is None else node.origin
+    origin = None if node is None else node.deadline_origin
     return DeadlineReport(
         at=format_time(deadline.at),
         in_seconds=round(deadline.at - at, 3),
@@ -209,7 +197,5 @@ def _controller(leadership: Leadership) -> ControllerReport:
     )
 
 
-def _interruption(interruption: ConnectionLoss | None) -> InterruptionReport | None:
-    if interruption is None:
-        return None
-    return InterruptionReport(instant(interruption.since), interruption.error)
+def _connection_loss(loss: ConnectionLoss | None) -> ConnectionLossReport | None:
+    return None if loss is None else ConnectionLossReport(instant(loss.since), loss.error)

@@ -1,128 +1,97 @@
-"""How nodes stand as tables and sentences, as wide as the terminal: reasons are folded, never cut off."""
+"""Status of nodes as tables and sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from gracectl.cli.plan.table import GAP, INDENT, caution_line, name_width
-from gracectl.cli.status import messages as words
-from gracectl.cli.status.follow import Scene
-from gracectl.cli.status.messages import PodWords
-from gracectl.inspect.status import NodeStatus, State
+from gracectl.cli.console import INDENT, Row, Table, indented, marked
+from gracectl.cli.status import messages
+from gracectl.cli.status.follow import StatusFrame
+from gracectl.cli.status.messages import PodText
+from gracectl.inspect.status import NodePhase, NodeStatus
 
 STYLES = {"blocked": "red", "protected": "yellow", "deleted": "red", "waiting": "dim"}
-"""By what is said of a pod."""
+"""By the state of a pod."""
 
 
-def table(scene: Scene, width: int, *, verbose: bool = False) -> RenderableType:
-    """All that is to be said of a scene, for so many columns. `verbose`: each pod for itself."""
-    return Group(*_parts(scene, width, verbose))
+def status_table(frame: StatusFrame, *, verbose: bool = False) -> RenderableType:
+    """All of a frame. `verbose`: each pod."""
+    return Group(*_parts(frame, verbose))
 
 
-def _parts(scene: Scene, width: int, verbose: bool) -> Iterator[RenderableType]:
-    if scene.interruption is not None:
-        yield Text(f"! {words.of_interruption(scene.interruption, scene.at)}", "bold red")
-    yield Text(words.title(scene))
-    are_many = len(scene.nodes) > words.FEW_NODES and not verbose
+def _parts(frame: StatusFrame, verbose: bool) -> Iterator[RenderableType]:
+    if frame.connection_loss is not None:
+        yield Text(f"! {messages.connection_loss_text(frame.connection_loss, frame.at)}", "bold red")
+    yield Text(messages.title(frame))
+    are_many = len(frame.nodes) > messages.FEW_NODES and not verbose
     if are_many:
-        yield from _causes(scene)  # first: a terminal may have no room for all the nodes
-    if len(scene.nodes) > 1:
+        yield from _causes(frame)  # first: a terminal may have no room for all the nodes
+    if len(frame.nodes) > 1:
         yield Text()
-        yield _summary(scene, width)
-    for node in scene.nodes if not are_many else ():
-        if len(scene.nodes) == 1 or _has_more_to_say(node):
+        yield _summary(frame)
+    for node in frame.nodes if not are_many else ():
+        if len(frame.nodes) == 1 or node.pods or node.warnings or node.pods is None:
             yield Text()
-            yield from _node(node, scene.at, width, verbose)
-    if words.is_unlimited(scene):
-        yield Text(f"\n! {words.UNLIMITED}", "yellow")
-    if scene.claims or scene.gone:
+            yield from _node(node, frame.at, verbose)
+    if messages.is_unlimited(frame):
+        yield Text(f"\n! {messages.UNLIMITED}", "yellow")
+    if frame.claims or frame.terminated:
         yield Text()
-    for claim in scene.claims:
-        yield Text(words.of_claim(claim, scene.at))
-    if scene.gone:
-        yield Text(words.of_all_gone(scene.gone), "green")
+    for claim in frame.claims:
+        yield Text(messages.claim_text(claim, frame.at))
+    if frame.terminated:
+        yield Text(messages.all_terminated_text(frame.terminated), "green")
 
 
-def _has_more_to_say(node: NodeStatus) -> bool:
-    """Than its line among several."""
-    return bool(node.pods or node.obstacles or node.pods is None)
+def _summary(frame: StatusFrame) -> Table:
+    """One line a node: the rest of a reason is in the lines about the node itself."""
+    rows = []
+    for node in frame.nodes:
+        is_blocked = any(each.kind.is_blocking for each in node.warnings)
+        step = Text(messages.step_of(node), "red" if is_blocked else "green" if node.is_done else "cyan")
+        reason = Text(messages.waits_for(node), "red" if is_blocked else "", no_wrap=True, overflow="ellipsis")
+        figures = (messages.age_of(node, frame.at), messages.pods_left(node), messages.deadline_in(node, frame.at))
+        rows.append(Row([node.name, step, *figures, reason]))
+    headers = ("node", "step", "age", "pods", "deadline", "waiting for")
+    return Table(headers, rows, frozenset({"age", "pods", "deadline"}), has_message=True)
 
 
-def _summary(scene: Scene, width: int) -> Table:
-    """One line a node: what does not fit of the reason is in the lines about the node itself."""
-    heads = ("node", "step", "for", "pods", "ends in")
-    at = scene.at
-    rows = [
-        (node.name, words.step_of(node), words.time_of(node, at), words.left_of(node), words.ends_in(node, at))
-        for node in scene.nodes
-    ]
-    widest = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    widest[0] = name_width(widest[0], width)
-    found = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold", expand=True)
-    found.add_column(heads[0], width=widest[0], overflow="fold")
-    for head, most in zip(heads[1:], widest[1:], strict=True):
-        found.add_column(head, width=most, no_wrap=True, justify="left" if head == "step" else "right")
-    found.add_column("waits for", no_wrap=True, overflow="ellipsis", ratio=1)
-    for node, row in zip(scene.nodes, rows, strict=True):
-        is_grave = any(each.kind.is_blocking for each in node.obstacles)
-        step = Text(row[1], "red" if is_grave else "green" if node.is_done else "cyan")
-        found.add_row(Text(row[0]), step, *row[2:], Text(words.waits_for(node), "red" if is_grave else ""))
-    return found
-
-
-def _causes(scene: Scene) -> Iterator[RenderableType]:
-    """What holds them all in all, and of which nodes somebody has to know."""
-    for node in scene.nodes:
-        if any(each.kind.is_blocking for each in node.obstacles):
+def _causes(frame: StatusFrame) -> Iterator[RenderableType]:
+    """What blocks all of them in all, and the nodes that will not drain."""
+    for node in frame.nodes:
+        if any(each.kind.is_blocking for each in node.warnings):
             yield Text()
             yield Text(f"{node.name}:", "bold")
-            for caution in node.obstacles:
-                yield caution_line(caution)
-    found, more = words.causes(scene)
+            yield from (marked(each.message, is_blocking=each.kind.is_blocking) for each in node.warnings)
+    found, more = messages.causes(frame)
     yield Text()
     if found:
-        grid = Table.grid(padding=(0, GAP, 0, 0))
-        for _ in ("pods", "nodes"):
-            grid.add_column(no_wrap=True, justify="right")
-        grid.add_column(no_wrap=True)
-        grid.add_column(no_wrap=True, justify="right")
-        grid.add_column(overflow="fold")
-        grid.add_row(*(Text(head, "bold") for head in ("pods", "nodes", "state", "for", "why")))
-        for cause in found:
-            state = Text(cause.state, STYLES.get(cause.state, ""))
-            grid.add_row(str(cause.pods), str(cause.nodes), state, cause.held_for, Text(cause.why))
-        yield grid
+        rows = [
+            Row([str(each.pods), str(each.nodes), Text(each.state, STYLES.get(each.state, "")), each.age, each.reason])
+            for each in found
+        ]
+        headers = ("pods", "nodes", "state", "age", "reason")
+        yield Table(headers, rows, frozenset({"pods", "nodes", "age"}), has_message=True)
     others = f"{more} more reasons; " if more else ""
     yield Text(f"{others}-v, or the name of a node, lists pods", "dim")
 
 
-def _node(node: NodeStatus, at: float, width: int, verbose: bool) -> Iterator[RenderableType]:
-    told = words.described(node, at, verbose=verbose)
-    yield Text.assemble((f"{told.name}: ", "bold"), (told.headline, "" if node.state is State.IDLE else "bold"))
-    if told.deadline:
-        yield Padding(Text(told.deadline), (0, 0, 0, INDENT))
-    for caution in node.obstacles:
-        yield caution_line(caution)
-    if told.pods:
+def _node(node: NodeStatus, at: float, verbose: bool) -> Iterator[RenderableType]:
+    text = messages.node_text(node, at, verbose=verbose)
+    yield Text.assemble((f"{text.name}: ", "bold"), (text.headline, "" if node.state is NodePhase.IDLE else "bold"))
+    if text.deadline:
+        yield indented(Text(text.deadline))
+    yield from (marked(each.message, is_blocking=each.kind.is_blocking) for each in node.warnings)
+    if text.pods:
         yield Text()
-        yield _pods(told.pods, width)
-    if told.others:
-        yield Padding(Text(told.others, "dim"), (0, 0, 0, INDENT))
+        yield _pods(text.pods)
+    if text.others:
+        yield indented(Text(text.others, "dim"))
 
 
-def _pods(pods: Sequence[PodWords], width: int) -> RenderableType:
-    longest = max(len("pod"), *(len(pod.name) for pod in pods))
-    grid = Table.grid(padding=(0, GAP, 0, 0))
-    grid.add_column(width=name_width(longest, width), overflow="fold")
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True, justify="right")
-    grid.add_column(overflow="fold")
-    grid.add_row(*(Text(head, "bold") for head in ("pod", "state", "for", "why")))
-    for pod in pods:
-        grid.add_row(Text(pod.name), Text(pod.state, STYLES.get(pod.state, "")), pod.held_for, Text(pod.why))
-    return Padding(grid, (0, 0, 0, INDENT))
+def _pods(pods: Sequence[PodText]) -> Table:
+    rows = [Row([pod.name, Text(pod.state, STYLES.get(pod.state, "")), pod.age, pod.reason]) for pod in pods]
+    return Table(("pod", "state", "age", "reason"), rows, frozenset({"age"}), has_message=True, indent=INDENT)

@@ -1,8 +1,4 @@
-"""How nodes that are under way are shown while somebody watches: a live table on a terminal, lines where there is none,
-JSON lines for machines.
-
-A view is given scene after scene and decides what of it is worth telling.
-"""
+"""Views of the status of nodes over time: a live table on a terminal, lines without one, or JSON lines."""
 
 from __future__ import annotations
 
@@ -12,132 +8,113 @@ from typing import Protocol
 from rich.console import Console
 
 from gracectl.cli.console import Screen
-from gracectl.cli.output import say
-from gracectl.cli.status import messages as words
-from gracectl.cli.status.follow import Scene
-from gracectl.cli.status.report import as_line, report
-from gracectl.cli.status.table import table
+from gracectl.cli.output import echo
+from gracectl.cli.report import to_json
+from gracectl.cli.status import messages
+from gracectl.cli.status.follow import StatusFrame
+from gracectl.cli.status.report import status_report
+from gracectl.cli.status.table import status_table
 from gracectl.inspect.status import NodeStatus
 from gracectl.model.times import format_time
 
-NEWS_EVERY_SECONDS = 10.0
-"""A node whose pods leave, but whose step stays the same, is worth a line this often."""
+LINE_SECONDS = 10.0
+"""Between two lines about a node whose pods leave while its step stays the same."""
 
 
 class View(Protocol):
-    """Shows scenes while they happen."""
+    """Shows frames as they come."""
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
+    def echo(self, text: str) -> None:
+        """Print a line that stays."""
 
     def showing(self) -> AbstractContextManager[None]:
-        """The show is on inside."""
+        """The view is on inside."""
 
-    def show(self, scene: Scene) -> None:
-        """The scene as it is now."""
-
-
-def view_for(console: Console, *, verbose: bool = False, drops_empty: bool = False) -> View:
-    """The one that fits what the console prints to. `verbose`: each pod for itself. `drops_empty`: a table without
-    nodes, if it is the last one, is taken away: all there was to say has been said."""
-    if console.is_terminal:
-        return LiveView(console, verbose=verbose, drops_empty=drops_empty)
-    return PlainView(console)
+    def show(self, frame: StatusFrame) -> None:
+        """Show the newest frame."""
 
 
-class LiveView:
-    """A table that stands still and changes. `drops_empty`: see `view_for`."""
+class StatusView:
+    """A table that is redrawn on a terminal; without one, a line for each change that matters.
+
+    `verbose`: all pods. `drops_empty`: a last table without nodes is removed in the end.
+    """
 
     def __init__(self, console: Console, *, verbose: bool = False, drops_empty: bool = False) -> None:
         self._screen = Screen(console, "a taller terminal, fewer nodes, or -o json shows them")
-        self._console = console
         self._verbose = verbose
         self._drops_empty = drops_empty
+        self._printed: dict[str, tuple[float, NodeStatus]] = {}  # by uid, and when
+        self._terminated = 0
+        self._is_connected = True
 
-    def say(self, text: str) -> None:
+    def echo(self, text: str) -> None:
         """See View."""
-        self._screen.say(text)
+        if self._screen.is_live:
+            self._screen.echo(text)
+        else:
+            echo(text)
 
     def showing(self) -> AbstractContextManager[None]:
         """See View."""
         return self._screen.showing()
 
-    def show(self, scene: Scene) -> None:
+    def show(self, frame: StatusFrame) -> None:
         """See View."""
-        is_empty = not scene.nodes and scene.interruption is None
-        drawn = table(scene, self._console.width, verbose=self._verbose)
-        self._screen.show(drawn, leaves_nothing=self._drops_empty and is_empty)
+        if self._screen.is_live:
+            is_empty = not frame.nodes and frame.connection_loss is None
+            drawn = status_table(frame, verbose=self._verbose)
+            self._screen.show(drawn, leaves_nothing=self._drops_empty and is_empty)
+        else:
+            self._print_changes(frame)
 
+    def _print_changes(self, frame: StatusFrame) -> None:
+        if frame.connection_loss is not None and self._is_connected:
+            self._print(frame, messages.connection_loss_text(frame.connection_loss, frame.at))
+        elif frame.connection_loss is None and not self._is_connected:
+            self._print(frame, "connected again")
+        self._is_connected = frame.connection_loss is None
+        for node in frame.nodes:
+            if self._has_changed(node, frame.at):
+                self._printed[node.uid] = (frame.at, node)
+                self._print(frame, f"{node.name}: {messages.status_line(node, frame.at)}")
+        for terminated in frame.terminated[self._terminated :]:
+            self._print(frame, messages.terminated_text(terminated))
+        self._terminated = len(frame.terminated)
 
-class PlainView:
-    """One line for each change that is worth telling."""
+    def _print(self, frame: StatusFrame, text: str) -> None:
+        echo(f"{format_time(frame.at)}  {text}")
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._told: dict[str, tuple[float, NodeStatus]] = {}  # by uid, and when
-        self._gone = 0
-        self._is_interrupted = False
-
-    def say(self, text: str) -> None:
-        """See View."""
-        say(text)
-
-    def showing(self) -> AbstractContextManager[None]:
-        """See View."""
-        return nullcontext()
-
-    def show(self, scene: Scene) -> None:
-        """See View."""
-        if scene.interruption is not None and not self._is_interrupted:
-            self._tell(scene, words.of_interruption(scene.interruption, scene.at))
-        elif scene.interruption is None and self._is_interrupted:
-            self._tell(scene, "the connection is back")
-        self._is_interrupted = scene.interruption is not None
-        for node in scene.nodes:
-            if self._is_news(node, scene.at):
-                self._told[node.uid] = (scene.at, node)
-                self._tell(scene, f"{node.name}: {self._news(node, scene.at)}")
-        for gone in scene.gone[self._gone :]:
-            self._tell(scene, words.of_gone(gone))
-        self._gone = len(scene.gone)
-
-    def _tell(self, scene: Scene, text: str) -> None:
-        say(f"{format_time(scene.at)}  {text}")
-
-    def _is_news(self, node: NodeStatus, at: float) -> bool:
-        if node.uid not in self._told:
+    def _has_changed(self, node: NodeStatus, at: float) -> bool:
+        if node.uid not in self._printed:
             return True
-        told_at, told = self._told[node.uid]
-        if (told.state, told.step, told.obstacles) != (node.state, node.step, node.obstacles):
+        printed_at, last = self._printed[node.uid]
+        if (last.state, last.step, last.warnings) != (node.state, node.step, node.warnings):
             return True
-        is_due = at >= told_at + NEWS_EVERY_SECONDS
-        return is_due and (words.left_of(told), told.waits_for) != (words.left_of(node), node.waits_for)
-
-    def _news(self, node: NodeStatus, at: float) -> str:
-        headline, reason = words.described(node, at, verbose=False).headline, words.waits_for(node)
-        return headline if not reason or reason in headline else f"{headline}: {reason}"
+        is_due = at >= printed_at + LINE_SECONDS
+        return is_due and (messages.pods_left(last), last.waits_for) != (messages.pods_left(node), node.waits_for)
 
 
 class JsonView:
-    """One object a line, whenever something has changed but the time. `settings`: the name of their file."""
+    """One JSON object a line, whenever more than the time has changed. `settings`: the name of their file."""
 
     def __init__(self, settings: str | None) -> None:
         self._settings = settings
-        self._told = ""
+        self._last = ""
 
-    def say(self, text: str) -> None:
-        """See View. For people: beside the objects."""
-        say(text, err=True)
+    def echo(self, text: str) -> None:
+        """See View. On stderr, beside the objects."""
+        echo(text, err=True)
 
     def showing(self) -> AbstractContextManager[None]:
         """See View."""
         return nullcontext()
 
-    def show(self, scene: Scene) -> None:
-        """See View. Of what has not been seen, nothing is said."""
-        if not scene.is_complete:
+    def show(self, frame: StatusFrame) -> None:
+        """See View. An incomplete frame is left out."""
+        if not frame.is_complete:
             return
-        timeless = repr((scene.nodes, scene.claims, scene.gone, scene.interruption))
-        if timeless != self._told:
-            self._told = timeless
-            say(as_line(report(scene, self._settings)))
+        timeless = repr((frame.nodes, frame.claims, frame.terminated, frame.connection_loss))
+        if timeless != self._last:
+            self._last = timeless
+            echo(to_json(status_report(frame, self._settings), indent=0))

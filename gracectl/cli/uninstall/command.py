@@ -1,4 +1,4 @@
-"""`gracectl uninstall`: takes everything of gracectl's off a cluster, so that no node stays stuck without it."""
+"""`gracectl uninstall`: removes everything of gracectl from a cluster, so that no node stays stuck without it."""
 
 from __future__ import annotations
 
@@ -7,93 +7,86 @@ from typing import Any, Literal
 
 import click
 import msgspec
-from rich.table import Table
 from rich.text import Text
 
-from gracectl.cli.console import paper, put
-from gracectl.cli.failures import REFUSED, complain, interruptible, run_async, told_to_people
-from gracectl.cli.options import ClusterChoice, cluster_options, connected, duration
-from gracectl.cli.output import say
-from gracectl.cli.plan.report import as_json
-from gracectl.cli.uninstall.procedure import Uninstall, Wanted
-from gracectl.cli.uninstall.report import Report, last_words, of_ending, removal_rows
+from gracectl.cli.console import Row, Table, print_on, stdout_console
+from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
+from gracectl.cli.options import ClusterTarget, cluster_options, connected, duration
+from gracectl.cli.output import echo
+from gracectl.cli.report import to_json
+from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
+from gracectl.cli.uninstall.report import UninstallReport, closing_lines, orphaned_instance_text, removal_rows
 from gracectl.config import Settings
 
 INTERRUPTED = (
-    "interrupted; what came off stays off, but the Lease runs out soon, and a controller that still runs then puts "
+    "interrupted; what was removed stays removed, but the Lease expires soon, and a running controller then puts "
     "finalizers back: run this again, or delete the controller's Deployment first"
 )
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Say what would be done; nothing is changed.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; nothing is changed.")
 @click.option(
     "--wait",
     default="0",
     callback=duration("waits for nothing, the default"),
     metavar="DURATION",
-    help="Let the controller finish the terminations under way first, for so long at most: 10m, 90s, or seconds.",
+    help="Let the controller finish terminations in progress first, for so long at most: 10m, 90s, or seconds.",
 )
 @click.option(
-    "-n", "--namespace", default="", metavar="NAME", help="Where gracectl runs; default: where its Lease is found."
+    "-n", "--namespace", default="", metavar="NAME", help="Namespace of gracectl; default: that of its Lease."
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object.")
 @cluster_options
-def uninstall(cluster: ClusterChoice, output: Literal["table", "json"], **wanted: Any) -> None:
-    """Take everything of gracectl's off a cluster.
+def uninstall(target: ClusterTarget, output: Literal["table", "json"], **options: Any) -> None:
+    """Remove everything of gracectl from a cluster.
 
-    Takes the Lease over, so that a controller that runs does nothing more; deletes the webhook configurations and the
-    Secret of the admission server; and takes the finalizer karpenter.sh/termination off every node and node claim.
-    What is being deleted vanishes with that, without its instance: each of those is named. The definitions stay. The
-    Deployment is to be deleted afterwards. Where a live Karpenter leads, nothing is done, as that finalizer is its own
-    as well. It may be run again at any time. The page docs/uninstall.md explains every word, and the rights it needs.
+    Takes the Lease over, which stops a running controller; deletes the webhook configurations and the Secret of the
+    admission server; and removes the finalizer karpenter.sh/termination from every node and nodeclaim. Objects that are
+    being deleted disappear with it, without their instances: each of those is named. The definitions stay. Delete the
+    Deployment afterwards. Where a live Karpenter leads, nothing is done, as that finalizer is also Karpenter's. It may
+    be run again at any time. docs/uninstall.md explains every field, and the rights it needs.
 
     \b
     -o json prints one object:
       dryRun, lease {namespace, name, previousHolder, heldUntil},
-      removals [{kind, name, outcome [removed|wouldBeRemoved|left|failed],
-        why}],
-      endings [{node, claim, instance, pods, heldBy}],
-      kept [{node, commands}], definitions [name], notes [text]
+      removals [{kind, name, outcome [removed|wouldBeRemoved|skipped|failed],
+        reason}],
+      orphanedInstances [{node, claim, instance, pods, heldBy}],
+      cordonedNodes [{node, commands}], definitions [name], notes [text]
 
-    Exit code 0: nothing of gracectl's is left but what is said. 2 also if a live Karpenter leads: nothing was changed.
+    Exit code 0: nothing of gracectl is left but what is printed. 2 also if a live Karpenter leads: nothing was changed.
     3 also if something could not be removed: it is named, with the reason.
     """
-    told = msgspec.convert(wanted, Wanted)
-    with told_to_people(), interruptible(lambda: "interrupted" if told.dry_run else INTERRUPTED):
-        settings = cluster.settings()
-        report = run_async(lambda: _uninstall(cluster, settings, told))
+    chosen = msgspec.convert(options, UninstallOptions)
+    with reporting_errors(), interruptible(lambda: "interrupted" if chosen.dry_run else INTERRUPTED):
+        settings = target.settings()
+        report = run_async(lambda: _uninstall(target, settings, chosen))
     if output == "json":
-        say(as_json(report))
+        echo(to_json(report))
     else:
         _print(report)
     if report.failures:
-        complain(
-            f"{len(report.failures)} of gracectl's things could not be removed; mend what is said, and run it again"
-        )
+        print_error(f"{len(report.failures)} removals failed; correct what is printed, and run it again")
         sys.exit(REFUSED)
 
 
-async def _uninstall(cluster: ClusterChoice, settings: Settings, wanted: Wanted) -> Report:
-    async with connected(cluster) as there:
-        return await Uninstall(there.client, there.clock, settings, wanted, complain).run()
+async def _uninstall(target: ClusterTarget, settings: Settings, options: UninstallOptions) -> UninstallReport:
+    async with connected(target) as connection:
+        return await Uninstall(connection.client, connection.clock, settings, options, print_error).run()
 
 
-def _print(report: Report) -> None:
-    console = paper()
-    rows = list(removal_rows(report))
-    if rows:
-        table = Table.grid(padding=(0, 2))
-        for what, outcome in rows:
-            table.add_row(Text(what), Text(outcome))
-        put(console, table)
+def _print(report: UninstallReport) -> None:
+    console = stdout_console()
+    if rows := [Row(cells) for cells in removal_rows(report)]:
+        print_on(console, Table(("object", "result"), rows, has_message=True))
     else:
-        say("Nothing of gracectl's is on any node or claim, and no webhook is there.")
-    for ending in report.endings:
-        put(console, Text(of_ending(ending, is_foretold=report.dry_run)))
-    for kept in report.kept:
-        put(console, Text(f"node {kept.node} stays cordoned, and nothing gives it back any more; to give it back:"))
-        for command in kept.commands:
-            put(console, Text(f"  {command}"))
-    for sentence in last_words(report):
-        put(console, Text(sentence))
+        echo("Nothing of gracectl is on any node or nodeclaim, and there is no webhook.")
+    for orphan in report.orphaned_instances:
+        print_on(console, Text(orphaned_instance_text(orphan, is_dry_run=report.dry_run)))
+    for cordoned in report.cordoned_nodes:
+        print_on(console, Text(f"node {cordoned.node} stays cordoned; to uncordon it:"))
+        for command in cordoned.commands:
+            print_on(console, Text(f"  {command}"))
+    for line in closing_lines(report):
+        print_on(console, Text(line))

@@ -1,8 +1,8 @@
-"""The order in which gracectl is taken off a cluster, so that no node stays stuck without it.
+"""Removal of gracectl from a cluster, in an order that leaves no node stuck.
 
-First whoever leads is stopped, by his Lease; then nobody is sent to the admission server any more, which puts the
-finalizer onto new nodes; then finalizers come off, until a list shows none that was made when nothing of a controller
-can arrive any more. Broken off at any point it can be begun again: each step finds out by itself what is left.
+First the leader is stopped by taking its Lease; then the webhooks are removed, which put the finalizer on new nodes;
+then finalizers are removed, until a list shows none that was made after the last request of a controller can arrive.
+It can be interrupted and repeated at any point: each step finds out by itself what is left.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import msgspec
 
 from gracectl.admission.removal import Leftover, delete_leftover, leftovers
 from gracectl.cli.uninstall.report import (
-    MADE_ANEW,
-    NOBODY_TO_WAIT_FOR,
+    NO_LEADER,
+    RECREATED,
     WITHOUT_ELECTION,
-    EndingReport,
-    KeptReport,
+    CordonedNodeReport,
     LeaseReport,
-    Outcome,
+    OrphanedInstanceReport,
     Removal,
-    Report,
-    give_back,
-    lease_is_lost,
-    still_under_way,
+    RemovalOutcome,
+    UninstallReport,
+    lease_lost,
+    still_terminating,
     taken_over,
-    unseen,
+    unchecked_namespaces,
+    uncordon_commands,
     waiting_for,
     without_lease,
 )
@@ -43,7 +43,7 @@ from gracectl.controllers.finalizer.cleanup import (
     take_inventory,
 )
 from gracectl.controllers.karpenter import KarpenterWatch
-from gracectl.inspect.leadership import Lead, judged
+from gracectl.inspect.leadership import LeaderState, leadership_of
 from gracectl.kube.client import KubeClient
 from gracectl.kube.credentials import own_namespace
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
@@ -59,23 +59,22 @@ from gracectl.runtime.supervise import ungrouped
 
 KIN: Final = "gracectl-uninstall_"
 HELD_SECONDS: Final = 600
-"""Who still contends for the Lease when we are done waits so long: a chart's hook runs before the Deployment goes."""
+"""Other contenders for the Lease wait so long: a hook of the chart runs before the Deployment is deleted."""
 
-LOOK_SECONDS: Final = 2.0
-"""Between two looks at terminations under way."""
+POLL_SECONDS: Final = 2.0
+"""Between two reads of terminations in progress."""
 
-FORGOTTEN_SECONDS: Final = 3.0
+WEBHOOK_SECONDS: Final = 3.0
 """Servers of a control plane may send requests to a webhook for a moment after its configuration was deleted."""
 
-RETURNS: Final = 3
-"""Configurations that are there again so often are made by somebody whom nothing here stops."""
+ATTEMPTS: Final = 3
+"""Webhook configurations that were recreated so often are given up."""
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says. `wait`: seconds for the terminations under way; `namespace`: "" where the settings
-    say which it is."""
+class UninstallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command line. `wait`: seconds for terminations in progress; `namespace` "": see settings."""
 
     dry_run: bool = False
     wait: float = 0.0
@@ -83,72 +82,73 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Uninstall:
-    """See the module; `tell` gets a sentence for each thing that takes time. Runs once."""
+    """See the module; `tell` gets a line for each thing that takes time. Runs once."""
 
-    def __init__(self, client: KubeClient, clock: Clock, settings: Settings, wanted: Wanted, tell: Tell) -> None:
+    def __init__(
+        self, client: KubeClient, clock: Clock, settings: Settings, options: UninstallOptions, progress: Progress
+    ) -> None:
         self._client = client
         self._clock = clock
         self._settings = settings
-        self._wanted = wanted
-        self._tell = tell
+        self._options = options
+        self._progress = progress
         self._notes: list[str] = []
         self._removals: list[Removal] = []
         self._definitions: list[str] = []
-        self._forgotten_at = clock.monotonic()  # from then on no webhook of ours is asked any more
+        self._webhooks_quiet_at = clock.monotonic()  # from then on no webhook is called
 
-    async def run(self) -> Report:
-        """Do it all. Raises LiveKarpenter or ConfigError, when nothing was changed, and ApiError, when it could not be
-        finished."""
+    async def run(self) -> UninstallReport:
+        """Remove everything. Raises LiveKarpenter or ConfigError before anything is changed, and ApiError."""
         lease = await self._lease()
-        seen = await take_inventory(self._client)  # who may not even look changes nothing
+        inventory = await take_inventory(self._client)  # raises Forbidden before anything is changed
         if await is_served(self._client, (NODE_BUDGETS,)):
             self._definitions.append(NODE_BUDGETS.qualified)
-        if seen.claims_resource is not None:
-            self._definitions.append(seen.claims_resource.qualified)
-        # Behind a few answers, which have told us the server's time: whether a Lease is fresh depends on it.
+        if inventory.claims_resource is not None:
+            self._definitions.append(inventory.claims_resource.qualified)
+        # After a few answers, which set the clock: whether a Lease is fresh depends on it.
         await self._look_for_karpenter(lease)
-        if self._wanted.dry_run:
-            return await self._foretold(lease, seen)
-        if self._wanted.wait:
+        if self._options.dry_run:
+            return await self._dry_run(lease, inventory)
+        if self._options.wait:
             await self._wait(lease)
             await self._look_for_karpenter(lease)
         if lease is None:
-            return await self._take_off(None)
+            return await self._remove(None)
         identity = f"{KIN}{socket.gethostname()}_{random.getrandbits(64):016x}"
         election = self._settings.leader_election
         seconds = election.lease_duration_seconds
         takeover = Takeover(self._client, self._clock, lease.key, identity, duration=seconds, kin=KIN)
         if not await takeover.begin():
-            return await self._take_off(None)
+            return await self._remove(None)
         with ungrouped():
             async with anyio.create_task_group() as group:
                 group.start_soon(takeover.hold, election.retry_period_seconds)
-                report = await self._take_off(takeover)
+                report = await self._remove(takeover)
                 group.cancel_scope.cancel()
         held = LeaseReport(*lease.key, previous_holder=takeover.previous)
         try:
             until = await takeover.leave(HELD_SECONDS)
         except ApiError as error:
-            return msgspec.structs.replace(report, lease=held, notes=(*report.notes, lease_is_lost(str(error))))
+            return msgspec.structs.replace(report, lease=held, notes=(*report.notes, lease_lost(str(error))))
         return msgspec.structs.replace(report, lease=msgspec.structs.replace(held, held_until=format_time(until)))
 
     # -- before anything is changed ------------------------------------------------------------------------------------
 
     async def _lease(self) -> Lease | None:
-        """The Lease by which controllers are kept from acting; None: there is none. Raises ApiError, ConfigError."""
+        """The Lease of the controllers; None: there is none. Raises ApiError, ConfigError."""
         election = self._settings.leader_election
         if not election.enabled:
             self._notes.append(WITHOUT_ELECTION)
             return None
         found = await self._leases_in(
-            self._wanted.namespace or election.namespace or own_namespace() or "", election.name
+            self._options.namespace or election.namespace or own_namespace() or "", election.name
         )
         held = [lease for lease in found if lease.holder] or found
         if len(held) > 1:
             places = ", ".join(sorted(lease.namespace for lease in held))
             raise ConfigError(
-                f"there are Leases {election.name} in several namespaces ({places}), so it is not known which of them "
-                "is gracectl's; say where it runs with --namespace"
+                f"Leases {election.name} in several namespaces ({places}): which is gracectl's is unknown; give its "
+                "namespace with --namespace"
             )
         if not held:
             self._notes.append(without_lease(election.name))
@@ -168,100 +168,104 @@ class Uninstall:
 
     def _namespace(self, lease: Lease | None) -> str:
         """Where gracectl runs."""
-        return self._wanted.namespace or (lease.namespace if lease else "") or own_namespace() or DEFAULT_NAMESPACE
+        return self._options.namespace or (lease.namespace if lease else "") or own_namespace() or DEFAULT_NAMESPACE
 
     async def _look_for_karpenter(self, lease: Lease | None) -> None:
         places = (*self._settings.karpenter.namespaces, self._namespace(lease))
         watch = KarpenterWatch(self._client, self._clock, places, own=None if lease is None else lease.key)
         await watch.refuse()
-        if watch.unseen and (note := unseen(watch.unseen)) not in self._notes:
+        if watch.unseen and (note := unchecked_namespaces(watch.unseen)) not in self._notes:
             self._notes.append(note)
 
     async def _wait(self, lease: Lease | None) -> None:
-        """Let whoever leads finish what is under way, for as long as was said."""
-        if lease is not None and judged([lease], self._clock.now()).state is not Lead.LEADS:
-            self._notes.append(NOBODY_TO_WAIT_FOR)
+        """Let the leader finish terminations in progress, within the time given."""
+        if lease is not None and leadership_of([lease], self._clock.now()).state is not LeaderState.ACTIVE:
+            self._notes.append(NO_LEADER)
             return
-        end = self._clock.monotonic() + self._wanted.wait
-        told = ""
-        while under_way := (await take_inventory(self._client)).deleted:
+        end = self._clock.monotonic() + self._options.wait
+        last = ""
+        while terminating := (await take_inventory(self._client)).deleted:
             left = end - self._clock.monotonic()
             if left <= 0:
-                self._notes.append(still_under_way(under_way, self._wanted.wait))
+                self._notes.append(still_terminating(terminating, self._options.wait))
                 return
-            if (sentence := waiting_for(under_way)) != told:
-                self._tell(told := sentence)
-            await self._clock.sleep(min(LOOK_SECONDS, left))
+            if (line := waiting_for(terminating)) != last:
+                self._progress(last := line)
+            await self._clock.sleep(min(POLL_SECONDS, left))
 
     # -- all of it -----------------------------------------------------------------------------------------------------
 
-    async def _foretold(self, lease: Lease | None, seen: Inventory) -> Report:
+    async def _dry_run(self, lease: Lease | None, inventory: Inventory) -> UninstallReport:
         for leftover in await self._leftovers(lease):
-            self._note(leftover, Outcome.WOULD_BE_REMOVED if not leftover.reason else Outcome.FAILED)
-        for kind, things in (("Node", seen.nodes), ("NodeClaim", seen.claims)):
-            self._removals += [Removal(kind, thing.name, Outcome.WOULD_BE_REMOVED) for thing in things]
+            self._note(leftover, RemovalOutcome.WOULD_BE_REMOVED if not leftover.reason else RemovalOutcome.FAILED)
+        for kind, things in (("Node", inventory.nodes), ("NodeClaim", inventory.claims)):
+            self._removals += [Removal(kind, thing.name, RemovalOutcome.WOULD_BE_REMOVED) for thing in things]
         found = None if lease is None else LeaseReport(*lease.key, previous_holder=lease.holder)
-        return self._report(found, seen, await orphaned_instances(self._client, seen))
+        return self._report(found, inventory, await orphaned_instances(self._client, inventory))
 
-    async def _take_off(self, takeover: Takeover | None) -> Report:
-        namespace = self._wanted.namespace or (takeover.namespace if takeover else "")
-        await self._take_admission_away(namespace)
+    async def _remove(self, takeover: Takeover | None) -> UninstallReport:
+        namespace = self._options.namespace or (takeover.namespace if takeover else "")
+        await self._remove_admission(namespace)
         if takeover is not None and takeover.previous:
             seconds = takeover.quiet_at - self._clock.monotonic()
-            self._tell(taken_over(takeover.previous, seconds))
+            self._progress(taken_over(takeover.previous, seconds))
         cleanup = FinalizerCleanup(self._client, self._clock)
-        for times in range(1, RETURNS + 1):
-            seen = await cleanup.run(lambda: max(self._forgotten_at, takeover.quiet_at if takeover else 0.0))
-            # Whoever led may have made the configurations anew until a moment ago, as he did the finalizers.
-            if not await self._take_admission_away(namespace, gives_up=times == RETURNS):
+        for times in range(1, ATTEMPTS + 1):
+            inventory = await cleanup.run(lambda: max(self._webhooks_quiet_at, takeover.quiet_at if takeover else 0.0))
+            # The last leader may have recreated the configurations until a moment ago, like the finalizers.
+            if not await self._remove_admission(namespace, gives_up=times == ATTEMPTS):
                 break
-        self._removals += [Removal(kind, name, Outcome.REMOVED) for kind, name in cleanup.removed]
-        self._removals += [Removal(*key, Outcome.FAILED, why) for key, why in cleanup.failed.items()]
-        return self._report(None, seen, tuple(cleanup.orphaned.values()))
+        self._removals += [Removal(kind, name, RemovalOutcome.REMOVED) for kind, name in cleanup.removed]
+        self._removals += [Removal(*key, RemovalOutcome.FAILED, why) for key, why in cleanup.failed.items()]
+        return self._report(None, inventory, tuple(cleanup.orphaned.values()))
 
-    async def _take_admission_away(self, namespace: str, *, gives_up: bool = False) -> bool:
-        """Whether anything of it was deleted. `gives_up`: what is there is made again and again, and only told."""
+    async def _remove_admission(self, namespace: str, *, gives_up: bool = False) -> bool:
+        """Whether anything was deleted. `gives_up`: what is left is recreated again and again, and only reported."""
         has_deleted = False
         for leftover in await leftovers(self._client, self._settings.admission, self._secrets_namespace(namespace)):
-            why = leftover.reason or (MADE_ANEW if gives_up else "")
+            why = leftover.reason or (RECREATED if gives_up else "")
             if why:
-                self._note(msgspec.structs.replace(leftover, reason=why), Outcome.FAILED)
+                self._note(msgspec.structs.replace(leftover, reason=why), RemovalOutcome.FAILED)
                 continue
             try:
                 await delete_leftover(self._client, leftover)
             except ApiError as error:
-                self._note(msgspec.structs.replace(leftover, why=str(error)), Outcome.FAILED)
+                self._note(msgspec.structs.replace(leftover, reason=str(error)), RemovalOutcome.FAILED)
             else:
-                self._note(leftover, Outcome.REMOVED)
+                self._note(leftover, RemovalOutcome.REMOVED)
                 has_deleted = True
         if has_deleted:
-            self._forgotten_at = self._clock.monotonic() + FORGOTTEN_SECONDS
+            self._webhooks_quiet_at = self._clock.monotonic() + WEBHOOK_SECONDS
         return has_deleted
 
     async def _leftovers(self, lease: Lease | None) -> list[Leftover]:
-        namespace = self._secrets_namespace(self._wanted.namespace or (lease.namespace if lease else ""))
+        namespace = self._secrets_namespace(self._options.namespace or (lease.namespace if lease else ""))
         return await leftovers(self._client, self._settings.admission, namespace)
 
     def _secrets_namespace(self, namespace: str) -> str:
         service = self._settings.admission.service
         return (service.namespace if service else "") or namespace or self._settings.admission.namespace
 
-    def _note(self, leftover: Leftover, outcome: Outcome) -> None:
+    def _note(self, leftover: Leftover, outcome: RemovalOutcome) -> None:
         if not leftover.is_ours:
-            outcome = Outcome.LEFT
+            outcome = RemovalOutcome.SKIPPED
         known = [each for each in self._removals if (each.kind, each.name) != (leftover.resource.kind, leftover.name)]
         self._removals = [*known, Removal(leftover.resource.kind, leftover.name, outcome, leftover.reason)]
 
-    def _report(self, lease: LeaseReport | None, seen: Inventory, ends: tuple[OrphanedInstance, ...]) -> Report:
-        return Report(
-            dry_run=self._wanted.dry_run,
+    def _report(
+        self, lease: LeaseReport | None, inventory: Inventory, orphans: tuple[OrphanedInstance, ...]
+    ) -> UninstallReport:
+        return UninstallReport(
+            dry_run=self._options.dry_run,
             lease=lease,
             removals=tuple(self._removals),
-            endings=tuple(
-                EndingReport(each.node or None, each.claim or None, each.instance or None, each.pods, each.held_by)
-                for each in ends
+            orphaned_instances=tuple(
+                OrphanedInstanceReport(
+                    each.node or None, each.claim or None, each.instance or None, each.pods, each.held_by
+                )
+                for each in orphans
             ),
-            kept=tuple(KeptReport(node.name, give_back(node)) for node in seen.cordoned),
+            cordoned_nodes=tuple(CordonedNodeReport(node.name, uncordon_commands(node)) for node in inventory.cordoned),
             definitions=tuple(self._definitions),
             notes=tuple(self._notes),
         )

@@ -63,7 +63,7 @@ async def _leave(place: Place) -> None:
     namespace = command[command.index("--namespace") + 1]
     report = await Leaving(stage, namespace=namespace).run(place.wire)
     assert report.failures == ()
-    assert [each.pods for each in report.endings] == [1]
+    assert [each.pods for each in report.orphaned_instances] == [1]
     for kind in CONFIGURATIONS:
         table = stage.server.store.table(f"{kind}.admissionregistration.k8s.io")
         assert table.get("", settings.admission.name) is None

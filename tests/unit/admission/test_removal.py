@@ -8,8 +8,8 @@ from support.hosted import CONFIGURATION, NODES, SECRET, Hosted, free_port, host
 from support.stage import finalizers_of, the_settings
 
 from gracectl.admission import admission
-from gracectl.cli.uninstall.procedure import Uninstall, Wanted
-from gracectl.cli.uninstall.report import Outcome
+from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
+from gracectl.cli.uninstall.report import RemovalOutcome
 from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.model import names
 
@@ -34,9 +34,9 @@ async def test_beside_a_replica_that_answers_all_of_it_goes_and_stays_away() -> 
             await place.until(place.is_registered)
             await place.until(lambda: names.FINALIZER in _finalizers(place, "n1"))
             client = KubeClient(place.transport.line(), place.clock, settings=INTERACTIVE)
-            report = await Uninstall(client, place.clock, settings, Wanted(), print).run()
+            report = await Uninstall(client, place.clock, settings, UninstallOptions(), print).run()
             assert report.failures == ()
-            removed = {(each.kind, each.name) for each in report.removals if each.outcome is Outcome.REMOVED}
+            removed = {(each.kind, each.name) for each in report.removals if each.outcome is RemovalOutcome.REMOVED}
             assert removed == {
                 ("MutatingWebhookConfiguration", "gracectl"),
                 ("ValidatingWebhookConfiguration", "gracectl"),

@@ -14,20 +14,20 @@ from support.builders import NOW, a_node, a_pod, owned_by
 from support.shutdowns import KEP
 
 from gracectl.cli.agent.command import show
-from gracectl.cli.agent.rehearsal import Logind, Rehearsed, Seen, rehearsal_of
+from gracectl.cli.agent.rehearsal import Logind, RehearsalInput, RehearsalResult, rehearsal_of
 from gracectl.cli.agent.report import (
-    LeftAloneReport,
+    IgnoredPodReport,
     LogindReport,
     NodeDeadlineReport,
     RangeReport,
+    RehearsalReport,
     RehearsedPodReport,
-    Report,
-    report,
+    rehearsal_report,
 )
-from gracectl.cli.agent.table import table
-from gracectl.cli.agent.warnings import Kind, cautions_of
+from gracectl.cli.agent.table import rehearsal_table
+from gracectl.cli.agent.warnings import ShutdownWarningKind, rehearsal_warnings
 from gracectl.cli.console import text_of
-from gracectl.cli.plan.report import CautionReport, as_json
+from gracectl.cli.report import WarningReport, to_json
 from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.policy.waves import by_priority
@@ -66,23 +66,23 @@ def told_of(
     deadline: float | None = None,
     logind: Logind | None = None,
     available: float | None = None,
-) -> Rehearsed:
+) -> RehearsalResult:
     """`deadline` in seconds from NOW."""
     at = None if deadline is None else NOW + deadline
-    return rehearsal_of(Seen(a_node("worker-7"), pods, order, NOW, at, "own"), logind, available)
+    return rehearsal_of(RehearsalInput(a_node("worker-7"), pods, order, NOW, at, "own"), logind, available)
 
 
-def as_table(told: Rehearsed, width: int = 160) -> list[str]:
-    return text_of(Console(width=width), table(told, width)).splitlines()
+def as_table(result: RehearsalResult, width: int = 160) -> list[str]:
+    return text_of(Console(width=width), rehearsal_table(result)).splitlines()
 
 
-def flat(told: Rehearsed, width: int = 160) -> str:
+def flat(result: RehearsalResult, width: int = 160) -> str:
     """Without the breaks that the width has made."""
-    return " ".join(" ".join(as_table(told, width)).split())
+    return " ".join(" ".join(as_table(result, width)).split())
 
 
-def warned(told: Rehearsed) -> dict[Kind, str]:
-    return {each.kind: each.message for each in cautions_of(told)}
+def warned(result: RehearsalResult) -> dict[ShutdownWarningKind, str]:
+    return {each.kind: each.message for each in rehearsal_warnings(result)}
 
 
 # -- a table -----------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_a_node_without_pods_to_wait_for_is_let_go_at_once() -> None:
     assert [line.partition(", ")[2] for line in lines if line.startswith("  priority")] == ["skipped: no pods"] * 4
     assert lines[-1] == "Over at once: there is no pod to wait for."
     assert "pod  " not in "".join(lines)
-    assert not cautions_of(told_of(*ALONE))
+    assert not rehearsal_warnings(told_of(*ALONE))
 
 
 def test_of_many_that_are_left_alone_for_the_same_reason_three_are_named() -> None:
@@ -168,37 +168,39 @@ def test_of_many_that_are_left_alone_for_the_same_reason_three_are_named() -> No
 
 
 def test_a_node_that_is_being_terminated_cuts_its_pods_for_its_own_deadline() -> None:
-    told = told_of(*OF_ALL_RANGES[:2], deadline=100.5)
-    text = flat(told)
+    result = told_of(*OF_ALL_RANGES[:2], deadline=100.5)
+    text = flat(result)
     assert "the node is being terminated, and must have ended in 1:40 (1970-01-12T13:48:20Z)" in text
     assert "shop/c 1000 40 s of 3600 s 1:00 1:40" in text
-    messages = [each.message for each in cautions_of(told)]
+    messages = [each.message for each in rehearsal_warnings(result)]
     assert messages[0].endswith("priority below 1000 has 60 s; 3600 s would do")
     assert messages[1].endswith("less than the whole grace: the node must have ended by 1970-01-12T13:48:20Z")
     assert "must have ended by now (1970-01-12T13:46:35Z)" in flat(told_of(deadline=-5))
 
 
 def test_what_logind_would_wait_is_told_and_takes_no_time_by_itself() -> None:
-    told = told_of(*MIXED, logind=Logind(5.0))
-    assert told.rehearsal.available == 660
-    assert "logind waits up to 5 s now" in flat(told)
+    result = told_of(*MIXED, logind=Logind(5.0))
+    assert result.rehearsal.available == 660
+    assert "logind waits up to 5 s now" in flat(result)
     assert "logind waits for ever" in flat(told_of(*MIXED, logind=Logind(math.inf)))
     assert "logind" not in flat(told_of(*MIXED, logind=Logind()))
-    assert warned(told_of(logind=Logind(None, "there is no logind"))) == {Kind.LOGIND: "there is no logind"}
+    assert warned(told_of(logind=Logind(None, "there is no logind"))) == {
+        ShutdownWarningKind.LOGIND: "there is no logind"
+    }
 
 
 def test_too_little_time_is_shared_and_said_so() -> None:
-    told = told_of(a_pod("web"), available=66)
-    text = flat(told)
+    result = told_of(a_pod("web"), available=66)
+    text = flat(result)
     assert "a shutdown waits up to 66 s (1:06) of the 660 s that are wanted for its pods, in 4 ranges" in text
     assert "priority below 1000: 6 s of 60 s, from 0:00 to 0:06 shop/web 0 6 s of 30 s 0:00 0:06" in text
-    assert warned(told) == {
-        Kind.TOO_LITTLE_TIME: "there are 66 s for all ranges instead of 660 s: each has its share of them",
-        Kind.GRACE_SHORTENED: (
-            "shop/web (6 s of 30 s) has less than the whole grace: priority below 1000 has 6 s of its 60 s"
+    assert warned(result) == {
+        ShutdownWarningKind.TOO_LITTLE_TIME: "only 66 of 660 s are available: every range gets its share",
+        ShutdownWarningKind.GRACE_SHORTENED: (
+            "grace shortened: shop/web (6 of 30 s): priority below 1000 has 6 s of its 60 s"
         ),
     }
-    first, *_ = report(told).ranges
+    first, *_ = rehearsal_report(result).ranges
     assert (first.period_seconds, first.available_seconds) == (60, 6)
     assert told_of(a_pod("web"), available=math.inf).rehearsal.available == 660
 
@@ -206,21 +208,24 @@ def test_too_little_time_is_shared_and_said_so() -> None:
 def test_pods_that_outlast_the_shutdown_are_named_with_their_reason() -> None:
     last = a_pod("last", priority=2_000_000_000)
     order = by_priority([(0, 20.0), (2_000_000_000, 0.0)])
-    told = told_of(going("stuck", -10), a_pod("web", grace_seconds=20), last, order=order)
-    assert warned(told)[Kind.STILL_THERE] == (
+    result = told_of(going("stuck", -10), a_pod("web", grace_seconds=20), last, order=order)
+    assert warned(result)[ShutdownWarningKind.NOT_TERMINATED] == (
         "shop/stuck (it terminates already, and its grace is over), shop/last (it is not told: no time is left for its "
         "range) are still there when the machine goes down"
     )
-    text = flat(told)
+    text = flat(result)
     assert "shop/stuck 0 30 s already too late" in text
     assert "priority 2000000000 and above: 0 s, skipped: no time is left" in text
     assert "shop/last 2000000000 none of 30 s never too late" in text
     unheeded = told_of(a_pod("web", grace_seconds=5), last, order=order)
-    assert warned(unheeded)[Kind.STILL_THERE] == (
+    assert warned(unheeded)[ShutdownWarningKind.NOT_TERMINATED] == (
         "shop/last (it is told, and nobody waits for it) is still there when the machine goes down"
     )
     late = told_of(going("late", 9), available=5)
-    assert "(it terminates already, and has grace until 1970-01-12T13:46:49Z) is" in warned(late)[Kind.STILL_THERE]
+    assert (
+        "(it terminates already, and has grace until 1970-01-12T13:46:49Z) is"
+        in warned(late)[ShutdownWarningKind.NOT_TERMINATED]
+    )
 
 
 def test_who_terminates_already_loses_what_he_was_granted_and_not_what_his_manifest_says() -> None:
@@ -232,28 +237,28 @@ def test_who_terminates_already_loses_what_he_was_granted_and_not_what_his_manif
 
 
 def test_nobody_is_warned_where_every_pod_has_what_it_asks_for() -> None:
-    assert not cautions_of(told_of(a_pod("web"), a_pod("at-once", grace_seconds=0), going("soon", 20)))
+    assert not rehearsal_warnings(told_of(a_pod("web"), a_pod("at-once", grace_seconds=0), going("soon", 20)))
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_report_has_all_that_the_table_says() -> None:
-    told = told_of(*MIXED, deadline=500, logind=Logind(5.0, "too short"))
-    found = msgspec.json.decode(as_json(report(told)))
-    assert {key: value for key, value in found.items() if key not in ("cautions", "ranges", "leftAlone")} == {
+    result = told_of(*MIXED, deadline=500, logind=Logind(5.0, "too short"))
+    found = msgspec.json.decode(to_json(rehearsal_report(result)))
+    assert {key: value for key, value in found.items() if key not in ("warnings", "ranges", "ignored")} == {
         "at": "1970-01-12T13:46:40Z",
         "node": "worker-7",
-        "wantedSeconds": 660,
+        "requiredSeconds": 660,
         "availableSeconds": 660,
-        "overSeconds": 100,
+        "finishedSeconds": 100,
         "logind": {"delaySeconds": 5, "unlimited": False, "problem": "too short"},
         "deadline": {"at": "1970-01-12T13:55:00Z", "atSeconds": 500},
     }
     first, second, third, _ = found["ranges"]
     assert {key: value for key, value in first.items() if key != "pods"} == {
         "name": "priority below 1000",
-        "leastPriority": 0,
+        "minimumPriority": 0,
         "periodSeconds": 60,
         "availableSeconds": 60,
         "beginsSeconds": 0,
@@ -270,25 +275,25 @@ def test_the_report_has_all_that_the_table_says() -> None:
             "terminating": False,
             "graceSeconds": 10,
             "grantedSeconds": 10,
-            "cut": False,
-            "toldSeconds": 60,
-            "goneSeconds": 70,
+            "shortened": False,
+            "deletedSeconds": 60,
+            "terminatedSeconds": 70,
             "inTime": True,
         }
     ]
-    assert [(pod["name"], pod["cut"], pod["terminating"], pod["toldSeconds"]) for pod in first["pods"]] == [
+    assert [(pod["name"], pod["shortened"], pod["terminating"], pod["deletedSeconds"]) for pod in first["pods"]] == [
         ("web-7d4b9c6f5-2zltl", False, False, 0),
         ("ledger-0", True, False, 0),
         ("late-0", True, True, 0),
         ("soon-0", False, True, None),
     ]
-    assert found["leftAlone"][2] == {
+    assert found["ignored"][2] == {
         "namespace": "shop",
         "name": "agent",
         "uid": "own",
         "reason": "the node agent itself: it ends with its machine",
     }
-    assert [(each["kind"], each["grave"], each["objects"]) for each in found["cautions"]] == [
+    assert [(each["kind"], each["blocking"], each["objects"]) for each in found["warnings"]] == [
         ("Logind", False, []),
         ("GraceShortened", False, ["shop/ledger-0", "shop/late-0"]),
         ("DaemonSetPods", False, ["shop/exporter-x2x4z"]),
@@ -296,26 +301,26 @@ def test_the_report_has_all_that_the_table_says() -> None:
 
 
 def test_what_is_not_known_is_null_and_what_has_no_end_is_said_so() -> None:
-    found = report(told_of(going("stuck", -10), logind=Logind(math.inf)))
+    found = rehearsal_report(told_of(going("stuck", -10), logind=Logind(math.inf)))
     assert found.logind == LogindReport(None, True, None)
     (stuck,) = found.ranges[0].pods
-    assert (stuck.granted_seconds, stuck.gone_seconds, stuck.in_time) == (None, None, False)
-    assert report(told_of()).logind is None
-    assert report(told_of()).deadline is None
+    assert (stuck.granted_seconds, stuck.terminated_seconds, stuck.in_time) == (None, None, False)
+    assert rehearsal_report(told_of()).logind is None
+    assert rehearsal_report(told_of()).deadline is None
 
 
 REPORTS = (
-    (Report, "at node wantedSeconds availableSeconds overSeconds logind deadline cautions ranges leftAlone"),
+    (RehearsalReport, "at node wantedSeconds availableSeconds overSeconds logind deadline cautions ranges leftAlone"),
     (LogindReport, "delaySeconds unlimited problem"),
     (NodeDeadlineReport, "at atSeconds"),
-    (CautionReport, "kind grave message objects"),
+    (WarningReport, "kind grave message objects"),
     (RangeReport, "name leastPriority periodSeconds availableSeconds beginsSeconds endsSeconds pods"),
     (
         RehearsedPodReport,
         "namespace name uid priority daemonSet terminating graceSeconds grantedSeconds cut toldSeconds goneSeconds "
         "inTime",
     ),
-    (LeftAloneReport, "namespace name uid reason"),
+    (IgnoredPodReport, "namespace name uid reason"),
 )
 
 
@@ -328,16 +333,16 @@ def test_names_stay_and_the_page_explains_each(kind: type[msgspec.Struct], field
 
 
 def test_the_page_explains_every_warning() -> None:
-    for kind in Kind:
-        assert f"| `{kind}` | {'yes' if kind.is_grave else ''}".rstrip() in PAGE, kind
+    for kind in ShutdownWarningKind:
+        assert f"| `{kind}` | {'yes' if kind.is_blocking else ''}".rstrip() in PAGE, kind
 
 
 def test_it_is_printed_as_wide_as_the_paper_or_as_one_object(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    told = told_of(*MIXED)
-    show(told, "table")
-    assert capsys.readouterr().out.splitlines() == as_table(told, 80)
-    show(told, "json")
+    result = told_of(*MIXED)
+    show(result, "table")
+    assert capsys.readouterr().out.splitlines() == as_table(result, 80)
+    show(result, "json")
     assert msgspec.json.decode(capsys.readouterr().out, type=dict)["node"] == "worker-7"

@@ -9,7 +9,7 @@ from support.agents import KEP, a_pod_of
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, the_settings
 
 from gracectl.agent.settings import GATE
-from gracectl.cli.agent.rehearsal import FAILURES, NoOrder, Seen, look, rehearsed
+from gracectl.cli.agent.rehearsal import FAILURES, NoOrder, RehearsalInput, read_input, run_rehearsal
 from gracectl.cli.options import UnknownNodes
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
@@ -26,8 +26,8 @@ def reached(stage: Stage) -> Connection:
     return Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock), "")
 
 
-async def seen(stage: Stage, node: str = "n1", **settings: Any) -> Seen:
-    return await look(reached(stage), node, the_settings(**(settings or KEP)))
+async def inputs(stage: Stage, node: str = "n1", **settings: Any) -> RehearsalInput:
+    return await read_input(reached(stage), node, the_settings(**(settings or KEP)))
 
 
 async def test_the_pods_of_the_node_are_seen_by_name_and_nothing_is_written_or_watched() -> None:
@@ -35,9 +35,9 @@ async def test_the_pods_of_the_node_are_seen_by_name_and_nothing_is_written_or_w
         await stage.create(a_pod_manifest("elsewhere", "n2"))
         for name, priority in (("web", 0), ("db", 20_000)):
             await a_pod_of(stage, name, priority)
-        told = await rehearsed(reached(stage), "n1", the_settings(**KEP))
-        assert [pod.name for pod in told.seen.pods] == ["db", "web"]
-        assert [[pod.pod.name for pod in each.pods] for each in told.rehearsal.ranges] == [["web"], [], ["db"], []]
+        result = await run_rehearsal(reached(stage), "n1", the_settings(**KEP))
+        assert [pod.name for pod in result.inputs.pods] == ["db", "web"]
+        assert [[pod.pod.name for pod in each.pods] for each in result.rehearsal.ranges] == [["web"], [], ["db"], []]
         assert {each.operation.verb for each in stage.transport.executed} == {"get", "list"}
 
 
@@ -45,34 +45,34 @@ async def test_the_own_pod_is_left_alone_where_it_is_known() -> None:
     async with staged("n1") as stage:
         await a_pod_of(stage, "agent", 0)
         (uid,) = (pod["metadata"]["uid"] for pod in stage.pods_on("n1"))
-        told = await rehearsed(reached(stage), "n1", the_settings(**KEP), uid)
-        assert [pod.name for pod, _ in told.rehearsal.ignored] == ["agent"]
+        result = await run_rehearsal(reached(stage), "n1", the_settings(**KEP), uid)
+        assert [pod.name for pod, _ in result.rehearsal.ignored] == ["agent"]
 
 
 async def test_a_node_that_is_not_there_is_named() -> None:
     async with staged("n1") as stage:
         with pytest.raises(UnknownNodes, match=r"^there is no node n7; `kubectl get nodes` lists") as found:
-            await seen(stage, "n7")
+            await inputs(stage, "n7")
         assert FAILURES[type(found.value)] == 3
 
 
 async def test_a_node_without_an_order_is_told_what_is_missing() -> None:
     async with staged("n1") as stage:
         with pytest.raises(NoOrder, match=r"node n1 has no order for a shutdown, .* have neither shutdown") as found:
-            await seen(stage, leaderElection={"enabled": False})
+            await inputs(stage, leaderElection={"enabled": False})
         assert FAILURES[type(found.value)] == 2
         with pytest.raises(NoOrder, match=rf"counts for nothing, as featureGates\.{GATE} is false"):
-            await seen(stage, **KEP, featureGates={GATE: False})
+            await inputs(stage, **KEP, featureGates={GATE: False})
         with pytest.raises(NoOrder, match="have neither"):
-            await seen(stage, nodeGroups=[{**GROUP, "shutdownGracePeriod": "30s"}])
+            await inputs(stage, nodeGroups=[{**GROUP, "shutdownGracePeriod": "30s"}])
 
 
 async def test_the_order_is_that_of_the_nodes_group() -> None:
     async with staged("n1") as stage:
         await stage.patch_node("n1", {"metadata": {"labels": {"pool": "x"}}})
-        assert (await seen(stage, **KEP, nodeGroups=[{**GROUP, "shutdownGracePeriod": "30s"}])).order.total == 30
+        assert (await inputs(stage, **KEP, nodeGroups=[{**GROUP, "shutdownGracePeriod": "30s"}])).order.total == 30
         with pytest.raises(NoOrder):
-            await seen(stage, **KEP, nodeGroups=[{**GROUP, "shutdownGracePeriodByPodPriority": []}])
+            await inputs(stage, **KEP, nodeGroups=[{**GROUP, "shutdownGracePeriodByPodPriority": []}])
 
 
 async def test_the_deadline_counts_once_the_node_is_being_terminated() -> None:
@@ -81,18 +81,18 @@ async def test_the_deadline_counts_once_the_node_is_being_terminated() -> None:
         annotations = {names.TERMINATION_TIMESTAMP: format_time(deadline)}
         await stage.patch_node("n1", {"metadata": {"annotations": annotations, "finalizers": [names.FINALIZER]}})
         await stage.create(a_pod_manifest("web", "n1", terminationGracePeriodSeconds=300, **STOPS_AFTER_5))
-        assert (await seen(stage)).deadline is None
+        assert (await inputs(stage)).deadline is None
         await stage.delete_node("n1")
-        found = await rehearsed(reached(stage), "n1", the_settings(shutdownGracePeriod="5m"))
-        assert found.seen.deadline is not None
-        assert found.seen.deadline == pytest.approx(deadline, abs=1)
+        found = await run_rehearsal(reached(stage), "n1", the_settings(shutdownGracePeriod="5m"))
+        assert found.inputs.deadline is not None
+        assert found.inputs.deadline == pytest.approx(deadline, abs=1)
         ((web,), *_) = (each.pods for each in found.rehearsal.ranges)
         assert web.ends is not None
-        assert found.seen.now + web.ends <= found.seen.deadline
+        assert found.inputs.now + web.ends <= found.inputs.deadline
 
 
 async def test_a_server_that_does_not_answer_is_what_the_caller_hears() -> None:
     async with staged("n1") as stage:
         stage.transport.is_listening = False
         with pytest.raises(ApiError):
-            await seen(stage)
+            await inputs(stage)

@@ -15,22 +15,22 @@ from rich.console import Console
 from support.builders import NOW, READY, a_node
 from support.fleet import PODS, RUN, Fleet, fleet, overheard
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
-from support.statuses import observed
+from support.statuses import cluster
 
 from gracectl.cli.budgets.report import (
     BlockedReport,
+    BudgetsReport,
+    BudgetUsages,
     CountReport,
-    HolderReport,
     NodeBudgetReport,
     PodBudgetReport,
-    Report,
-    Standings,
+    UnavailableReport,
 )
-from gracectl.cli.budgets.table import table
+from gracectl.cli.budgets.table import budgets_table
 from gracectl.cli.console import text_of
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.budget_status import node_budget_usages
-from gracectl.inspect.leadership import NOTHING_KNOWN, Lead, Leadership
+from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, LeaderState
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.selectors import LabelSelector
@@ -88,9 +88,9 @@ def test_budgets_say_what_they_allow_and_what_they_block(place: Fleet) -> None:
         pool.items() >= {"name": "pool", "minAvailable": "100%", "state": "spent", "problem": None, **figures}.items()
     )
     assert pool["counted"] == figures
-    assert pool["blocks"] == [{"name": "one", "waits": "it is labelled terminable"}, {"name": "two", "waits": None}]
+    assert pool["blocks"] == [{"name": "one", "reason": "it is labelled terminable"}, {"name": "two", "reason": None}]
     (web,) = in_json(place, "-n", "default")["podBudgets"]
-    assert web["blocks"] == [{"name": "default/web", "waits": None}]
+    assert web["blocks"] == [{"name": "default/web", "reason": None}]
     text = " ".join(place.run("budgets").stdout.split())
     assert "pool minAvailable 100% 2 of 2 2 0 blocks one (it is labelled terminable); and 1 that nobody wants" in text
     assert "default/web minAvailable 1 1 of 1 1 0 blocks default/web; none of them is to go" in text
@@ -117,10 +117,10 @@ def test_who_may_not_see_budgets_for_nodes_is_told_so_and_sees_the_others(place:
     reader = place.user("reader", *rights(*READS[:-1]))
     told = in_json(place, as_=reader)
     assert told["nodeBudgets"] is None
-    assert "add the verb list on nodedisruptionbudgets" in told["unseen"]
+    assert "add the verb list on nodedisruptionbudgets" in told["note"]
     assert "web" in {each["name"] for each in told["podBudgets"]}
     whole = place.user("whole-reader", *rights(*READS))
-    assert in_json(place, as_=whole)["unseen"] is None
+    assert in_json(place, as_=whole)["note"] is None
     stranger = place.run("budgets", as_=place.user("stranger", *rights(READS[0])))
     assert stranger.exit_code == 3
     assert "list" in stranger.stderr
@@ -133,9 +133,9 @@ def test_one_namespace_or_all_of_them(place: Fleet) -> None:
     assert "give -n or -A, not both" in both.stderr
 
 
-LEADS = Leadership(Lead.LEADS, "infra/gracectl", "a", NOW)
+LEADS = Leadership(LeaderState.ACTIVE, "infra/gracectl", "a", NOW)
 GONE = "no controller leads, a\\x1b has the Lease infra/gracectl"
-NOBODY = Leadership(Lead.NOBODY, "infra/gracectl", "a\x1b", NOW)
+NOBODY = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)
 
 
 @pytest.mark.parametrize(
@@ -147,14 +147,18 @@ NOBODY = Leadership(Lead.NOBODY, "infra/gracectl", "a\x1b", NOW)
             2,
             f"! it is not counted yet: {GONE}",
         ),
-        (NOTHING_KNOWN, 2, "! it is not counted yet; is `gracectl controller` running?"),
+        (UNKNOWN_LEADERSHIP, 2, "! it is not counted yet; is `gracectl controller` running?"),
         (LEADS, 1, "! its status is out of date (1 of 1 are available now)"),
         (
             NOBODY,
             1,
             f"! its status is out of date (1 of 1 are available now): {GONE}",
         ),
-        (NOTHING_KNOWN, 1, "! its status is out of date (1 of 1 are available now); is `gracectl controller` running?"),
+        (
+            UNKNOWN_LEADERSHIP,
+            1,
+            "! its status is out of date (1 of 1 are available now); is `gracectl controller` running?",
+        ),
     ],
 )
 def test_who_does_not_count_is_told_as_far_as_it_is_known(leadership: Leadership, generation: int, words: str) -> None:
@@ -167,9 +171,9 @@ def test_who_does_not_count_is_told_as_far_as_it_is_known(leadership: Leadership
         min_available=0,
     )
     nodes = (a_node("n", conditions=READY, labels={"pool": "a"}),)
-    found = node_budget_usages(observed(*nodes), (budget,), TerminationSettings(), NOW)
-    told = Standings(at=NOW, nodes=found, pods=(), leadership=leadership)
-    assert words in text_of(Console(width=1000), table(told, 1000))
+    found = node_budget_usages(cluster(*nodes), (budget,), TerminationSettings(), NOW)
+    told = BudgetUsages(at=NOW, nodes=found, pods=(), leadership=leadership)
+    assert words in text_of(Console(width=1000), budgets_table(told))
 
 
 def test_who_looks_after_one_namespace_sees_its_budgets(place: Fleet) -> None:
@@ -184,7 +188,7 @@ def test_who_looks_after_one_namespace_sees_its_budgets(place: Fleet) -> None:
     place.ask("POST", f"{RBAC}/namespaces/default/rolebindings", binding)
     told = in_json(place, "-n", "default", as_=narrow)
     assert told["nodeBudgets"] is None
-    assert "add the verb list on nodes" in told["unseen"]
+    assert "add the verb list on nodes" in told["note"]
     assert [each["name"] for each in told["podBudgets"]] == ["web"]
     assert place.run("budgets", as_=narrow).exit_code == 3
 
@@ -198,7 +202,7 @@ def test_a_pod_that_no_node_has_yet_is_there_all_the_same(place: Fleet) -> None:
     place.ask("POST", PDBS, budget)
     (found,) = (each for each in in_json(place, "-n", "default")["podBudgets"] if each["name"] == "homeless")
     assert (found["problem"], found["missing"]) == (None, 0)
-    assert found["heldBy"] == [{"name": "default/homeless", "reason": "is pending", "since": None}]
+    assert found["unavailable"] == [{"name": "default/homeless", "reason": "is pending", "since": None}]
 
 
 def test_nothing_is_written(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +220,6 @@ def test_no_line_is_wider_than_the_terminal(place: Fleet, monkeypatch: pytest.Mo
 
 
 def test_the_page_explains_every_field() -> None:
-    for kind in (Report, NodeBudgetReport, PodBudgetReport, CountReport, HolderReport, BlockedReport):
+    for kind in (BudgetsReport, NodeBudgetReport, PodBudgetReport, CountReport, UnavailableReport, BlockedReport):
         for field in msgspec.structs.fields(kind):
             assert f"`{field.encode_name}`" in PAGE, field.encode_name

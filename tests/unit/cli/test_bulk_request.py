@@ -8,7 +8,7 @@ import anyio
 import pytest
 from support.builders import a_node
 
-from gracectl.cli.bulk_request import AT_ONCE, Errand, Refused
+from gracectl.cli.bulk_request import CONCURRENCY, BulkRequest, Refused
 from gracectl.kube.errors import (
     AdmissionDenied,
     ApiError,
@@ -52,8 +52,7 @@ NODES = [a_node(name) for name in "abc"]
         ),
         (
             AdmissionDenied(DELETE, "later", retry_after=90.0),
-            "b: delete nodes b: denied by an admission webhook or policy (server: later); "
-            "it may be asked again in 90 s",
+            "b: delete nodes b: denied by an admission webhook or policy (server: later); retry after 90 s",
         ),
         (
             Throttled(DELETE, "busy", retry_after=2.0),
@@ -65,12 +64,12 @@ NODES = [a_node(name) for name in "abc"]
 async def test_one_is_refused_in_words_and_the_others_go_on(
     error: Exception, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    errand = Errand()
-    await errand.run(NODES, answering(b=error))
+    bulk = BulkRequest()
+    await bulk.run(NODES, answering(b=error))
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("a: yes\nc: yes\n", f"gracectl: {words}\n")
-    assert (errand.asked, errand.refused, errand.unclear, errand.left) == (["a", "c"], ["b"], [], [])
-    assert errand.has_failed
+    assert (bulk.requested, bulk.refused, bulk.unknown, bulk.unsent) == (["a", "c"], ["b"], [], [])
+    assert bulk.has_failed
 
 
 @pytest.mark.parametrize(
@@ -78,29 +77,29 @@ async def test_one_is_refused_in_words_and_the_others_go_on(
     [RequestTimeout(DELETE, "no answer in 10 s"), ServerError(DELETE, "ouch"), Unreachable(DELETE, "cut", sent=True)],
 )
 async def test_what_may_have_happened_is_told_as_such(error: ApiError, capsys: pytest.CaptureFixture[str]) -> None:
-    errand = Errand()
-    await errand.run(NODES, answering(b=error))
-    assert capsys.readouterr().err == f"gracectl: b: nobody knows whether it was done: {error}\n"
-    assert (errand.asked, errand.unclear) == (["a", "c"], ["b"])
-    assert errand.has_failed
+    bulk = BulkRequest()
+    await bulk.run(NODES, answering(b=error))
+    assert capsys.readouterr().err == f"gracectl: b: outcome unknown: {error}\n"
+    assert (bulk.requested, bulk.unknown) == (["a", "c"], ["b"])
+    assert bulk.has_failed
 
 
 async def test_where_all_agree_nothing_has_failed() -> None:
-    errand = Errand()
-    assert errand.interrupted("deletion") == "interrupted; nothing was asked for"
-    await errand.run(NODES, answering())
-    assert not errand.has_failed
+    bulk = BulkRequest()
+    assert bulk.interrupted("deletion") == "interrupted; nothing was requested"
+    await bulk.run(NODES, answering())
+    assert not bulk.has_failed
 
 
 async def test_what_nobody_foresaw_is_no_refusal() -> None:
     with pytest.raises(ExceptionGroup) as raised:
-        await Errand().run(NODES, answering(b=ZeroDivisionError()))
+        await BulkRequest().run(NODES, answering(b=ZeroDivisionError()))
     assert raised.group_contains(ZeroDivisionError)
 
 
 async def test_so_many_at_a_time_and_cut_short_it_knows_who_is_who() -> None:
-    nodes = [a_node(f"n{number:02}") for number in range(AT_ONCE + 3)]
-    errand, held = Errand(), anyio.Event()
+    nodes = [a_node(f"n{number:02}") for number in range(CONCURRENCY + 3)]
+    bulk, held = BulkRequest(), anyio.Event()
 
     async def ask(node: Node) -> str:
         if node.name == "n00":
@@ -111,17 +110,17 @@ async def test_so_many_at_a_time_and_cut_short_it_knows_who_is_who() -> None:
         return "never"
 
     async with anyio.create_task_group() as group:
-        group.start_soon(errand.run, nodes, ask)
+        group.start_soon(bulk.run, nodes, ask)
         await anyio.wait_all_tasks_blocked()
-        assert len(errand.unclear) == AT_ONCE
+        assert len(bulk.unknown) == CONCURRENCY
         group.cancel_scope.cancel()
-    assert errand.interrupted("deletion", " (for ever)") == (
+    assert bulk.interrupted("deletion", " (for ever)") == (
         "interrupted; deletion was asked for: n00 (for ever); nobody knows, as the server has not answered: "
-        f"{', '.join(f'n{number:02}' for number in range(2, AT_ONCE + 2))}; not asked for: n01, n{AT_ONCE + 2}"
+        f"{', '.join(f'n{number:02}' for number in range(2, CONCURRENCY + 2))}; not asked for: n01, n{CONCURRENCY + 2}"
     )
 
 
 async def test_where_all_were_refused_nothing_was_asked_for() -> None:
-    errand = Errand()
-    await errand.run(NODES, answering(a=Refused("no"), b=Refused("no"), c=Refused("no")))
-    assert errand.interrupted("deletion") == "interrupted; nothing was asked for"
+    bulk = BulkRequest()
+    await bulk.run(NODES, answering(a=Refused("no"), b=Refused("no"), c=Refused("no")))
+    assert bulk.interrupted("deletion") == "interrupted; nothing was requested"

@@ -9,7 +9,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from gracectl.cli.console import ENDLESS, paper, put, text_of
+from gracectl.cli.console import UNLIMITED, print_on, stdout_console, text_of
 
 
 def a_file(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
@@ -22,20 +22,20 @@ def a_file(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
 def test_a_file_has_lines_without_end_and_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     a_file(monkeypatch)
     monkeypatch.delenv("COLUMNS", raising=False)
-    console = paper()
-    assert (console.width, console.is_terminal, paper(200).width) == (ENDLESS, False, 200)
+    console = stdout_console()
+    assert (console.width, console.is_terminal, stdout_console(200).width) == (UNLIMITED, False, 200)
     assert text_of(console, Text("x" * 5000, "red")) == "x" * 5000
 
 
 def test_who_says_how_many_columns_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     a_file(monkeypatch)
     monkeypatch.setenv("COLUMNS", "40")
-    assert paper().width == 40
+    assert stdout_console().width == 40
 
 
 def test_what_a_stream_does_not_know_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     file = a_file(monkeypatch)
-    put(paper(), "… ä")
+    print_on(stdout_console(), "… ä")
     assert file.getvalue() == b"? \xe4\n"
 
 
@@ -44,4 +44,4 @@ def test_tables_leave_no_spaces_at_the_ends_of_lines() -> None:
     table.add_column(width=10)
     table.add_column(width=10)
     table.add_row("a", "b")
-    assert text_of(paper(80), table) == "a         b"
+    assert text_of(stdout_console(80), table) == "a         b"

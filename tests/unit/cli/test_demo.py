@@ -26,9 +26,9 @@ from gracectl.cli.demo_report import (
     NodeResult,
     Replacements,
     ViolationResult,
-    as_json,
     judged,
     summary,
+    to_json,
 )
 from gracectl.cli.demo_report import Result as DemoResult
 from gracectl.cli.demo_view import LiveView, PlainView, Row, Scene, drawn
@@ -198,7 +198,7 @@ class TestVerdict:
     def test_good(self) -> None:
         result = judged(GOOD)
         assert (result.ok, result.failures) == (True, ())
-        assert list(json.loads(as_json(result))) == KEYS
+        assert list(json.loads(to_json(result))) == KEYS
 
     @pytest.mark.parametrize(
         ("changes", "failure"),
@@ -255,7 +255,7 @@ class TestViews:
     def test_the_live_view_leaves_its_last_scene_behind_and_the_cursor_visible(self) -> None:
         stream = io.StringIO()
         view = LiveView(Console(file=stream, width=80, height=24, force_terminal=True, _environ={"TERM": "xterm"}))
-        view.say("Starting …")
+        view.echo("Starting …")
         with view.showing():
             view.show(a_scene(1.0, Row("n", "drain", 9, 1.0, REASON)))
             view.show(a_scene(2.0, Row("n", "", 0, 2.0, "", is_gone=True)))

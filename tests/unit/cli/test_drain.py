@@ -22,7 +22,7 @@ from gracectl.model import names
 pytestmark = pytest.mark.real_time
 
 PAGE = Path(__file__).parents[3] / "docs" / "drain.md"
-ASKED = "deletion asked for; its pods leave as budgets and protection allow"
+ASKED = "deletion requested"
 OTHERS = ("example.com/other",)
 KEPT = {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}}
 SCRATCH = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
@@ -96,7 +96,7 @@ def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch
         assert process.ended() == (0, "")
     assert [after(line) for line in told(process.out)] == [
         "before is gone after <time>",
-        "before: is being deleted already, for <time>",
+        "before: already being deleted for <time>",
     ]
     place.held("before-2")
     place.delete("before-2")
@@ -125,7 +125,7 @@ def test_another_node_of_the_same_name_is_not_touched(place: Fleet, monkeypatch:
     result = place.run("drain", "namesake")
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == (
-        "gracectl: namesake: it is gone, and another node has its name by now: that one was not touched\n"
+        "gracectl: namesake: deleted, or replaced by another node of that name, which was not touched\n"
     )
     assert not place.is_deleted("namesake")
 
@@ -159,7 +159,7 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
     result = place.run("drain", "good", "bare-1", "bare-2")
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == (
-        "gracectl: nothing was changed, as not all of these nodes can be drained:\n"
+        "gracectl: nothing was changed: not all of these nodes can be drained:\n"
         "  - bare-1: the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at "
         "once, and nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?\n"
         "  - bare-2: this node is being deleted without the finalizer karpenter.sh/termination: nobody drains it, and "
@@ -175,7 +175,7 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
     result = place.run("drain", "master")
     assert result.exit_code == 3
     assert (
-        "  - master: gracectl does not manage this node (nodeSelector does not match it): nobody drains it; give the "
+        "  - master: not managed: no nodeSelector match; gracectl does not drain it; give the "
         "controller's own settings with --config\n"
     ) in result.stderr
     settings = tmp_path / "settings.yaml"
@@ -255,14 +255,14 @@ def test_the_rights_of_the_page_are_enough(place: Fleet) -> None:
     for name in ("right-1", "right-2"):
         place.add(name, managed=True)
     reads, drains = place.user("reader", *reader), place.user("drainer", *reader, *drainer)
-    keeps = place.user("keeper", *reader, *keeper)
+    for_maintenance = place.user("keeper", *reader, *keeper)
     assert place.run("plan", "right-1", as_=reads).exit_code == 0
     assert place.run("status", "right-1", as_=reads).exit_code == 0
     assert place.run("drain", "right-1", as_=reads).exit_code == 3
     assert place.run("drain", "right-1", "--keep", as_=drains).exit_code == 3
-    assert place.run("drain", "right-1", "--keep", as_=keeps).exit_code == 0
-    assert place.run("uncordon", "right-1", as_=keeps).exit_code == 0
-    assert place.run("drain", "right-1", as_=keeps).exit_code == 3
+    assert place.run("drain", "right-1", "--keep", as_=for_maintenance).exit_code == 0
+    assert place.run("uncordon", "right-1", as_=for_maintenance).exit_code == 0
+    assert place.run("drain", "right-1", as_=for_maintenance).exit_code == 3
     assert place.run("drain", "right-1", as_=drains).exit_code == 0
     place.held("right-3")
     listing = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
@@ -315,7 +315,7 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
     )
     assert told(result.stdout) == [
         "kept is drained, and kept so; gracectl uncordon kept gives it back",
-        "kept: to be drained and kept so",
+        "kept: drain requested",
     ]
     assert not place.is_deleted("kept")
     assert not place.pod_is_there("plain")
@@ -335,8 +335,8 @@ def test_what_is_being_deleted_or_nobody_manages_cannot_be_kept(place: Fleet) ->
     result = place.run("drain", "late", "nobodys", "fine", "--keep")
     assert (result.exit_code, result.stdout) == (3, "")
     assert after(result.stderr) == (
-        "gracectl: nothing was changed, as not all of these nodes can be drained:\n"
-        "  - late: it is being deleted already, for <time>, and nobody can take that back\n"
+        "gracectl: nothing was changed: not all of these nodes can be drained:\n"
+        "  - late: already being deleted for <time>; a deletion cannot be undone\n"
         "  - nobodys: the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl "
         "manages: nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?\n"
     )
@@ -396,7 +396,7 @@ def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) 
     result = place.run("drain", "refused", "--dry-run")
     assert result.exit_code == 3
     assert "refused: nobody would drain it, as things stand" in result.stdout
-    assert result.stderr.startswith("gracectl: nothing was changed, as not all of these nodes can be drained:\n")
+    assert result.stderr.startswith("gracectl: nothing was changed: not all of these nodes can be drained:\n")
     assert place.run("drain", "nope", "--dry-run").exit_code == 3
 
 

@@ -20,7 +20,7 @@ from gracectl.model import names
 
 pytestmark = pytest.mark.real_time
 
-ASKED = "deletion asked for; its pods leave as budgets and protection allow"
+ASKED = "deletion requested"
 SOON = 5.0
 """Seconds within which it must be over, where no answer would take ten; a busy machine needs some."""
 CERTIFICATES = Path(__file__).parents[3] / "kubesim/tests/unit/certificates"
@@ -39,7 +39,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def test_a_deletion_that_is_not_watched_any_more_goes_on(place: Fleet) -> None:
     place.held("worker-1")
     with place.running("drain", "worker-1") as process:
-        process.until("worker-1: ending for")
+        process.until("worker-1: terminating for")
         process.interrupt()
         assert process.ended(SOON) == (
             130,
@@ -84,7 +84,7 @@ def test_before_anything_was_asked_for_that_is_said(tmp_path: Path, more: tuple[
         with started(command) as process:
             assert server.asked[""].wait(20)
             process.interrupt()
-            assert process.ended(SOON) == (130, "gracectl: interrupted; nothing was asked for\n")
+            assert process.ended(SOON) == (130, "gracectl: interrupted; nothing was requested\n")
 
 
 def test_while_it_asks_it_is_said_of_which_nodes_and_of_which_nobody_knows(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def refusing(place: Fleet, status: dict[str, Any]) -> Iterator[None]:
         ({"code": 403, "message": "not on a Friday"}, "not on a Friday)\n"),
         (
             {"code": 429, "message": "one a minute", "details": {"retryAfterSeconds": 30}},
-            "one a minute); it may be asked again in 30 s\n",
+            "one a minute); retry after 30 s\n",
         ),
     ],
 )

@@ -7,111 +7,115 @@ from typing import Any
 import msgspec
 from support.builders import NOW, a_node
 
-from gracectl.cli.drain.progress import Awaited
-from gracectl.cli.status.follow import Gone, Scene
-from gracectl.inspect.status import NodeStatus, State
+from gracectl.cli.drain.progress import DrainProgress
+from gracectl.cli.status.follow import StatusFrame, TerminatedNode
+from gracectl.inspect.status import NodePhase, NodeStatus
 
 A, B = a_node("a"), a_node("b")
 WATCH = "gracectl status -w"
 
 
-def standing(node: Any, state: State = State.ENDING, **more: Any) -> NodeStatus:
+def standing(node: Any, state: NodePhase = NodePhase.TERMINATING, **more: Any) -> NodeStatus:
     return NodeStatus(node=node, state=state, since=NOW, **more)
 
 
-def scene(*nodes: NodeStatus, gone: tuple[Gone, ...] = ()) -> Scene:
-    return Scene(at=NOW, nodes=nodes, gone=gone)
+def frame(*nodes: NodeStatus, terminated: tuple[TerminatedNode, ...] = ()) -> StatusFrame:
+    return StatusFrame(at=NOW, nodes=nodes, terminated=terminated)
 
 
-def said(awaited: Awaited, *nodes: NodeStatus, gone: tuple[Gone, ...] = ()) -> list[str]:
-    return list(awaited.look(scene(*nodes, gone=gone)))
+def said(awaited: DrainProgress, *nodes: NodeStatus, terminated: tuple[TerminatedNode, ...] = ()) -> list[str]:
+    return list(awaited.update(frame(*nodes, terminated=terminated)))
 
 
 def test_each_node_that_goes_is_told_once() -> None:
-    awaited = Awaited([A, B], NOW - 7, keeps=False)
+    awaited = DrainProgress([A, B], NOW - 7, for_maintenance=False)
     assert awaited.expected == {"a": "uid-a", "b": "uid-b"}
     assert said(awaited, standing(A), standing(B)) == []
-    gone = (Gone("a", "uid-a", 303.0),)
-    assert said(awaited, standing(B), gone=gone) == ["a is gone after 5:03"]
-    assert (awaited.left, said(awaited, standing(B), gone=gone)) == (("b",), [])
-    assert said(awaited, gone=(*gone, Gone("b", "uid-b", None))) == ["b is gone after 0:07"]
+    gone = (TerminatedNode("a", "uid-a", 303.0),)
+    assert said(awaited, standing(B), terminated=gone) == ["a: terminated after 5:03"]
+    assert (awaited.left, said(awaited, standing(B), terminated=gone)) == (("b",), [])
+    assert said(awaited, terminated=(*gone, TerminatedNode("b", "uid-b", None))) == ["b: terminated after 0:07"]
     assert (awaited.left, awaited.has_failed) == ((), False)
 
 
 def test_of_one_that_goes_unseen_the_time_counts_from_its_deletion() -> None:
     before = a_node("a", deletion_timestamp=NOW - 60)
-    gone = (Gone("a", "uid-a", None), Gone("b", "uid-b", None))
-    awaited = Awaited([before, B], NOW - 7, keeps=False)
-    assert said(awaited, gone=gone) == ["a is gone after 1:00", "b is gone after 0:07"]
+    gone = (TerminatedNode("a", "uid-a", None), TerminatedNode("b", "uid-b", None))
+    awaited = DrainProgress([before, B], NOW - 7, for_maintenance=False)
+    assert said(awaited, terminated=gone) == ["a: terminated after 1:00", "b: terminated after 0:07"]
 
 
 def test_another_node_of_the_name_is_nobody_s_business() -> None:
-    awaited = Awaited([A], NOW - 7, keeps=False)
+    awaited = DrainProgress([A], NOW - 7, for_maintenance=False)
     other = msgspec.structs.replace(A, uid="another")
     assert awaited.has(A)
     assert not awaited.has(other)
-    assert said(awaited, standing(other, State.IDLE), gone=(Gone("a", "another", 1.0),)) == []
+    assert said(awaited, standing(other, NodePhase.IDLE), terminated=(TerminatedNode("a", "another", 1.0),)) == []
     assert awaited.left == ("a",)
 
 
 def test_what_is_shown_is_what_is_left() -> None:
-    awaited = Awaited([A, B], NOW - 7, keeps=False)
-    whole = scene(standing(B), gone=(Gone("a", "uid-a", 1.0),))
-    list(awaited.look(whole))
-    assert awaited.rest_of(whole) == scene(standing(B))
-    kept = Awaited([A, B], NOW - 7, keeps=True)
-    whole = scene(standing(A, State.KEPT, step="kept"), standing(B, State.KEPT, step="drain"))
-    list(kept.look(whole))
-    assert kept.rest_of(whole).nodes == (standing(B, State.KEPT, step="drain"),)
+    awaited = DrainProgress([A, B], NOW - 7, for_maintenance=False)
+    whole = frame(standing(B), terminated=(TerminatedNode("a", "uid-a", 1.0),))
+    list(awaited.update(whole))
+    assert awaited.rest_of(whole) == frame(standing(B))
+    kept = DrainProgress([A, B], NOW - 7, for_maintenance=True)
+    whole = frame(standing(A, NodePhase.MAINTENANCE, step="kept"), standing(B, NodePhase.MAINTENANCE, step="drain"))
+    list(kept.update(whole))
+    assert kept.rest_of(whole).nodes == (standing(B, NodePhase.MAINTENANCE, step="drain"),)
 
 
 def test_a_node_that_stays_is_done_when_it_is_empty() -> None:
-    awaited = Awaited([A], NOW - 7, keeps=True)
-    assert said(awaited, standing(A, State.KEPT, step="drain")) == []
+    awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
+    assert said(awaited, standing(A, NodePhase.MAINTENANCE, step="drain")) == []
     assert "a" in awaited.left
-    done = standing(A, State.KEPT, step="kept")
+    done = standing(A, NodePhase.MAINTENANCE, step="kept")
     assert said(awaited, done) == ["a is drained, and kept so; gracectl uncordon a gives it back"]
     assert said(awaited, done) == []
     assert (awaited.left, awaited.has_failed) == ((), False)
 
 
 def test_a_node_that_is_given_back_before_has_failed() -> None:
-    for state in (State.RETURNING, State.IDLE):
-        awaited = Awaited([A], NOW - 7, keeps=True)
+    for state in (NodePhase.UNCORDONING, NodePhase.IDLE):
+        awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
         assert said(awaited, standing(A, state)) == ["a was given back by somebody before it was empty"]
         assert (awaited.left, awaited.has_failed) == ((), True)
 
 
 def test_a_node_that_was_to_stay_and_is_deleted_is_watched_to_its_end() -> None:
-    awaited = Awaited([A], NOW - 7, keeps=True)
+    awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
     (line,) = said(awaited, standing(A))
     assert line == "a is being deleted by now: it does not stay, and is watched until it is gone"
     assert (said(awaited, standing(A)), awaited.left) == ([], ("a",))
-    assert said(awaited, gone=(Gone("a", "uid-a", 3.0),)) == ["a is gone after 0:03"]
+    assert said(awaited, terminated=(TerminatedNode("a", "uid-a", 3.0),)) == ["a: terminated after 0:03"]
     assert awaited.has_failed
 
 
 def test_who_is_left_is_named_with_what_each_waits_for() -> None:
-    awaited = Awaited([A, B], NOW - 7, keeps=False)
+    awaited = DrainProgress([A, B], NOW - 7, for_maintenance=False)
     assert awaited.unfinished("10m0s") == (
         f"2 of 2 nodes are not gone after 10m0s: a, b; the controller goes on: {WATCH} a b"
     )
-    list(awaited.look(scene(standing(B, step="drain", waits_for="budget x"), gone=(Gone("a", "uid-a", 1.0),))))
+    list(
+        awaited.update(
+            frame(standing(B, step="drain", waits_for="budget x"), terminated=(TerminatedNode("a", "uid-a", 1.0),))
+        )
+    )
     assert awaited.unfinished("10m0s") == (
         f"1 of 2 nodes is not gone after 10m0s: b (budget x); the controller goes on: {WATCH} b"
     )
-    assert Awaited([A], NOW - 7, keeps=True).unfinished("5s") == (
+    assert DrainProgress([A], NOW - 7, for_maintenance=True).unfinished("5s") == (
         f"the node is not drained after 5s: a; the controller goes on: {WATCH} a"
     )
 
 
 def test_whoever_looks_no_longer_hears_what_goes_on() -> None:
-    assert Awaited([A, B], NOW - 7, keeps=False).unwatched() == (
+    assert DrainProgress([A, B], NOW - 7, for_maintenance=False).unwatched() == (
         "not watched any more; the controller goes on, the deletion of a, b cannot be taken back: "
         f"{WATCH} a b shows how it goes on"
     )
-    assert Awaited([A], NOW - 7, keeps=True).unwatched() == (
+    assert DrainProgress([A], NOW - 7, for_maintenance=True).unwatched() == (
         f"not watched any more; the controller goes on with the drain of a: {WATCH} a shows how, gracectl uncordon a "
         "takes it back"
     )
-    assert Awaited([], NOW - 7, keeps=False).unwatched() == "interrupted"
+    assert DrainProgress([], NOW - 7, for_maintenance=False).unwatched() == "interrupted"

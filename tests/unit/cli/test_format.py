@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gracectl.cli.format import elapsed, elapsed_span
+from gracectl.cli.format import elapsed, elapsed_window
 from gracectl.policy.bounds import Window
 
 
@@ -36,4 +36,4 @@ def test_seconds_are_counted(seconds: float, words: str) -> None:
     ],
 )
 def test_spans_are_counted_from_a_beginning(span: Window | None, words: str) -> None:
-    assert elapsed_span(span, 100.0) == words
+    assert elapsed_window(span, 100.0) == words

@@ -17,10 +17,10 @@ from kubesim.serving import listening
 from support.stage import a_pod_manifest
 from support.watchers import named, pods_seen
 
-from gracectl.cli.options import ClusterChoice, cluster_options, connected
+from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.root import root
 from gracectl.config import ConfigError
-from gracectl.inspect.watcher import ClusterWatcher, look
+from gracectl.inspect.watcher import ClusterWatcher, snapshot
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import Unreachable
 from gracectl.runtime.clock import SystemClock
@@ -35,15 +35,15 @@ Options:
 """
 
 
-def given(*arguments: str) -> tuple[ClusterChoice, int]:
+def given(*arguments: str) -> tuple[ClusterTarget, int]:
     """What a command with an option of its own gets."""
-    got: list[tuple[ClusterChoice, int]] = []
+    got: list[tuple[ClusterTarget, int]] = []
 
     @click.command()
     @cluster_options
     @click.argument("number", type=int)
-    def command(cluster: ClusterChoice, number: int) -> None:
-        got.append((cluster, number))
+    def command(target: ClusterTarget, number: int) -> None:
+        got.append((target, number))
 
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output
@@ -51,9 +51,9 @@ def given(*arguments: str) -> tuple[ClusterChoice, int]:
 
 
 def test_a_command_gets_what_was_said_beside_its_own_options() -> None:
-    assert given("7") == (ClusterChoice(), 7)
+    assert given("7") == (ClusterTarget(), 7)
     said = given("--context", "c", "7", "--config", "s.yaml", "--kubeconfig", "k")
-    assert said == (ClusterChoice("k", "c", Path("s.yaml")), 7)
+    assert said == (ClusterTarget("k", "c", Path("s.yaml")), 7)
 
 
 def test_the_controllers_help_lists_them_as_ever() -> None:
@@ -65,16 +65,16 @@ def test_the_controllers_help_lists_them_as_ever() -> None:
 def test_the_settings_are_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("eviction: {qps: 7}\n")
-    assert ClusterChoice(config=file).settings().eviction.qps == 7
-    assert ClusterChoice().settings() == ClusterChoice(config=None).settings()
+    assert ClusterTarget(config=file).settings().eviction.qps == 7
+    assert ClusterTarget().settings() == ClusterTarget(config=None).settings()
     with pytest.raises(ConfigError, match=r"gone\.yaml"):
-        ClusterChoice(config=tmp_path / "gone.yaml").settings()
+        ClusterTarget(config=tmp_path / "gone.yaml").settings()
 
 
 @pytest.mark.anyio
 async def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="nowhere"):
-        async with connected(ClusterChoice(str(tmp_path / "nowhere"))):
+        async with connected(ClusterTarget(str(tmp_path / "nowhere"))):
             pass
 
 
@@ -106,23 +106,23 @@ async def seen(sight: ClusterWatcher, condition: Callable[[], bool]) -> None:
 @pytest.mark.real_time
 async def test_a_sight_of_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
-    choice = ClusterChoice(str(kubeconfig))
+    choice = ClusterTarget(str(kubeconfig))
     async with a_cluster() as cluster, anyio.create_task_group() as group:
-        async with listening(cluster, kubeconfig) as url, connected(choice) as there:
-            assert there.url == url
-            observed = await look(there.client, named("n1"))
-            assert [pod.name for pod in observed.pods.values()] == ["on-n1"]
-        async with connected(choice) as there:
-            sight = ClusterWatcher(there.client, named("n1"), there.clock)
+        async with listening(cluster, kubeconfig) as url, connected(choice) as connection:
+            assert connection.url == url
+            found = await snapshot(connection.client, named("n1"))
+            assert [pod.name for pod in found.pods.values()] == ["on-n1"]
+        async with connected(choice) as connection:
+            sight = ClusterWatcher(connection.client, named("n1"), connection.clock)
             async with listening(cluster, kubeconfig, port=int(url.rpartition(":")[2])):
                 group.start_soon(sight.run)
                 await sight.wait_live()
                 assert pods_seen(sight, "n1", "n2") == {"n1": ["on-n1"], "n2": []}
-                assert sight.interruption() is None
-            await seen(sight, lambda: sight.interruption() is not None)
+                assert sight.connection_loss() is None
+            await seen(sight, lambda: sight.connection_loss() is not None)
             await cluster.create(a_pod_manifest("late", "n1"))
             async with listening(cluster, kubeconfig, port=int(url.rpartition(":")[2])):
-                await seen(sight, lambda: sight.interruption() is None and len(sight.observed.pods_on("n1")) == 2)
+                await seen(sight, lambda: sight.connection_loss() is None and len(sight.cluster.pods_on("n1")) == 2)
                 group.cancel_scope.cancel()
 
 
@@ -132,9 +132,9 @@ async def test_who_looks_at_a_server_that_is_not_there_is_told_soon(tmp_path: Pa
     kubeconfig = tmp_path / "kubeconfig"
     async with a_cluster() as cluster, listening(cluster, kubeconfig):
         pass
-    async with connected(ClusterChoice(str(kubeconfig))) as there:
+    async with connected(ClusterTarget(str(kubeconfig))) as connection:
         with anyio.fail_after(5), pytest.raises(Unreachable, match="list nodes: the server cannot be reached"):
-            await look(there.client, named("n1"))
+            await snapshot(connection.client, named("n1"))
 
 
 def test_what_they_share_carries_no_embedded_cluster() -> None:

@@ -8,17 +8,17 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from gracectl.cli.console import VisibleConsole, put, text_of
-from gracectl.cli.failures import complain
-from gracectl.cli.output import say
+from gracectl.cli.console import VisibleConsole, print_on, text_of
+from gracectl.cli.failures import print_error
+from gracectl.cli.output import echo
 
 HOSTILE = "web\x1b[2J\x9b31m\u202e"
 SHOWN = r"web\x1b[2J\x9b31m\u202e"
 
 
 def test_a_line_is_visible(capsys: pytest.CaptureFixture[str]) -> None:
-    say(f"{HOSTILE}\nand more")
-    complain(HOSTILE)
+    echo(f"{HOSTILE}\nand more")
+    print_error(HOSTILE)
     said = capsys.readouterr()
     assert said.out == f"{SHOWN}\nand more\n"
     assert said.err.endswith(f": {SHOWN}\n")
@@ -29,7 +29,7 @@ def test_a_table_is_visible_and_keeps_its_colours(is_terminal: bool, capsys: pyt
     table = Table("pod")
     table.add_row(Text(HOSTILE, style="bold red"))
     console = VisibleConsole(force_terminal=is_terminal, width=80, color_system="standard" if is_terminal else None)
-    put(console, table)
+    print_on(console, table)
     assert SHOWN in capsys.readouterr().out
     said = text_of(console, table)
     assert SHOWN in said

@@ -84,7 +84,7 @@ def plan(kubeconfig: Path, *arguments: str) -> Result:
     return CliRunner().invoke(root, ["plan", "--kubeconfig", str(kubeconfig), *arguments])
 
 
-def foretold(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
+def forecast(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
     """The JSON object that is printed."""
     result = plan(kubeconfig, "-o", "json", *arguments)
     assert result.exit_code == 0, result.output
@@ -109,11 +109,11 @@ def test_a_node_is_foretold(place: Place) -> None:
 
 
 def test_nodes_by_their_labels_are_foretold_together(place: Place) -> None:
-    told = foretold(place.reader, "-l", "pool=a")
+    told = forecast(place.reader, "-l", "pool=a")
     assert [node["name"] for node in told["nodes"]] == ["worker-1", "worker-2", "worker-3"]
     (budget,) = told["budgets"]
-    assert len(budget["lane"]) == 3
-    assert {pod["lane"]["of"] for node in told["nodes"] for pod in node["pods"]} == {3}
+    assert len(budget["queuePosition"]) == 3
+    assert {pod["queuePosition"]["of"] for node in told["nodes"] for pod in node["pods"]} == {3}
     assert told["assumptions"] == {
         "replacementSeconds": 30.0,
         "evictionQps": 100.0,
@@ -127,13 +127,13 @@ def test_a_budget_for_nodes_that_would_refuse_is_told_to_who_may_see_it(place: P
     path = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
     cluster.call("POST", path, a_node_budget_manifest("pool", {"pool": "a"}, maxUnavailable=0))
     try:
-        told = foretold(place.admin, "worker-1", "plain")
-        cautions = {node["name"]: [each["kind"] for each in node["cautions"]] for node in told["nodes"]}
-        assert "NodeBudgetBlocks" in cautions["worker-1"]
-        assert "NodeBudgetBlocks" not in cautions["plain"]
-        assert "its deletion would be refused: node disruption budget pool" in plan(place.admin, "worker-1").stdout
-        (unseen,) = foretold(place.reader, "worker-1")["nodes"]
-        assert "NodeBudgetBlocks" not in [each["kind"] for each in unseen["cautions"]]
+        told = forecast(place.admin, "worker-1", "plain")
+        warnings = {node["name"]: [each["kind"] for each in node["warnings"]] for node in told["nodes"]}
+        assert "NodeBudgetForbids" in warnings["worker-1"]
+        assert "NodeBudgetForbids" not in warnings["plain"]
+        assert "deletion would be refused: node disruption budget pool" in plan(place.admin, "worker-1").stdout
+        (unseen,) = forecast(place.reader, "worker-1")["nodes"]
+        assert "NodeBudgetForbids" not in [each["kind"] for each in unseen["warnings"]]
     finally:
         cluster.call("DELETE", f"{path}/pool")
 
@@ -141,26 +141,26 @@ def test_a_budget_for_nodes_that_would_refuse_is_told_to_who_may_see_it(place: P
 def test_the_longest_time_of_a_replacement_is_the_settings_or_what_is_said(place: Place, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("plan: {replacementSeconds: 90}\neviction: {qps: 7, burst: 3}\n")
-    told = foretold(place.reader, "-l", "pool=a", "--config", str(settings))
+    told = forecast(place.reader, "-l", "pool=a", "--config", str(settings))
     assert told["assumptions"] == {
         "replacementSeconds": 90.0,
         "evictionQps": 7.0,
         "evictionBurst": 3,
         "settings": str(settings),
     }
-    assert max(pod["told"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 180.0
-    told = foretold(place.reader, "-l", "pool=a", "--config", str(settings), "--replacement-seconds", "600")
+    assert max(pod["removalWindow"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 180.0
+    told = forecast(place.reader, "-l", "pool=a", "--config", str(settings), "--replacement-seconds", "600")
     assert told["assumptions"]["replacementSeconds"] == 600.0
-    assert max(pod["told"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 300.0
+    assert max(pod["removalWindow"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 300.0
     assert "--config" not in plan(place.reader, "plain", "--config", str(settings)).stdout
 
 
 def test_waves_and_groups_are_those_of_the_settings(place: Place, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("nodeGroups: [{selector: {matchLabels: {pool: b}}, terminationGracePeriod: 10m}]\n")
-    (node,) = foretold(place.reader, "plain", "--config", str(settings))["nodes"]
+    (node,) = forecast(place.reader, "plain", "--config", str(settings))["nodes"]
     assert (node["deadline"]["atSeconds"], node["deadline"]["holder"]) == (600.0, "nodeGroups[0]")
-    (before,) = foretold(place.reader, "plain")["nodes"]
+    (before,) = forecast(place.reader, "plain")["nodes"]
     assert (before["deadline"], before["drained"]) == (None, None)
 
 
@@ -211,7 +211,7 @@ def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:
     result = plan(place.reader, "-l", "pool=none")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "No node matches the selector pool=none.\n"
-    assert foretold(place.reader, "-l", "pool=none")["nodes"] == []
+    assert forecast(place.reader, "-l", "pool=none")["nodes"] == []
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,20 @@ import pytest
 from support.builders import NOW, a_budget, a_pod, ending
 from support.forecasts import CRITICAL, FOR_EVER, REPLICA, WORLDS, a_day, crowd, empty, foretold, never, three_replicas
 
-from gracectl.cli.plan.chart import Kind, Row, chart_of
-from gracectl.cli.plan.text import Terms, telling
-from gracectl.inspect.forecast import Outlook
+from gracectl.cli.plan.chart import BarKind, PodRow, chart_of
+from gracectl.cli.plan.text import Detail, plan_text
+from gracectl.inspect.forecast import DrainForecast
 from gracectl.model import names
 from gracectl.model.pod import Pod
 
 Drawn = list[tuple[str, float, float | None]]
 
 
-def drawn(row: Row) -> Drawn:
-    return [(stretch.kind.name, stretch.start, stretch.end) for stretch in row.stretches]
+def drawn(row: PodRow) -> Drawn:
+    return [(bar.kind.name, bar.start, bar.end) for bar in row.bars]
 
 
-def row_of(pod: Pod, *others: Pod, **world: Any) -> Row:
+def row_of(pod: Pod, *others: Pod, **world: Any) -> PodRow:
     (panel,) = chart_of(foretold(ending("n1", pod, *others, **world))).panels
     return next(row for row in panel.rows if row.name == f"shop/{pod.name}")
 
@@ -58,20 +58,20 @@ CASES: list[tuple[Pod, dict[str, Any], Drawn, float | None]] = [
 
 @pytest.mark.parametrize(("pod", "world", "stretches", "deleted_at"), CASES)
 def test_what_becomes_of_a_pod_is_a_row_of_stretches(
-    pod: Pod, world: dict[str, Any], stretches: Drawn, deleted_at: float | None
+    pod: Pod, world: dict[str, Any], bars: Drawn, deleted_at: float | None
 ) -> None:
     row = row_of(pod, **world)
-    assert drawn(row) == stretches
+    assert drawn(row) == bars
     assert row.deleted_at == deleted_at
-    assert all(stretch.why for stretch in row.stretches)
+    assert all(bar.reason for bar in row.bars)
 
 
 def test_a_pod_of_a_later_wave_waits_until_it_may_leave() -> None:
     first, last = a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "60s"}), a_replica("dns", priority=CRITICAL)
     assert drawn(row_of(last, first)) == [("WAITING", 0, 60), ("MAY_LEAVE", 60, 90), ("ENDING", 90, 120)]
-    assert [stretch.why for stretch in row_of(last, first).stretches] == [
-        "waiting for the non-critical pods",
-        "told to leave at 1:00-1:30: waiting for the non-critical pods, then evicted",
+    assert [bar.reason for bar in row_of(last, first).bars] == [
+        "waits until the non-critical pods are gone",
+        "told to leave at 1:00-1:30: waits until the non-critical pods are gone, then evicted",
         "told to leave by 1:30, gone by 2:00",
     ]
 
@@ -84,7 +84,7 @@ def test_the_nodes_share_one_axis_and_a_legend_of_what_occurs() -> None:
     assert [drawn(panel.rows[0]) for panel in chart.panels] == [[("MAY_LEAVE", 0, 300), ("ENDING", 300, 900)]] * 3
     assert chart.axis.unit is None
     assert chart.axis.end > 900
-    assert (chart.kinds, chart.has_deadline, chart.has_deletion) == ((Kind.MAY_LEAVE, Kind.ENDING), True, True)
+    assert (chart.kinds, chart.has_deadline, chart.has_deletion) == ((BarKind.REMOVABLE, BarKind.GRACE), True, True)
 
 
 def test_seconds_beside_a_day_are_drawn_on_a_logarithmic_axis() -> None:
@@ -100,28 +100,28 @@ def test_where_nobody_is_waited_for_there_is_nothing_to_draw() -> None:
 
 def test_pods_that_never_leave_are_drawn_beyond_the_end() -> None:
     (panel,) = chart_of(never()).panels
-    ends = {row.name: row.stretches[-1].end for row in panel.rows}
+    ends = {row.name: row.bars[-1].end for row in panel.rows}
     assert ends == {"shop/quick": 5.0, "shop/notebook": None, "shop/odd": None, "shop/twice": None, "shop/dns": None}
 
 
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 @pytest.mark.parametrize("verbose", [False, True])
-def test_the_rows_are_those_of_the_telling(world: Callable[[], Outlook], verbose: bool) -> None:
-    outlook = world()
-    told, chart = telling(outlook, Terms(verbose=verbose)), chart_of(outlook, verbose=verbose)
+def test_the_rows_are_those_of_the_telling(world: Callable[[], DrainForecast], verbose: bool) -> None:
+    forecast = world()
+    told, chart = plan_text(forecast, Detail(verbose=verbose)), chart_of(forecast, verbose=verbose)
     for node, panel in zip(told.nodes, chart.panels, strict=True):
-        said = [(line.when, line.name, line.how) for wave in node.waves for line in wave.lines if line.when != "stays"]
-        assert [(row.when, row.name, row.how) for row in panel.rows] == said
+        said = [(line.when, line.name, line.text) for wave in node.waves for line in wave.lines if line.when != "stays"]
+        assert [(row.when, row.name, row.text) for row in panel.rows] == said
 
 
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-def test_stretches_follow_each_other_without_a_gap_and_lie_on_the_axis(world: Callable[[], Outlook]) -> None:
+def test_stretches_follow_each_other_without_a_gap_and_lie_on_the_axis(world: Callable[[], DrainForecast]) -> None:
     chart = chart_of(world(), verbose=True)
     for row in (row for panel in chart.panels for row in panel.rows):
-        assert row.stretches[0].start == 0
-        for one, other in zip(row.stretches, row.stretches[1:], strict=False):
+        assert row.bars[0].start == 0
+        for one, other in zip(row.bars, row.bars[1:], strict=False):
             assert one.end == other.start
-        ends = [stretch.end for stretch in row.stretches if stretch.end is not None]
+        ends = [bar.end for bar in row.bars if bar.end is not None]
         assert all(0 <= end <= chart.axis.end for end in ends)
 
 

@@ -13,35 +13,35 @@ from rich.console import Console
 from support.builders import a_pod, ending
 from support.forecasts import WORLDS, a_day, crowd, foretold, never, three_replicas, under_way
 
-from gracectl.cli.console import ENDLESS, text_of
+from gracectl.cli.console import UNLIMITED, text_of
 from gracectl.cli.plan.chart import chart_of
-from gracectl.cli.plan.html import page
-from gracectl.cli.plan.svg import STYLE, picture
-from gracectl.cli.plan.table import table
-from gracectl.cli.plan.text import Terms, telling
+from gracectl.cli.plan.html import html_of
+from gracectl.cli.plan.svg import STYLE, svg_of
+from gracectl.cli.plan.table import plan_table
+from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.plan.timeline import ASCII, UNICODE, Signs, timeline
-from gracectl.inspect.forecast import Outlook
+from gracectl.inspect.forecast import DrainForecast
 
 SVG = "{http://www.w3.org/2000/svg}"
-World = Callable[[], Outlook]
+World = Callable[[], DrainForecast]
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 
 
-def as_table(outlook: Outlook, width: int, **terms: bool) -> str:
-    return text_of(Console(width=width), table(telling(outlook, Terms(**terms)), width))
+def as_table(forecast: DrainForecast, width: int, **detail: bool) -> str:
+    return text_of(Console(width=width), plan_table(plan_text(forecast, Detail(**detail))))
 
 
-def as_timeline(outlook: Outlook, width: int, signs: Signs = UNICODE, **terms: bool) -> str:
-    chart = chart_of(outlook, verbose=terms.get("verbose", False))
-    return text_of(Console(width=width), timeline(telling(outlook, Terms(**terms)), chart, width, signs))
+def as_timeline(forecast: DrainForecast, width: int, signs: Signs = UNICODE, **detail: bool) -> str:
+    chart = chart_of(forecast, verbose=detail.get("verbose", False))
+    return text_of(Console(width=width), timeline(plan_text(forecast, Detail(**detail)), chart, width, signs))
 
 
-def as_picture(outlook: Outlook) -> str:
-    return picture(chart_of(outlook), "What happens")
+def as_picture(forecast: DrainForecast) -> str:
+    return svg_of(chart_of(forecast), "What happens")
 
 
-def as_page(outlook: Outlook) -> str:
-    return page(telling(outlook, Terms(by_default=True)), chart_of(outlook))
+def as_page(forecast: DrainForecast) -> str:
+    return html_of(plan_text(forecast, Detail(by_default=True)), chart_of(forecast))
 
 
 # -- in a terminal -----------------------------------------------------------------------------------------------------
@@ -62,30 +62,30 @@ def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(
 @every_world
 @pytest.mark.parametrize("draw", [as_table, as_timeline])
 def test_nothing_that_matters_is_cut_off_at_80_columns(world: World, draw: Callable[..., str]) -> None:
-    outlook = world()
-    text = re.sub(r"\s+", "", draw(outlook, 80))
+    forecast = world()
+    text = re.sub(r"\s+", "", draw(forecast, 80))
     assert "…" not in text
-    for node in telling(outlook, Terms()).nodes:
-        for words in (node.headline, *node.facts, *(caution.message for caution in node.cautions)):
+    for node in plan_text(forecast, Detail()).nodes:
+        for words in (node.headline, *node.facts, *(warning.message for warning in node.warnings)):
             assert re.sub(r"\s+", "", words) in text
 
 
 def test_where_there_is_no_terminal_every_pod_has_one_line() -> None:
-    lines = as_table(three_replicas(), ENDLESS).splitlines()
+    lines = as_table(three_replicas(), UNLIMITED).splitlines()
     assert [line for line in lines if "shop/orders-7d4b9c6f5-5qtvx" in line][1] == (
         "  0:00-5:00  shop/orders-7d4b9c6f5-5qtvx  evicted when budget shop/orders allows it (3 in its lane; whose "
-        "node is looked at first goes first), or deleted at 5:00 for the deadline, with all of its 600 s"
+        "node is looked at first goes first), or deleted at 5:00 for the deadline (grace 600 s)"
     )
 
 
 THREE = """\
 node-1: drained between 0:02 and 15:00 after its deletion
-  deadline 15:00 (1970-01-12T14:01:40Z): termination grace period 15m0s of
+  deadline: 15:00 (1970-01-12T14:01:40Z), termination grace period 15m0s of
   NodeClaim node-1
   ! budget shop/orders may be violated for the deadline:
     shop/orders-7d4b9c6f5-5qtvx is deleted if it has not been evicted by then
 
-  when       pod                           how and why
+  WHEN       POD                           HOW
   0:00-5:00  shop/orders-7d4b9c6f5-5qtvx   evicted when budget shop/orders
 """
 
@@ -98,7 +98,7 @@ def test_a_node_as_a_table() -> None:
 
 def test_the_summary_stands_before_the_nodes() -> None:
     lines = as_table(three_replicas(), 80).splitlines()
-    head = lines.index("node    drained     deadline  pods  cautions")
+    head = lines.index("NODE    DRAINED     DEADLINE  PODS  WARNINGS")
     assert lines[head + 1] == "node-1  0:02-15:00  15:00        1  BudgetViolated"
     assert head < lines.index("node-1: drained between 0:02 and 15:00 after its deletion")
     assert "cautions" not in as_table(crowd(), 80).partition("\n\n")[2].splitlines()[0]
@@ -110,8 +110,8 @@ def test_bars_say_what_the_table_says() -> None:
     assert bars[0] == "  0:00-5:00  shop/orders-7d4b9c6f5-5qtvx  ░░░░░░░░░░░╳███████████████████████│"
     axis = lines[lines.index(bars[0]) + 2]
     assert axis.split() == ["0:00", "5:00", "10:00", "15:00"]
-    (legend,) = [line for line in lines if line.startswith("  ░░░ may leave here")]
-    assert legend == "  ░░░ may leave here   ███ ending (its grace)   ╳ deleted for the deadline"
+    (legend,) = [line for line in lines if line.startswith("  ░░░ may be removed")]
+    assert legend == "  ░░░ may be removed   ███ ending (its grace)   ╳ deleted for the deadline"
     assert lines[lines.index(legend) + 1] == "  │ deadline"
 
 
@@ -134,8 +134,8 @@ def test_where_there_is_little_room_the_bars_have_it() -> None:
     wide, narrow = as_timeline(a_day(), 100), as_timeline(a_day(), 60)
     assert "  1d 00:00:00-1d 00:00:30  shop/dns" in wide
     assert "\n  shop/dns" in narrow
-    assert len(as_timeline(three_replicas(), ENDLESS).splitlines()[-1]) < ENDLESS
-    assert max(map(len, (line for line in as_timeline(three_replicas(), ENDLESS).splitlines() if "░" in line))) <= 160
+    assert len(as_timeline(three_replicas(), UNLIMITED).splitlines()[-1]) < UNLIMITED
+    assert max(map(len, (line for line in as_timeline(three_replicas(), UNLIMITED).splitlines() if "░" in line))) <= 160
 
 
 def test_markup_in_what_people_have_written_is_text() -> None:
@@ -144,7 +144,7 @@ def test_markup_in_what_people_have_written_is_text() -> None:
 
 def test_with_colours_it_says_the_same() -> None:
     console = Console(width=80, force_terminal=True, color_system="truecolor")
-    coloured = text_of(console, table(telling(under_way(), Terms()), 80))
+    coloured = text_of(console, plan_table(plan_text(under_way(), Detail())))
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == as_table(under_way(), 80).split()
 
@@ -180,7 +180,7 @@ def test_every_pod_and_every_stretch_says_why() -> None:
         in found
     )
     assert 'protected: protected by do-not-disrupt "24h" until 1970-01-13T13:46:40Z' in found
-    assert "ending (its grace): told to leave by 0:30, gone by 1:00" in found
+    assert "terminating: removed by 0:30, terminated by 1:00" in found
     desc = ElementTree.fromstring(as_picture(a_day())).findtext(f"{SVG}desc") or ""
     assert desc.startswith(
         "worker-1: drained between 1d 00:00:00 and 1d 00:01:00 after its deletion. shop/quick: 0:00,"
@@ -191,10 +191,10 @@ def test_no_two_kinds_are_told_apart_by_colour_alone() -> None:
     root = ElementTree.fromstring(as_picture(never()))
     patterns = {element.get("id"): [child.tag for child in element] for element in root.iter(f"{SVG}pattern")}
     used = set(re.findall(r"url\(#([a-z-]+)\)", as_picture(never())))
-    assert used == {"p-ending", "p-protected", "p-held", "p-waiting"}
+    assert used == {"p-terminating", "p-protected", "p-blocked", "p-waiting"}
     assert used <= set(patterns)
     legend = [element.text for element in root.iter(f"{SVG}text")][-4:]
-    assert legend == ["waits for its wave", "held by a budget", "protected", "ending (its grace)"]
+    assert legend == ["waits for its wave", "blocked by a budget", "protected", "ending (its grace)"]
 
 
 def test_what_people_have_written_cannot_leave_its_place_in_the_picture() -> None:
@@ -251,27 +251,27 @@ def read(text: str) -> Reader:
 
 @every_world
 def test_the_page_is_one_file_and_says_all_that_the_table_says(world: World) -> None:
-    outlook = world()
-    reader = read(as_page(outlook))
+    forecast = world()
+    reader = read(as_page(forecast))
     assert not reader.tags & {"script", "link", "img", "iframe", "object", "embed", "base"}
     assert reader.addresses == []
-    assert "@import" not in as_page(outlook)
+    assert "@import" not in as_page(forecast)
     text = "\n".join(reader.words)
-    told = telling(outlook, Terms(by_default=True))
+    told = plan_text(forecast, Detail(by_default=True))
     for node in told.nodes:
-        for words in (node.headline, *node.facts, *(caution.message for caution in node.cautions), node.ignored):
+        for words in (node.headline, *node.facts, *(warning.message for warning in node.warnings), node.ignored):
             assert words in text
         for line in (line for wave in node.waves for line in wave.lines):
             assert line.name in text
-            assert line.how in text
-    for words in (told.title, *told.remarks, *(line.says for line in told.budgets), told.others):
+            assert line.text in text
+    for words in (told.title, *told.remarks, *(line.text for line in told.budgets), told.other_budgets):
         assert words in text
 
 
 def test_the_page_has_colours_for_dark_rooms_of_whatever_is_drawn() -> None:
     text = as_page(never())
     dark = text.partition("@media (prefers-color-scheme: dark) {")[2].partition("@media print")[0]
-    for name in ("waiting", "held", "protected", "leaving", "grid", "card", "deadline", "faint", "alarm"):
+    for name in ("waiting", "blocked", "protected", "removable", "grid", "card", "deadline", "faint", "alarm"):
         assert f".{name}" in STYLE
         assert f"main .plan .{name}" in dark
 

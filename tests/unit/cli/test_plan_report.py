@@ -13,9 +13,10 @@ from click.testing import CliRunner
 from support.builders import NOW, a_budget, a_pod, ending
 from support.forecasts import REPLICA, WORLDS, a_day, foretold, never, three_replicas, under_way
 
-from gracectl.cli.plan.report import Report, as_json, report
+from gracectl.cli.plan.report import PlanReport, plan_report
+from gracectl.cli.report import to_json
 from gracectl.cli.root import root
-from gracectl.inspect.forecast import Outlook
+from gracectl.inspect.forecast import DrainForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import WarningKind
 
@@ -27,11 +28,11 @@ SHAPE: dict[str, Any] = {
     "nodes": [
         {
             "name": "s",
-            "ending": "b",
+            "terminating": "b",
             "deletedAt": "t",
             "deadline": {"at": "t", "atSeconds": "n", "source": "s", "holder": "s", "gracePeriodSeconds": "n?"},
             "drained": SPAN,
-            "cautions": [{"kind": "s", "grave": "b", "message": "s", "objects": ["s"]}],
+            "warnings": [{"kind": "s", "blocking": "b", "message": "s", "objects": ["s"]}],
             "waves": [{"name": "s", "periodSeconds": "n"}],
             "pods": [
                 {
@@ -42,19 +43,19 @@ SHAPE: dict[str, Any] = {
                     "outcome": "s",
                     "reason": "s",
                     "until": "t?",
-                    "how": "s",
-                    "told": SPAN,
-                    "gone": SPAN,
+                    "message": "s",
+                    "removalWindow": SPAN,
+                    "terminatedWindow": SPAN,
                     "certain": "b",
-                    "ways": ["s"],
-                    "orders": [{"at": "t", "atSeconds": "n", "how": "s", "graceSeconds": "n"}],
+                    "methods": ["s"],
+                    "requests": [{"at": "t", "atSeconds": "n", "message": "s", "graceSeconds": "n"}],
                     "graceSeconds": "n",
                     "deleteAt": "t?",
                     "deadline": "t?",
                     "budgets": ["s"],
-                    "lane": {"number": "n", "of": "n", "after": "s?", "open": "b"},
+                    "queuePosition": {"number": "n", "of": "n", "after": "s?", "undecided": "b"},
                     "protection": {"kind": "s", "value": "s", "until": "t?", "valid": "b", "capped": "b"},
-                    "kept": "s?",
+                    "blockedBy": "s?",
                 }
             ],
         }
@@ -69,15 +70,15 @@ SHAPE: dict[str, Any] = {
             "required": "n",
             "expected": "n",
             "failure": "s?",
-            "lane": [{"node": "s", "pod": "s"}],
+            "queuePosition": [{"node": "s", "pod": "s"}],
         }
     ],
 }
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
-def reported(outlook: Outlook) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(as_json(report(outlook)))
+def reported(forecast: DrainForecast) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(to_json(plan_report(forecast)))
     return found
 
 
@@ -98,7 +99,7 @@ def fits(value: Any, shape: Any, where: str = "$") -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-def test_the_object_has_the_shape_that_is_promised(world: Callable[[], Outlook]) -> None:
+def test_the_object_has_the_shape_that_is_promised(world: Callable[[], DrainForecast]) -> None:
     fits(reported(world()), SHAPE)
 
 
@@ -138,20 +139,26 @@ def test_of_three_replicas() -> None:
     }
     assert (node["drained"]["earliestSeconds"], node["drained"]["latestSeconds"]) == (2.0, 900.0)
     (pod,) = node["pods"]
-    assert (pod["told"]["earliestSeconds"], pod["told"]["latestSeconds"], pod["certain"]) == (0.0, 300.0, False)
-    assert pod["ways"] == ["evicted", "deleted"]
-    assert pod["orders"] == [{"at": "1970-01-12T13:51:40Z", "atSeconds": 300.0, "how": "deleted", "graceSeconds": 600}]
-    assert pod["lane"]["open"]
+    assert (pod["removalWindow"]["earliestSeconds"], pod["removalWindow"]["latestSeconds"], pod["certain"]) == (
+        0.0,
+        300.0,
+        False,
+    )
+    assert pod["methods"] == ["evicted", "deleted"]
+    assert pod["requests"] == [
+        {"at": "1970-01-12T13:51:40Z", "atSeconds": 300.0, "message": "deleted", "graceSeconds": 600}
+    ]
+    assert pod["queuePosition"]["undecided"]
     (budget,) = told["budgets"]
-    assert [waiting["node"] for waiting in budget["lane"]] == ["node-2", "node-1", "node-3"]
+    assert [waiting["node"] for waiting in budget["queuePosition"]] == ["node-2", "node-1", "node-3"]
 
 
 def test_what_never_happens_is_null_and_what_keeps_it_is_said() -> None:
     (node,) = reported(never())["nodes"]
     assert node["drained"] is None
-    assert node["cautions"][0]["kind"] == "NeverDrains"
-    assert node["cautions"][0]["grave"]
-    kept = {pod["name"]: (pod["told"], pod["kept"]) for pod in node["pods"]}
+    assert node["warnings"][0]["kind"] == "NeverDrains"
+    assert node["warnings"][0]["blocking"]
+    kept = {pod["name"]: (pod["removalWindow"], pod["blockedBy"]) for pod in node["pods"]}
     assert kept["notebook"] == (None, "protected by do-not-disrupt")
     assert kept["quick"][1] is None
     assert [pod["wave"] for pod in node["pods"]] == ["non-critical"] * 4 + ["critical"]
@@ -161,7 +168,7 @@ def test_what_happens_perhaps_never_has_no_latest() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
     (node,) = reported(foretold(ending("n1", a_pod(owners=REPLICA), budgets=(budget,))))["nodes"]
     assert node["drained"]["latest"] is None
-    assert node["pods"][0]["told"] == {
+    assert node["pods"][0]["removalWindow"] == {
         "earliest": "1970-01-12T13:46:40Z",
         "latest": None,
         "earliestSeconds": 0.0,
@@ -173,7 +180,7 @@ def test_what_happens_perhaps_never_has_no_latest() -> None:
 def test_who_is_ending_already_and_beside_whom() -> None:
     told = reported(under_way())
     assert told["alsoDraining"] == ["old-2"]
-    assert told["nodes"][0]["ending"]
+    assert told["nodes"][0]["terminating"]
     assert told["nodes"][0]["deletedAt"] == "1970-01-12T13:45:40Z"
 
 
@@ -191,6 +198,6 @@ def test_ignored_pods_are_there_as_well() -> None:
 
 
 def test_the_settings_that_were_given_are_named() -> None:
-    assert report(a_day(), "settings.yaml").assumptions.settings == "settings.yaml"
+    assert plan_report(a_day(), "settings.yaml").assumptions.settings == "settings.yaml"
     assert NOW == 1_000_000
-    assert isinstance(report(a_day()), Report)
+    assert isinstance(plan_report(a_day()), PlanReport)

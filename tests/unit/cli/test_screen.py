@@ -62,6 +62,6 @@ def test_the_last_one_stays_or_is_taken_away(leaves_nothing: bool) -> None:
     screen = Screen(console, "")
     with screen.showing():
         screen.show(a_picture(3), leaves_nothing=leaves_nothing)
-        screen.say("a line that stays")
+        screen.echo("a line that stays")
     assert "a line that stays" in file.getvalue()
     assert (UP in file.getvalue().rpartition("line 2")[2]) is leaves_nothing

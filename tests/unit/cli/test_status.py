@@ -77,14 +77,14 @@ def test_a_node_that_ends_says_who_holds_it_and_for_how_long(place: Fleet, reade
     result = place.run("status", "ends", as_=reader)
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert re.fullmatch(r"1 node is ending \(20\S+Z by the server's clock\)", lines[0])
-    assert re.fullmatch(r"ends: ending for 0:\d\d, since 20\S+Z; at step drain, 1 pod left", lines[2])
-    assert lines[3] == "  no deadline: it takes as long as its pods need"
+    assert re.fullmatch(r"1 node is terminating \(20\S+Z by the server's clock\)", lines[0])
+    assert re.fullmatch(r"ends: ending for 0:\d\d, since 20\S+Z; step drain, 1 pod left", lines[2])
+    assert lines[3] == "  deadline: none; the drain takes as long as its pods need"
     assert re.fullmatch(r"  default/notebook +protected +0:\d\d +protected by do-not-disrupt", lines[6])
     assert "give the controller's own with --config" in lines[-1]
     (node,) = in_json(place, "ends", as_=reader)["nodes"]
     (pod,) = node["pods"]
-    assert (node["state"], node["step"], node["podsLeft"], pod["state"]) == ("ending", "drain", 1, "protected")
+    assert (node["state"], node["step"], node["podsLeft"], pod["state"]) == ("terminating", "drain", 1, "protected")
     assert 0 <= pod["sinceSeconds"] < 60
     place.release("ends")
 
@@ -96,12 +96,12 @@ def test_without_names_all_that_is_under_way_is_shown(place: Fleet) -> None:
     place.add("kept-2", managed=True)
     place.patch("kept-2", {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}})
     place.until("kept-2 is kept", lambda: _states(place).get("kept-2") == ("kept", "kept"))
-    assert _states(place) == {"ends-2": ("ending", "cordon"), "kept-2": ("kept", "kept")}
+    assert _states(place) == {"ends-2": ("terminating", "cordon"), "kept-2": ("kept", "kept")}
     text = place.run("status").stdout
-    assert text.startswith("1 node is ending, 1 is kept drained (")
+    assert text.startswith("1 node is terminating, 1 is drained for maintenance (")
     place.patch("kept-2", {"spec": {"unschedulable": None}})
     place.until("kept-2 is given back", lambda: "kept-2" not in _states(place))
-    assert _states(place, "-l", "kubernetes.io/hostname=ends-2") == {"ends-2": ("ending", "cordon")}
+    assert _states(place, "-l", "kubernetes.io/hostname=ends-2") == {"ends-2": ("terminating", "cordon")}
     place.release("ends-2")
 
 
@@ -111,7 +111,7 @@ def _states(place: Fleet, *arguments: str) -> dict[str, tuple[str, str]]:
 
 def test_a_node_that_nobody_touches_says_so(place: Fleet) -> None:
     place.held("quiet")
-    assert "quiet: nobody has asked for its end or its drain" in place.run("status", "quiet").stdout
+    assert "quiet: no drain or termination requested" in place.run("status", "quiet").stdout
     assert _states(place, "quiet") == {"quiet": ("idle", "")}
     result = place.run("status", "-l", "kubernetes.io/hostname=quiet")
     assert result.stdout == "No node that matches the selector kubernetes.io/hostname=quiet is under way.\n"
@@ -206,7 +206,7 @@ def test_named_nodes_are_watched_until_they_are_gone(place: Fleet) -> None:
         assert process.ended() == (0, "")
     lines = process.out.splitlines()
     assert lines[0].endswith("at step drain, 1 pod left: protected by do-not-disrupt – default/stays")
-    assert re.fullmatch(r"20\S+Z  watched is gone after 0:\d\d", lines[-1])
+    assert re.fullmatch(r"20\S+Z  watched: terminated after 0:\d\d", lines[-1])
 
 
 def test_without_names_it_watches_until_somebody_has_seen_enough(place: Fleet) -> None:
@@ -227,7 +227,7 @@ def test_machines_read_an_object_a_line(place: Fleet) -> None:
         assert process.ended() == (0, "")
     told = [msgspec.json.decode(line) for line in process.out.splitlines()]
     assert [node["name"] for node in told[0]["nodes"]] == ["counted"]
-    assert ([node["name"] for node in told[-1]["gone"]], told[-1]["nodes"]) == (["counted"], [])
+    assert ([node["name"] for node in told[-1]["terminated"]], told[-1]["nodes"]) == (["counted"], [])
 
 
 def test_a_server_that_goes_away_is_told_once_and_nothing_else_is(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_server_that_goes_away_is_told_once_and_nothing_else_is(tmp_path: Path
         with started(command) as process:
             Fleet(kubeconfig, tmp_path).held("n1")
             Fleet(kubeconfig, tmp_path).delete("n1")
-            process.until("n1: ending for")
+            process.until("n1: terminating for")
             cluster.close()
             process.until("the connection is lost; this is how it was 0:0")
             process.interrupt()

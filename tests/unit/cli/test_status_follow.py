@@ -15,8 +15,8 @@ from support.kept import gracectl_keep, take_off
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, staged
 from support.watchers import a_client, being_deleted, named
 
-from gracectl.cli.status.follow import Gone, Scene, follow
-from gracectl.inspect.status import State
+from gracectl.cli.status.follow import StatusFrame, TerminatedNode, follow
+from gracectl.inspect.status import NodePhase
 from gracectl.kube import errors
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
@@ -29,20 +29,20 @@ pytestmark = pytest.mark.anyio
 class Camera:
     """Keeps the scenes; has seen enough when the test says so."""
 
-    def __init__(self, enough: Callable[[Scene], bool] = lambda scene: False) -> None:
-        self.scenes: list[Scene] = []
+    def __init__(self, enough: Callable[[StatusFrame], bool] = lambda frame: False) -> None:
+        self.scenes: list[StatusFrame] = []
         self._enough = enough
 
-    def __call__(self, scene: Scene) -> bool:
-        self.scenes.append(scene)
-        return self._enough(scene)
+    def __call__(self, frame: StatusFrame) -> bool:
+        self.scenes.append(frame)
+        return self._enough(frame)
 
     def steps(self, node: str) -> list[str]:
         """Those that were seen, each once."""
-        return list(dict.fromkeys(each.step for scene in self.scenes for each in scene.nodes if each.name == node))
+        return list(dict.fromkeys(each.step for frame in self.scenes for each in frame.nodes if each.name == node))
 
 
-def there(stage: Stage) -> Connection:
+def connection(stage: Stage) -> Connection:
     return Connection(stage.transport, stage.clock, a_client(stage), "http://stage")
 
 
@@ -53,7 +53,7 @@ def uid(stage: Stage, node: str) -> str:
 
 
 async def filmed(stage: Stage, camera: Camera, chooses: Callable[[Node], bool] = being_deleted, **more: str) -> None:
-    await follow(there(stage), stage.settings, chooses, camera, expected=more)
+    await follow(connection(stage), stage.settings, chooses, camera, expected=more)
 
 
 async def begin_a_drain_that_is_blocked(stage: Stage) -> None:
@@ -71,15 +71,15 @@ async def test_a_node_is_followed_until_it_is_gone() -> None:
         expected = {"n1": uid(stage, "n1")}
         async with stage.controller() as controller:
             await stage.settle(controller)
-            camera = Camera(lambda scene: bool(scene.gone))
+            camera = Camera(lambda frame: bool(frame.terminated))
             await stage.delete_node("n1")
             await filmed(stage, camera, named("n1"), **expected)
-        (gone,) = camera.scenes[-1].gone
+        (gone,) = camera.scenes[-1].terminated
         assert (gone.name, gone.uid, camera.scenes[-1].nodes) == ("n1", expected["n1"], ())
         assert gone.after_seconds is not None
         assert 8.0 <= gone.after_seconds <= 12.0  # five to stop, three to end, and how often the provider is asked
         assert camera.steps("n1")[-2:] == ["drain", "instance"]
-        times = [scene.at for scene in camera.scenes]
+        times = [frame.at for frame in camera.scenes]
         assert all(0.19 < after - before <= 1.21 for before, after in pairwise(times))
 
 
@@ -95,8 +95,8 @@ async def test_a_namesake_is_another_node() -> None:
             await stage.clock.sleep(3)
             group.cancel_scope.cancel()
         last = camera.scenes[-1]
-        assert last.gone == (Gone("n1", before, None),)
-        assert [(node.name, node.state) for node in last.nodes] == [("n1", State.IDLE)]
+        assert last.terminated == (TerminatedNode("n1", before, None),)
+        assert [(node.name, node.state) for node in last.nodes] == [("n1", NodePhase.IDLE)]
 
 
 async def test_a_node_that_was_under_way_is_missed_and_one_that_was_given_back_is_not() -> None:
@@ -116,7 +116,7 @@ async def test_a_node_that_was_under_way_is_missed_and_one_that_was_given_back_i
             await take_off(stage, "n2")
             await stage.clock.sleep(5)
             group.cancel_scope.cancel()
-        assert [gone.name for gone in camera.scenes[-1].gone] == ["n1"]
+        assert [gone.name for gone in camera.scenes[-1].terminated] == ["n1"]
         assert camera.steps("n2")[-1] == "kept"
         assert camera.scenes[-1].nodes == ()
 
@@ -126,15 +126,17 @@ async def test_nothing_is_said_of_a_cluster_before_its_budgets_are_known() -> No
     async with staged("n1") as stage:
         await begin_a_drain_that_is_blocked(stage)
         stage.transport.before.add(Rule(fault=Refuse(500), path="poddisruptionbudgets", count=8))
-        camera = Camera(lambda scene: bool(scene.nodes and scene.nodes[0].pods))
+        camera = Camera(lambda frame: bool(frame.nodes and frame.nodes[0].pods))
         await filmed(stage, camera, named("n1"), n1=uid(stage, "n1"))
         first, last = camera.scenes[0], camera.scenes[-1]
         assert (first.is_complete, first.nodes) == (False, ())
-        assert any(scene.interruption and "poddisruptionbudgets" in scene.interruption.error for scene in camera.scenes)
+        assert any(
+            frame.connection_loss and "poddisruptionbudgets" in frame.connection_loss.error for frame in camera.scenes
+        )
         outcomes = {
-            pod.entry.outcome.value for scene in camera.scenes for node in scene.nodes for pod in node.pods or ()
+            pod.entry.outcome.value for frame in camera.scenes for node in frame.nodes for pod in node.pods or ()
         }
-        assert (outcomes, last.is_complete, last.interruption) == ({"blocked"}, True, None)
+        assert (outcomes, last.is_complete, last.connection_loss) == ({"blocked"}, True, None)
 
 
 async def test_a_lost_connection_is_shown_and_what_was_seen_stands() -> None:
@@ -153,11 +155,11 @@ async def test_a_lost_connection_is_shown_and_what_was_seen_stands() -> None:
             back = len(camera.scenes)
             await stage.clock.sleep(30)
             group.cancel_scope.cancel()
-        assert all(scene.interruption is None for scene in camera.scenes[1:lost])
+        assert all(frame.connection_loss is None for frame in camera.scenes[1:lost])
         during = camera.scenes[lost:back]
-        assert during[-1].interruption is not None
-        assert {len(node.pods or ()) for scene in during for node in scene.nodes} == {1}
-        assert camera.scenes[-1].interruption is None
+        assert during[-1].connection_loss is not None
+        assert {len(node.pods or ()) for frame in during for node in frame.nodes} == {1}
+        assert camera.scenes[-1].connection_loss is None
 
 
 async def test_a_missing_right_ends_it() -> None:

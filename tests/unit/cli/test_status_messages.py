@@ -17,6 +17,7 @@ from support.statuses import (
     SCENES,
     a_scene,
     claims_and_gone,
+    cluster,
     crowd,
     documented,
     going,
@@ -24,19 +25,19 @@ from support.statuses import (
     kept,
     many,
     nothing,
-    observed,
     pending,
     replica,
     several,
 )
 
 from gracectl.cli.console import text_of
+from gracectl.cli.report import to_json
 from gracectl.cli.status import messages as words
-from gracectl.cli.status.follow import Gone, Scene
-from gracectl.cli.status.report import Report, as_line, report
-from gracectl.cli.status.table import table
-from gracectl.cli.status.view import JsonView, LiveView, PlainView, view_for
-from gracectl.inspect.status import State, is_under_way
+from gracectl.cli.status.follow import StatusFrame, TerminatedNode
+from gracectl.cli.status.report import StatusReport, status_report
+from gracectl.cli.status.table import status_table
+from gracectl.cli.status.view import JsonView, StatusView
+from gracectl.inspect.status import NodePhase, is_active
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model import names
 from gracectl.model.meta import Condition
@@ -44,11 +45,11 @@ from gracectl.model.pod import UnknownPod
 from gracectl.model.times import format_time
 from gracectl.policy.plan import Outcome
 
-every_scene = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+every_frame = pytest.mark.parametrize("frame", SCENES.values(), ids=SCENES)
 
 
-def as_table(scene: Scene, width: int = 160, *, verbose: bool = False) -> list[str]:
-    return text_of(Console(width=width), table(scene, width, verbose=verbose)).splitlines()
+def as_table(frame: StatusFrame, width: int = 160, *, verbose: bool = False) -> list[str]:
+    return text_of(Console(width=width), status_table(frame, verbose=verbose)).splitlines()
 
 
 def flat(lines: list[str]) -> str:
@@ -59,22 +60,21 @@ def flat(lines: list[str]) -> str:
 # -- a table -----------------------------------------------------------------------------------------------------------
 
 
-@every_scene
+@every_frame
 @pytest.mark.parametrize("width", [80, 100, 160])
 @pytest.mark.parametrize("verbose", [False, True])
 def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(
-    scene: Callable[[], Scene], width: int, verbose: bool
+    frame: Callable[[], StatusFrame], width: int, verbose: bool
 ) -> None:
-    for line in as_table(scene(), width, verbose=verbose):
+    for line in as_table(frame(), width, verbose=verbose):
         assert cell_len(line) <= width, line
         assert line == line.rstrip()
 
 
 def test_several_nodes_have_a_line_each_and_those_that_are_held_say_more() -> None:
     lines = as_table(several())
-    title = (
-        "4 nodes are ending, 1 is being drained for maintenance, 1 is kept drained, 1 is given back, 1 is left alone ("
-    )
+    expected = "4 nodes are terminating, 1 is being drained for maintenance, 1 is drained for maintenance, "
+    title = expected + "1 is uncordoning, 1 is idle ("
     assert lines[0].startswith(title)
     rows = {line.split()[0]: line.split()[1:] for line in lines[3:11]}
     assert rows["ip-10-0-1-17.eu-central-1.compute.internal"][:4] == ["drain", "1:40", "1", "10:00"]
@@ -83,9 +83,9 @@ def test_several_nodes_have_a_line_each_and_those_that_are_held_say_more() -> No
     assert rows["worker-4"][:4] == ["kept", "1:40", "0", "-"]
     assert rows["worker-5"][:2] == ["uncordon", "-"]
     assert rows["worker-6"] == ["-", "-"]
-    assert rows["control-1"][:3] == ["nobody", "1:40", "-"]
+    assert rows["control-1"][:3] == ["none", "1:40", "-"]
     text = flat(lines)
-    assert "worker-2: ending for 1:23:20, since 1970-01-12T12:23:20Z; at step drain, 3 pods left" in text
+    assert "worker-2: terminating for 1:23:20, since 1970-01-12T12:23:20Z; step drain, 3 pods left" in text
     assert "! nobody has begun to drain this node: it is not cordoned; is `gracectl controller` running?" in text
     assert "worker-4: " not in text
 
@@ -93,37 +93,37 @@ def test_several_nodes_have_a_line_each_and_those_that_are_held_say_more() -> No
 def test_each_pod_that_is_held_says_why_and_for_how_long() -> None:
     text = flat(as_table(several(), 400))
     for said in (
-        "blocked 1:40 budget shop/web allows no disruption now (2 of 3 healthy, 2 required); 1st of 2 in its lane; "
-        "deleted in 9:30 at the latest",
-        "2nd of 2 in its lane, after shop/web-7d4b9c6f5-2zltl on ip-10-0-1-17.eu-central-1.compute.internal",
+        "blocked 1:40 budget shop/web allows no disruption now (2 of 3 healthy, 2 required); 1 of 2 in queue; "
+        "deleted within 9:30",
+        "2 of 2 in queue, after shop/web-7d4b9c6f5-2zltl on ip-10-0-1-17.eu-central-1.compute.internal",
         'protected 1:00:00 protected by do-not-disrupt "4h" until 1970-01-12T16:46:40Z, in 3:00:00',
         "shop/dns waiting 1:00:00 waiting for the non-critical pods",
-        "shop/quick terminating 0:10 its grace ends in 0:20",
-        "shop/late terminating 0:39 its grace ended 0:09 ago",
-        "deadline in 10:00 (1970-01-12T13:56:40Z): annotation karpenter.sh/nodeclaim-termination-timestamp of Node ip",
+        "shop/quick terminating 0:10 grace ends in 0:20",
+        "shop/late terminating 0:39 grace ended 0:09 ago",
+        "deadline: in 10:00 (1970-01-12T13:56:40Z), annotation karpenter.sh/nodeclaim-termination-timestamp of Node ip",
     ):
         assert said in text
 
 
 def test_pods_under_a_budget_that_allows_one_go_in_their_turn() -> None:
     pods = (replica("a"), replica("b"), replica("alone", labels={}))
-    lines = as_table(a_scene(observed(going(), pods=pods, budgets=(a_budget(),))), verbose=True)
+    lines = as_table(a_scene(cluster(going(), pods=pods, budgets=(a_budget(),))), verbose=True)
     rows = {line.split()[0]: line.partition("  1:40  ")[2] for line in lines[6:9]}
     assert rows == {
-        "shop/a": "budget shop/web lets it go in its turn: 1st of 2 in its lane",
-        "shop/b": "waits for its turn under budget shop/web, which allows 1 now; 2nd of 2 in its lane, after shop/a",
-        "shop/alone": "nothing holds it",
+        "shop/a": "budget shop/web allows it in turn: 1 of 2 in queue",
+        "shop/b": "waits for its turn under budget shop/web, which allows 1 now; 2 of 2 in queue, after shop/a",
+        "shop/alone": "not blocked",
     }
 
 
 def test_a_pod_that_cannot_be_decoded_says_so_and_is_a_cause() -> None:
     unknown = UnknownPod("shop", "unknown", "u", "7", "n1", error="no `int`")
-    scene = a_scene(observed(going(), pods=(unknown,)))
+    frame = a_scene(cluster(going(), pods=(unknown,)))
     why = "cannot decide: unknown pod, its object cannot be decoded (no `int`)"
-    assert f"shop/unknown waiting 1:40 {why}" in flat(as_table(scene))
-    (cause,) = words.causes(scene)[0]
-    assert (cause.why, cause.pods) == (why, 1)
-    assert why in as_line(report(scene))
+    assert f"shop/unknown waiting 1:40 {why}" in flat(as_table(frame))
+    (cause,) = words.causes(frame)[0]
+    assert (cause.reason, cause.pods) == (why, 1)
+    assert why in to_json(status_report(frame), indent=0)
 
 
 def test_of_many_that_the_same_holds_a_few_are_named_and_the_others_counted() -> None:
@@ -144,16 +144,16 @@ def test_that_protection_has_no_maximum_is_told_where_a_pod_is_protected_for_eve
     value: str, longest: float | None, is_told: bool
 ) -> None:
     pod = replica(annotations={names.DO_NOT_DISRUPT: value})
-    scene = a_scene(observed(going(), pods=(pod,)), longest_protection=longest)
-    assert (f"! {words.UNLIMITED}" in flat(as_table(scene))) == is_told
-    assert msgspec.json.decode(as_line(report(scene)))["longestProtectionSeconds"] == longest
+    frame = a_scene(cluster(going(), pods=(pod,)), longest_protection=longest)
+    assert (f"! {words.UNLIMITED}" in flat(as_table(frame))) == is_told
+    assert msgspec.json.decode(to_json(status_report(frame), indent=0))["longestProtectionSeconds"] == longest
 
 
 def test_of_many_nodes_it_is_told_what_holds_them_all_in_all() -> None:
     *lines, _, unlimited = as_table(many())
     assert unlimited == f"! {words.UNLIMITED}"
     table_of_causes = lines[lines.index("worker-07:") + 3 :][: words.FEW_CAUSES + 3]
-    assert table_of_causes[0].split() == ["pods", "nodes", "state", "for", "why"]
+    assert table_of_causes[0].split() == ["PODS", "NODES", "STATE", "AGE", "REASON"]
     row = "   6      6  blocked    1:39  budget shop/api-0 allows no disruption now (3 of 3 healthy, 2 required)"
     assert row in table_of_causes
     assert table_of_causes[-2] == "   5      5  protected  1:32  protected by do-not-disrupt"
@@ -169,88 +169,88 @@ def test_of_many_nodes_it_is_told_what_holds_them_all_in_all() -> None:
 
 def test_nothing_is_under_way() -> None:
     (line,) = as_table(SCENES["nothing"]())
-    assert line == "No node is ending or drained (1970-01-12T13:46:40Z by the server's clock)"
+    assert line == "No node is terminating or drained (1970-01-12T13:46:40Z by the server's clock)"
 
 
 def test_claims_by_themselves_and_nodes_that_have_gone_are_told() -> None:
     lines = as_table(claims_and_gone())
     assert lines[-2:] == [
-        "NodeClaim pending-7, which has no node, is ending for 0:50, by 1970-01-12T14:00:50Z: provider aws: no quota",
-        "worker-9 is gone, worker-1 is gone after 5:03",
+        "NodeClaim pending-7: terminating for 0:50, deadline 1970-01-12T14:00:50Z, no node: provider aws: no quota",
+        "worker-9: terminated, worker-1: terminated after 5:03",
     ]
 
 
 def test_that_it_may_be_old_is_said_first() -> None:
     assert as_table(interrupted())[0] == (
-        "! the connection is lost; this is how it was 1:15 ago, and is asked for again: watch pods: the server cannot "
+        "! connection lost, retrying; this status is 1:15 old: watch pods: the server cannot "
         "be reached (Connection refused)"
     )
-    unseen = Scene(at=NOW, nodes=(), interruption=ConnectionLoss(None, "no route"), is_complete=False)
+    unseen = StatusFrame(at=NOW, nodes=(), connection_loss=ConnectionLoss(None, "no route"), is_complete=False)
     assert as_table(unseen) == [
-        "! the cluster has not been seen yet, and is asked again: no route",
-        "The cluster is being looked at",
+        "! not connected yet, retrying: no route",
+        "Reading the cluster",
     ]
 
 
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        (going(annotations={names.TERMINATION_TIMESTAMP: format_time(NOW - 5)}), "deadline passed 0:05 ago (1970-"),
-        (going(), "no deadline: it takes as long as its pods need"),
+        (going(annotations={names.TERMINATION_TIMESTAMP: format_time(NOW - 5)}), "deadline: passed 0:05 ago (1970-"),
+        (going(), "deadline: none; the drain takes as long as its pods need"),
         (
             kept(conditions=(Condition(names.DRAINED, "True", "Kept", "all pods are gone"),)),
-            "n1: kept drained for 1:40, since 1970-01-12T13:45:00Z; all pods are gone",
+            "n1: drained for maintenance for 1:40, since 1970-01-12T13:45:00Z; all pods are gone",
         ),
-        (kept(unschedulable=False), "n1: given back; at step uncordon: what its cordon has put on it is taken off"),
+        (kept(unschedulable=False), "n1: uncordoning; step uncordon: removal of the marks of its cordon"),
         (
             going(conditions=(Condition(names.DRAINED, "True"),), finalizers=("a.io/x",)),
-            "at step finalizer: others hold it: finalizer a.io/x",
+            "step finalizer: other finalizers: a.io/x",
         ),
         (
             pending(),
-            "n1: waiting to end for 1:40, since 1970-01-12T13:45:00Z; at step pending: Pace: waits for its turn",
+            "n1: pending termination for 1:40, since 1970-01-12T13:45:00Z; step pending: Pace: waits for its turn",
         ),
     ],
 )
 def test_what_is_said_of_a_node(node: Any, expected: str) -> None:
-    assert expected in flat(as_table(a_scene(observed(node))))
+    assert expected in flat(as_table(a_scene(cluster(node))))
 
 
 def test_a_node_that_is_due_and_waits_is_under_way_until_it_is_deleted() -> None:
-    assert is_under_way(pending())
-    scene = a_scene(observed(pending(), going("n2", conditions=pending().conditions)))
-    assert words.title(scene).startswith("1 node is ending, 1 is waiting to end (")
-    (told, other) = msgspec.json.decode(as_line(report(scene)))["nodes"]
+    assert is_active(pending())
+    frame = a_scene(cluster(pending(), going("n2", conditions=pending().conditions)))
+    assert words.title(frame).startswith("1 node is terminating, 1 is pending termination (")
+    (told, other) = msgspec.json.decode(to_json(status_report(frame), indent=0))["nodes"]
     assert (told["state"], told["step"], told["sinceSeconds"]) == ("pending", "pending", 100.0)
     assert told["waitsFor"] == "Pace: waits for its turn"
-    assert (told["deadline"], told["pods"], other["state"]) == (None, [], "ending")
+    assert (told["deadline"], told["pods"], other["state"]) == (None, [], "terminating")
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-@every_scene
-def test_json_says_what_the_table_says(scene: Callable[[], Scene]) -> None:
-    told = msgspec.json.decode(as_line(report(scene(), "s.yaml")))
+@every_frame
+def test_json_says_what_the_table_says(frame: Callable[[], StatusFrame]) -> None:
+    told = msgspec.json.decode(to_json(status_report(frame(), "s.yaml"), indent=0))
     assert (told["at"], told["settings"]) == ("1970-01-12T13:46:40Z", "s.yaml")
-    table_text = flat(as_table(scene(), 1000, verbose=True))
+    table_text = flat(as_table(frame(), 1000, verbose=True))
     for node in told["nodes"]:
         assert node["podsLeft"] == len(node["pods"])
         for pod in node["pods"]:
             assert f"{pod['namespace']}/{pod['name']} {pod['state']} " in table_text
-            assert pod["why"] in table_text
-        for caution in node["cautions"]:
-            assert caution["message"] in table_text
+            assert pod["message"] in table_text
+        for warning in node["warnings"]:
+            assert warning["message"] in table_text
 
 
 def test_fields_of_json() -> None:
-    told = msgspec.json.decode(as_line(report(several())))
+    told = msgspec.json.decode(to_json(status_report(several()), indent=0))
     (node,) = [node for node in told["nodes"] if node["name"].startswith("ip-")]
     (pod,) = node.pop("pods")
     assert node == {
         "name": "ip-10-0-1-17.eu-central-1.compute.internal",
         "uid": "uid-ip-10-0-1-17.eu-central-1.compute.internal",
-        "state": "ending",
+        "state": "terminating",
         "since": "1970-01-12T13:45:00Z",
         "sinceSeconds": 100.0,
         "step": "drain",
@@ -264,45 +264,48 @@ def test_fields_of_json() -> None:
             "holder": "Node ip-10-0-1-17.eu-central-1.compute.internal",
             "gracePeriodSeconds": None,
         },
-        "cautions": [],
+        "warnings": [],
     }
     assert {
-        key: pod[key] for key in ("state", "sinceSeconds", "deleteAt", "budgets", "lane", "protection", "until")
+        key: pod[key]
+        for key in ("state", "sinceSeconds", "deleteAt", "budgets", "queuePosition", "protection", "until")
     } == {
         "state": "blocked",
         "sinceSeconds": 100.0,
         "deleteAt": "1970-01-12T13:56:10Z",
         "budgets": ["shop/web"],
-        "lane": {"number": 1, "of": 2, "after": None, "open": False},
+        "queuePosition": {"number": 1, "of": 2, "after": None, "undecided": False},
         "protection": None,
         "until": None,
     }
-    told = msgspec.json.decode(as_line(report(claims_and_gone())))
-    assert told["gone"][0] == {"name": "worker-1", "uid": "u1", "afterSeconds": 303.0}
+    told = msgspec.json.decode(to_json(status_report(claims_and_gone()), indent=0))
+    assert told["terminated"][0] == {"name": "worker-1", "uid": "u1", "afterSeconds": 303.0}
     assert (told["claims"][0]["name"], told["claims"][0]["deadline"]["inSeconds"]) == ("pending-7", 850.0)
-    told = msgspec.json.decode(as_line(report(interrupted())))
-    assert told["interruption"]["since"] == "1970-01-12T13:45:25Z"
+    told = msgspec.json.decode(to_json(status_report(interrupted()), indent=0))
+    assert told["connectionLoss"]["since"] == "1970-01-12T13:45:25Z"
 
 
 # -- while it happens --------------------------------------------------------------------------------------------------
 
 
-def of_n1(seconds: float, *pods: str, **more: Any) -> Scene:
+def of_n1(seconds: float, *pods: str, **more: Any) -> StatusFrame:
     """n1 so many seconds later, with these pods of a budget that is spent."""
     found = tuple(replica(name) for name in pods)
-    seen = observed(going(), pods=found, budgets=(a_budget(disruptions_allowed=0),))
+    seen = cluster(going(), pods=found, budgets=(a_budget(disruptions_allowed=0),))
     return a_scene(seen, at=NOW + seconds, **more)
 
 
 def test_lines_tell_what_is_new_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
-    view = PlainView(Console())
+    view = StatusView(Console())
 
-    def lines(scene: Scene) -> list[str]:
-        view.show(scene)
+    def lines(frame: StatusFrame) -> list[str]:
+        view.show(frame)
         return [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
 
     budget = "budget shop/web allows no disruption now (3 of 3 healthy, 2 required)"
-    first = f"n1: ending for 1:40, since 1970-01-12T13:45:00Z; at step drain, 2 pods left: {budget} – shop/a and 1 more"
+    first = (
+        f"n1: terminating for 1:40, since 1970-01-12T13:45:00Z; step drain, 2 pods left: {budget} – shop/a and 1 more"
+    )
     with view.showing():
         assert lines(of_n1(0, "a", "b")) == [first]
         assert lines(of_n1(1, "a", "b")) == []
@@ -311,20 +314,20 @@ def test_lines_tell_what_is_new_and_no_more(capsys: pytest.CaptureFixture[str]) 
         assert later.endswith(f"1 pod left: {budget} – shop/a")
         assert lines(of_n1(30, "a")) == []
         lost = ConnectionLoss(NOW + 25, "refused")
-        assert lines(of_n1(31, "a", interruption=lost)) == [
-            "the connection is lost; this is how it was 0:06 ago, and is asked for again: refused"
+        assert lines(of_n1(31, "a", connection_loss=lost)) == [
+            "connection lost, retrying; this status is 0:06 old: refused"
         ]
-        assert lines(of_n1(32, "a", interruption=lost)) == []
-        assert lines(of_n1(33, "a")) == ["the connection is back"]
-        gone = (Gone("n1", "uid-n1", 140.0),)
-        assert lines(Scene(at=NOW + 40, nodes=(), gone=gone)) == ["n1 is gone after 2:20"]
-        assert lines(Scene(at=NOW + 41, nodes=(), gone=gone)) == []
+        assert lines(of_n1(32, "a", connection_loss=lost)) == []
+        assert lines(of_n1(33, "a")) == ["connected again"]
+        gone = (TerminatedNode("n1", "uid-n1", 140.0),)
+        assert lines(StatusFrame(at=NOW + 40, nodes=(), terminated=gone)) == ["n1: terminated after 2:20"]
+        assert lines(StatusFrame(at=NOW + 41, nodes=(), terminated=gone)) == []
 
 
 def test_machines_get_an_object_a_line_when_more_than_the_time_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
     view = JsonView("s.yaml")
-    for scene in (Scene(at=NOW, nodes=(), is_complete=False), of_n1(0, "a"), of_n1(1, "a"), of_n1(2)):
-        view.show(scene)
+    for frame in (StatusFrame(at=NOW, nodes=(), is_complete=False), of_n1(0, "a"), of_n1(1, "a"), of_n1(2)):
+        view.show(frame)
     told = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["at"], each["nodes"][0]["podsLeft"]) for each in told] == [
         ("1970-01-12T13:46:40Z", 1),
@@ -335,36 +338,33 @@ def test_machines_get_an_object_a_line_when_more_than_the_time_has_changed(capsy
 def test_a_terminal_gets_a_table_that_changes() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=80, height=12, legacy_windows=False)
-    view = view_for(console, verbose=True)
-    assert isinstance(view, LiveView)
+    view = StatusView(console, verbose=True)
     with view.showing():
         view.show(crowd())
-    assert "1 node is ending" in file.getvalue()
+    assert "1 node is terminating" in file.getvalue()
     more = len(as_table(crowd(), 80, verbose=True)) - 9
     assert f"… and {more} more lines: a taller terminal, fewer nodes, or -o json shows them" in file.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("drops", "scene", "stays"), [(True, nothing, False), (False, nothing, True), (True, crowd, True)]
+    ("drops", "frame", "stays"), [(True, nothing, False), (False, nothing, True), (True, crowd, True)]
 )
-def test_an_empty_table_is_taken_away_if_that_is_wanted(drops: bool, scene: Callable[[], Scene], stays: bool) -> None:
+def test_an_empty_table_is_taken_away_if_that_is_wanted(
+    drops: bool, frame: Callable[[], StatusFrame], stays: bool
+) -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=80, height=40, legacy_windows=False)
-    view = view_for(console, drops_empty=drops)
+    view = StatusView(console, drops_empty=drops)
     with view.showing():
-        view.show(scene())
+        view.show(frame())
     last_words = file.getvalue().rpartition("(1970-")[2]
     assert ("\x1b[1A\x1b[2K" not in last_words) is stays
 
 
-def test_a_view_that_is_not_on_shows_nothing_and_a_file_gets_lines() -> None:
-    assert isinstance(view_for(Console(file=io.StringIO())), PlainView)
-
-
 def test_gone_ones_are_told_the_last_first_and_many_counted() -> None:
-    gone = [Gone(f"n{number}", "u", 60.0) for number in range(5)]
-    assert words.of_all_gone(gone).startswith("n4 is gone after 1:00, n3 is gone after 1:00, n2")
-    assert words.of_all_gone(gone).endswith(", and 2 more")
+    gone = [TerminatedNode(f"n{number}", "u", 60.0) for number in range(5)]
+    assert words.all_terminated_text(gone).startswith("n4: terminated after 1:00, n3: terminated after 1:00, n2")
+    assert words.all_terminated_text(gone).endswith(", and 2 more")
 
 
 # -- its page ----------------------------------------------------------------------------------------------------------
@@ -379,9 +379,9 @@ def test_the_page_has_the_example_word_for_word() -> None:
 
 def test_the_page_explains_every_field_and_every_word() -> None:
     explained = set(re.findall(r"`(\w+)`", PAGE))
-    assert _fields(Report) - explained == set()
-    assert {words.SPELT.get(each, each.value) for each in Outcome} - explained == {"ignored"}
-    assert {state.value for state in State} <= explained
+    assert _fields(StatusReport) - explained == set()
+    assert {words.POD_STATES.get(each, each.value) for each in Outcome} - explained == {"ignored"}
+    assert {state.value for state in NodePhase} <= explained
 
 
 def _fields(struct: Any) -> set[str]:

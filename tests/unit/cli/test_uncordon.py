@@ -86,7 +86,7 @@ def test_what_is_being_deleted_cannot_be_taken_back_and_the_others_are(place: Fl
     result = place.run("uncordon", "-l", "mixed=yes")
     assert result.exit_code == 3
     assert result.stdout == "staying: takes pods again\n"
-    assert result.stderr == "gracectl: going: it is being deleted, which nobody can take back\n"
+    assert result.stderr == "gracectl: going: being deleted; a deletion cannot be undone\n"
     assert (place.node("going") or {})["spec"]["unschedulable"] is True
     place.release("going")
 

@@ -14,7 +14,13 @@ from support.fleet import NODES, Fleet, fleet
 from support.karpenter import a_karpenter_lease, leases_of
 
 from gracectl.cli.root import root
-from gracectl.cli.uninstall.report import EndingReport, KeptReport, LeaseReport, Removal, Report
+from gracectl.cli.uninstall.report import (
+    CordonedNodeReport,
+    LeaseReport,
+    OrphanedInstanceReport,
+    Removal,
+    UninstallReport,
+)
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
 
@@ -63,10 +69,10 @@ def test_beside_a_live_karpenter_it_refuses_and_says_what_to_do(place: Fleet) ->
 
 def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     place.add("one", managed=True)
-    place.add("kept", managed=True)
+    place.add("cordonedNodes", managed=True)
     place.held("going")
     place.delete("going")
-    assert place.run("drain", "kept", "--keep").exit_code == 0
+    assert place.run("drain", "cordonedNodes", "--keep").exit_code == 0
     before = held(place)
     foretold = place.run("uninstall", "--dry-run")
     assert foretold.exit_code == 0, foretold.output
@@ -86,8 +92,8 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     again = place.run("uninstall", "-o", "json", "--config", quick(place))
     assert again.exit_code == 0, again.output
     told = json.loads(again.stdout)
-    assert (told["dryRun"], told["removals"], told["endings"]) == (False, [], [])
-    assert [each["node"] for each in told["kept"]] == ["kept"]
+    assert (told["dryRun"], told["removals"], told["orphanedInstances"]) == (False, [], [])
+    assert [each["node"] for each in told["cordonedNodes"]] == ["cordonedNodes"]
     assert told["lease"]["previousHolder"].startswith("gracectl-uninstall_")
     assert held(place) == []
 
@@ -106,7 +112,7 @@ def test_interrupted_it_says_what_that_means(place: Fleet) -> None:
 def test_the_help_and_the_page_name_every_field() -> None:
     told = CliRunner().invoke(root, ["uninstall", "--help"]).stdout
     page = PAGE.read_text()
-    for kind in (Report, Removal, LeaseReport, EndingReport, KeptReport):
+    for kind in (UninstallReport, Removal, LeaseReport, OrphanedInstanceReport, CordonedNodeReport):
         for field in msgspec.structs.fields(kind):
             assert re.search(rf"\b{field.encode_name}\b", told), field.encode_name
             assert f"`{field.encode_name}" in page, field.encode_name

@@ -13,7 +13,7 @@ from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_sett
 from support.uninstall import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.voluntary import TERMINABLE
 
-from gracectl.cli.uninstall.report import Outcome
+from gracectl.cli.uninstall.report import RemovalOutcome
 from gracectl.config import ConfigError, Settings
 from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.kube.errors import Forbidden
@@ -38,7 +38,7 @@ async def test_beside_a_controller_that_runs_no_finalizer_comes_back() -> None:
             assert 15 <= stage.clock.monotonic() - began <= 17
             assert held(stage) == []
             removed = outcomes(report, "Node", "NodeClaim")
-            assert removed == dict.fromkeys(["n1", "n2", "claimed", "claimed-claim"], Outcome.REMOVED)
+            assert removed == dict.fromkeys(["n1", "n2", "claimed", "claimed-claim"], RemovalOutcome.REMOVED)
             assert report.failures == ()
             await stage.add_nodes("late")
             await stage.clock.sleep(590)
@@ -115,7 +115,7 @@ async def test_what_is_being_deleted_vanishes_and_is_named_with_its_instance_and
         assert staying is not None
         assert claimed is not None
         assert finalizers_of(claimed) == ["example.com/x"]
-        ends = {each.node: each for each in report.endings}
+        ends = {each.node: each for each in report.orphaned_instances}
         assert (ends["n1"].pods, ends["n1"].claim, ends["n1"].held_by) == (2, None, ())
         assert ends["n1"].instance is not None
         assert ends["n1"].instance.endswith(stage.instances["n1"])
@@ -138,7 +138,7 @@ async def test_terminations_under_way_are_waited_for_and_no_longer_than_was_said
             report = await leaving.run()
             assert 75 <= stage.clock.monotonic() - began <= 77
         assert stage.instance_state("n1") == "terminated"
-        assert [each.node for each in report.endings] == ["n2"]
+        assert [each.node for each in report.orphaned_instances] == ["n2"]
         assert leaving.said[:2] == ["waiting for the end of n1, n2", "waiting for the end of n2"]
         assert "after 60 s these were still on their way to their end: n2" in report.notes
 
@@ -168,9 +168,9 @@ async def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
             assert {each.request.method for each in leaving.wire.executed} == {"GET"}
             assert held(stage) == ["n1", "n2"]
             done = await Leaving(stage).run()
-        assert dict.fromkeys(outcomes(foretold), Outcome.REMOVED) == outcomes(done)
-        assert set(outcomes(foretold).values()) == {Outcome.WOULD_BE_REMOVED}
-        assert foretold.endings == done.endings
+        assert dict.fromkeys(outcomes(foretold), RemovalOutcome.REMOVED) == outcomes(done)
+        assert set(outcomes(foretold).values()) == {RemovalOutcome.WOULD_BE_REMOVED}
+        assert foretold.orphaned_instances == done.orphaned_instances
         assert foretold.lease is not None
         assert done.lease is not None
         assert (foretold.lease.previous_holder, foretold.lease.held_until) == (done.lease.previous_holder, None)
@@ -219,7 +219,7 @@ async def test_webhooks_that_do_not_answer_hinder_nothing_and_those_of_others_st
             report = await Leaving(stage).run()
         assert held(stage) == []
         assert report.failures == ()
-        kinds = {each.kind for each in report.removals if each.outcome is Outcome.REMOVED}
+        kinds = {each.kind for each in report.removals if each.outcome is RemovalOutcome.REMOVED}
         assert kinds == {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "Secret", "Node"}
 
 
@@ -228,7 +228,10 @@ async def test_a_namesake_that_is_not_ours_is_left_and_said_to_be() -> None:
         await configure(stage, "mutating", "other.example.com", labelled=False)
         await stage.call("POST", SECRETS, {"metadata": {"name": "gracectl-webhook-tls"}})
         report = await Leaving(stage).run()
-        assert outcomes(report) == {"gracectl": Outcome.LEFT, "kube-system/gracectl-webhook-tls": Outcome.LEFT}
+        assert outcomes(report) == {
+            "gracectl": RemovalOutcome.SKIPPED,
+            "kube-system/gracectl-webhook-tls": RemovalOutcome.SKIPPED,
+        }
         assert report.failures == ()
         await stage.call("GET", WEBHOOKS.format(kind="mutating") + "/gracectl")
 
@@ -240,7 +243,7 @@ async def test_kept_nodes_are_named_with_what_gives_them_back() -> None:
             await keep(stage, "n1")
             await stage.until(lambda: stage.condition("n1", names.DRAINED) is not None)
             report = await Leaving(stage).run()
-        (kept,) = report.kept
+        (kept,) = report.cordoned_nodes
         assert kept.commands == (
             "kubectl uncordon n1",
             "kubectl taint node n1 karpenter.sh/disrupted-",
@@ -257,7 +260,7 @@ async def test_nodes_that_were_cordoned_while_they_waited_are_named_with_what_op
             await stage.patch_node("n1", TERMINABLE)
             await stage.until(lambda: bool((stage.node("n1") or {})["spec"].get("unschedulable")))
             report = await Leaving(stage).run()
-        (cordoned,) = report.kept
+        (cordoned,) = report.cordoned_nodes
         assert cordoned.commands == (
             "kubectl uncordon n1",
             "kubectl annotate node n1 gracectl.io/pending-cordoned-",
@@ -293,7 +296,7 @@ async def test_whoever_puts_the_finalizer_back_for_ever_is_no_endless_loop() -> 
         report = await Leaving(stage).run()
         (failure,) = report.failures
         assert (failure.kind, failure.name) == ("Node", "n1")
-        assert "another client adds the finalizer again" in failure.why
+        assert "another client adds the finalizer again" in failure.reason
         assert stage.clock.monotonic() < 30
 
 
@@ -344,7 +347,7 @@ async def test_the_documented_rights_are_enough() -> None:
             leaving = Leaving(stage, token=await asked_by(stage, *ENOUGH))
             report = await leaving.run()
         assert report.failures == ()
-        assert report.endings[0].pods == 1
+        assert report.orphaned_instances[0].pods == 1
         assert held(stage) == []
         # 409: the controller has written the node in between; it is read and written again.
         assert {each.status for each in leaving.wire.executed} <= {200, 201, 404, 409}
@@ -358,7 +361,7 @@ async def test_what_one_may_not_do_is_named_with_the_right_and_the_rest_is_done(
             await stage.settle(controller)
             few = [each for each in ENOUGH if each["resources"] not in (["secrets"], ["nodes"])]
             report = await Leaving(stage, token=await asked_by(stage, *few)).run()
-        why = {(each.kind, each.name): each.why for each in report.failures}
+        why = {(each.kind, each.name): each.reason for each in report.failures}
         assert set(why) == {("Secret", "kube-system/gracectl-webhook-tls"), ("Node", "n1"), ("Node", "claimed")}
         assert "add the verb patch on nodes to the role" in why["Node", "n1"]
         assert held(stage) == ["claimed", "n1"]

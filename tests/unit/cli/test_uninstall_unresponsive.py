@@ -10,7 +10,7 @@ from kubesim.faults import FreezeWatch, Refuse, Rule
 from support.stage import staged
 from support.uninstall import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 
-from gracectl.cli.uninstall.report import Outcome, last_words
+from gracectl.cli.uninstall.report import RemovalOutcome, closing_lines
 from gracectl.config import Settings
 from gracectl.model import names
 
@@ -28,7 +28,7 @@ async def test_a_leader_that_does_not_hear_of_it_is_outlasted() -> None:
             stage.transport.before.add(deaf)
         report = await Leaving(stage).run()
         assert report.failures == ()
-        assert outcomes(report, "Node") == {"n1": Outcome.REMOVED}
+        assert outcomes(report, "Node") == {"n1": RemovalOutcome.REMOVED}
         await stage.clock.sleep(60)
         assert held(stage) == []
 
@@ -39,7 +39,7 @@ async def test_what_is_said_at_the_end_lets_a_controller_that_has_seen_it_all_be
         await stage.settle(controller)
         report = await Leaving(stage).run()
         await stage.clock.sleep(30)
-        said = " ".join(last_words(report))
+        said = " ".join(closing_lines(report))
         assert "kubectl -n kube-system patch lease gracectl --type merge -p " in said
         patch = json.loads(said.partition(" -p '")[2].partition("'")[0])
         await stage.call("PATCH", LEASE, patch, "application/merge-patch+json")
@@ -81,5 +81,5 @@ async def test_whoever_makes_the_webhooks_for_ever_is_no_endless_loop() -> None:
             group.cancel_scope.cancel()
         (failure,) = report.failures
         assert (failure.kind, failure.name) == ("MutatingWebhookConfiguration", "gracectl")
-        assert "makes it anew again and again" in failure.why
+        assert "makes it anew again and again" in failure.reason
         assert stage.clock.monotonic() < 30

@@ -30,7 +30,7 @@ def test_what_is_foretold_of_the_three_replicas_is_what_then_happens(foretold: F
     history = perform(PLAYS[0]).history
     at = foretold.replicas.whole.at
     for node in foretold.replicas.nodes:
-        (pod,) = node.prospect.pods
+        (pod,) = node.forecast.pods
         (leaver,) = [each for each in history.leavers if each.node == node.name]
         assert leaver.name == pod.entry.pod.name
         assert pod.removal is not None
@@ -40,7 +40,7 @@ def test_what_is_foretold_of_the_three_replicas_is_what_then_happens(foretold: F
         assert leaver.asked[0].grace == 600
         assert node.deadline is not None
         assert node.deadline.at - at == history.deadline
-        assert node.prospect.drained is not None
+        assert node.forecast.drained is not None
         (life,) = [each for each in history.nodes if each.name == node.name]
-        assert node.prospect.drained.earliest - at <= life.instance_ended
-        assert life.instance_ended <= (node.prospect.drained.latest or 0) - at
+        assert node.forecast.drained.earliest - at <= life.instance_ended
+        assert life.instance_ended <= (node.forecast.drained.latest or 0) - at

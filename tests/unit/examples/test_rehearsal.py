@@ -7,21 +7,21 @@ from support.agents import an_agent, deletions
 from support.stage import staged
 
 from examples.pages import put_in
-from examples.rehearsal import NODE, PAGE, blocks_of, build, look, seen
+from examples.rehearsal import NODE, PAGE, blocks_of, build, read_input, rehearse
 
 TEXT = PAGE.read_text(encoding="utf-8")
 REMEDY = "if that is as it should be, `make rehearsal ARGS=--update` writes it anew"
 
 
 def test_the_page_has_what_is_printed_word_for_word() -> None:
-    assert put_in(TEXT, blocks_of(seen())) == TEXT, REMEDY
+    assert put_in(TEXT, blocks_of(rehearse())) == TEXT, REMEDY
 
 
 @pytest.mark.anyio
 async def test_what_is_rehearsed_is_what_the_agent_then_does_to_pods_that_take_all_their_grace() -> None:
     async with staged() as stage:
         await build(stage)
-        told = await look(stage)
+        told = await read_input(stage)
         assert not stage.transport.of("delete", "pods")
         async with an_agent(stage, node=NODE) as played:
             await played.live()

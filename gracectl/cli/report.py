@@ -1,0 +1,82 @@
+"""JSON that commands print: the encoder, and the objects that several commands share.
+
+Instants are RFC 3339 by the server's clock; a field that ends in `Seconds` is a number of seconds. Invariants: fields
+are added, never renamed or removed; lists have the order of the table.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gracectl.model.foreign import visible_json
+from gracectl.model.times import format_time
+from gracectl.policy.eviction_queues import QueuePosition
+from gracectl.policy.protection import Protection
+from gracectl.policy.warnings import PlanWarning
+
+
+class JsonObject(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of all JSON objects: immutable, names in camelCase."""
+
+
+class QueuePositionReport(JsonObject, frozen=True):
+    """The position (from 1) of a pod among those that wait for the same budget; `after`: the pod before it.
+
+    `undecided`: pods of several nodes are equal, so it may have the position of any of them.
+    """
+
+    number: int
+    of: int
+    after: str | None
+    undecided: bool
+
+
+class ProtectionReport(JsonObject, frozen=True):
+    """What protects a pod. `until` null: until it is removed; `valid` false: the value cannot be parsed."""
+
+    kind: str
+    value: str
+    until: str | None
+    valid: bool
+    capped: bool
+
+
+class WarningReport(JsonObject, frozen=True):
+    """A warning. `blocking`: the node will not be drained, or not gracefully."""
+
+    kind: str
+    blocking: bool
+    message: str
+    objects: tuple[str, ...]
+
+
+def to_json(value: object, *, indent: int = 2) -> str:
+    """One JSON object; `indent` 0: on one line."""
+    text = msgspec.json.encode(value)
+    return visible_json((msgspec.json.format(text, indent=indent) if indent else text).decode())
+
+
+def instant(at: float | None) -> str | None:
+    """RFC 3339; None for None."""
+    return None if at is None else format_time(at)
+
+
+def queue_position_report(position: QueuePosition | None) -> QueuePositionReport | None:
+    """The position of a pod, if it waits for a budget."""
+    if position is None:
+        return None
+    ahead = None if position.ahead is None else "/".join(position.ahead.entry.pod.key)
+    return QueuePositionReport(position.number, position.of, ahead, position.is_undecided)
+
+
+def protection_report(protection: Protection | None) -> ProtectionReport | None:
+    """What protects a pod, if anything does."""
+    if protection is None:
+        return None
+    until = instant(protection.until)
+    return ProtectionReport(protection.kind, protection.value, until, protection.is_valid, protection.is_capped)
+
+
+def warning_report(warning: PlanWarning) -> WarningReport:
+    """A warning of a plan or a status."""
+    return WarningReport(warning.kind.value, warning.kind.is_blocking, warning.message, warning.objects)
