@@ -12,7 +12,7 @@ from benchmarks.micro.conftest import Measure
 from benchmarks.micro.covered import budget_over, decoded
 from benchmarks.micro.pods import namespace_of
 from gracectl.controllers.cluster.cache import empty_cluster_cache
-from gracectl.eviction.pdb_queue import Candidate, Evict, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.policy.budgets import BudgetKey
 from gracectl.runtime.backoff import Backoff
@@ -39,7 +39,7 @@ class Chain:
         backoff = Backoff(0.1, 10.0, rng=random.Random(1))
         self._lane = PdbQueue((self._key,), EvictionSettings(), backoff, NOW)
         for pod in self._pods:
-            self._lane.add(Candidate(pod.namespace, pod.name, pod.uid, pod.node_name, (self._key,), NOW))
+            self._lane.add(EvictionCandidate(pod.namespace, pod.name, pod.uid, pod.node_name, (self._key,), NOW))
         assert isinstance(self._lane.decide(NOW, self._lookup), Wait)
 
     def pass_by(self) -> None:

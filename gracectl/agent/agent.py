@@ -225,7 +225,7 @@ class Agent:
         self._report_at = math.inf
         state = self._watch_state
         reason = EventReason.SHUTDOWN_DELAY_TOO_SHORT if _is_short(state) else EventReason.SHUTDOWN_UNWATCHED
-        self._reporter.record(reason, state.problem, "Warning", news=state.problem)
+        self._reporter.record(reason, state.problem, "Warning", dedup_key=state.problem)
 
     # Changes on the API server.
 

@@ -24,7 +24,7 @@ class _Pending(msgspec.Struct, frozen=True):
     reason: EventReason
     message: str
     type: EventType
-    news: str
+    dedup_key: str
 
 
 class ShutdownReporter:
@@ -44,15 +44,15 @@ class ShutdownReporter:
         """Report everything again, for a new shutdown."""
         self._reported.clear()
 
-    def emit(self, reason: EventReason, message: str, type_: EventType = "Normal", *, news: str = "") -> None:
-        """Emit an Event on the node, and log it; `news`: see EventRecorder.record."""
+    def emit(self, reason: EventReason, message: str, type_: EventType = "Normal", *, dedup_key: str = "") -> None:
+        """Emit an Event on the node, and log it; `dedup_key`: see EventRecorder.record."""
         level = logging.WARNING if type_ == "Warning" else logging.INFO
         logger.log(level, "%s: %s", reason, message, extra={"node": self._name})
-        self.record(reason, message, type_, news=news)
+        self.record(reason, message, type_, dedup_key=dedup_key)
 
-    def record(self, reason: EventReason, message: str, type_: EventType, *, news: str = "") -> None:
+    def record(self, reason: EventReason, message: str, type_: EventType, *, dedup_key: str = "") -> None:
         """Emit the Event without a log line."""
-        pending = _Pending(reason, message, type_, news)
+        pending = _Pending(reason, message, type_, dedup_key)
         if pending not in self._pending:  # the node may stay unknown for weeks
             self._pending.append(pending)
         self.flush()
@@ -64,7 +64,7 @@ class ShutdownReporter:
             return
         subject = Subject.of(NODES, node)
         for pending in self._pending:
-            self._recorder.record(subject, pending.reason, pending.message, pending.type, news=pending.news)
+            self._recorder.record(subject, pending.reason, pending.message, pending.type, dedup_key=pending.dedup_key)
         self._pending.clear()
 
     def deleted(self, deletion: Deletion) -> None:
@@ -81,7 +81,7 @@ class ShutdownReporter:
             f"{format_time(pod.deadline)}"
         )
         type_: EventType = "Warning" if is_cut else "Normal"
-        self._recorder.record(_subject(pod), EventReason.DELETED_FOR_SHUTDOWN, message, type_, news=str(granted))
+        self._recorder.record(_subject(pod), EventReason.DELETED_FOR_SHUTDOWN, message, type_, dedup_key=str(granted))
         figures = {"granted": granted, "requested": requested}
         logger.info("pod deleted: node shutdown", extra={**_keys(pod), **figures})
 

@@ -180,7 +180,7 @@ class MachineShutdown:
             f"{event.wave.name}: {event.ending}; no longer waiting for {describe(event.left)}, left after "
             f"{event.seconds:.0f} s"
         )
-        self._deps.reporter.emit(EventReason.NODE_SHUTDOWN_OVERDUE, message, "Warning", news=event.wave.name)
+        self._deps.reporter.emit(EventReason.NODE_SHUTDOWN_OVERDUE, message, "Warning", dedup_key=event.wave.name)
 
     def over(self, result: SequenceResult) -> None:
         """See SequenceListener; `_over` reports it, with the result."""
@@ -222,7 +222,7 @@ class MachineShutdown:
         self.outcome = outcome
         now = self._deps.clock.now()
         type_: EventType = "Warning" if outcome is ShutdownOutcome.OVERDUE else "Normal"
-        self._deps.reporter.emit(EventReason.NODE_SHUTDOWN, message, type_, news="over")
+        self._deps.reporter.emit(EventReason.NODE_SHUTDOWN, message, type_, dedup_key="over")
         self._deps.condition.set("PodsLeft" if outcome is ShutdownOutcome.OVERDUE else "PodsGone", message)
         if self._trace:
             self._trace.close(now, outcome.value, "" if outcome is ShutdownOutcome.FINISHED else message)
@@ -234,7 +234,7 @@ class MachineShutdown:
                 self._trace.close(self._deps.clock.now(), ShutdownOutcome.CANCELLED.value)
 
     def _report(self, message: str) -> None:
-        self._deps.reporter.emit(EventReason.NODE_SHUTDOWN, message, news=message)
+        self._deps.reporter.emit(EventReason.NODE_SHUTDOWN, message, dedup_key=message)
         self._deps.condition.set("WaitingForPods", message)
 
     @property

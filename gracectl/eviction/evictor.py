@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, get_args
 import anyio
 import msgspec
 
-from gracectl.eviction.pdb_queue import Candidate, Evict, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
 from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -49,10 +49,10 @@ NAMESPACE_TERMINATING_SECONDS = 5.0
 class EvictionListener(Protocol):
     """Receives the outcome of each eviction; must not block."""
 
-    def evicted(self, candidate: Candidate) -> None:
+    def evicted(self, candidate: EvictionCandidate) -> None:
         """The server has agreed; the pod has its full grace."""
 
-    def refused(self, candidate: Candidate, error: errors.ApiError) -> None:
+    def refused(self, candidate: EvictionCandidate, error: errors.ApiError) -> None:
         """The server did not agree this time; the pod stays in its queue."""
 
 
@@ -133,7 +133,7 @@ class Evictor:
         for queue in self._queues.values():
             queue.configure(settings)
 
-    def set_pods(self, node: str, candidates: Iterable[Candidate]) -> None:
+    def set_pods(self, node: str, candidates: Iterable[EvictionCandidate]) -> None:
         """Evict these pods of `node`, and no others. Idempotent; pods left out leave their queue."""
         wanted = {c.uid: c for c in candidates if c.uid not in self._settled}
         for uid in self._pods_of_node.get(node, frozenset()) - wanted.keys():
@@ -181,7 +181,7 @@ class Evictor:
 
     # Membership of the queues.
 
-    def _enqueue(self, candidate: Candidate) -> None:
+    def _enqueue(self, candidate: EvictionCandidate) -> None:
         key: QueueKey = candidate.budgets or candidate.uid
         before = self._queue_of.get(candidate.uid)
         since = self._clock.monotonic() if before is None else self._waiting_since[_budget_count(before)][candidate.uid]
@@ -286,7 +286,7 @@ class Evictor:
             if moved_to != key:
                 self._wake(moved_to)
 
-    def _is_current(self, key: QueueKey, candidate: Candidate) -> bool:
+    def _is_current(self, key: QueueKey, candidate: EvictionCandidate) -> bool:
         """Whether this pod still waits in this queue: time may have passed since the queue chose it."""
         return self._queue_of.get(candidate.uid) == key and self._lookup.find(candidate) is not None
 
@@ -322,7 +322,7 @@ class Evictor:
             for listener in self._listeners:
                 listener.evicted(pod)
 
-    def _settle(self, key: QueueKey, pod: Candidate) -> None:
+    def _settle(self, key: QueueKey, pod: EvictionCandidate) -> None:
         """The pod needs no eviction any more, and is not queued again even if a cache that lags offers it."""
         self._dequeue(pod.uid)
         self._unknown_outcome.discard(pod.uid)

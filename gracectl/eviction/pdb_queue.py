@@ -29,7 +29,7 @@ pod had just become unready), and the budget counts as it stands.
 """
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class EvictionCandidate(msgspec.Struct, frozen=True):
     """A pod that is to be evicted now. Times are Unix seconds; `node_activity` completes "node worker-1 ..." in
     Events.
     """
@@ -52,7 +52,7 @@ class Candidate(msgspec.Struct, frozen=True):
 class Evict(msgspec.Struct, frozen=True):
     """Evict this pod now. `is_uncharged`: no budget is expected to be charged."""
 
-    candidate: Candidate
+    candidate: EvictionCandidate
     is_uncharged: bool
 
 
@@ -72,7 +72,7 @@ class PodLookup(msgspec.Struct, frozen=True):
     pod: Callable[[str, str], Pod | None]
     budget: Callable[[BudgetKey], PodDisruptionBudget | None]
 
-    def find(self, candidate: Candidate) -> Pod | None:
+    def find(self, candidate: EvictionCandidate) -> Pod | None:
         """The pod with this UID, unless it is gone or terminating."""
         pod = self.pod(candidate.namespace, candidate.name)
         if pod is None or pod.uid != candidate.uid or pod.deletion_timestamp is not None:
@@ -83,7 +83,7 @@ class PodLookup(msgspec.Struct, frozen=True):
 class _UnobservedEviction(msgspec.Struct, frozen=True):
     """An eviction whose cost the watch has not shown yet; `versions` of the budgets at the request."""
 
-    candidate: Candidate
+    candidate: EvictionCandidate
     versions: tuple[str, ...]
     overdue: float
     """From this instant on the watch would have shown a cost if there were one."""
@@ -99,8 +99,8 @@ class PdbQueue:
         self, budgets: tuple[BudgetKey, ...], settings: EvictionSettings, backoff: Backoff, now: float
     ) -> None:
         self.budgets = budgets
-        self.waiting: dict[str, Candidate] = {}
-        self._sorted: list[Candidate] = []  # may hold pods that no longer wait
+        self.waiting: dict[str, EvictionCandidate] = {}
+        self._sorted: list[EvictionCandidate] = []  # may hold pods that no longer wait
         self._is_unsorted = False
         self._settings = settings
         self._backoff = backoff
@@ -120,7 +120,7 @@ class PdbQueue:
         self._settings = settings
         self._backoff.configure(settings.backoff_initial_seconds, settings.backoff_maximum_seconds)
 
-    def add(self, candidate: Candidate) -> None:
+    def add(self, candidate: EvictionCandidate) -> None:
         """Add a pod, or replace what is known of it."""
         if self.waiting.get(candidate.uid) != candidate:
             self.waiting[candidate.uid] = candidate
@@ -155,7 +155,7 @@ class PdbQueue:
             return Wait(self._paused_until - now)
         return self._choose(now, chain((first,), pods), budgets)
 
-    def _waiting_pods(self, lookup: PodLookup) -> Iterator[tuple[Candidate, Pod]]:
+    def _waiting_pods(self, lookup: PodLookup) -> Iterator[tuple[EvictionCandidate, Pod]]:
         """In order and lazily: a queue may be long and is read at every event."""
         if self._is_unsorted:
             self._sorted = sorted(self.waiting.values(), key=lambda c: (self._failures.get(c.uid, 0), c.order))
@@ -165,7 +165,7 @@ class PdbQueue:
                 yield candidate, pod
 
     def _choose(
-        self, now: float, pods: Iterable[tuple[Candidate, Pod]], budgets: tuple[PodDisruptionBudget, ...]
+        self, now: float, pods: Iterable[tuple[EvictionCandidate, Pod]], budgets: tuple[PodDisruptionBudget, ...]
     ) -> Evict | Wait:
         """The first pod that may be evicted; if none may, the wait until the clock alone changes that."""
         wake = float("inf")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
-from gracectl.eviction.pdb_queue import Candidate
+from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.errors import ApiError
 from gracectl.policy.plan import Plan
 
@@ -65,11 +65,11 @@ class PodOutcomeTracker:
         """Number of pods remembered."""
         return len(self._outcomes)
 
-    def evicted(self, candidate: Candidate) -> None:
+    def evicted(self, candidate: EvictionCandidate) -> None:
         """See EvictionListener."""
         self._note_outcome(candidate.node, candidate.uid, PodOutcome.EVICTED)
 
-    def refused(self, candidate: Candidate, refusal: ApiError) -> None:
+    def refused(self, candidate: EvictionCandidate, refusal: ApiError) -> None:
         """See EvictionListener: it stays."""
 
     def deleted(self, deletion: Deletion) -> None:

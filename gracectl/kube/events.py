@@ -4,7 +4,7 @@ core/v1 and not events.k8s.io: aggregation is a plain patch of `count` and `last
 shows.
 
 Invariants: `record` never blocks and never fails; the backlog is bounded, and so is what is remembered of a window
-(what does not fit is dropped, counted and logged); at most one write per object, reason and `news` in `window`
+(what does not fit is dropped, counted and logged); at most one write per object, reason and `dedup_key` in `window`
 seconds, never a LIST to deduplicate: the first is written at once, repeats are counted and written with the total
 when the window ends, or at shutdown. An Event that cannot be written is dropped.
 """
@@ -79,7 +79,7 @@ class EventStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Series:
-    """One object, reason and piece of news: its Event, and the repeats that are counted but not yet written."""
+    """One object, reason and dedup_key: its Event, and the repeats that are counted but not yet written."""
 
     __slots__ = (
         "count",
@@ -141,15 +141,14 @@ class EventRecorder:
         self._recorded = self._written = self._merged = self._dropped = self._failed = 0
 
     def record(
-        self, subject: Subject, reason: str, message: str, type: EventType = "Normal", *, news: str = ""
+        self, subject: Subject, reason: str, message: str, type: EventType = "Normal", *, dedup_key: str = ""
     ) -> None:
         """Record that `reason` happened to `subject`; returns at once, whatever the state of the API server.
 
-        What has other `news` than before is no repeat, and is written at once beside it. The caller sees to it that
-        there are few of them.
+        An Event with another `dedup_key` than before is no repeat, and is written at once; there must be few of them.
         """
         self._recorded += 1
-        identity = (subject.uid or f"{subject.kind}/{subject.namespace}/{subject.name}", reason, news)
+        identity = (subject.uid or f"{subject.kind}/{subject.namespace}/{subject.name}", reason, dedup_key)
         series = self._series.get(identity)
         if series is None:
             if len(self._due) >= self._settings.backlog or len(self._series) >= self._settings.remembered:

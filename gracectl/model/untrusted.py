@@ -3,7 +3,7 @@
 Invariant: a decoder returns a value or raises msgspec.DecodeError, whatever the bytes are. msgspec alone also raises
 RecursionError for nesting that it only skips (`managedFields[].fieldsV1`, stored by API servers 10,000 deep) and
 UnicodeDecodeError for text that is not UTF-8; and one instant that it cannot represent spoils a whole object, though Go
-writes such ones: a kubelet may have stored the years 0 or 10000. So bytes that cannot be decoded are mended once:
+writes such ones: a kubelet may have stored the years 0 or 10000. So bytes that cannot be decoded are repaired once:
 what is nested deeper than anything that is read is cut out, and instants out of range are moved to its end. Both take
 linear time and no recursion, and neither is done to bytes that can be decoded as they are.
 """
@@ -40,25 +40,25 @@ class Decoder(Generic[T]):
         try:
             value: T = self._decode(raw)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            value = finish(self._decode_mended(raw, error))
+            value = finish(self._decode_repaired(raw, error))
         return value
 
     def decode_in_slices(self, raw: Bytes) -> Sliced[T]:
-        """The same of a body so large that mending it would hold up all others: a generator, between whose steps the
+        """The same of a body so large that repairing it would hold up all others: a generator, between whose steps the
         caller may do something else, and whose return value is the value."""
         try:
             value: T = self._decode(raw)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            value = yield from self._decode_mended(raw, error)
+            value = yield from self._decode_repaired(raw, error)
         return value
 
-    def _decode_mended(self, raw: Bytes, error: Exception) -> Sliced[T]:
+    def _decode_repaired(self, raw: Bytes, error: Exception) -> Sliced[T]:
         body = raw.encode("utf-8", "replace") if isinstance(raw, str) else bytes(raw)
-        mended = yield from _mend(body)
+        repaired = yield from _repair(body)
         try:
-            if mended == body:
+            if repaired == body:
                 raise error
-            value: T = self._decode(mended)
+            value: T = self._decode(repaired)
         except msgspec.DecodeError:
             raise
         except RecursionError as problem:
@@ -78,12 +78,12 @@ def finish(slices: Sliced[T]) -> T:
             return value
 
 
-def mend(body: bytes) -> bytes:
+def repair(body: bytes) -> bytes:
     """The same JSON without what is nested too deeply, and with instants in range."""
-    return finish(_mend(body))
+    return finish(_repair(body))
 
 
-def _mend(body: bytes) -> Sliced[bytes]:
+def _repair(body: bytes) -> Sliced[bytes]:
     if body.count(b"[") + body.count(b"{") > MAXIMUM_DEPTH:
         body = yield from _shallow(body)
     return _INSTANT.sub(_in_range, body)

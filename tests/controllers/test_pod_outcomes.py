@@ -6,7 +6,7 @@ import pytest
 from support.builders import a_node, a_pod
 
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
-from gracectl.eviction.pdb_queue import Candidate
+from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.eviction.pod_outcomes import PodOutcome, PodOutcomeCounts, PodOutcomeTracker
 from gracectl.policy.plan import NodeView, Plan, plan
 
@@ -27,7 +27,7 @@ class Desk:
         self.departures.note(node, planned(*names))
 
     def evicted(self, name: str) -> None:
-        self.departures.evicted(Candidate("shop", name, name, "n1", (), NOW))
+        self.departures.evicted(EvictionCandidate("shop", name, name, "n1", (), NOW))
 
     def deleted(self, name: str) -> None:
         self.departures.deleted(Deletion(ScheduledDeletion("shop", name, name, "n1", NOW), 5, 30, None, 0.0))

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from gracectl.eviction.evictor import Evictor
-from gracectl.eviction.pdb_queue import Candidate
+from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
@@ -103,10 +103,10 @@ class EvictionServer:
         return [name for _, name in self.asked]
 
 
-def a_candidate(pod: Pod, budgets: Iterable[PodDisruptionBudget], node: str = "n1") -> Candidate:
+def a_candidate(pod: Pod, budgets: Iterable[PodDisruptionBudget], node: str = "n1") -> EvictionCandidate:
     """A pod of a termination that began at NOW, with those of the budgets that select it."""
     keys = (each.key for each in budgets if each.namespace == pod.namespace and selects(each.selector, pod.labels))
-    return Candidate(pod.namespace, pod.name, pod.uid, node, tuple(sorted(keys)), NOW)
+    return EvictionCandidate(pod.namespace, pod.name, pod.uid, node, tuple(sorted(keys)), NOW)
 
 
 class EvictionStage:
@@ -149,7 +149,7 @@ class EvictionStage:
         """As a drain would: each pod with the budgets that select it now."""
         self.evictor.set_pods(node, [self.candidate(pod, node) for pod in pods])
 
-    def candidate(self, pod: Pod, node: str = "n1") -> Candidate:
+    def candidate(self, pod: Pod, node: str = "n1") -> EvictionCandidate:
         return a_candidate(pod, self.budgets.values(), node)
 
 

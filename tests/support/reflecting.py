@@ -56,7 +56,7 @@ class World:
         self.told.append((self.clock.monotonic(), f"{change}{thing.name}:{thing.uid.removeprefix('uid-')}"))
 
     @property
-    def news(self) -> list[str]:
+    def dedup_key(self) -> list[str]:
         return [change for _, change in self.told]
 
     @asynccontextmanager

@@ -82,11 +82,11 @@ class Machine:
         decided = step(self._shutdown, self._seen())
         self.steps.append(decided)
         self._shutdown = decided.shutdown
-        for news in decided.events:
-            if isinstance(news, RangeStarted):
-                self.began[news.number] = news.at
+        for dedup_key in decided.events:
+            if isinstance(dedup_key, RangeStarted):
+                self.began[dedup_key.number] = dedup_key.at
             else:
-                self.ended.append(news)
+                self.ended.append(dedup_key)
         for notice in sorted(decided.deletions, key=lambda each: each.pod.name):
             self.told.append((notice.pod.name, self.elapsed, notice.grace))
             self._stop(notice.pod, notice.grace)

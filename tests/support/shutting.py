@@ -59,11 +59,11 @@ class Ears:
         self.refused: list[str] = []
         self.result: SequenceResult | None = None
 
-    def range_began(self, news: RangeStarted) -> None:
-        self.began[news.number] = self._machine.elapsed
+    def range_began(self, dedup_key: RangeStarted) -> None:
+        self.began[dedup_key.number] = self._machine.elapsed
 
-    def range_over(self, news: RangeEnded) -> None:
-        self.ended.append((news.number, self._machine.elapsed, sorted(pod.name for pod in news.left)))
+    def range_over(self, dedup_key: RangeEnded) -> None:
+        self.ended.append((dedup_key.number, self._machine.elapsed, sorted(pod.name for pod in dedup_key.left)))
 
     def over(self, result: SequenceResult) -> None:
         assert self.result is None

@@ -126,9 +126,9 @@ class DisruptionEvents:
         elapsed = sorted(over.values(), key=lambda blocker: blocker.until or 0.0)
         blocked = f", but blocked: {explain_blockers(blockers)}" if blockers else ""
         message = f"{_due(due)}: {explain_elapsed(elapsed)}{blocked}"
-        news = f"{elapsed[-1].pod.uid} {elapsed[-1].until}"
+        dedup_key = f"{elapsed[-1].pod.uid} {elapsed[-1].until}"
         reason = EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED
-        emit_event(self._context, candidate.objects, reason, message, news=news)
+        emit_event(self._context, candidate.objects, reason, message, dedup_key=dedup_key)
 
     def invalid_expiry(self, candidate: DisruptionCandidate, error: ValueError) -> None:
         """The claim's expireAfter is no duration."""

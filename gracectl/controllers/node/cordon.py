@@ -80,7 +80,9 @@ def _report_undone(context: StepContext, state: NodeState, undone: Collection[Ma
         f"{listed}: taken off again by a webhook or another controller; it is written again, less and less often, and "
         f"{goes_on}"
     )
-    emit_event(context, (state.tracked,), names.EventReason.CORDON_UNDONE, message, "Warning", news=recorded(undone))
+    emit_event(
+        context, (state.tracked,), names.EventReason.CORDON_UNDONE, message, "Warning", dedup_key=recorded(undone)
+    )
 
 
 def missing(node: Node) -> JsonPatch | None:

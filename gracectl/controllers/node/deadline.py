@@ -64,7 +64,7 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
     if _is_news(state, before):
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
         told = words(state.deadline, context.clock.now())
-        emit_event(context, state.objects, reason, told, news=format_time(state.deadline.at))
+        emit_event(context, state.objects, reason, told, dedup_key=format_time(state.deadline.at))
     with anyio.move_on_after(max(state.deadline.at - context.clock.now(), OVERDUE_SECONDS)):
         for tracked in state.objects:
             owed = state.deadline.at if _lacking(tracked.latest, state.deadline.at, None) else None

@@ -18,7 +18,7 @@ from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import emit_event, report_multiple_budgets
 from gracectl.controllers.reporting.protection import report_protection
 from gracectl.eviction.deleter import ScheduledDeletion
-from gracectl.eviction.pdb_queue import Candidate
+from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.times import format_time
@@ -162,10 +162,10 @@ async def _view_of(context: StepContext, state: NodeState) -> NodeView:
     return msgspec.structs.replace(view, cordoned_at=state.cordoned_at)
 
 
-def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[Candidate]:
+def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[EvictionCandidate]:
     """Candidates for the evictor."""
     return [
-        Candidate(
+        EvictionCandidate(
             namespace=entry.pod.namespace,
             name=entry.pod.name,
             uid=entry.pod.uid,

@@ -222,7 +222,7 @@ async def _wait_for_node_budgets(context: StepContext, state: NodeClaimState, bl
     gist = " ".join(f"{name} {refusal.budget} {refusal.allowance}" for name, refusal in blocked.items())
     if gist != state.reported_budgets:
         state.reported_budgets = gist
-        emit_event(context, state.objects, names.EventReason.DISRUPTION_HELD, message, news=gist)
+        emit_event(context, state.objects, names.EventReason.DISRUPTION_HELD, message, dedup_key=gist)
     update = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message)
     await set_condition(context, state.objects, update)
     nodes = [node for node in state.nodes if node.name in blocked]

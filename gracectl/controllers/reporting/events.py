@@ -11,7 +11,7 @@ from typing import Any, Final
 from gracectl.controllers.cluster.tracked import AnyTracked
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
-from gracectl.eviction.pdb_queue import Candidate
+from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.cache import Cache
 from gracectl.kube.errors import ApiError, BudgetExhausted, MultipleBudgets, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, EventType, Subject
@@ -31,16 +31,16 @@ def emit_event(
     message: str,
     type_: EventType = "Normal",
     *,
-    news: str = "",
+    dedup_key: str = "",
 ) -> None:
     """Record an Event on each of `objects` (a node, its claim), and log it once; never blocks, never fails.
 
-    `news`: see EventRecorder.record.
+    `dedup_key`: see EventRecorder.record.
     """
     level = logging.WARNING if type_ == "Warning" else logging.INFO
     logger.log(level, "%s: %s", reason, message, extra=objects[0].log_keys)
     for tracked in objects:
-        context.recorder.record(tracked.subject, reason, message, type_, news=news)
+        context.recorder.record(tracked.subject, reason, message, type_, dedup_key=dedup_key)
 
 
 class PodEventReporter:
@@ -49,7 +49,7 @@ class PodEventReporter:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
-    def evicted(self, candidate: Candidate) -> None:
+    def evicted(self, candidate: EvictionCandidate) -> None:
         """See EvictionListener."""
         message = f"evicted by gracectl: node {candidate.node} {candidate.node_activity}"
         self._recorder.record(_subject(candidate), EventReason.EVICTED, message)
@@ -60,7 +60,7 @@ class PodEventReporter:
         pod = deletion.pod
         type_: EventType = "Warning" if is_cut(deletion) else "Normal"
         reason, message = EventReason.DELETED_FOR_DEADLINE, deletion_message(deletion)
-        self._recorder.record(_subject(pod), reason, message, type_, news=str(deletion.granted))
+        self._recorder.record(_subject(pod), reason, message, type_, dedup_key=str(deletion.granted))
         figures = {"granted": deletion.granted, "requested": deletion.requested, "late": round(deletion.late, 3)}
         logger.info("pod deleted for the deadline", extra={**_log_keys(pod), **figures})
 
@@ -71,7 +71,7 @@ class PodEventReporter:
         if not isinstance(refusal, Throttled | Unreachable):
             self._recorder.record(_subject(pod), EventReason.DELETION_FAILED, message, "Warning")
 
-    def refused(self, candidate: Candidate, refusal: ApiError) -> None:
+    def refused(self, candidate: EvictionCandidate, refusal: ApiError) -> None:
         """See EvictionListener. A spent budget is the normal case, and in the condition `Drained`: no Event."""
         match refusal:
             case BudgetExhausted():
@@ -118,7 +118,7 @@ def _demand(pod: ScheduledDeletion) -> str:
     return f"node {pod.node} must be gone by {end}"
 
 
-def report_multiple_budgets(recorder: EventRecorder, candidate: Candidate) -> None:
+def report_multiple_budgets(recorder: EventRecorder, candidate: EvictionCandidate) -> None:
     """Name the budgets that exclude each other; the server's answer names none of them."""
     listed = " and ".join(f"{namespace}/{name}" for namespace, name in candidate.budgets)
     message = (
@@ -128,11 +128,11 @@ def report_multiple_budgets(recorder: EventRecorder, candidate: Candidate) -> No
     recorder.record(_subject(candidate), EventReason.MULTIPLE_BUDGETS, message, "Warning")
 
 
-def _subject(pod: Candidate | ScheduledDeletion) -> Subject:
+def _subject(pod: EvictionCandidate | ScheduledDeletion) -> Subject:
     return Subject(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid)
 
 
-def _log_keys(pod: Candidate | ScheduledDeletion) -> dict[str, str]:
+def _log_keys(pod: EvictionCandidate | ScheduledDeletion) -> dict[str, str]:
     return {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node}
 
 

@@ -111,7 +111,7 @@ def report_invalid_annotation(context: StepContext, pod: Pod) -> None:
     extra = {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node_name}
     logger.warning("pod: %s", message, extra=extra)
     reason = names.EventReason.INVALID_DO_NOT_DISRUPT_ANNOTATION
-    context.recorder.record(Subject.of(PODS, pod), reason, message, "Warning", news=value)
+    context.recorder.record(Subject.of(PODS, pod), reason, message, "Warning", dedup_key=value)
 
 
 def invalid_annotation_message(pod: Pod, settings: ProtectionSettings) -> str:

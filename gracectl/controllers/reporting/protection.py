@@ -76,7 +76,7 @@ def _emit_summary(context: StepContext, state: NodeState, plan: Plan) -> None:
     message = summary(pods)
     if plan.deadline is not None:
         message += f"; node deadline {format_time(plan.deadline)}"
-    emit_event(context, state.objects, EventReason.DO_NOT_DISRUPT_UNTIL, message, news=str(last_end(pods)))
+    emit_event(context, state.objects, EventReason.DO_NOT_DISRUPT_UNTIL, message, dedup_key=str(last_end(pods)))
 
 
 def summary(pods: Sequence[ProtectedPod]) -> str:
@@ -117,14 +117,14 @@ def _emit_elapsed(context: StepContext, state: NodeState, elapsed: Sequence[Prot
     message = f"{_count(elapsed)} no longer protected, evicted as budgets allow: {pods}"
     if left := [each for each in (state.protected_pods or {}).values() if not each.is_leaving]:
         message += f"; {summary(left)}"
-    news = f"{elapsed[0].pod.uid} {elapsed[0].protection.until}"
-    emit_event(context, state.objects, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, news=news)
+    dedup_key = f"{elapsed[0].pod.uid} {elapsed[0].protection.until}"
+    emit_event(context, state.objects, EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, dedup_key=dedup_key)
 
 
 def _emit_on_pod(context: StepContext, protected: ProtectedPod, reason: EventReason, message: str) -> None:
-    pod, news = protected.pod, " ".join(map(str, protected.until))
+    pod, dedup_key = protected.pod, " ".join(map(str, protected.until))
     logger.info("pod %s", message, extra={"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node_name})
-    context.recorder.record(Subject.of(PODS, pod), reason, message, news=news)
+    context.recorder.record(Subject.of(PODS, pod), reason, message, dedup_key=dedup_key)
 
 
 def _count(pods: Sequence[object]) -> str:

@@ -15,7 +15,7 @@ from gracectl.controllers.tracing.nodeclaim import NodeClaimTrace
 from gracectl.controllers.tracing.pods import PodSpan, PriorProgress
 from gracectl.controllers.tracing.trace import TerminationTrace
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
-from gracectl.eviction.pdb_queue import Candidate
+from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.errors import ApiError
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -97,12 +97,12 @@ class Tracer:
             with anyio.move_on_after(max(due - now, 0.0)):
                 await opened.wait()
 
-    def evicted(self, candidate: Candidate) -> None:
+    def evicted(self, candidate: EvictionCandidate) -> None:
         """See EvictionListener."""
         if span := self._pod(candidate):
             span.evicted(self._clock.now())
 
-    def refused(self, candidate: Candidate, refusal: ApiError) -> None:
+    def refused(self, candidate: EvictionCandidate, refusal: ApiError) -> None:
         """See EvictionListener."""
         if span := self._pod(candidate):
             span.refused(refusal, self._clock.now())
@@ -117,7 +117,7 @@ class Tracer:
         if span := self._pod(pod):
             span.refused(refusal, self._clock.now())
 
-    def _pod(self, pod: Candidate | ScheduledDeletion) -> PodSpan | None:
+    def _pod(self, pod: EvictionCandidate | ScheduledDeletion) -> PodSpan | None:
         found = self._nodes.get(pod.node)
         return None if found is None else found[1].drain.pod(pod.uid)
 

@@ -23,7 +23,7 @@ from support.eviction import (
     web,
 )
 
-from gracectl.eviction.pdb_queue import Candidate
+from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.errors import ApiError, Unreachable
 from gracectl.kube.operation import Operation
 from gracectl.kube.transport import Response
@@ -47,10 +47,10 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[tuple[str, str]] = []
 
-    def evicted(self, candidate: Candidate) -> None:
+    def evicted(self, candidate: EvictionCandidate) -> None:
         self.heard.append((candidate.name, "evicted"))
 
-    def refused(self, candidate: Candidate, refusal: ApiError) -> None:
+    def refused(self, candidate: EvictionCandidate, refusal: ApiError) -> None:
         self.heard.append((candidate.name, type(refusal).__name__))
 
 

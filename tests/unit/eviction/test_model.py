@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.pdb_queue import Candidate, Evict, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
@@ -88,7 +88,7 @@ class Play:
         backoff = Backoff(0.1, 10.0, rng=random.Random(0))
         self.lane = PdbQueue((KEY,), SETTINGS, backoff, self.now)
         for pod in self.pods.values():
-            self.lane.add(Candidate(pod.namespace, pod.name, pod.uid, pod.node_name, (KEY,), NOW))
+            self.lane.add(EvictionCandidate(pod.namespace, pod.name, pod.uid, pod.node_name, (KEY,), NOW))
         self.lookup = PodLookup(pod=lambda _, name: self.pods.get(name), budget=lambda _: self.budget)
         self.in_flight: tuple[Evict, tuple[str, ...], bool] | None = None
         self.requests = self.refusals = self.explained = 0

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.pdb_queue import UNOBSERVED_SECONDS, Candidate, Evict, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.pdb_queue import UNOBSERVED_SECONDS, Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
 from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
@@ -79,7 +79,7 @@ class World:
         self.show_budget(disruptions_allowed=0, disrupted_pods={name: self.now})
 
 
-def a_candidate(pod: Pod, budgets: tuple[tuple[str, str], ...] = (WEB,), **fields: Any) -> Candidate:
+def a_candidate(pod: Pod, budgets: tuple[tuple[str, str], ...] = (WEB,), **fields: Any) -> EvictionCandidate:
     values: dict[str, Any] = {
         "namespace": pod.namespace,
         "name": pod.name,
@@ -88,7 +88,7 @@ def a_candidate(pod: Pod, budgets: tuple[tuple[str, str], ...] = (WEB,), **field
         "budgets": budgets,
         "terminating_since": NOW,
     }
-    return Candidate(**{**values, **fields})
+    return EvictionCandidate(**{**values, **fields})
 
 
 def three(**budget: Any) -> World:

@@ -136,7 +136,7 @@ class History:
 
     def __init__(self, changes: list[tuple[str, str]]) -> None:
         self.states: list[dict[str, Thing]] = [{}]
-        self.news: dict[str, list[tuple[int, Thing | tuple[str, str]]]] = {place: [] for place in PLACES}
+        self.dedup_key: dict[str, list[tuple[int, Thing | tuple[str, str]]]] = {place: [] for place in PLACES}
         for number, (name, place) in enumerate(changes, start=1):
             self._change(number, name, place)
 
@@ -145,12 +145,12 @@ class History:
         before = state.pop(name, None)
         if before is not None and before.place == place:
             state[name] = msgspec.structs.replace(before, resource_version=str(number))
-            self.news[place].append((number, state[name]))
+            self.dedup_key[place].append((number, state[name]))
         elif before is not None:  # nothing moves: it has to go before its namesake comes
-            self.news[before.place].append((number, before.key))
+            self.dedup_key[before.place].append((number, before.key))
         elif place:
             state[name] = Thing(name, place, f"u{number}", str(number))
-            self.news[place].append((number, state[name]))
+            self.dedup_key[place].append((number, state[name]))
         self.states.append(state)
 
     def listed(self, place: str, number: int) -> list[Thing]:
@@ -165,17 +165,17 @@ class Writer:
         self._history = history
         self._place = place
         self._part = part
-        self._left = list(history.news[place])
+        self._left = list(history.dedup_key[place])
         self._seen = 0
 
     def tell(self) -> None:
         """The next line of the watch, if there is one."""
         if self._left:
-            self._seen, news = self._left.pop(0)
-            if isinstance(news, Thing):
-                self._part.put(news)
+            self._seen, dedup_key = self._left.pop(0)
+            if isinstance(dedup_key, Thing):
+                self._part.put(dedup_key)
             else:
-                self._part.remove(news)
+                self._part.remove(dedup_key)
 
     def list_anew(self, ahead: int) -> None:
         """A list of a state that lies so many changes after what was seen."""

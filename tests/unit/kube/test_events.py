@@ -135,7 +135,7 @@ async def test_news_is_written_at_once_beside_what_was_said_before() -> None:
     desk = Desk()
     async with desk.open():
         for end in ("15:00", "15:00", "12:00"):
-            desk.recorder.record(NODE, "Expiring", f"ends by {end}", news=end)
+            desk.recorder.record(NODE, "Expiring", f"ends by {end}", dedup_key=end)
             await desk.clock.sleep(1)
         await desk.clock.sleep(600)
     assert desk.written == [(0.0, "POST", 1), (2.0, "POST", 1), (300.0, "PATCH", 2)]

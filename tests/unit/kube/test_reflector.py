@@ -64,7 +64,7 @@ async def test_resumes_from_the_last_version_of_an_event_a_deletion_or_a_bookmar
         ]
         # The server's end of a stream that has lasted is no failure: the next is opened at once.
         assert world.transport.instants == [0.0, 0.0, 20.0, 40.0, 60.0, 80.0]
-        assert world.news == ["+a:a", "~a:a", "-a:a"]
+        assert world.dedup_key == ["+a:a", "~a:a", "-a:a"]
         assert world.reflector.statistics().failures == 0
 
 
@@ -180,7 +180,7 @@ async def test_history_compacted_between_two_pages_begins_the_list_again() -> No
     world.transport.answers.extend([page(7, lease("a", 1), token="t"), refusal(410, "Expired"), page(9, lease("b", 8))])
     async with world.running(1):
         assert world.transport.story == ["list leases", "list leases t", "list leases", "watch leases @9"]
-        assert world.news == ["+b:b"]
+        assert world.dedup_key == ["+b:b"]
 
 
 async def test_another_error_event_is_a_new_list_too() -> None:
@@ -243,7 +243,7 @@ async def test_what_cannot_be_decoded_is_logged_and_listed_anew(
     with caplog.at_level(logging.WARNING):
         async with world.running(1):
             assert world.transport.story == ["list leases", "watch leases @7", "list leases", "watch leases @9"]
-            assert world.news == ["+a:a"]
+            assert world.dedup_key == ["+a:a"]
             assert world.reflector.statistics().undecodable == 1
     assert "undecodable" in caplog.text
 
@@ -324,7 +324,7 @@ async def test_a_starting_server_that_does_not_know_the_resource_yet_takes_nothi
     world.transport.answers.extend([page(7, lease("a", 1)), NOT_SERVED, page(9, lease("a", 1))])
     world.transport.streams.append([expired()])
     async with world.running(60):
-        assert world.news == ["+a:a"]
+        assert world.dedup_key == ["+a:a"]
 
 
 async def test_a_resource_that_is_no_longer_served_has_no_objects() -> None:

@@ -50,8 +50,8 @@ class Pods:
         self.transport = ScriptedTransport(self.clock)
         self.client = KubeClient(self.transport, self.clock, settings=ClientSettings(retry=RetrySettings(attempts=1)))
         self.cache: Cache[Pod] = Cache("pods", {"node": lambda pod: (pod.node_name,)})
-        self.news: list[str] = []
-        self.cache.subscribe(lambda old, new: self.news.append(f"{_shown(old)}>{_shown(new)}"))
+        self.dedup_key: list[str] = []
+        self.cache.subscribe(lambda old, new: self.dedup_key.append(f"{_shown(old)}>{_shown(new)}"))
         self.aside: list[UndecodableObject] = []
         self.cache.subscribe_undecodable(self.aside.append)
 
@@ -74,7 +74,7 @@ async def test_pods_nested_as_deep_as_a_server_stores_them_are_followed_like_any
     pods.transport.answers.append(page(7, a_pod("a", 1)))
     pods.transport.streams.append([event("ADDED", a_pod("b", 8)), event("DELETED", a_pod("a", 9))])
     async with pods.followed(1):
-        assert pods.news == [">a", ">b", "a>"]
+        assert pods.dedup_key == [">a", ">b", "a>"]
         assert pods.transport.story == ["list pods", "watch pods @7", "watch pods @9"]
         assert pods.aside == []
 
@@ -99,7 +99,7 @@ async def test_a_pod_that_cannot_be_decoded_has_a_stand_in_until_it_can_or_is_go
             assert [found.name for found in pods.cache.undecodable] == ["good"]
             assert pods.cache.statistics().undecodable == 1
             assert pods.transport.story == ["list pods", "watch pods @7", "watch pods @12"]
-    assert pods.news == [">good", ">?bad", ">?worse", "?bad>?bad", ">new", "?bad>bad", "good>?good", "?worse>"]
+    assert pods.dedup_key == [">good", ">?bad", ">?worse", "?bad>?bad", ">new", "?bad>bad", "good>?good", "?worse>"]
     assert [found.name for found in pods.aside] == ["bad", "worse", "good"]  # each is news once
     assert [found.uid for found in pods.aside] == ["uid-bad", "uid-worse", "uid-good"]
     assert "pods shop/bad: cannot be decoded, and is set aside: Expected `int | null`, got `str`" in caplog.text
@@ -116,7 +116,7 @@ async def test_a_new_list_forgets_what_is_gone_and_keeps_what_is_still_undecodab
     for _ in range(2):
         await fill(pods.cache, pods.client, PODS)
     assert [found.name for found in pods.cache.undecodable] == ["a"]
-    assert pods.news == [">?a", ">?b", ">?c", "?c>", "?b>b"]
+    assert pods.dedup_key == [">?a", ">?b", ">?c", "?c>", "?b>b"]
     assert [found.name for found in pods.aside] == ["a", "b", "c"]
 
 
@@ -139,7 +139,7 @@ async def test_another_object_stands_as_it_was_last(caplog: pytest.LogCaptureFix
     )
     with caplog.at_level(logging.WARNING):
         async with world.running(1):
-            assert world.news == ["+a:a", "+b:b", "-b:b", "+d:d"]
+            assert world.dedup_key == ["+a:a", "+b:b", "-b:b", "+d:d"]
             assert [found.name for found in world.cache.undecodable] == ["c", "a", "b"]
             held = world.cache.get("n", "a")
             assert held is not None

@@ -79,7 +79,7 @@ async def test_one_line_is_no_reason_to_list_anew(caplog: pytest.LogCaptureFixtu
     world.transport.streams.append([*lines])
     async with world.running(1):
         assert world.transport.story == ["list leases", "watch leases @7", "watch leases @10"]
-        assert world.news == ["+a:a", "+b:b", "-b:b", "+c:c"]
+        assert world.dedup_key == ["+a:a", "+b:b", "-b:b", "+c:c"]
         assert world.reflector.statistics().undecodable == 2
         assert [(found.key, found.uid, found.resource_version) for found in world.cache.undecodable] == [
             (("n", "a"), "uid-a", "8")
