@@ -165,7 +165,8 @@ async def test_an_agent_ends_pods_of_its_own_node_and_changes_no_other(story: St
             refused = await agent.end("there")
             assert refused.status == 403
             wanted = (
-                f"the agent of node {a} may end pods of that node only, and pod {story.namespace}/there is on node {b}"
+                f"the agent of node {a} may delete pods of that node only, "
+                f"and pod {story.namespace}/there is on node {b}"
             )
             assert refused.message.endswith(wanted)
             for answer in (await agent.note(b), await agent.tell(b)):

@@ -1,4 +1,4 @@
-{{/* Names: the release's name, unless it does not name the chart or somebody says otherwise. */}}
+{{/* Names: the release's name, unless it does not name the chart or fullnameOverride is set. */}}
 {{- define "gracectl.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
@@ -9,7 +9,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* Takes a list of the root and a component: what its objects are selected by, and no version may ever change. */}}
+{{/* Takes a list of the root and a component: the labels that select its objects; no version may ever change them. */}}
 {{- define "gracectl.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: gracectl
@@ -56,7 +56,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- splitList ":" . | last -}}
 {{- end }}
 
-{{/* "true" where API servers are to ask us. */}}
+{{/* "true" where API servers call the webhooks. */}}
 {{- define "gracectl.admits" -}}
 {{- if .Values.settings.admission.listen }}true{{ end -}}
 {{- end }}
@@ -77,13 +77,13 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- if and (include "gracectl.admits" .) (or (not .Values.settings.admission.register) (eq $by "chart") (and (eq $by "auto") (include "gracectl.certManager" .))) -}}true{{- end -}}
 {{- end }}
 
-{{/* "true" where the program writes to them: it makes them, or has an authority to put into them. */}}
+{{/* "true" where the program writes to them: it creates them, or puts an authority into them. */}}
 {{- define "gracectl.writesWebhooks" -}}
 {{- $admission := (include "gracectl.settings" . | fromYaml).admission -}}
 {{- if and (include "gracectl.admits" .) (or $admission.register (not $admission.certificates.certFile) $admission.certificates.caFile) -}}true{{- end -}}
 {{- end }}
 
-{{/* The Secret in which somebody else keeps the certificate of admission; "" where gracectl makes it itself. */}}
+{{/* The Secret with the certificate of admission from elsewhere; "" where gracectl makes it itself. */}}
 {{- define "gracectl.foreignCertificate" -}}
 {{- if .Values.admission.existingSecret -}}
 {{ .Values.admission.existingSecret }}
@@ -101,7 +101,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- $_ := set $admission "service" (dict "name" (include "gracectl.fullname" .) "namespace" .Release.Namespace) -}}
 {{- end -}}
 {{- if and (include "gracectl.foreignCertificate" .) (not $admission.certificates.certFile) -}}
-{{- /* Where the chart renders who is to be trusted, or cert-manager writes it, the program has nothing to tell. */}}
+{{- /* Where the chart renders the authority, or cert-manager writes it, the program writes none. */}}
 {{- $told := and (include "gracectl.rendersWebhooks" .) (or (include "gracectl.certManager" .) .Values.admission.caBundle) -}}
 {{- $_ := set $admission "certificates" (dict "certFile" "/tls/tls.crt" "keyFile" "/tls/tls.key" "caFile" (ternary "" "/tls/ca.crt" (not (empty $told)))) -}}
 {{- end -}}
@@ -133,7 +133,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ toYaml (set $settings "log" $log) }}
 {{- end }}
 
-{{/* The settings file of the agents: that of the controller, with what differs. They admit nobody. */}}
+{{/* The settings file of the agents: that of the controller, with what differs. They serve no webhooks. */}}
 {{- define "gracectl.agentSettings" -}}
 {{ toYaml (omit (mergeOverwrite (deepCopy .Values.settings) (deepCopy .Values.agent.settings)) "admission") }}
 {{- end }}
@@ -144,7 +144,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ toYaml (pick $settings "agent" "client" "eviction" "log" "metrics" "probes") }}
 {{- end }}
 
-{{/* "true" where the role needs rights on NodeClaims; those who have no definition of them cannot be given any. */}}
+{{/* "true" where the role needs rights on NodeClaims; without their definition there are none to grant. */}}
 {{- define "gracectl.nodeClaims" -}}
 {{- $served := or (.Capabilities.APIVersions.Has "karpenter.sh/v1/NodeClaim") (.Capabilities.APIVersions.Has "karpenter.sh/v1beta1/NodeClaim") -}}
 {{- if eq (toString .Values.rbac.nodeClaims) "auto" -}}

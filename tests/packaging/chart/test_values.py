@@ -79,7 +79,7 @@ def test_what_nobody_reads_is_refused_and_named(values: JsonObject, words: str) 
         ),
         (
             {"admission": {"existingSecret": "mine", "certManager": {"enabled": True}}},
-            "both say where the certificate is from",
+            "both provide the certificate",
         ),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name must say which account of yours"),
         ({"agent": {**AGENT, "serviceAccount": {"create": False}}}, "agent.serviceAccount.name must say which"),

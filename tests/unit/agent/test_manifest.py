@@ -251,10 +251,10 @@ NAMES_NONE = "and this token names none: it must be that of a pod, on Kubernetes
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        (ends("web", "b"), "the agent of node a may end pods of that node only, and pod shop/web is on node b"),
-        (ends("web", None), "the agent of node a may end pods of that node only, and pod shop/web is on none"),
-        (ends("web", "a", node=None), f"an agent may end pods of its own node only, {NAMES_NONE}"),
-        (ends("web", None, node=None), f"an agent may end pods of its own node only, {NAMES_NONE}"),
+        (ends("web", "b"), "the agent of node a may delete pods of that node only, and pod shop/web is on node b"),
+        (ends("web", None), "the agent of node a may delete pods of that node only, and pod shop/web is on none"),
+        (ends("web", "a", node=None), f"an agent may delete pods of its own node only, {NAMES_NONE}"),
+        (ends("web", None, node=None), f"an agent may delete pods of its own node only, {NAMES_NONE}"),
         (changes("b"), "the agent of node a may change that node only, not node b"),
         (changes("b", resource="nodes/status"), "the agent of node a may change that node only, not node b"),
         (changes("a", node=None), f"an agent may change its own node only, {NAMES_NONE}"),
