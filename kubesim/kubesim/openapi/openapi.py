@@ -1,6 +1,6 @@
-"""Answers for /openapi/v2 and /openapi/v3: made when first asked for, kept until what is served changes.
+"""OpenAPI v3: documents are made when first asked for, and kept until what is served changes.
 
-Version 3 has an index and a document for each group and version; the index names each document with a hash, by which
+There is an index and a document for each group and version; the index names each document with a hash, by which
 clients keep it for ever. Documents are JSON: a client that takes nothing but protobuf gets 406, at which clients fall
 back.
 """
@@ -12,14 +12,12 @@ from typing import Any, Final
 
 import orjson
 
-from kubesim.openapi import swagger
 from kubesim.openapi.definitions import definitions
 from kubesim.openapi.paths import foreign_types, paths_of
 from kubesim.server.api import JsonObject, Request, Response
 from kubesim.server.resource import Registry, Resource
 from kubesim.types.catalog import catalog
 
-V2: Final = "/openapi/v2"
 V3: Final = "/openapi/v3"
 SECURITY: Final = {
     "BearerToken": {
@@ -34,11 +32,9 @@ SECURITY: Final = {
 class Document:
     """A document about some resources, made when it is first read."""
 
-    def __init__(self, resources: list[Resource], title: JsonObject, *, old: bool = False) -> None:
-        """`old`: in version 2."""
+    def __init__(self, resources: list[Resource], title: JsonObject) -> None:
         self.resources = resources
         self._title = title
-        self._old = old
         self._hash = ""
         self._body = b""
 
@@ -61,7 +57,7 @@ class Document:
     def body(self) -> bytes:
         """The document as JSON."""
         if not self._body:
-            self._body = orjson.dumps(self._swagger() if self._old else self._openapi())
+            self._body = orjson.dumps(self._openapi())
         return self._body
 
     def _openapi(self) -> JsonObject:
@@ -70,16 +66,6 @@ class Document:
             "info": self._title,
             "paths": self._paths(),
             "components": {"schemas": self._definitions(), "securitySchemes": SECURITY},
-        }
-
-    def _swagger(self) -> JsonObject:
-        return {
-            "swagger": "2.0",
-            "info": self._title,
-            "paths": {name: swagger.path(item) for name, item in self._paths().items()},
-            "definitions": {name: swagger.definition(node) for name, node in self._definitions().items()},
-            "securityDefinitions": SECURITY,
-            "security": [{"BearerToken": []}],
         }
 
     def _paths(self) -> dict[str, JsonObject]:
@@ -109,19 +95,15 @@ class OpenApi:
     def answer(self, request: Request) -> Response | None:
         """The answer for a path of OpenAPI, or None if it is not one."""
         path = request.path.rstrip("/")
-        if request.method != "GET" or not path.startswith((V2, V3)):
+        if request.method != "GET" or not path.startswith(V3):
             return None
         if path == V3:
             return self._index()
-        if path == V2:
-            document = self._document("", list(self._registry), old=True)
-        else:
-            name = path.removeprefix(f"{V3}/")
-            resources = self._served().get(name)
-            if resources is None:
-                return Response(status=404, body=b"")
-            document = self._document(name, resources)
-        return _answered(request, document)
+        name = path.removeprefix(f"{V3}/")
+        resources = self._served().get(name)
+        if resources is None:
+            return Response(status=404, body=b"")
+        return _answered(request, self._document(name, resources))
 
     def _index(self) -> Response:
         named = {name: self._document(name, resources).hash for name, resources in self._served().items()}
@@ -140,10 +122,10 @@ class OpenApi:
             served.setdefault(name, []).append(resource)
         return served
 
-    def _document(self, name: str, resources: list[Resource], *, old: bool = False) -> Document:
+    def _document(self, name: str, resources: list[Resource]) -> Document:
         document = self._documents.get(name)
         if document is None or not document.is_about(resources):
-            document = self._documents[name] = Document(resources, self._title, old=old)
+            document = self._documents[name] = Document(resources, self._title)
         return document
 
 

@@ -154,27 +154,13 @@ class TestVersion3:
 
 
 class TestVersion2:
-    async def test_every_reference_leads_somewhere(self, caller: Caller) -> None:
-        await serve_things(caller)
-        found = await document(caller, "v2")
-        assert found["swagger"] == "2.0"
-        assert set(references(found)) <= {f"#/definitions/{each}" for each in found["definitions"]}
-        assert "com.example.v1.Thing" in found["definitions"]
+    async def test_it_is_not_served(self, caller: Caller) -> None:
+        assert (await fetch(caller, "/openapi/v2")).status == 404
 
-    async def test_it_says_what_it_can_in_its_own_words(self, caller: Caller) -> None:
-        definitions = (await document(caller, "v2"))["definitions"]
-        quantity = definitions["io.k8s.apimachinery.pkg.api.resource.Quantity"]
-        assert quantity.keys() == {"description", "type"}
-        bound = definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"]
-        assert (bound["type"], bound["format"]) == ("string", "int-or-string")
-        container = definitions["io.k8s.api.core.v1.Container"]["properties"]
-        assert container["resources"].keys() == {"description", "$ref"}
-        assert container["ports"]["x-kubernetes-list-map-keys"] == ["containerPort", "protocol"]
-
-    async def test_who_wants_nothing_but_protobuf_has_to_fall_back(self, caller: Caller) -> None:
-        protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-        assert (await fetch(caller, "/openapi/v2", protobuf)).status == 406
-        assert (await fetch(caller, "/openapi/v2", f"{protobuf}, application/json")).status == 200
+    async def test_a_client_that_takes_only_protobuf_has_to_fall_back(self, caller: Caller) -> None:
+        protobuf = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+        assert (await fetch(caller, "/openapi/v3/api/v1", protobuf)).status == 406
+        assert (await fetch(caller, "/openapi/v3/api/v1", f"{protobuf}, application/json")).status == 200
 
 
 class TestDiscovery:
