@@ -1,1 +1,1 @@
-"""The admission server: what an API server asks before it creates, changes or deletes, and its answers."""
+"""Admission server: webhooks for nodes, NodeClaims and NodeDisruptionBudgets."""

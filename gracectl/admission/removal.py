@@ -24,7 +24,7 @@ NOT_OURS: Final = (
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """Object with a name of gracectl's. `reason`: reason it is not deleted, or could not be read."""
+    """Object with a name of gracectl's. `reason`: why it is not deleted, or could not be read."""
 
     resource: Resource[dict[str, Any]]
     key: Key

@@ -1,1 +1,1 @@
-"""The node agent: when the machine itself shuts down, its pods leave range by range before it goes."""
+"""Node agent: terminates the pods of a machine in order when it shuts down."""

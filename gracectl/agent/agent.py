@@ -374,7 +374,7 @@ def _has_condition(node: Node) -> bool:
 
 
 def _is_short(state: WatchState) -> bool:
-    """Whether the delay is too short; any other problem deps that a shutdown would not be noticed."""
+    """Whether the delay is too short; any other problem means that a shutdown would not be noticed."""
     return state.delay is not None and state.wanted is not None and state.delay < state.wanted
 
 

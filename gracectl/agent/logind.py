@@ -51,7 +51,7 @@ class LogindSignal(Enum):
 
 
 class Inhibitor(msgspec.Struct, frozen=True, array_like=True):
-    """InhibitorLock as logind lists it: `what` is a list separated by colons, `mode` is block or delay."""
+    """Lock as logind lists it: `what` is a list separated by colons, `mode` is block or delay."""
 
     what: str
     who: str

@@ -20,7 +20,7 @@ from gracectl.telemetry.metrics import (
 
 
 class ShutdownOutcome(StrEnum):
-    """ShutdownOutcome of a shutdown, as far as pods are concerned."""
+    """Outcome of a shutdown, as far as pods are concerned."""
 
     FINISHED = "finished"
     OVERDUE = "overdue"

@@ -98,7 +98,7 @@ class MachineShutdown:
         self._scope.cancel()
 
     async def run(self, trace: ShutdownTrace, sequence: ShutdownSequence, release: Callable[[], None]) -> None:
-        """Run until the lock is released (by `release`, describe then or before), or the shutdown is cancelled."""
+        """Run until the lock is released (by `release`, called then or before), or the shutdown is cancelled."""
         self._trace, self._sequence = trace, sequence
         try:
             with self._scope:
@@ -114,7 +114,7 @@ class MachineShutdown:
                 release()
 
     async def _release_in_time(self, release: Callable[[], None]) -> None:
-        """Release in time: a client completes the write that it has begun even if cancelled, so nothing is waiting_pods
+        """Release in time: a client completes the write that it has begun even if cancelled, so nothing is awaited
         here."""
         await self._deps.clock.sleep(self._start + self._seconds - self._deps.clock.monotonic())
         if not self._scope.cancel_called:  # cancelled in this instant: the lock is a new one already

@@ -31,7 +31,7 @@ class InstanceState(StrEnum):
 
 
 class ProviderError(Exception):
-    """A call failed; the message is for people."""
+    """A call failed; the message is displayed."""
 
 
 class InstanceGone(ProviderError):

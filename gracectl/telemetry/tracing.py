@@ -217,10 +217,10 @@ def over_http() -> SpanExporter:
 
 def _resource(identity: str) -> Resource:
     """Resource: the variables come first, then gracectl's attributes, then the SDK's defaults."""
-    ours = {"service.name": "gracectl", "service.version": __version__}
+    attributes = {"service.name": "gracectl", "service.version": __version__}
     if identity:
-        ours["service.instance.id"] = identity
-    return Resource.create().merge(Resource(ours)).merge(OTELResourceDetector().detect())
+        attributes["service.instance.id"] = identity
+    return Resource.create().merge(Resource(attributes)).merge(OTELResourceDetector().detect())
 
 
 def _queue_size() -> int:
