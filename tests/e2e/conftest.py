@@ -1,6 +1,6 @@
 """The stories: end to end, a real controller process against a cluster over HTTP.
 
-`make e2e KUBECONFIG=…` runs them against somebody's cluster, `make test` against the embedded one; the stories do not
+`make e2e KUBECONFIG=…` runs them against a cluster of yours, `make test` against the simulated one; the stories do not
 know which.
 """
 
@@ -34,7 +34,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 async def story(target: Target, tmp_path: Path) -> AsyncIterator[Story]:
-    """A namespace, nodes and workloads of this test's own, and eyes on them."""
+    """A namespace, nodes and workloads of this test's own, watched."""
     async with told(target, str(next(NUMBERS)), tmp_path) as story:
         yield story
 

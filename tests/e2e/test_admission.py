@@ -1,4 +1,4 @@
-"""Who may delete a node is asked of gracectl: replicas behind one address, over HTTPS; against any cluster whose API
+"""Deletions of nodes are admitted by gracectl: replicas behind one address, over HTTPS; against any cluster whose API
 server reaches this machine (GRACECTL_E2E_WEBHOOK_HOST says under which address, if it is not 127.0.0.1)."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOT_REACHED = "failed calling webhook"
 
 @asynccontextmanager
 async def replicas(story: Story, number: int, **admission: Any) -> AsyncIterator[list[Program]]:
-    """So many controllers that are asked for admission under one address; skips where no API server reaches it."""
+    """So many controllers that serve admission under one address; skips where no API server reaches it."""
     ports = free_ports(number)
     async with balanced(ports) as port:
         own = {"url": f"https://{REACHABLE}:{port}", "name": story.run, "secret": f"{story.run}-tls"}
@@ -40,10 +40,10 @@ async def replicas(story: Story, number: int, **admission: Any) -> AsyncIterator
         try:
             for each in ports:
                 settings = {"listen": f"{HOST}:{each}", **own, **admission}
-                # What is asked for in the second of a story must not wait for the last Lease.
+                # Requests of the second story must not wait for the last Lease.
                 started.append(await story.controller(admission=settings))
             for program in started:
-                # A Service leads to nobody who is not ready; this balancer does.
+                # A Service routes to ready pods only; this balancer to all.
                 await program.until_said("in use, valid until")
             await _until_asked(story)
             yield started
@@ -53,7 +53,7 @@ async def replicas(story: Story, number: int, **admission: Any) -> AsyncIterator
 
 
 async def _until_asked(story: Story) -> None:
-    """Wait until the API server asks them."""
+    """Wait until the API server calls them."""
     (probe,) = await story.nodes("probe")
     budget = await story.node_budget("probe", maxUnavailable=0)
     said = ""
@@ -75,7 +75,7 @@ async def _until_asked(story: Story) -> None:
 
 
 async def until_deleted(story: Story, name: str) -> None:
-    """Ask for a node's end until it is granted: replicas hear one after the other what has changed."""
+    """Delete a node, with retries until it is admitted: replicas see changes one after the other."""
     with anyio.fail_after(20):
         while (await deletion(story.api, name))[0] != 200:
             await story.clock.sleep(0.1)
@@ -88,13 +88,13 @@ async def _take_away(story: Story) -> None:
 
 
 async def deletion(api: ApiClient, node: str, **options: Any) -> tuple[int, JsonObject]:
-    """What becomes of the DELETE of a node."""
+    """Result of the DELETE of a node."""
     body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
     status, answer = await api.call("DELETE", path_of(NODES, name=node), body)
     return status, answer
 
 
-async def test_nodes_are_born_with_the_finalizer_and_deletions_are_refused_with_words(budget_story: Story) -> None:
+async def test_created_nodes_have_the_finalizer_and_refused_deletions_say_why(budget_story: Story) -> None:
     story = budget_story
     async with replicas(story, 1):
         first, second = await story.nodes("a", "b")
@@ -147,7 +147,7 @@ async def test_fifty_deletions_at_once_through_three_replicas_never_exceed_the_b
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_while_nobody_answers_only_unavailable_nodes_go_unless_one_prefers_otherwise(
+async def test_without_a_replica_only_unavailable_nodes_are_deleted_unless_the_policy_is_ignore(
     budget_story: Story, policy: str
 ) -> None:
     story = budget_story
@@ -162,7 +162,7 @@ async def test_while_nobody_answers_only_unavailable_nodes_go_unless_one_prefers
             return
         assert status == 500
         assert NOT_REACHED in answer["message"]
-        # A node that has never reported is unavailable: the API server asks nobody.
+        # A node that has never reported is unavailable: the API server does not call the webhook.
         dead = f"{story.run}-dead"
         story.adopt(dead)
         manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": dead, "labels": {LABEL: story.run}}}

@@ -1,7 +1,7 @@
 """A machine shuts down: the agent as a process of its own, over a real message bus, with the real logind where it runs.
 
 Which of the pods are on a machine that shuts down the cluster only knows as it always does; the machine here is this
-one, whose logind asks a systemd to power it off that does nothing.
+one, whose logind calls a systemd that does nothing at poweroff.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def is_given_back(story: Story, node: str) -> bool:
     )
 
 
-async def test_pods_leave_by_priority_and_then_the_machine_goes_on(story: Story, machine: Machine) -> None:
+async def test_pods_are_deleted_by_priority_before_the_shutdown_continues(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
     plain = await story.pod("plain", on=node, **SLOW)
     critical = await story.pod("critical", on=node, spec=CRITICAL)
@@ -107,7 +107,7 @@ async def test_pods_leave_by_priority_and_then_the_machine_goes_on(story: Story,
     assert any(message.startswith("2 pods gone after ") for message in messages)
 
 
-async def test_after_the_boot_the_node_takes_pods_again(story: Story, machine: Machine) -> None:
+async def test_the_node_is_uncordoned_after_the_boot(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
     agent = await the_agent(story, machine, node, 60, **ranges(30, 30))
     await machine.power_off()
@@ -121,7 +121,7 @@ async def test_after_the_boot_the_node_takes_pods_again(story: Story, machine: M
     await story.sight.until("the node is given back", lambda: is_given_back(story, node))
 
 
-async def test_a_shutdown_that_is_called_off_gives_the_node_back(story: Story, machine: Machine) -> None:
+async def test_a_cancelled_shutdown_uncordons_the_node(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
     await the_agent(story, machine, node, 60, **ranges(30, 30))
     for times in (1, 2):
@@ -134,8 +134,8 @@ async def test_a_shutdown_that_is_called_off_gives_the_node_back(story: Story, m
     assert story.events_about(story.sees("Node", node), "NodeShutdownCancelled")
 
 
-async def test_a_delay_that_cannot_be_raised_is_told_and_shared(story: Story, machine: Machine) -> None:
-    short = machine.write("zzz-of-somebody.conf", "4")
+async def test_a_delay_that_cannot_be_raised_is_reported_and_shared(story: Story, machine: Machine) -> None:
+    short = machine.write("zzz-foreign.conf", "4")
     machine.logind.reload()
     (node,) = await story.nodes("a", managed=False)
     stubborn = await story.pod("stubborn", on=node, spec=LONG_GRACE, **STUBBORN)
@@ -155,7 +155,7 @@ async def test_a_delay_that_cannot_be_raised_is_told_and_shared(story: Story, ma
     assert asked.object["metadata"]["deletionGracePeriodSeconds"] == 2
 
 
-async def test_the_machine_goes_on_in_time_though_nobody_answers(story: Story, machine: Machine) -> None:
+async def test_the_shutdown_continues_in_time_without_an_api_server(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
     wire = await story.wire()
     pod = await story.pod("plain", on=node)
@@ -168,7 +168,7 @@ async def test_the_machine_goes_on_in_time_though_nobody_answers(story: Story, m
     assert story.sight.asked(pod) is None
 
 
-async def test_replacements_by_a_daemon_set_hold_nothing_up(story: Story, machine: Machine) -> None:
+async def test_replacements_by_a_daemon_set_do_not_delay_the_shutdown(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
     everything = ({"operator": "Exists"},)
     (daemon,) = await story.workload("DaemonSet", "network", 1, tolerations=everything)
@@ -180,7 +180,9 @@ async def test_replacements_by_a_daemon_set_hold_nothing_up(story: Story, machin
     assert Counter(wire.deletions) == {daemon["metadata"]["name"]: 1}
 
 
-async def test_nobody_is_asked_twice_when_a_controller_drains_the_node_as_well(story: Story, machine: Machine) -> None:
+async def test_no_pod_is_deleted_twice_when_a_controller_drains_the_node_as_well(
+    story: Story, machine: Machine
+) -> None:
     await story.controller()
     (node,) = await story.nodes("a")
     pods: list[JsonObject] = [await story.pod(f"plain-{n}", on=node, **SLOW) for n in range(3)]
@@ -194,7 +196,7 @@ async def test_nobody_is_asked_twice_when_a_controller_drains_the_node_as_well(s
     await story.until_gone(node)
 
 
-async def test_told_to_stop_it_lets_the_lock_go(story: Story, machine: Machine) -> None:
+async def test_sigterm_releases_the_lock(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
     agent = await the_agent(story, machine, node, 60, **ranges(30, 30))
     agent.send(signal.SIGTERM)
@@ -202,7 +204,7 @@ async def test_told_to_stop_it_lets_the_lock_go(story: Story, machine: Machine) 
     await machine.until_locks(0)
 
 
-async def test_told_to_stop_in_a_shutdown_it_finishes_that_first(story: Story, machine: Machine) -> None:
+async def test_sigterm_in_a_shutdown_finishes_the_shutdown_first(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
     plain = await story.pod("plain", on=node, **SLOW)
     critical = await story.pod("critical", on=node, spec=CRITICAL)
@@ -215,7 +217,7 @@ async def test_told_to_stop_in_a_shutdown_it_finishes_that_first(story: Story, m
     assert story.sight.asked(critical) is not None
 
 
-async def test_a_rehearsal_says_what_a_shutdown_would_do_and_changes_nothing(story: Story, machine: Machine) -> None:
+async def test_a_simulated_shutdown_shows_the_forecast_and_changes_nothing(story: Story, machine: Machine) -> None:
     (node,) = await story.nodes("a", managed=False)
     pod = await story.pod("plain", on=node, spec={"terminationGracePeriodSeconds": 100})
     config = story.folder / "rehearsal.yaml"

@@ -36,14 +36,14 @@ REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the API server says to a request."""
+    """Answer of the API server to a request."""
 
     status: int
     message: str
 
 
-class Somebody:
-    """Who asks with a token, or as the stories do."""
+class Requester:
+    """A client with a token, or that of the stories."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
         self._api = api
@@ -75,7 +75,7 @@ class Somebody:
 
 
 async def enforces_policies(story: Story) -> bool:
-    """Does the cluster compile the expressions of admission policies? One that only keeps them takes any text."""
+    """Whether the cluster compiles the expressions of admission policies: one that only stores them takes any text."""
     spec: JsonObject = {
         "matchConstraints": {"resourceRules": [{**ANY_WRITE, "apiGroups": [""], "resources": ["pods"]}]},
         "validations": [{"expression": "this is no expression"}],
@@ -113,8 +113,8 @@ async def deployed(story: Story) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def with_token_of(story: Story, account: str, pod: str = "") -> AsyncIterator[Somebody]:
-    """Ask with a token of the account; with a pod it is bound to that, as the kubelet gets it for that pod."""
+async def with_token_of(story: Story, account: str, pod: str = "") -> AsyncIterator[Requester]:
+    """Requests with a token of the account; with a pod it is bound to that, as the kubelet gets it for that pod."""
     spec: JsonObject = {}
     if pod:
         uid = story.sees("Pod", pod)["metadata"]["uid"]
@@ -128,8 +128,8 @@ async def with_token_of(story: Story, account: str, pod: str = "") -> AsyncItera
         _, seen = await ask(story.api, "POST", REVIEWS, review)
         if NODE_NAME not in seen["status"]["user"].get("extra", {}):
             pytest.skip("tokens of this cluster do not name the node of their pod")
-    async with connected(_kubeconfig(story, token, pod or "nobody")) as api:
-        yield Somebody(api, story.namespace)
+    async with connected(_kubeconfig(story, token, pod or "no-pod")) as api:
+        yield Requester(api, story.namespace)
 
 
 def _kubeconfig(story: Story, token: str, name: str) -> Path:
@@ -141,8 +141,8 @@ def _kubeconfig(story: Story, token: str, name: str) -> Path:
     return path
 
 
-async def until_policies_count(story: Story, agent: Somebody, elsewhere: str) -> None:
-    """API servers take over roles and policies in their own time."""
+async def until_policies_count(story: Story, agent: Requester, elsewhere: str) -> None:
+    """Wait until the API server applies roles and policies."""
     with anyio.fail_after(30):
         while "ValidatingAdmissionPolicy" not in (await agent.end(elsewhere, dryRun="All")).message:
             await story.clock.sleep(0.2)
@@ -153,7 +153,7 @@ async def until_policies_count(story: Story, agent: Somebody, elsewhere: str) ->
             await story.clock.sleep(0.2)
 
 
-async def test_an_agent_ends_pods_of_its_own_node_and_changes_no_other(story: Story) -> None:
+async def test_an_agent_deletes_pods_of_its_own_node_and_patches_no_other(story: Story) -> None:
     a, b = await story.nodes("a", "b", managed=False)
     async with deployed(story) as account:
         await story.pod("agent", on=a, spec={"serviceAccountName": account})
@@ -185,7 +185,7 @@ async def test_an_agent_ends_pods_of_its_own_node_and_changes_no_other(story: St
         assert story.ready("there")
 
 
-async def test_a_token_that_names_no_node_ends_nothing_and_nobody_else_is_asked_about(story: Story) -> None:
+async def test_a_token_without_a_node_deletes_nothing_and_other_accounts_are_not_restricted(story: Story) -> None:
     (a,) = await story.nodes("a", managed=False)
     async with deployed(story) as account:
         await story.pod("here", on=a)
@@ -194,13 +194,13 @@ async def test_a_token_that_names_no_node_ends_nothing_and_nobody_else_is_asked_
             for answer in (await nowhere.end("here"), await nowhere.note(a), await nowhere.tell(a)):
                 assert answer.status == 403
                 assert "this token names none: it must be that of a pod" in answer.message
-        people = Somebody(story.api, story.namespace)
+        people = Requester(story.api, story.namespace)
         assert (await people.note(a)).status == 200
         assert (await people.tell(a)).status == 200
         assert (await people.end("here")).status == 200
 
 
-async def test_the_cluster_takes_what_is_shipped_as_it_is(story: Story) -> None:
+async def test_the_cluster_accepts_the_shipped_objects_unchanged(story: Story) -> None:
     query = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": story.run, "force": "true"}
     for each in [*agent_objects(), *policy_objects()]:
         metadata = each["metadata"]

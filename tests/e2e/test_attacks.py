@@ -1,4 +1,4 @@
-"""What tenants, kubelets and strangers may send at a controller, and the drain of another node beside it.
+"""What tenants, kubelets and foreign clients may send to a controller, and the drain of another node beside it.
 
 In each story there is one node that is attacked and one that is not; both are deleted. However the first fares, the
 second is drained, the process lives, leads on, and holds less than the chart lets it. Nothing here measures time.
@@ -91,17 +91,17 @@ def requirements(number: int) -> JsonObject:
 
 
 def many_requirements() -> bytes:
-    """Matches whatever is attacked. The one by which another pod is not selected comes last."""
+    """Matches the attacked pods. The requirement that excludes other pods comes last."""
     every = [{"key": f"absent-{number}", "operator": "DoesNotExist"} for number in range(2_000)]
     written = orjson.dumps([*every, {"key": VICTIM, "operator": "DoesNotExist"}])
     return b'"matchExpressions":' + written
 
 
 UNKNOWN = "an object that is none"
-"""Its pod holds its node: nothing is known of it."""
+"""Its pod blocks its node: it cannot be decoded."""
 
 GRACES = "graces of centuries"
-"""They overflow in the API server: their pods are told to end at an instant that has passed."""
+"""They overflow in the API server: their pods get a deletionTimestamp that has passed."""
 
 ATTACKS: dict[str, Attack] = {
     "fields nested too deep": Attack({marked("nested"): nested()}, 1, annotated("nested")),
@@ -141,7 +141,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 class Lead(msgspec.Struct, frozen=True):
-    """What a Lease says."""
+    """Spec of a Lease."""
 
     holder: str
     transitions: int
@@ -197,7 +197,7 @@ def memory_limit() -> float:
 
 
 async def lead(story: Story) -> Lead:
-    """What the Lease says, once something leads."""
+    """Spec of the Lease, once a controller leads."""
     with anyio.fail_after(PATIENCE):
         while True:
             path = f"/apis/coordination.k8s.io/v1/namespaces/{story.namespace}/leases/gracectl"
@@ -232,7 +232,7 @@ async def untouched(story: Story, node: str) -> None:
 async def besieged(
     story: Story, attack: Attack, *, before: Callable[[Story, str], Awaitable[None]] = untouched, **settings: Any
 ) -> Siege:
-    """All is there before the controller starts: it must come up with it, too. Then it comes once more, by watches.
+    """All objects exist before the controller starts, which must cope with them. Then they come once more, by watches.
 
     `before`: what is done to the attacked node before that.
     """
@@ -265,7 +265,7 @@ async def besieged(
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-async def test_another_node_is_drained_beside(story: Story, name: str) -> None:
+async def test_another_node_is_drained_during_the_attack(story: Story, name: str) -> None:
     siege = await besieged(story, ATTACKS[name])
     await siege.end()
     for mark in ATTACKS[name].forgeries:
@@ -323,8 +323,8 @@ async def asked(siege: Siege, command: str, *arguments: str) -> str:
     return done.stdout.decode()
 
 
-async def test_dates_of_a_far_year_and_patience_for_one(story: Story) -> None:
-    """No pod is ended before its deadline, and what is waited is a minute."""
+async def test_a_drain_with_server_dates_of_a_far_year(story: Story) -> None:
+    """No pod is deleted before its deadline, and the wait is a minute."""
     groups = [{"selector": {"matchLabels": {LABEL: story.run}}, "terminationGracePeriod": "240h"}]
     siege = await besieged(story, Attack({}, 1, annotated("true", DO_NOT_DISRUPT)), nodeGroups=groups)
     siege.forger.headers["Date"] = FAR_FUTURE
@@ -339,7 +339,7 @@ async def test_dates_of_a_far_year_and_patience_for_one(story: Story) -> None:
 # -- sockets -----------------------------------------------------------------------------------------------------------
 
 
-async def test_half_open_and_idle_connections_to_what_it_serves(story: Story) -> None:
+async def test_half_open_and_idle_connections_to_its_servers(story: Story) -> None:
     metrics, webhook = free_ports(2)
     own = {"url": f"https://{HOST}:{webhook}", "name": story.run, "secret": f"{story.run}-tls", "register": False}
     settings: Any = {"metrics": {"listen": f"{HOST}:{metrics}"}, "admission": {"listen": f"{HOST}:{webhook}", **own}}
@@ -360,7 +360,7 @@ async def test_half_open_and_idle_connections_to_what_it_serves(story: Story) ->
 
 @asynccontextmanager
 async def flood(metrics: int, webhook: int) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
-    """A stranger's connections to these two ports; yields what waits until all of them are there."""
+    """Foreign connections to these two ports; yields what waits until all of them are there."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     line = [sys.executable, "-m", "e2e_support.flood", str(metrics), str(webhook)]
     async with await anyio.open_process(line, stderr=None, env=environment) as process:
@@ -372,7 +372,7 @@ async def flood(metrics: int, webhook: int) -> AsyncIterator[Callable[[], Awaita
 
 
 async def until_served(port: int) -> None:
-    """A question that is none is answered again: 400, as ever."""
+    """An invalid request is answered again: 400, as ever."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=unverified())) as session:
         with anyio.fail_after(PATIENCE):
             while True:

@@ -1,4 +1,4 @@
-"""Pods under budgets leave as the budgets allow, and the drain ends as soon as they do."""
+"""Pods are evicted as their budgets allow, and the drain ends as soon as they are gone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.
 
 PODS = 9
 AT_ONCE_SECONDS = 5.0
-"""An obstacle has gone, and the drain goes on: much less than any backoff or retry, and generous to a slow machine."""
+"""Longest wait until a drain continues when its blocker is gone: much less than a retry, enough for a slow machine."""
 
 
-async def test_pods_of_one_budget_on_three_deleted_nodes_are_never_two_down(story: Story) -> None:
+async def test_never_two_pods_of_one_budget_are_down_on_three_deleted_nodes(story: Story) -> None:
     wire = await story.wire()
     await story.controller(through=wire)
     leaving = await story.nodes("a", "b", "c")
@@ -30,14 +30,14 @@ async def test_pods_of_one_budget_on_three_deleted_nodes_are_never_two_down(stor
     assert story.clock.monotonic() - started < 40
 
     assert story.sight.lowest_health(before, app="web") >= PODS - 1
-    assert sorted(wire.agreed) == sorted(pod["metadata"]["uid"] for pod in pods), "each once, and nobody else"
+    assert sorted(wire.agreed) == sorted(pod["metadata"]["uid"] for pod in pods), "each once, and no other pod"
     assert len(wire.evictions) <= 1.1 * PODS
     await story.sight.until("all run elsewhere", lambda: len(story.healthy("web")) == PODS)
     assert {pod["spec"]["nodeName"] for pod in story.healthy("web")} == {f"{story.run}-refuge"}
 
 
 @pytest.mark.parametrize("bound", [{"maxUnavailable": 0}, {"minAvailable": "100%"}], ids=str)
-async def test_a_budget_that_allows_nothing_holds_the_node_until_it_is_edited(
+async def test_a_budget_that_allows_nothing_blocks_the_node_until_it_is_edited(
     story: Story, bound: dict[str, int | str]
 ) -> None:
     await story.controller()
@@ -60,7 +60,7 @@ async def test_a_budget_that_allows_nothing_holds_the_node_until_it_is_edited(
     await story.until_gone(leaving, seconds=AT_ONCE_SECONDS)
 
 
-async def test_two_budgets_over_one_pod_are_told_of_until_one_is_deleted(story: Story) -> None:
+async def test_two_budgets_over_one_pod_are_reported_until_one_is_deleted(story: Story) -> None:
     await story.controller()
     (leaving,) = await story.nodes("a")
     pod = await story.pod("web", on=leaving)
@@ -80,7 +80,7 @@ async def test_two_budgets_over_one_pod_are_told_of_until_one_is_deleted(story: 
     await story.until_gone(leaving, seconds=AT_ONCE_SECONDS)
 
 
-async def test_an_unready_pod_leaves_though_the_budget_is_spent_when_enough_others_are_healthy(story: Story) -> None:
+async def test_an_unready_pod_is_evicted_under_a_spent_budget_when_enough_others_are_healthy(story: Story) -> None:
     await story.controller()
     leaving, staying = await story.nodes("a", "b")
     for number in range(2):
@@ -96,7 +96,7 @@ async def test_an_unready_pod_leaves_though_the_budget_is_spent_when_enough_othe
     assert len(story.healthy("web")) == 2
 
 
-async def test_an_unready_pod_under_always_allow_leaves_whatever_the_others_are(story: Story) -> None:
+async def test_an_unready_pod_under_always_allow_is_evicted_whatever_the_others_are(story: Story) -> None:
     await story.controller()
     leaving, staying = await story.nodes("a", "b")
     await story.pod("well", on=staying, labels={"app": "web"})
@@ -119,7 +119,7 @@ async def test_an_unready_pod_under_always_allow_leaves_whatever_the_others_are(
     await story.until_gone(leaving, seconds=AT_ONCE_SECONDS)
 
 
-async def test_a_stateful_pod_that_comes_back_elsewhere_under_its_name_is_left_alone(story: Story) -> None:
+async def test_a_stateful_pod_recreated_elsewhere_under_its_name_is_left_alone(story: Story) -> None:
     wire = await story.wire()
     await story.controller(through=wire)
     (leaving,) = await story.nodes("a")
@@ -132,7 +132,7 @@ async def test_a_stateful_pod_that_comes_back_elsewhere_under_its_name_is_left_a
         "the pod waits for its budget",
         lambda: f"{story.namespace}/db" in story.condition(leaving, names.DRAINED).get("message", ""),
     )
-    # Somebody else ends it; its name comes back at once, and the budget opens over the namesake.
+    # Another client deletes it; its name is back at once, and the budget allows the eviction of its namesake.
     await story.delete("Pod", "db-0", preconditions={"uid": pod["metadata"]["uid"]})
     await story.until_gone(leaving)
     await story.sight.until("it is back", lambda: story.healthy("db"))

@@ -1,4 +1,4 @@
-"""A node and its claim end together, by the deadline that the claim's termination grace period sets."""
+"""A node and its claim are terminated together, by the deadline of the claim's termination grace period."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.
 
 PERIOD, GRACE = 9, 6
 NEEDS = {"stop-seconds": "4"}
-"""Most of the pod's grace: it ends by itself, and only if it is given all of it in time."""
+"""Most of the pod's grace: it stops by itself, and only if it gets all of it in time."""
 
 
 async def a_claim_and_a_pod_that_cannot_be_evicted(story: Story) -> tuple[str, JsonObject, JsonObject]:
@@ -40,7 +40,7 @@ def assert_deleted_with_its_full_grace(story: Story, pod: JsonObject, deadline: 
     assert finished_by_itself(story, pod)
 
 
-async def test_a_deleted_node_takes_its_claim_along_and_both_end_by_the_deadline(claim_story: Story) -> None:
+async def test_a_deleted_node_deletes_its_claim_and_both_are_terminated_by_the_deadline(claim_story: Story) -> None:
     story = claim_story
     await story.controller()
     name, claim, pod = await a_claim_and_a_pod_that_cannot_be_evicted(story)
@@ -65,7 +65,7 @@ async def test_a_deleted_node_takes_its_claim_along_and_both_end_by_the_deadline
     )
 
 
-async def test_a_deleted_claim_takes_its_node_along(claim_story: Story) -> None:
+async def test_a_deleted_claim_deletes_its_node(claim_story: Story) -> None:
     story = claim_story
     await story.controller()
     name, claim, pod = await a_claim_and_a_pod_that_cannot_be_evicted(story)

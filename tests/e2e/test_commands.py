@@ -1,4 +1,4 @@
-"""People ask for drains with the commands: each a process of its own, beside a controller that does the work."""
+"""Drains are requested by the commands: each a process of its own, beside a controller that does the work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.
 
 
 class Ended(NamedTuple):
-    """What a command left behind."""
+    """Result of a command."""
 
     code: int
     out: str
@@ -54,7 +54,7 @@ async def running(story: Story, command: str, *arguments: str) -> AsyncIterator[
 async def test_nodes_are_drained_by_label_under_one_budget_and_waited_for(story: Story) -> None:
     await story.controller()
     first, second = await story.nodes("a", "b")
-    # All pods are on the two nodes that go, and a third one has room for them.
+    # All pods are on the two nodes that are drained, and a third one has room for them.
     pods = await story.workload("Deployment", "web", 4, replicas=4)
     await story.budget("strict", "web", maxUnavailable=1)
     await story.nodes("c")
@@ -70,7 +70,7 @@ async def test_nodes_are_drained_by_label_under_one_budget_and_waited_for(story:
     await story.sight.until("all are well again", lambda: len(story.healthy("web")) == 4)
 
 
-async def test_a_node_is_kept_for_maintenance_and_given_back(story: Story) -> None:
+async def test_maintenance_keeps_a_node_drained_until_it_is_uncordoned(story: Story) -> None:
     await story.controller()
     (node,) = await story.nodes("a")
     pod = await story.pod("web", on=node)
@@ -101,7 +101,7 @@ def is_free(story: Story, node: str) -> bool:
     )
 
 
-async def test_a_drain_goes_on_when_its_command_is_interrupted(story: Story) -> None:
+async def test_a_drain_continues_when_its_command_is_interrupted(story: Story) -> None:
     await story.controller()
     (node,) = await story.nodes("a")
     slow = await story.pod("slow", on=node, behaviour={"stop-seconds": "12"})
@@ -117,7 +117,7 @@ async def test_a_drain_goes_on_when_its_command_is_interrupted(story: Story) -> 
     await story.until_gone(node)
 
 
-async def test_nobody_is_asked_if_one_would_be_gone_at_once(story: Story) -> None:
+async def test_no_drain_is_requested_if_one_node_would_be_deleted_at_once(story: Story) -> None:
     await story.controller()
     (held,) = await story.nodes("held")
     (foreign,) = await story.nodes("foreign", managed=False)
@@ -125,7 +125,7 @@ async def test_nobody_is_asked_if_one_would_be_gone_at_once(story: Story) -> Non
     assert (ended.code, ended.out) == (3, "")
     assert f"  - {foreign}: the finalizer {names.FINALIZER} is not on this node" in ended.err
     assert f"- {held}:" not in ended.err
-    # Whatever is asked for by now would be seen after this.
+    # A request sent by now would be seen after this.
     await story.patch("Node", foreign, {"metadata": {"labels": {"looked-at": "yes"}}})
     await story.sight.until(
         "the watch is as far", lambda: story.sees("Node", foreign)["metadata"]["labels"].get("looked-at")

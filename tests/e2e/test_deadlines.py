@@ -1,4 +1,4 @@
-"""Plain nodes with a deadline: set by their group, moved by people, kept by whoever is there."""
+"""Plain nodes with a deadline: set by their group, tightened by an annotation, kept over restarts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_protected_pod_of_a_plain_node_stays_until_its_grace_before_the_
 
 
 @needs_kubectl
-async def test_an_administrator_tightens_a_deadline_and_nobody_loosens_it(story: Story) -> None:
+async def test_an_annotation_tightens_a_deadline_and_never_loosens_it(story: Story) -> None:
     await story.controller(nodeGroups=group_with(story, "1h"))
     (name,) = await story.nodes("a")
     guarded = await story.pod("guarded", on=name, annotations=FOR_EVER, spec={"terminationGracePeriodSeconds": 2})
@@ -71,7 +71,7 @@ async def test_an_administrator_tightens_a_deadline_and_nobody_loosens_it(story:
     assert await story.server_time() <= near + LATE
 
 
-async def test_a_controller_that_comes_back_after_the_deadline_makes_up_for_it_at_once(story: Story) -> None:
+async def test_a_controller_restarted_after_the_deadline_deletes_at_once(story: Story) -> None:
     groups = group_with(story, "5s")
     first = await story.controller(nodeGroups=groups)
     (name,) = await story.nodes("a")

@@ -1,4 +1,4 @@
-"""A deleted node is held, cordoned, drained pod by pod as each kind of pod deserves, and goes."""
+"""A deleted node is held, cordoned, drained by kinds of pods, and removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.
 
 
 def is_cordoned(node: JsonObject) -> bool:
-    """All three at once: no more pods, our taint, no more traffic."""
+    """The three parts of the cordon: unschedulable, taint, no traffic from load balancers."""
     taints = [(taint["key"], taint["effect"]) for taint in node["spec"].get("taints") or ()]
     return (
         node["spec"].get("unschedulable") is True
@@ -22,7 +22,7 @@ def is_cordoned(node: JsonObject) -> bool:
     )
 
 
-async def test_a_deleted_node_is_held_cordoned_drained_wave_by_wave_and_goes(story: Story) -> None:
+async def test_a_deleted_node_is_cordoned_drained_wave_by_wave_and_removed(story: Story) -> None:
     await story.controller()
     (node_name,) = await story.nodes("a")
     node = story.sees("Node", node_name)
@@ -76,7 +76,7 @@ async def test_a_deleted_node_is_held_cordoned_drained_wave_by_wave_and_goes(sto
         assert all(c["reason"] == "EvictionByEvictionAPI" for c in disruption), "evicted, not deleted"
 
 
-async def test_a_stateful_pod_evicted_here_comes_back_there_and_stays(story: Story) -> None:
+async def test_an_evicted_stateful_pod_is_recreated_on_another_node_and_stays(story: Story) -> None:
     await story.controller()
     (leaving,) = await story.nodes("a")
     (pod,) = await story.workload("StatefulSet", "db", 1, replicas=1)
@@ -92,7 +92,7 @@ async def test_a_stateful_pod_evicted_here_comes_back_there_and_stays(story: Sto
     assert story.sight.asked(namesake) is None
 
 
-async def test_a_node_that_is_not_ours_goes_as_it_always_did(story: Story) -> None:
+async def test_an_unmanaged_node_is_deleted_without_a_drain(story: Story) -> None:
     await story.controller()
     await story.nodes("ours")
     (foreign,) = await story.nodes("foreign", managed=False)
@@ -107,7 +107,7 @@ async def test_a_node_that_is_not_ours_goes_as_it_always_did(story: Story) -> No
     assert story.events_about(pod, names.EventReason.EVICTED) == []
 
 
-async def test_a_held_node_that_is_not_ours_is_complained_about_and_left_alone(story: Story) -> None:
+async def test_an_unmanaged_node_with_the_finalizer_is_reported_and_left_alone(story: Story) -> None:
     await story.controller()
     await story.nodes("ours")
     (foreign,) = await story.nodes("foreign", managed=False)
@@ -117,13 +117,13 @@ async def test_a_held_node_that_is_not_ours_is_complained_about_and_left_alone(s
 
     await story.delete("Node", foreign)
     await story.sight.until(
-        "an Event says who holds it", lambda: story.events_about(node, names.EventReason.UNMANAGED_NODE_HELD)
+        "an Event says what holds it", lambda: story.events_about(node, names.EventReason.UNMANAGED_NODE_HELD)
     )
     assert not is_cordoned(story.sees("Node", foreign))
     assert story.sight.asked(pod) is None
 
 
-async def test_the_cordon_leaves_what_others_have_put_on_the_node(story: Story) -> None:
+async def test_the_cordon_keeps_foreign_taints_labels_and_finalizers(story: Story) -> None:
     await story.controller()
     own = [
         {"key": "example.com/soft", "value": "x", "effect": "PreferNoSchedule"},

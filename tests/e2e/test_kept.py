@@ -1,4 +1,4 @@
-"""A node is drained for maintenance and stays: asked for and given back, whatever becomes of controllers meanwhile."""
+"""A node is drained for maintenance and stays until it is uncordoned, whatever becomes of controllers meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS = (names.DRAINED, names.VOLUMES_DETACHED)
 
 
 async def keep(story: Story, node: str) -> None:
-    """Ask for it, and wait until the node is drained."""
+    """Request maintenance, and wait until the node is drained."""
     await story.patch("Node", node, {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}})
     await story.sight.until(f"{node} is drained and kept", lambda: is_at_rest(story, node))
 
@@ -41,7 +41,7 @@ def is_at_rest(story: Story, node: str) -> bool:
 
 
 def is_given_back(story: Story, node: str) -> bool:
-    """Nothing of us is left on it but the finalizer."""
+    """Nothing of gracectl is left on the node but the finalizer."""
     now = story.sees("Node", node)
     annotations = now["metadata"].get("annotations") or {}
     return (
@@ -64,7 +64,7 @@ def told(story: Story, node: JsonObject, reason: str) -> list[str]:
 
 
 @pytest.mark.parametrize("give_back", [take_off, uncordon])
-async def test_a_node_is_emptied_kept_and_given_back(
+async def test_a_node_is_drained_for_maintenance_and_returned(
     story: Story, give_back: Callable[[Story, str], Awaitable[None]]
 ) -> None:
     await story.controller()
@@ -89,18 +89,18 @@ async def test_a_node_is_emptied_kept_and_given_back(
     await give_back(story, kept)
     await story.sight.until("it is as it was", lambda: is_given_back(story, kept))
     await story.sight.until("its pod is back", lambda: len(story.healthy("web")) == 1)
-    await story.sight.until("people are told", lambda: told(story, node, names.EventReason.UNCORDONED))
+    await story.sight.until("an Event is emitted", lambda: told(story, node, names.EventReason.UNCORDONED))
     assert story.sees("Node", kept)["metadata"]["uid"] == node["metadata"]["uid"]
     assert story.sight.asked(daemon) is None
 
 
-async def test_a_budget_is_kept_and_nobody_is_asked_after_the_return(story: Story) -> None:
+async def test_budgets_hold_and_no_pod_is_evicted_after_the_uncordon(story: Story) -> None:
     await story.controller()
     (kept,) = await story.nodes("a")
     pods = await story.workload("Deployment", "web", 3, replicas=3)
     await story.budget("strict", "web", maxUnavailable=1)
     await story.patch("Node", kept, {"metadata": {"annotations": {names.KEEP_DRAINED: ""}}})
-    # The first replacement finds no place, so the budget stays spent.
+    # The first replacement cannot be scheduled, so the budget stays spent.
     await story.sight.until("one is asked", lambda: any(story.sight.asked(pod) for pod in pods))
     await story.sight.until("people are told why", lambda: story.condition(kept, names.DRAINED))
     assert "budget" in story.condition(kept, names.DRAINED)["message"]
@@ -111,8 +111,8 @@ async def test_a_budget_is_kept_and_nobody_is_asked_after_the_return(story: Stor
     assert len([pod for pod in pods if story.sight.asked(pod)]) == 1
 
 
-async def test_controllers_come_and_go(story: Story) -> None:
-    """One is killed in the middle of the drain, one while the node rests; it is given back while nobody is there."""
+async def test_maintenance_survives_kills_of_the_controller(story: Story) -> None:
+    """One is killed in the middle of the drain, one while the node rests; the uncordon comes while none runs."""
     first = await story.controller()
     (kept,) = await story.nodes("a")
     slow = await story.pod("slow", on=kept, behaviour={"stop-seconds": "2"})
@@ -129,7 +129,7 @@ async def test_controllers_come_and_go(story: Story) -> None:
     assert story.sight.asked(pod) is None
 
 
-async def test_a_kept_node_that_is_deleted_goes(story: Story) -> None:
+async def test_a_node_in_maintenance_that_is_deleted_is_terminated(story: Story) -> None:
     await story.controller()
     (kept,) = await story.nodes("a")
     (daemon,) = await story.workload("DaemonSet", "agent", 1)
@@ -139,19 +139,19 @@ async def test_a_kept_node_that_is_deleted_goes(story: Story) -> None:
     assert story.sight.asked(daemon) is not None
 
 
-async def test_a_node_that_is_not_ours_is_complained_about_and_left_alone(story: Story) -> None:
+async def test_maintenance_of_an_unmanaged_node_is_reported_and_not_started(story: Story) -> None:
     await story.controller()
     await story.nodes("ours")
     (foreign,) = await story.nodes("foreign", managed=False)
     node, pod = story.sees("Node", foreign), await story.pod("web", on=foreign)
     await story.patch("Node", foreign, {"metadata": {"annotations": {names.KEEP_DRAINED: ""}}})
-    await story.sight.until("people are told", lambda: told(story, node, names.EventReason.UNMANAGED_NODE_KEPT))
+    await story.sight.until("an Event is emitted", lambda: told(story, node, names.EventReason.UNMANAGED_NODE_KEPT))
     assert not story.sees("Node", foreign)["spec"].get("unschedulable")
     assert story.sight.asked(pod) is None
 
 
 @needs_kubectl
-async def test_kubectl_shows_that_a_node_is_kept_and_gives_it_back(story: Story) -> None:
+async def test_kubectl_shows_maintenance_and_ends_it(story: Story) -> None:
     await story.controller()
     (kept,) = await story.nodes("a")
     kubectl = Kubectl(story.target.kubeconfig, story.folder)

@@ -28,7 +28,7 @@ async def lease(story: Story) -> JsonObject:
 
 
 async def two(story: Story) -> tuple[Program, Program]:
-    """The one that leads, and the one that stands by."""
+    """The leader, and the standby."""
     first = await story.controller()
     await first.until_said(LEADS)
     second = await story.controller()
@@ -47,7 +47,7 @@ async def a_drain_in_the_middle(story: Story) -> tuple[str, list[JsonObject]]:
     return leaving, pods
 
 
-async def test_told_to_stop_a_leader_hands_over_at_once_in_the_middle_of_a_drain(story: Story) -> None:
+async def test_a_leader_hands_over_at_sigterm_in_the_middle_of_a_drain(story: Story) -> None:
     first, second = await two(story)
     leaving, pods = await a_drain_in_the_middle(story)
     before = len(story.sight.journal)
@@ -67,7 +67,7 @@ async def test_told_to_stop_a_leader_hands_over_at_once_in_the_middle_of_a_drain
     assert (found["leaseTransitions"], found["holderIdentity"]) == (1, second.said(LEADS)[0]["identity"])
 
 
-async def test_after_a_kill_the_standby_takes_over_when_the_lease_has_run_out_and_finishes(story: Story) -> None:
+async def test_after_a_kill_the_standby_takes_over_when_the_lease_has_expired(story: Story) -> None:
     first, second = await two(story)
     leaving, _ = await a_drain_in_the_middle(story)
     before = len(story.sight.journal)
@@ -81,7 +81,7 @@ async def test_after_a_kill_the_standby_takes_over_when_the_lease_has_run_out_an
     assert story.sight.lowest_health(before, app="web") >= 3
 
 
-async def test_a_leader_that_stands_still_finds_another_one_in_charge_and_stands_by(story: Story) -> None:
+async def test_a_paused_leader_finds_another_leader_and_stands_by(story: Story) -> None:
     first, second = await two(story)
     leaving, _ = await a_drain_in_the_middle(story)
     before = len(story.sight.journal)
@@ -100,7 +100,7 @@ async def test_a_leader_that_stands_still_finds_another_one_in_charge_and_stands
             await story.clock.sleep(0.05)
 
 
-async def test_status_says_at_once_that_nobody_leads_any_more(story: Story) -> None:
+async def test_status_shows_at_once_that_no_controller_leads(story: Story) -> None:
     first, second = await two(story)
     (leaving,) = await story.nodes("a")
     for one in (first, second):

@@ -1,4 +1,4 @@
-"""Nodes end as fast as the budget over them allows, whoever asks for it; as a process, against any cluster."""
+"""Nodes are terminated as fast as their budget allows, whatever requests it; as a process, against any cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def status_of(story: Story, budget: str) -> JsonObject:
     return status
 
 
-async def test_labelled_nodes_end_one_after_the_other_under_their_budget(budget_story: Story) -> None:
+async def test_labelled_nodes_are_terminated_one_by_one_under_their_budget(budget_story: Story) -> None:
     story = budget_story
     await story.controller()
     four = await story.nodes("a", "b", "c", "d")

@@ -1,4 +1,4 @@
-"""Ten nodes that are labelled at once end one after the other, and their pods find a place; against any cluster."""
+"""Ten nodes that are labelled at once are terminated one by one, and their pods are rescheduled; on any cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOW_TO_START = {"start-seconds": "1", "ready-seconds": "1"}
 
 
 def most_without_a_place(story: Story, bound: dict[str, set[str]], since: int) -> tuple[int, int]:
-    """How many pods were there at once, at most, that were neither Ready nor told to end; and how many on one of these
+    """How many pods were there at once, at most, that were neither Ready nor terminating; and how many on one of these
     nodes, of which `bound` says which pods they had. After the first `since` events of the journal."""
     unready: set[str] = set()
     most, fullest = 0, max(len(pods) for pods in bound.values())
@@ -43,14 +43,14 @@ def is_cordoned(story: Story, node: str) -> bool:
 
 
 async def status(story: Story, node: str) -> dict[str, Any]:
-    """What is said of a node in JSON."""
+    """The JSON of a node."""
     command = [sys.executable, "-m", "gracectl", "status", "--kubeconfig", str(story.target.kubeconfig)]
     done = await anyio.run_process([*command, "-o", "json", node])
     (found,) = msgspec.json.decode(done.stdout)["nodes"]
     return dict(found)
 
 
-async def test_of_ten_labelled_nodes_never_more_than_the_maximum_end_at_once(story: Story) -> None:
+async def test_of_ten_labelled_nodes_never_more_than_the_maximum_are_terminated_at_once(story: Story) -> None:
     controller = await story.controller(voluntary={"maximumAtOnce": 2, "waitForReplacement": False})
     ten = await story.nodes(*"abcdefghij")
     for name in ten:
@@ -63,7 +63,7 @@ async def test_of_ten_labelled_nodes_never_more_than_the_maximum_end_at_once(sto
     assert 1 <= story.most_ending() <= 2
 
 
-async def test_no_more_pods_are_without_a_place_than_those_of_the_node_under_way(story: Story) -> None:
+async def test_no_more_pods_are_pending_than_those_of_the_terminating_node(story: Story) -> None:
     await story.controller()
     six = await story.nodes(*"abcdef")
     await story.workload("Deployment", "web", 12, replicas=12, behaviour=SLOW_TO_START)
@@ -79,7 +79,7 @@ async def test_no_more_pods_are_without_a_place_than_those_of_the_node_under_way
     assert 0 < most <= fullest
 
 
-async def test_a_node_that_waits_says_why_and_takes_no_pods_until_its_label_goes(story: Story) -> None:
+async def test_a_pending_node_shows_why_and_is_cordoned_until_its_label_is_removed(story: Story) -> None:
     await story.controller()
     waiting, _, _ = await story.nodes("a", "b", "c")
     await story.pod("guarded", on=waiting, annotations={names.DO_NOT_DISRUPT: "true"})

@@ -1,4 +1,4 @@
-"""What people see: kubectl, and the message when they may not."""
+"""What operators see: kubectl, and the message when rights are missing."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ async def test_kubectl_shows_why_a_node_is_not_drained(story: Story) -> None:
     assert "gracectl" in events
 
 
-async def test_a_token_without_rights_is_told_every_verb_and_resource_that_it_lacks(story: Story) -> None:
-    kubeconfig = await kubeconfig_of_nobody(story)
+async def test_missing_rights_are_named_by_verb_and_resource(story: Story) -> None:
+    kubeconfig = await kubeconfig_without_rights(story)
     async with running(kubeconfig, {}, story.folder) as controller:
         assert await controller.ended(30) == 3
         text = controller.text()
@@ -55,16 +55,16 @@ async def test_a_token_without_rights_is_told_every_verb_and_resource_that_it_la
         assert right in text
 
 
-async def kubeconfig_of_nobody(story: Story) -> Path:
-    """A kubeconfig whose token is good and may do nothing; the test is skipped where there can be no such token."""
+async def kubeconfig_without_rights(story: Story) -> Path:
+    """A kubeconfig whose token is valid and has no rights; skips the test where there can be no such token."""
     accounts = f"/api/v1/namespaces/{story.namespace}/serviceaccounts"
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "no-rights"}}
     await ask(story.api, "POST", accounts, account)
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    status, answer = await story.api.call("POST", f"{accounts}/nobody/token", request)
+    status, answer = await story.api.call("POST", f"{accounts}/no-rights/token", request)
     if status != 201:
         pytest.skip(f"this cluster gives no tokens to service accounts ({status})")
-    path = story.folder / "nobody"
+    path = story.folder / "no-rights"
     _write_with_token(path, story.target.config, answer["status"]["token"])
     return path
 

@@ -1,4 +1,4 @@
-"""The controller as a process: killed, told to stop, told twice, started again."""
+"""The controller as a process: SIGKILL, SIGTERM once and twice, restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PODS_OF_ONE_BUDGET = 6
 
 
 async def reached(hold: Hold) -> None:
-    """Wait until an eviction stands there."""
+    """Wait until an eviction has reached the gate."""
     with anyio.fail_after(30):
         await hold.reached.wait()
 
@@ -54,7 +54,7 @@ async def test_a_drain_whose_controller_was_killed_is_finished_by_the_next_one(s
     await story.budget("web", "web", maxUnavailable=1)
     await story.nodes("refuge")
 
-    # The worst instant: the server has agreed, the pod is going, and the controller will never know.
+    # The worst instant: the server has granted it, the pod terminates, and the controller never gets the answer.
     hold = wire.hold("answer", agreements=3)
     before = len(story.sight.journal)
     await story.delete("Node", *leaving)
@@ -65,7 +65,7 @@ async def test_a_drain_whose_controller_was_killed_is_finished_by_the_next_one(s
 
     await story.controller(through=wire)
     await story.until_gone(*leaving, seconds=60)
-    assert sorted(wire.agreed) == sorted(pod["metadata"]["uid"] for pod in pods), "each once, and nobody else"
+    assert sorted(wire.agreed) == sorted(pod["metadata"]["uid"] for pod in pods), "each once, and no other pod"
     assert story.sight.lowest_health(before, app="web") >= PODS_OF_ONE_BUDGET - 1
     for pod in pods:
         ends = {
@@ -73,10 +73,10 @@ async def test_a_drain_whose_controller_was_killed_is_finished_by_the_next_one(s
             for seen in story.sight.events("Pod", pod["metadata"]["uid"])
             if seen.object["metadata"].get("deletionGracePeriodSeconds")  # the kubelet's own last DELETE has none
         }
-        assert len(ends) == 1, "nobody shortened its grace"
+        assert len(ends) == 1, "its grace was not shortened"
 
 
-async def test_sigterm_finishes_the_eviction_under_way_and_exits_with_0(story: Story) -> None:
+async def test_sigterm_finishes_the_eviction_in_flight_and_exits_with_0(story: Story) -> None:
     wire = await story.wire()
     controller = await story.controller(through=wire)
     hold = wire.hold("request")
@@ -95,14 +95,14 @@ async def test_sigterm_finishes_the_eviction_under_way_and_exits_with_0(story: S
 
 
 def assert_json_lines(controller: Program) -> None:
-    """Every line of its log is one JSON object with the keys that everybody relies on."""
+    """Every line of its log is one JSON object with the documented keys."""
     lines = controller.text().splitlines()
     assert lines
     for line in lines:
         assert {"ts", "level", "logger", "message"} <= orjson.loads(line).keys()
 
 
-async def test_sigterm_ends_an_idle_controller_with_0(story: Story) -> None:
+async def test_sigterm_stops_an_idle_controller_with_0(story: Story) -> None:
     controller = await story.controller()
     (node,) = await story.nodes("a")
     controller.send(signal.SIGTERM)
@@ -111,7 +111,7 @@ async def test_sigterm_ends_an_idle_controller_with_0(story: Story) -> None:
     assert story.is_held(node), "what it has promised stays"
 
 
-async def test_a_second_sigterm_ends_it_at_once(story: Story) -> None:
+async def test_a_second_sigterm_stops_it_at_once(story: Story) -> None:
     wire = await story.wire()
     controller = await story.controller(through=wire)
     hold = wire.hold("request")
@@ -156,7 +156,7 @@ async def test_probes_and_metrics_of_the_process(story: Story) -> None:
         assert await controller.ended(5) == 0
 
 
-async def test_settings_that_change_count_while_it_runs(story: Story) -> None:
+async def test_changed_settings_count_while_it_runs(story: Story) -> None:
     controller = await story.controller(eviction={"qps": 7})
     (leaving,) = await story.nodes("a")
     await story.pod("guarded", on=leaving, annotations={DO_NOT_DISRUPT: "true"})
@@ -175,14 +175,14 @@ async def test_settings_that_change_count_while_it_runs(story: Story) -> None:
 
 
 def free_port() -> int:
-    """One that nobody has, for the moment."""
+    """A port that is free at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
         return port
 
 
 async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) -> None:
-    """On an embedded cluster of its own, whatever the others run against: only there, instances can be counted."""
+    """On a simulated cluster of its own, whatever the others run against: only there can instances be counted."""
     with embedded_cluster(tmp_path, "--nodes", "5", "--pods", "40", "--speed", "4") as kubeconfig:
         async with connected(kubeconfig) as api, anyio.create_task_group() as group:
             sight = ClusterWatcher(api, SystemClock(), Scope("Node", NODES, {}), Scope("Pod", PODS, {}))
@@ -199,7 +199,7 @@ async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) 
 async def drain_with_two_controllers(
     sight: ClusterWatcher, api: ApiClient, leaving: list[JsonObject], target: Target
 ) -> None:
-    """Delete nodes; one controller is killed once pods are leaving, another ends what it began."""
+    """Delete nodes; one controller is killed once pods terminate, another finishes."""
     endpoint = target.config["clusters"][0]["cluster"]["server"]
     settings = {
         "provider": {"name": "simulated", "options": {"endpoint": endpoint}},

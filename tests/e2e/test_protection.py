@@ -1,4 +1,4 @@
-"""Protected pods stay for as long as they were promised, and not longer."""
+"""Protected pods stay as long as their protection lasts, and not longer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gracectl.model.times import parse_time
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
 
 
-async def test_do_not_disrupt_holds_its_own_pod_until_the_annotation_is_taken_off(story: Story) -> None:
+async def test_do_not_disrupt_protects_its_own_pod_until_the_annotation_is_removed(story: Story) -> None:
     await story.controller()
     (leaving,) = await story.nodes("a")
     guarded = await story.pod("guarded", on=leaving, annotations={names.DO_NOT_DISRUPT: "true"})
@@ -28,7 +28,7 @@ async def test_do_not_disrupt_holds_its_own_pod_until_the_annotation_is_taken_of
     await story.until_gone(leaving, seconds=5)
 
 
-async def test_do_not_disrupt_for_a_time_ends_with_it(story: Story) -> None:
+async def test_do_not_disrupt_by_duration_expires(story: Story) -> None:
     await story.controller()
     (leaving,) = await story.nodes("a")
     guarded = await story.pod("guarded", on=leaving)
@@ -42,12 +42,12 @@ async def test_do_not_disrupt_for_a_time_ends_with_it(story: Story) -> None:
     assert asked is not None
     metadata = asked.object["metadata"]
     evicted = parse_time(metadata["deletionTimestamp"]) - metadata["deletionGracePeriodSeconds"]
-    # The server's times are whole seconds: evicted within the second that follows the promise.
+    # The server's times are whole seconds: evicted within the second that follows the protection.
     assert 0 <= evicted - (created + seconds) <= 1
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
-async def test_do_not_evict_holds_every_pod_of_the_node(story: Story, where: str) -> None:
+async def test_do_not_evict_blocks_every_pod_of_the_node(story: Story, where: str) -> None:
     await story.controller()
     (leaving,) = await story.nodes("a")
     holder = await story.pod("holder", on=leaving)

@@ -1,4 +1,4 @@
-"""`gracectl status` against any cluster: it says what the controller does, and says so when none lives."""
+"""`gracectl status` against any cluster: it shows what the controller does, and warns when none runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.
 
 
 async def status(story: Story, node: str) -> dict[str, Any]:
-    """What is said of a node in JSON."""
+    """The JSON of a node."""
     command = [sys.executable, "-m", "gracectl", "status", "--kubeconfig", str(story.target.kubeconfig)]
     done = await anyio.run_process([*command, "-o", "json", node])
     (found,) = msgspec.json.decode(done.stdout)["nodes"]
     return dict(found)
 
 
-async def test_who_holds_a_node_why_and_since_when_is_told_without_a_controller(story: Story) -> None:
+async def test_status_shows_blockers_reasons_and_times_without_a_controller(story: Story) -> None:
     controller = await story.controller()
     (leaving,) = await story.nodes("a")
     (web,) = await story.workload("Deployment", "web", 1, replicas=1)
@@ -46,12 +46,12 @@ async def test_who_holds_a_node_why_and_since_when_is_told_without_a_controller(
     assert blocked["budgets"] == [f"{story.namespace}/strict"]
     assert (protected["protection"]["value"], protected["until"] is not None) == ("1h", True)
     assert all(0 <= pod["sinceSeconds"] < 60 for pod in told["pods"])
-    # The condition on the node, which the controller has written, names the same first.
+    # The condition on the node, which the controller has written, names the same pod first.
     said = story.condition(leaving, names.DRAINED)["message"]
     assert f"{story.namespace}/{blocked['name']} ({blocked['reason']})" in said
 
 
-async def test_a_node_that_nobody_begins_to_drain_is_told_of(story: Story) -> None:
+async def test_status_warns_of_a_node_whose_drain_does_not_begin(story: Story) -> None:
     controller = await story.controller()
     (leaving,) = await story.nodes("a")
     controller.send(signal.SIGKILL)

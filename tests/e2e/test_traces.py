@@ -1,4 +1,4 @@
-"""One trace per termination, as a collector has it, whoever tells it: three processes, of which one is killed."""
+"""One trace per termination, as a collector receives it, from three processes, of which one is killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def below(spans: tuple[SeenSpan, ...], parent: SeenSpan) -> list[SeenSpan]:
 
 
 async def test_a_kill_and_a_handover_leave_one_whole_trace(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first evicts what it may and is killed, the second is told to stop, the third brings it to its end."""
+    """The first evicts what it may and is killed, the second gets SIGTERM, the third finishes."""
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         first = await story.controller()

@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of this machine on which nobody listens just now."""
+    """Ports of this machine that are free at the moment."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for each in sockets:
@@ -27,7 +27,7 @@ def free_ports(number: int) -> list[int]:
 
 @asynccontextmanager
 async def balanced(ports: list[int]) -> AsyncIterator[int]:
-    """A port whose connections go to these in turn, and past those that do not listen; how often, nobody knows."""
+    """A port whose connections go to these in turn, and past those that do not listen; how often is undefined."""
     turns = count()
     listener = await anyio.create_tcp_listener(local_host=HOST)
 
@@ -50,7 +50,7 @@ async def balanced(ports: list[int]) -> AsyncIterator[int]:
 
 
 async def _pass_on(source: anyio.abc.SocketStream, sink: anyio.abc.SocketStream) -> None:
-    """Until one of them goes; then the other one is of no use either."""
+    """Until one of them closes; then the other one is of no use either."""
     try:
         async for piece in source:
             await sink.send(piece)

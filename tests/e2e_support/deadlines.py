@@ -1,4 +1,4 @@
-"""What the stories about deadlines read off the cluster's objects: instants of the server, in its whole seconds."""
+"""What the stories about deadlines read from the cluster's objects: instants of the server, in its whole seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gracectl.model import names
 from gracectl.model.times import parse_time
 
 EARLY = 1.0
-"""Nothing may be early; but the server's clock is not the controller's, and it tells whole seconds only."""
+"""Nothing may be early; but the server's clock is not the controller's, and it has whole seconds only."""
 
 LATE = 4.0
 """Much less than any retry, and generous to a slow machine."""
@@ -32,7 +32,7 @@ async def until_deadline(story: Story, kind: str, name: str) -> float:
 
 
 def told_to_end(story: Story, pod: JsonObject) -> tuple[float, int]:
-    """When a pod was told to end, and with how many seconds of grace."""
+    """When a pod was deleted, and with how many seconds of grace."""
     seen = story.sight.asked(pod)
     assert seen is not None, f"{pod['metadata']['name']} was never told to end"
     metadata = seen.object["metadata"]
@@ -41,13 +41,13 @@ def told_to_end(story: Story, pod: JsonObject) -> tuple[float, int]:
 
 
 def finished_by_itself(story: Story, pod: JsonObject) -> bool:
-    """Whether a pod's containers ended before anybody killed them."""
+    """Whether a pod's containers stopped before they were killed."""
     over = story.sight.over(pod)
     return over is not None and over.object["status"]["phase"] == "Succeeded"
 
 
 def gone(story: Story, kind: str, object_: JsonObject) -> Seen:
-    """When an object went; it must be gone."""
+    """When an object was removed; it must be gone."""
     seen = story.sight.gone(kind, object_)
     assert seen is not None, f"{object_['metadata']['name']} is still there"
     return seen

@@ -1,7 +1,7 @@
 """Our kinds on a cluster that may not know them: a definition is lent for as long as stories need it.
 
-What somebody else has put there is used and left as it is. Ours is marked, so that whichever run of stories is the last
-one to need it takes it away, even if the one that brought it did not live to do so.
+A definition that was there before is used and left as it is. Ours is marked, so that the last run of stories that needs
+it removes it, even if the run that created it was killed before.
 """
 
 from __future__ import annotations

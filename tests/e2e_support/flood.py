@@ -1,4 +1,4 @@
-"""A stranger's connections, from a process of its own: `python -m e2e_support.flood METRICS WEBHOOK`, two ports.
+"""Foreign connections, from a process of its own: `python -m e2e_support.flood METRICS WEBHOOK`, two ports.
 
 Asks for metrics and reads nothing, connects to the webhooks and says nothing, and sends them half a body each. Prints a
 line once all has been sent that was taken; holds on until its standard input ends.
@@ -57,7 +57,7 @@ def attempt(held: list[socket.socket], port: int, parts: Iterable[bytes], tls: s
 
 
 def unverified() -> ssl.SSLContext:
-    """A stranger does not care with what it speaks."""
+    """A client that verifies no certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -25,7 +25,7 @@ LEASE = re.compile(r"^/apis/coordination\.k8s\.io/v1/")
 
 
 class Forger:
-    """`kubeconfig`: for whatever is to be fooled. `forgeries`: what goes out in place of which bytes; no mark has a
+    """`kubeconfig`: for the program under attack. `forgeries`: what goes out in place of which bytes; no mark has a
     line's end in it, or begins another one.
     """
 

@@ -16,7 +16,7 @@ GRACE_SECONDS = 6
 
 
 class PodExtra(TypedDict, total=False):
-    """What a story may say about its pods. `behaviour`: of the hollow kubelet (`stop-seconds`, …)."""
+    """Options of a story's pods. `behaviour`: of the hollow kubelet (`stop-seconds`, …)."""
 
     annotations: Mapping[str, str]
     behaviour: Mapping[str, str]
@@ -25,7 +25,7 @@ class PodExtra(TypedDict, total=False):
 
 
 def node(name: str, run: str, *, managed: bool = True) -> JsonObject:
-    """A node without a machine; `managed`: does it carry the label by which the controller is told its nodes?"""
+    """A node without a machine; `managed`: whether it has the label that the controller selects."""
     room = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods": "110"}
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", LABEL: run}
     return {

@@ -1,4 +1,4 @@
-"""How everything that the stories put into somebody's cluster is marked, so that nothing else is ever touched."""
+"""How everything that the stories put into a cluster is marked, so that nothing else is ever touched."""
 
 from __future__ import annotations
 

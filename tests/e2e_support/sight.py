@@ -1,4 +1,4 @@
-"""What the stories see: the cluster's own word, from plain watches, in the order in which it came.
+"""What the stories see: the cluster's events, from plain watches, in the order in which they came.
 
 Independent of the controller under test and of its client. Nothing is polled: a story waits for a condition, which is
 asked again at every change. The journal keeps every event, so that a story can ask afterwards what came before what;

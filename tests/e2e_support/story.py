@@ -1,4 +1,4 @@
-"""One story's part of a cluster: a namespace, nodes, workloads, a controller, and the sight of it all.
+"""One story's part of a cluster: a namespace, nodes, workloads, a controller, and watches of all of it.
 
 Everything bears the story's run, and is taken away at the end, however the story ends.
 """

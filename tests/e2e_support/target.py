@@ -1,8 +1,8 @@
-"""The cluster that the stories run against: somebody's, named by an environment variable, or the embedded one.
+"""The cluster that the stories run against: one named by an environment variable, or a simulated one.
 
 Both are reached by a kubeconfig over HTTP only. The embedded cluster is the shipped command `gracectl simulate` in a
-process of its own, and its kubelet serves whatever node appears. Anywhere else nobody does that for the stories' nodes,
-so the hollow kubelet of the benchmarks runs beside, again in a process of its own: it keeps the nodes Ready
+process of its own, and its kubelet serves every node that appears. Anywhere else nothing does that for their nodes, so
+the hollow kubelet of the benchmarks runs beside, again in a process of its own: it keeps the nodes Ready
 whatever the tests are busy with.
 """
 
@@ -40,7 +40,7 @@ class Target(msgspec.Struct, frozen=True):
 
 @contextmanager
 def chosen_target(folder: Path) -> Iterator[Target]:
-    """The cluster that the environment names, with a hollow kubelet beside it, or else an embedded one."""
+    """The cluster that the environment names, with a hollow kubelet beside it, or else a simulated one."""
     run = f"e2e-{secrets.token_hex(3)}"
     given = os.environ.get(VARIABLE)
     if given:

@@ -1,4 +1,4 @@
-"""The wire between a controller and its API server, as a plain HTTP proxy: what was asked is known, not believed.
+"""The wire between a controller and its API server, as a plain HTTP proxy: requests are recorded, not assumed.
 
 It speaks to the server with our identity, so it stands before any cluster. Evictions can be held, before the server
 hears of them or before the controller hears the answer: the instants in which a process likes to be killed.
@@ -49,7 +49,7 @@ class Wire:
         self.kubeconfig = kubeconfig
         self.evictions: list[Eviction] = []
         self.deletions: list[str] = []
-        """The names of the pods whose deletion the server was asked for, once for each request."""
+        """The names of the pods in requests for deletion, once for each request."""
         self.is_dead = False
         """From now on no request comes to an answer."""
         self._relay = relay
