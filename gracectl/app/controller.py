@@ -187,65 +187,6 @@ class Controller:
             clock,
         )
 
-    def show_skew(self, skew: SkewEstimate | None) -> None:
-        """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""
-        self._skew = skew
-
-    def reload_from(self, read: Callable[[], Settings]) -> None:
-        """Reload settings from `read`, as far as they need no restart. To be called before `run`. `read` raises
-        ConfigError for invalid settings."""
-        self._reloader = SettingsReloader(read, self._settings, self._clock, CONTROLLER_SCOPE, self._apply_settings)
-
-    def _apply_settings(self, settings: Settings) -> None:
-        """Apply settings that differ only in what may change at run time."""
-        self._settings = settings
-        self._dependencies = msgspec.structs.replace(
-            self._dependencies, eviction=settings.eviction, termination=settings.termination
-        )
-        if self._is_leading:  # else the next manager starts with them
-            self._manager.configure(settings.eviction, settings.termination)
-
-    def _make_election(self, rng: random.Random) -> Election | None:
-        """Election for the configured Lease; None without leader election."""
-        wanted = self._settings.leader_election
-        if not wanted.enabled:
-            return None
-        settings = ElectionSettings(
-            namespace=self._lease_namespace,
-            name=wanted.name,
-            identity=f"{socket.gethostname()}_{rng.getrandbits(64):016x}",
-            lease_duration=wanted.lease_duration_seconds,
-            renew_deadline=wanted.renew_deadline_seconds,
-            retry_period=wanted.retry_period_seconds,
-        )
-        return Election(self._transport, self._clock, self._fence, settings, may_lead=self._may_lead, rng=rng)
-
-    def _make_karpenter_watch(self, rng: random.Random) -> KarpenterWatch:
-        """Watch for a leading Karpenter, in the configured namespaces."""
-        wanted, namespace = self._settings.leader_election, self._lease_namespace
-        client = KubeClient(self._transport, self._clock, settings=INTERACTIVE, rng=rng)
-        namespaces = (*self._settings.karpenter.namespaces, namespace)
-        return KarpenterWatch(client, self._clock, namespaces, own=self._lease if wanted.enabled else None)
-
-    def _make_admission(self) -> Admission:
-        """The admission server."""
-        dependencies = AdmissionDependencies(
-            client=self._client,
-            leading=self._dependencies.client,
-            admitter=self._admitter,
-            selector=self._dependencies.termination.node_selector,
-            clock=self._clock,
-        )
-        return Admission(self._settings.admission, dependencies)
-
-    @property
-    def _lease_namespace(self) -> str:
-        return self._settings.leader_election.namespace or own_namespace() or DEFAULT_NAMESPACE
-
-    @property
-    def _lease(self) -> tuple[str, str]:
-        return self._lease_namespace, self._settings.leader_election.name
-
     async def check(self) -> str:
         """Check the server, the permissions, and that no Karpenter leads; returns the server's version.
 
@@ -353,6 +294,65 @@ class Controller:
         if not self._servers.is_enabled:
             return {}
         return {"metrics and probes": self._servers.run, "loop monitor": self._loop_monitor.run}
+
+    def show_skew(self, skew: SkewEstimate | None) -> None:
+        """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""
+        self._skew = skew
+
+    def reload_from(self, read: Callable[[], Settings]) -> None:
+        """Reload settings from `read`, as far as they need no restart. To be called before `run`. `read` raises
+        ConfigError for invalid settings."""
+        self._reloader = SettingsReloader(read, self._settings, self._clock, CONTROLLER_SCOPE, self._apply_settings)
+
+    def _apply_settings(self, settings: Settings) -> None:
+        """Apply settings that differ only in what may change at run time."""
+        self._settings = settings
+        self._dependencies = msgspec.structs.replace(
+            self._dependencies, eviction=settings.eviction, termination=settings.termination
+        )
+        if self._is_leading:  # else the next manager starts with them
+            self._manager.configure(settings.eviction, settings.termination)
+
+    def _make_election(self, rng: random.Random) -> Election | None:
+        """Election for the configured Lease; None without leader election."""
+        wanted = self._settings.leader_election
+        if not wanted.enabled:
+            return None
+        settings = ElectionSettings(
+            namespace=self._lease_namespace,
+            name=wanted.name,
+            identity=f"{socket.gethostname()}_{rng.getrandbits(64):016x}",
+            lease_duration=wanted.lease_duration_seconds,
+            renew_deadline=wanted.renew_deadline_seconds,
+            retry_period=wanted.retry_period_seconds,
+        )
+        return Election(self._transport, self._clock, self._fence, settings, may_lead=self._may_lead, rng=rng)
+
+    def _make_karpenter_watch(self, rng: random.Random) -> KarpenterWatch:
+        """Watch for a leading Karpenter, in the configured namespaces."""
+        wanted, namespace = self._settings.leader_election, self._lease_namespace
+        client = KubeClient(self._transport, self._clock, settings=INTERACTIVE, rng=rng)
+        namespaces = (*self._settings.karpenter.namespaces, namespace)
+        return KarpenterWatch(client, self._clock, namespaces, own=self._lease if wanted.enabled else None)
+
+    def _make_admission(self) -> Admission:
+        """The admission server."""
+        dependencies = AdmissionDependencies(
+            client=self._client,
+            leading=self._dependencies.client,
+            admitter=self._admitter,
+            selector=self._dependencies.termination.node_selector,
+            clock=self._clock,
+        )
+        return Admission(self._settings.admission, dependencies)
+
+    @property
+    def _lease_namespace(self) -> str:
+        return self._settings.leader_election.namespace or own_namespace() or DEFAULT_NAMESPACE
+
+    @property
+    def _lease(self) -> tuple[str, str]:
+        return self._lease_namespace, self._settings.leader_election.name
 
     async def wait_live(self) -> None:
         """Wait until every cache has its first complete list."""
