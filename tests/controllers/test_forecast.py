@@ -101,14 +101,13 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         (
             (a_good_node(finalizers=()),),
             WarningKind.FINALIZER_MISSING,
-            "the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at once, and "
-            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
+            "finalizer karpenter.sh/termination missing: deleted now, it would disappear without a drain; is `gracectl "
+            "controller` running, and does its nodeSelector match the node?",
         ),
         (
             (a_good_node(finalizers=("other",), deletion_timestamp=NOW - 5),),
             WarningKind.FINALIZER_MISSING,
-            "this node is being deleted without the finalizer karpenter.sh/termination: nobody drains it, and nobody "
-            "can put the finalizer on it any more",
+            "being deleted without the finalizer karpenter.sh/termination, which cannot be added any more: not drained",
         ),
         (
             (a_good_node(), a_claim("c1"), a_claim("c2")),
@@ -118,8 +117,8 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         (
             (a_good_node(annotations={names.TERMINATION_TIMESTAMP: "tomorrow"}),),
             WarningKind.INVALID_DEADLINE,
-            'annotation karpenter.sh/nodeclaim-termination-timestamp of n1 is "tomorrow", which is no instant such as '
-            "2026-01-01T00:00:00Z, and does not count",
+            'annotation karpenter.sh/nodeclaim-termination-timestamp of n1 ignored: "tomorrow" is no instant; write it '
+            "as 2026-01-01T00:00:00Z",
         ),
     ],
 )
@@ -203,8 +202,8 @@ def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
     assert [(warning.kind, warning.message) for warning in node.warnings] == [
         (
             WarningKind.FINALIZER_MISSING,
-            "the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl manages: "
-            "nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?",
+            "finalizer karpenter.sh/termination missing: it would not be drained; is `gracectl controller` running, "
+            "and does its nodeSelector match the node?",
         )
     ]
 

@@ -55,7 +55,7 @@ def test_with_the_feature_gate_off_it_says_so(tmp_path: Path) -> None:
     ended = agent(tmp_path, RANGES + GATE_OFF)
     assert ended.exit_code == 0
     assert ended.output == (
-        "graceful shutdown is disabled: shutdownGracePeriodByPodPriority counts for nothing, as "
+        "graceful shutdown is disabled: shutdownGracePeriodByPodPriority is ignored: "
         "featureGates.PodPriorityBasedGracefulNodeShutdown is false\n"
     )
 

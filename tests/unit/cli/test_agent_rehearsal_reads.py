@@ -58,7 +58,7 @@ async def test_a_node_that_is_not_there_is_named() -> None:
 
 async def test_a_node_without_an_order_is_told_what_is_missing() -> None:
     async with staged("n1") as stage:
-        with pytest.raises(NoOrder, match=r"node n1 has no order for a shutdown, .* have neither shutdown") as found:
+        with pytest.raises(NoOrder, match=r"node n1: no shutdown order: .* have neither shutdown") as found:
             await inputs(stage, leaderElection={"enabled": False})
         assert FAILURES[type(found.value)] == 2
         with pytest.raises(NoOrder, match=rf"counts for nothing, as featureGates\.{GATE} is false"):

@@ -88,11 +88,11 @@ def test_budgets_say_what_they_allow_and_what_they_block(place: Fleet) -> None:
         pool.items() >= {"name": "pool", "minAvailable": "100%", "state": "spent", "problem": None, **figures}.items()
     )
     assert pool["counted"] == figures
-    assert pool["blocks"] == [{"name": "one", "reason": "it is labelled terminable"}, {"name": "two", "reason": None}]
+    assert pool["blocks"] == [{"name": "one", "reason": "labelled terminable"}, {"name": "two", "reason": None}]
     (web,) = in_json(place, "-n", "default")["podBudgets"]
     assert web["blocks"] == [{"name": "default/web", "reason": None}]
     text = " ".join(place.run("budgets").stdout.split())
-    assert "pool minAvailable 100% 2 of 2 2 0 blocks one (it is labelled terminable); and 1 that nobody wants" in text
+    assert "pool minAvailable 100% 2/2 2 0 blocks: one (labelled terminable); and 1 without a pending removal" in text
     assert "default/web minAvailable 1 1 of 1 1 0 blocks default/web; none of them is to go" in text
     assert "! the selector selects no node" in text
 
@@ -134,30 +134,30 @@ def test_one_namespace_or_all_of_them(place: Fleet) -> None:
 
 
 LEADS = Leadership(LeaderState.ACTIVE, "infra/gracectl", "a", NOW)
-GONE = "no controller leads, a\\x1b has the Lease infra/gracectl"
+GONE = "no controller leads, a\\x1b last renewed Lease infra/gracectl"
 NOBODY = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)
 
 
 @pytest.mark.parametrize(
     ("leadership", "generation", "words"),
     [
-        (LEADS, 2, "! it has just changed, and is being counted"),
+        (LEADS, 2, "! changed just now, not counted yet"),
         (
             NOBODY,
             2,
-            f"! it is not counted yet: {GONE}",
+            f"! not counted yet: {GONE}",
         ),
-        (UNKNOWN_LEADERSHIP, 2, "! it is not counted yet; is `gracectl controller` running?"),
-        (LEADS, 1, "! its status is out of date (1 of 1 are available now)"),
+        (UNKNOWN_LEADERSHIP, 2, "! not counted yet; is `gracectl controller` running?"),
+        (LEADS, 1, "! status out of date (1 of 1 are available now)"),
         (
             NOBODY,
             1,
-            f"! its status is out of date (1 of 1 are available now): {GONE}",
+            f"! status out of date (1 of 1 are available now): {GONE}",
         ),
         (
             UNKNOWN_LEADERSHIP,
             1,
-            "! its status is out of date (1 of 1 are available now); is `gracectl controller` running?",
+            "! status out of date (1 of 1 are available now); is `gracectl controller` running?",
         ),
     ],
 )
@@ -202,7 +202,7 @@ def test_a_pod_that_no_node_has_yet_is_there_all_the_same(place: Fleet) -> None:
     place.ask("POST", PDBS, budget)
     (found,) = (each for each in in_json(place, "-n", "default")["podBudgets"] if each["name"] == "homeless")
     assert (found["problem"], found["missing"]) == (None, 0)
-    assert found["unavailable"] == [{"name": "default/homeless", "reason": "is pending", "since": None}]
+    assert found["unavailable"] == [{"name": "default/homeless", "reason": "pending", "since": None}]
 
 
 def test_nothing_is_written(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_no_line_is_wider_than_the_terminal(place: Fleet, monkeypatch: pytest.Mo
     monkeypatch.setenv("COLUMNS", str(width))
     lines = place.run("budgets").stdout.splitlines()
     assert max(map(cell_len, lines)) <= width
-    assert lines[2].split() == ["budget", "for", "nodes", "bound", "available", "required", "allowed"]
+    assert lines[2].split() == ["NODEDISRUPTIONBUDGET", "BOUND", "AVAILABLE", "REQUIRED", "ALLOWED"]
 
 
 def test_the_page_explains_every_field() -> None:

@@ -115,8 +115,8 @@ async def test_so_many_at_a_time_and_cut_short_it_knows_who_is_who() -> None:
         assert len(bulk.unknown) == CONCURRENCY
         group.cancel_scope.cancel()
     assert bulk.interrupted("deletion", " (for ever)") == (
-        "interrupted; deletion was asked for: n00 (for ever); nobody knows, as the server has not answered: "
-        f"{', '.join(f'n{number:02}' for number in range(2, CONCURRENCY + 2))}; not asked for: n01, n{CONCURRENCY + 2}"
+        "interrupted; deletion requested: n00 (for ever); outcome unknown: "
+        f"{', '.join(f'n{number:02}' for number in range(2, CONCURRENCY + 2))}; not requested: n01, n{CONCURRENCY + 2}"
     )
 
 

@@ -70,7 +70,7 @@ def test_a_node_that_stays_is_done_when_it_is_empty() -> None:
     assert said(awaited, standing(A, NodePhase.MAINTENANCE, step="drain")) == []
     assert "a" in awaited.left
     done = standing(A, NodePhase.MAINTENANCE, step="kept")
-    assert said(awaited, done) == ["a is drained, and kept so; gracectl uncordon a gives it back"]
+    assert said(awaited, done) == ["a: drained for maintenance; to undo: gracectl uncordon a"]
     assert said(awaited, done) == []
     assert (awaited.left, awaited.has_failed) == ((), False)
 
@@ -78,14 +78,14 @@ def test_a_node_that_stays_is_done_when_it_is_empty() -> None:
 def test_a_node_that_is_given_back_before_has_failed() -> None:
     for state in (NodePhase.UNCORDONING, NodePhase.IDLE):
         awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
-        assert said(awaited, standing(A, state)) == ["a was given back by somebody before it was empty"]
+        assert said(awaited, standing(A, state)) == ["a: uncordoned meanwhile, before it was drained"]
         assert (awaited.left, awaited.has_failed) == ((), True)
 
 
 def test_a_node_that_was_to_stay_and_is_deleted_is_watched_to_its_end() -> None:
     awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
     (line,) = said(awaited, standing(A))
-    assert line == "a is being deleted by now: it does not stay, and is watched until it is gone"
+    assert line == "a: deleted meanwhile; waiting for its termination"
     assert (said(awaited, standing(A)), awaited.left) == ([], ("a",))
     assert said(awaited, terminated=(TerminatedNode("a", "uid-a", 3.0),)) == ["a: terminated after 0:03"]
     assert awaited.has_failed
@@ -94,7 +94,7 @@ def test_a_node_that_was_to_stay_and_is_deleted_is_watched_to_its_end() -> None:
 def test_who_is_left_is_named_with_what_each_waits_for() -> None:
     awaited = DrainProgress([A, B], NOW - 7, for_maintenance=False)
     assert awaited.unfinished("10m0s") == (
-        f"2 of 2 nodes are not gone after 10m0s: a, b; the controller goes on: {WATCH} a b"
+        f"2 of 2 nodes are not terminated after 10m0s: a, b; the controller continues; to watch: {WATCH} a b"
     )
     list(
         awaited.update(
@@ -102,20 +102,18 @@ def test_who_is_left_is_named_with_what_each_waits_for() -> None:
         )
     )
     assert awaited.unfinished("10m0s") == (
-        f"1 of 2 nodes is not gone after 10m0s: b (budget x); the controller goes on: {WATCH} b"
+        f"1 of 2 nodes is not terminated after 10m0s: b (budget x); the controller continues; to watch: {WATCH} b"
     )
     assert DrainProgress([A], NOW - 7, for_maintenance=True).unfinished("5s") == (
-        f"the node is not drained after 5s: a; the controller goes on: {WATCH} a"
+        f"the node is not drained after 5s: a; the controller continues; to watch: {WATCH} a"
     )
 
 
 def test_whoever_looks_no_longer_hears_what_goes_on() -> None:
     assert DrainProgress([A, B], NOW - 7, for_maintenance=False).unwatched() == (
-        "not watched any more; the controller goes on, the deletion of a, b cannot be taken back: "
-        f"{WATCH} a b shows how it goes on"
+        f"interrupted; the controller continues to terminate a, b, which cannot be undone; to watch: {WATCH} a b"
     )
     assert DrainProgress([A], NOW - 7, for_maintenance=True).unwatched() == (
-        f"not watched any more; the controller goes on with the drain of a: {WATCH} a shows how, gracectl uncordon a "
-        "takes it back"
+        f"interrupted; the controller continues to drain a; to watch: {WATCH} a; to undo: gracectl uncordon a"
     )
     assert DrainProgress([], NOW - 7, for_maintenance=False).unwatched() == "interrupted"

@@ -73,8 +73,8 @@ def test_nothing_that_matters_is_cut_off_at_80_columns(world: World, draw: Calla
 def test_where_there_is_no_terminal_every_pod_has_one_line() -> None:
     lines = as_table(three_replicas(), UNLIMITED).splitlines()
     assert [line for line in lines if "shop/orders-7d4b9c6f5-5qtvx" in line][1] == (
-        "  0:00-5:00  shop/orders-7d4b9c6f5-5qtvx  evicted when budget shop/orders allows it (3 in its lane; whose "
-        "node is looked at first goes first), or deleted at 5:00 for the deadline (grace 600 s)"
+        "  0:00-5:00  shop/orders-7d4b9c6f5-5qtvx  evicted when budget shop/orders allows it (3 pods share this "
+        "budget; order not decided yet), or deleted at 5:00 for the deadline (grace 600 s)"
     )
 
 
@@ -111,8 +111,7 @@ def test_bars_say_what_the_table_says() -> None:
     axis = lines[lines.index(bars[0]) + 2]
     assert axis.split() == ["0:00", "5:00", "10:00", "15:00"]
     (legend,) = [line for line in lines if line.startswith("  ░░░ may be removed")]
-    assert legend == "  ░░░ may be removed   ███ ending (its grace)   ╳ deleted for the deadline"
-    assert lines[lines.index(legend) + 1] == "  │ deadline"
+    assert legend == "  ░░░ may be removed   ███ terminating   ╳ deleted for the deadline   │ deadline"
 
 
 def test_bars_of_plain_ascii() -> None:
@@ -194,7 +193,7 @@ def test_no_two_kinds_are_told_apart_by_colour_alone() -> None:
     assert used == {"p-terminating", "p-protected", "p-blocked", "p-waiting"}
     assert used <= set(patterns)
     legend = [element.text for element in root.iter(f"{SVG}text")][-4:]
-    assert legend == ["waits for its wave", "blocked by a budget", "protected", "ending (its grace)"]
+    assert legend == ["waits for its wave", "blocked by a budget", "protected", "terminating"]
 
 
 def test_what_people_have_written_cannot_leave_its_place_in_the_picture() -> None:

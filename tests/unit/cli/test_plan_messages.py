@@ -285,8 +285,8 @@ def test_of_a_node_that_stays_no_deadline_is_told() -> None:
     assert [warning.kind for warning in node.warnings] == [WarningKind.DATA_LOSS]
     assert node.ignored == "not waited for: 1 pod (1 DaemonSet pod: it stays, as its node does)"
     assert (
-        "Drained: no pod is waited for any more; volumes come after that, and then the node is kept so until "
-        "somebody gives it back."
+        "Drained: no pod is waited for any more; volumes come after that, then the node stays cordoned until it "
+        "is uncordoned."
     ) in told.remarks
 
 

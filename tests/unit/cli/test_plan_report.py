@@ -48,7 +48,7 @@ SHAPE: dict[str, Any] = {
                     "terminatedWindow": SPAN,
                     "certain": "b",
                     "methods": ["s"],
-                    "requests": [{"at": "t", "atSeconds": "n", "message": "s", "graceSeconds": "n"}],
+                    "requests": [{"at": "t", "atSeconds": "n", "method": "s", "graceSeconds": "n"}],
                     "graceSeconds": "n",
                     "deleteAt": "t?",
                     "deadline": "t?",
@@ -70,7 +70,7 @@ SHAPE: dict[str, Any] = {
             "required": "n",
             "expected": "n",
             "failure": "s?",
-            "queuePosition": [{"node": "s", "pod": "s"}],
+            "queue": [{"node": "s", "pod": "s"}],
         }
     ],
 }
@@ -146,11 +146,11 @@ def test_of_three_replicas() -> None:
     )
     assert pod["methods"] == ["evicted", "deleted"]
     assert pod["requests"] == [
-        {"at": "1970-01-12T13:51:40Z", "atSeconds": 300.0, "message": "deleted", "graceSeconds": 600}
+        {"at": "1970-01-12T13:51:40Z", "atSeconds": 300.0, "method": "deleted", "graceSeconds": 600}
     ]
     assert pod["queuePosition"]["undecided"]
     (budget,) = told["budgets"]
-    assert [waiting["node"] for waiting in budget["queuePosition"]] == ["node-2", "node-1", "node-3"]
+    assert [waiting["node"] for waiting in budget["queue"]] == ["node-2", "node-1", "node-3"]
 
 
 def test_what_never_happens_is_null_and_what_keeps_it_is_said() -> None:
