@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from clients.place import settings
-from kubesim_support.extension_stage import definition, version, whole
+from kubesim_support.definitions import definition, version, whole
 from kubesim_support.kubectl import Kubectl, needs_kubectl
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]

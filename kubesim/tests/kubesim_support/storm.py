@@ -13,7 +13,7 @@ import orjson
 from kubesim.server.api import Json, Request
 
 from kubesim_support.caller import BUDGETS, LEASES, MERGE, NODES, PODS, STRATEGIC
-from kubesim_support.extension_stage import DEFINITIONS, definition, version
+from kubesim_support.definitions import DEFINITIONS, definition, version
 
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY: Final = "application/apply-patch+yaml"

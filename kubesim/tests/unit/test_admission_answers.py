@@ -8,7 +8,7 @@ import orjson
 import pytest
 from kubesim.admission.caller import Reply
 from kubesim.server.api import JsonObject
-from kubesim_support.admission_stage import (
+from kubesim_support.webhooks import (
     CONFIGMAPS,
     FAILED,
     NAME,

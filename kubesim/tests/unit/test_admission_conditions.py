@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kubesim_support.admission_stage import CONFIGMAPS, CONFIGURATIONS, Hook, Stage, config_map, configuration, webhook
+from kubesim_support.webhooks import CONFIGMAPS, CONFIGURATIONS, Hook, Stage, config_map, configuration, webhook
 
 pytestmark = pytest.mark.anyio
 

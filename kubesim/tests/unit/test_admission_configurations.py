@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim_support.admission_stage import CONFIGURATIONS, NAME, Stage, configuration, rule, webhook
 from kubesim_support.caller import STRATEGIC
+from kubesim_support.webhooks import CONFIGURATIONS, NAME, Stage, configuration, rule, webhook
 
 pytestmark = pytest.mark.anyio
 

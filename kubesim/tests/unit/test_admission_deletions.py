@@ -9,7 +9,8 @@ import pytest
 from kubesim.admission.caller import Reply
 from kubesim.server.api import JsonObject
 from kubesim.server.store import at_version
-from kubesim_support.admission_stage import (
+from kubesim_support.caller import MERGE, NODES, PODS, next_events
+from kubesim_support.webhooks import (
     CONFIGMAPS,
     NAME,
     Hook,
@@ -18,7 +19,6 @@ from kubesim_support.admission_stage import (
     internal,
     rule,
 )
-from kubesim_support.caller import MERGE, NODES, PODS, next_events
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,8 @@ import orjson
 import pytest
 from kubesim.faults.rules import Rule, SlowWebhook
 from kubesim.server.api import JsonObject
-from kubesim_support.admission_stage import (
+from kubesim_support.caller import NODES
+from kubesim_support.webhooks import (
     CONFIGMAPS,
     FAILED,
     NAME,
@@ -22,7 +23,6 @@ from kubesim_support.admission_stage import (
     rule,
     webhook,
 )
-from kubesim_support.caller import NODES
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ from aiohttp import web
 from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.server.api import Json, JsonObject, Response
-from kubesim_support.admission_stage import CONFIGMAPS, FAILED, config_map, configuration, webhook
 from kubesim_support.caller import Caller
+from kubesim_support.webhooks import CONFIGMAPS, FAILED, config_map, configuration, webhook
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kubesim_support.admission_stage import CONFIGMAPS, Stage, config_map
+from kubesim_support.webhooks import CONFIGMAPS, Stage, config_map
 
 pytestmark = pytest.mark.anyio
 

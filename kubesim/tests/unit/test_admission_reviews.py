@@ -6,9 +6,9 @@ from typing import Any
 
 import anyio
 import pytest
-from kubesim_support.admission_stage import CONFIGMAPS, CONFIGURATIONS, Hook, Stage, config_map, rule
 from kubesim_support.caller import LEASES, NODES, PODS
-from kubesim_support.extension_stage import DEFINITIONS, definition, version
+from kubesim_support.definitions import DEFINITIONS, definition, version
+from kubesim_support.webhooks import CONFIGMAPS, CONFIGURATIONS, Hook, Stage, config_map, rule
 
 pytestmark = pytest.mark.anyio
 

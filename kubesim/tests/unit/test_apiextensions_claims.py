@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kubesim_support.caller import MERGE
-from kubesim_support.extension_stage import CLAIM_DEFINITION, CLAIMS, claim, serving
+from kubesim_support.definitions import CLAIM_DEFINITION, CLAIMS, claim, serving
 
 pytestmark = pytest.mark.anyio
 

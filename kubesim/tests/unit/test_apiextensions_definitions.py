@@ -11,7 +11,7 @@ from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.server.api import EventStream
 from kubesim_support.caller import MERGE, Caller
-from kubesim_support.extension_stage import DEFINITIONS, NUMBER, RULES, TEXT, definition, rule, serving, version, whole
+from kubesim_support.definitions import DEFINITIONS, NUMBER, RULES, TEXT, definition, rule, serving, version, whole
 
 pytestmark = pytest.mark.anyio
 

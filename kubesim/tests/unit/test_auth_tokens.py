@@ -11,7 +11,7 @@ from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim_support.accounts import account_token, as_admin, grant, guarded, rule
 from kubesim_support.caller import NODES, PODS, Caller
-from kubesim_support.world_stage import NAMESPACE, running
+from kubesim_support.clusters import NAMESPACE, running
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from kubesim.scenarios.plan import plan_of, scaled
 from kubesim.scenarios.scenario import Scenario
 from kubesim.scenarios.simulation import Simulation
 from kubesim.server.api import JsonObject
-from kubesim_support.world_stage import quiet
+from kubesim_support.clusters import quiet
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from kubesim.controllers.informers import Informers
 from kubesim.controllers.pace import Pace
 from kubesim_support.accounts import RBAC, rule
 from kubesim_support.caller import Caller
-from kubesim_support.world_stage import quiet
+from kubesim_support.clusters import quiet
 
 pytestmark = pytest.mark.anyio
 

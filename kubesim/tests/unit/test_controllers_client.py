@@ -20,7 +20,7 @@ from kubesim.controllers.paths import NAMESPACES, PODS, path_of
 from kubesim.faults import DropWatch, Refuse, Rule
 from kubesim.http import HttpFace
 from kubesim.server.api import JsonObject
-from kubesim_support.world_stage import NAMESPACE, pod, quiet
+from kubesim_support.clusters import NAMESPACE, pod, quiet
 
 pytestmark = pytest.mark.anyio
 

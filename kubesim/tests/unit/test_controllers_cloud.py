@@ -8,7 +8,7 @@ import pytest
 from kubesim.cluster import EmbeddedCluster, NodeSpec
 from kubesim.controllers.cloud import PREFIX, CloudSettings
 from kubesim.controllers.paths import NODES, path_of
-from kubesim_support.world_stage import delete_pod, get, pod, quiet, running
+from kubesim_support.clusters import delete_pod, get, pod, quiet, running
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from kubesim.scenarios.demo import APPS, DemoPlan, demo_options, demo_plan, size
 from kubesim.server.api import JsonObject
 from kubesim.serving import write_kubeconfig
 from kubesim.values import scaled_value
-from kubesim_support.world_stage import Timeline, patch, pod, quiet, running
+from kubesim_support.clusters import Timeline, patch, pod, quiet, running
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 from kubesim.cluster import EmbeddedCluster
 from kubesim.controllers.paths import BUDGETS, EVENTS, PODS, path_of
 from kubesim.server.api import Json, JsonObject
-from kubesim_support.world_stage import NAMESPACE, budget, delete_pod, evict, get, pod, quiet, running, sim, workload
+from kubesim_support.clusters import NAMESPACE, budget, delete_pod, evict, get, pod, quiet, running, sim, workload
 
 pytestmark = pytest.mark.anyio
 

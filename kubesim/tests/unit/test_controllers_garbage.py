@@ -6,7 +6,7 @@ import pytest
 from kubesim.cluster import EmbeddedCluster
 from kubesim.controllers.paths import CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, PODS, SECRETS, path_of
 from kubesim.server.api import Json, JsonObject
-from kubesim_support.world_stage import NAMESPACE, get, names, patch, quiet, running, workload
+from kubesim_support.clusters import NAMESPACE, get, names, patch, quiet, running, workload
 
 pytestmark = pytest.mark.anyio
 GARDENS, ESTATES = "/apis/example.com/v1/gardens", "/apis/example.com/v1/estates"

@@ -9,7 +9,7 @@ from kubesim.cluster import EmbeddedCluster
 from kubesim.controllers.objects import condition_of, is_active
 from kubesim.controllers.paths import JOBS, PODS, path_of
 from kubesim.server.api import JsonObject
-from kubesim_support.world_stage import NAMESPACE, delete_pod, evict, get, names, patch, quiet, running, sim
+from kubesim_support.clusters import NAMESPACE, delete_pod, evict, get, names, patch, quiet, running, sim
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from kubesim.controllers.objects import condition_of, is_ready
 from kubesim.controllers.paths import LEASES, NODES, PODS, path_of
 from kubesim.server.api import JsonObject
 from kubesim.values import parse_time
-from kubesim_support.world_stage import NAMESPACE, Timeline, delete_pod, get, names, pod, quiet, running, sim
+from kubesim_support.clusters import NAMESPACE, Timeline, delete_pod, get, names, pod, quiet, running, sim
 
 pytestmark = pytest.mark.anyio
 

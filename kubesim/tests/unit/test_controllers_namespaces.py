@@ -15,7 +15,7 @@ from kubesim.controllers.paths import (
     path_of,
 )
 from kubesim.server.api import JsonObject
-from kubesim_support.world_stage import NAMESPACE, budget, get, names, patch, pod, quiet, running, sim, workload
+from kubesim_support.clusters import NAMESPACE, budget, get, names, patch, pod, quiet, running, sim, workload
 
 pytestmark = pytest.mark.anyio
 PATH = path_of(NAMESPACES, name=NAMESPACE)

@@ -9,7 +9,7 @@ from kubesim.controllers.objects import condition_of, is_ready, node_of
 from kubesim.controllers.paths import BUDGETS, EVENTS, LEASES, NODES, PODS, path_of
 from kubesim.controllers.taints import tolerated_seconds
 from kubesim.server.api import JsonObject
-from kubesim_support.world_stage import NAMESPACE, budget, get, patch, pod, quiet, running, sim, workload
+from kubesim_support.clusters import NAMESPACE, budget, get, patch, pod, quiet, running, sim, workload
 
 pytestmark = pytest.mark.anyio
 

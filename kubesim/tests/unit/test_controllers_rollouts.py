@@ -23,7 +23,7 @@ from kubesim.controllers.paths import (
 from kubesim.controllers.replicasets import victims
 from kubesim.controllers.rollout import Bounds, SetState, bounds_of, next_of_new, scale_in_proportion, shrink_old
 from kubesim.server.api import JsonObject
-from kubesim_support.world_stage import NAMESPACE, Timeline, get, names, patch, pod, quiet, running, sim, workload
+from kubesim_support.clusters import NAMESPACE, Timeline, get, names, patch, pod, quiet, running, sim, workload
 
 pytestmark = pytest.mark.anyio
 

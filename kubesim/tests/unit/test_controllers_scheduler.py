@@ -13,7 +13,7 @@ from kubesim.controllers.paths import EVENTS, NODES, PODS, path_of
 from kubesim.controllers.quantities import quantity, requests_of
 from kubesim.controllers.scheduler import enough
 from kubesim.server.api import JsonObject
-from kubesim_support.world_stage import NAMESPACE, get, patch, pod, quiet, running, workload
+from kubesim_support.clusters import NAMESPACE, get, patch, pod, quiet, running, workload
 
 pytestmark = pytest.mark.anyio
 

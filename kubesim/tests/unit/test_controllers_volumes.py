@@ -8,7 +8,7 @@ from kubesim.controllers.attachments import attachment_name, claims_of
 from kubesim.controllers.objects import is_ready, node_of
 from kubesim.controllers.paths import ATTACHMENTS, CLAIMS, NODES, STATEFUL_SETS, VOLUMES, path_of
 from kubesim.server.api import JsonObject
-from kubesim_support.world_stage import (
+from kubesim_support.clusters import (
     NAMESPACE,
     Timeline,
     delete_pod,

@@ -19,7 +19,7 @@ from kubesim.controllers.paths import (
     path_of,
 )
 from kubesim.server.api import JsonObject
-from kubesim_support.world_stage import (
+from kubesim_support.clusters import (
     NAMESPACE,
     Timeline,
     budget,

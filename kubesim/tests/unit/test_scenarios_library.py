@@ -15,7 +15,7 @@ from kubesim.scenarios.library import names, scenario_named, text_of
 from kubesim.scenarios.parser import ScenarioError
 from kubesim.scenarios.plan import plan_of, scaled
 from kubesim.scenarios.simulation import InitialState, Simulation
-from kubesim_support.world_stage import patch, quiet
+from kubesim_support.clusters import patch, quiet
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from kubesim.controllers.objects import is_ready, labels_of
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.scenarios.parser import read_text
 from kubesim.scenarios.simulation import Simulation
-from kubesim_support.world_stage import get
+from kubesim_support.clusters import get
 
 pytestmark = pytest.mark.anyio
 

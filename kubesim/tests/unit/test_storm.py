@@ -12,10 +12,10 @@ from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.server.api import Request
 from kubesim.server.store import Change, Table
-from kubesim_support.admission_stage import Hook, Stage, rule
 from kubesim_support.caller import BUDGETS, PODS, Caller
 from kubesim_support.storm import DEFINING, SERVED, Storm
 from kubesim_support.watcher import Watcher
+from kubesim_support.webhooks import Hook, Stage, rule
 
 pytestmark = pytest.mark.anyio
 

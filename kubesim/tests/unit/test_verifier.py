@@ -17,7 +17,7 @@ from kubesim.server.api import Json, JsonObject
 from kubesim.verifier.budgets import BudgetTracker
 from kubesim.verifier.departures import PodState
 from kubesim.verifier.verifier import Verifier
-from kubesim_support.world_stage import budget, delete_pod, evict, patch, pod, quiet, running, sim, workload
+from kubesim_support.clusters import budget, delete_pod, evict, patch, pod, quiet, running, sim, workload
 
 SLOW = sim(start_seconds=1, ready_seconds=1, stop_seconds=1)
 

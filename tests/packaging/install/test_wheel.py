@@ -24,7 +24,11 @@ def selected(folder: Path) -> set[str]:
     ("folder", "package", "some"),
     [
         (ROOT, "gracectl", ["gracectl/cli/scenarios/node-budgets.yaml", "gracectl/crds/karpenter.sh_nodeclaims.yaml"]),
-        (ROOT / "kubesim", "kubesim", ["kubesim/scenarios/files/small.yaml", "kubesim/types/kubernetes.json.gz"]),
+        (
+            ROOT / "kubesim",
+            "kubesim",
+            ["kubesim/scenarios/files/small.yaml", "kubesim/types/kubernetes.json.gz", "kubesim/py.typed"],
+        ),
     ],
 )
 def test_a_wheel_holds_its_package_and_nothing_else(folder: Path, package: str, some: list[str]) -> None:

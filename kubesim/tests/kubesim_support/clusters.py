@@ -1,6 +1,4 @@
-"""What the tests of the world share: a running cluster on virtual time, small objects, and a timeline of what
-happens.
-"""
+"""Running clusters on virtual time for tests of the controllers, small objects, and a timeline of events."""
 
 from __future__ import annotations
 
