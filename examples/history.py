@@ -1,6 +1,6 @@
 """What the API server stored while nodes ended: who was asked to go, how, with which grace, and when all was over.
 
-Read off the server's own ledger, which knows what each request has changed, and off the cloud's journal. Nothing here
+Read from the server's own changes, with the request that caused each, and from the cloud's journal. Nothing here
 comes from what the controller says of itself.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from kubesim.controllers.objects import annotations_of, is_ready, is_terminating, node_of
 from kubesim.server.api import JsonObject
-from support.ledger import Deed, follow
 from support.stage import Stage
+from support.stored import Deed, follow
 
 from gracectl.model import names
 from gracectl.model.times import parse_time

@@ -25,11 +25,11 @@ async def drain(stage: Stage, replicas: int, max_unavailable: int = 1) -> tuple[
     async with stage.controller() as controller:
         await stage.settle(controller)
         await stage.clock.sleep(5)
-        doomed = ("n1", "n2", "n3")
-        leaving = sum(len(stage.pods_on(name)) for name in doomed)
-        for name in doomed:
+        deleted = ("n1", "n2", "n3")
+        leaving = sum(len(stage.pods_on(name)) for name in deleted)
+        for name in deleted:
             await stage.delete_node(name)
-        await stage.until_gone(*doomed)
+        await stage.until_gone(*deleted)
     agreed = [each.instant for each in stage.evictions if each.status == 201]
     assert set(stage.agreed().values()) == {1}
     assert len(agreed) == leaving

@@ -167,10 +167,10 @@ async def test_through_a_storm_every_claim_ends(seed: int) -> None:
         async with stage.mortal() as controller:
             await stage.settle(controller)
         rain(stage, chance)
-        doomed = nodes[1:]
+        deleted = nodes[1:]
         for _ in range(3):
             async with stage.mortal():
-                for node in doomed:
+                for node in deleted:
                     which = chance.choice([stage.node, stage.claim, None])
                     await delete(stage, node, is_node=which == stage.node, is_claim=which == stage.claim)
                 await stage.clock.sleep(chance.uniform(0, 15))
@@ -178,10 +178,10 @@ async def test_through_a_storm_every_claim_ends(seed: int) -> None:
         stage.transport.behind.clear()
         stage.transport.stutter = Stutter()
         async with stage.controller() as controller:
-            for node in doomed:
+            for node in deleted:
                 await delete(stage, node, is_claim=True)
-            await stage.until_claims_gone(*(f"{node}-claim" for node in doomed))
-            await stage.until_gone(*doomed)
+            await stage.until_claims_gone(*(f"{node}-claim" for node in deleted))
+            await stage.until_gone(*deleted)
             await stage.clock.sleep(1)
             assert (controller.under_way(), controller.claims_under_way()) == ((), ())
         assert [stage.instance_state(node) for node in nodes] == ["running", *["terminated"] * 3]

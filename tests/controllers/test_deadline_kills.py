@@ -40,11 +40,11 @@ SETTINGS = the_settings(
 
 
 class World:
-    """A seeded world: `doomed` nodes that people will delete, `periods` of those that have a TGP."""
+    """A seeded world: `deleted` nodes that people will delete, `periods` of those that have a TGP."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
-        self.doomed = [f"n{n}" for n in range(chance.randint(2, 5))]
+        self.deleted = [f"n{n}" for n in range(chance.randint(2, 5))]
         self.periods: dict[str, float] = {}
         self.claimed: set[str] = set()
         self._late = 0
@@ -52,7 +52,7 @@ class World:
     async def build(self, stage: Stage) -> Referee:
         """Nodes and what runs on them."""
         await stage.add_nodes("refuge")
-        specs = {name: self._a_node(name) for name in self.doomed}
+        specs = {name: self._a_node(name) for name in self.deleted}
         referee = Referee(stage, self.periods, is_fair=True)
         for name, spec in specs.items():
             await stage.add_nodes(name, **spec)
@@ -67,10 +67,10 @@ class World:
             await stage.cluster.create(a_workload(kind, name, 4, behaviour=pace))
             await stage.cluster.create(a_budget_manifest(name, maxUnavailable=1))
             referee.needed[name] = 3
-        for name in self.doomed:
+        for name in self.deleted:
             for _ in range(self.chance.randint(1, 5)):
                 await stage.cluster.create(self.a_pod(name))
-        await stage.cluster.create(a_pod_manifest("stays", self.doomed[0], labels={"app": "shut"}))
+        await stage.cluster.create(a_pod_manifest("stays", self.deleted[0], labels={"app": "shut"}))
         await stage.cluster.until_ready()
         return referee
 
@@ -79,7 +79,7 @@ class World:
 
         The first one has a long way to go, so that kills find something to disturb.
         """
-        is_first = name == self.doomed[0]
+        is_first = name == self.deleted[0]
         period, other = self.chance.choice([*PERIODS][3 * is_first :]), self.chance.choice([*PERIODS])
         kinds = ["claim", "claim", "claim of group", "group", "group", *["claim without", "plain"] * (not is_first)]
         match self.chance.choice(kinds):
@@ -130,9 +130,9 @@ class People:
         self.is_done = False
 
     async def run(self) -> None:
-        """Return when all doomed nodes are deleted, and nobody wants anything more."""
+        """Return when all deleted nodes are deleted, and nobody wants anything more."""
         async with anyio.create_task_group() as group:
-            for number, name in enumerate(self._world.doomed):
+            for number, name in enumerate(self._world.deleted):
                 group.start_soon(self._end, name, self._chance.uniform(0, BEGIN_WITHIN if number else 1.0))
                 for _ in range(self._chance.randint(0, 2)):
                     group.start_soon(self._meddle, name, self._chance.uniform(0, 2 * BEGIN_WITHIN))
@@ -179,7 +179,7 @@ class People:
 def next_kill(stage: Stage, referee: Referee, world: World, kills_left: int) -> float:
     """Seconds until the next kill: at any time, or where it hurts, give or take a few milliseconds."""
     chance, now = world.chance, referee.now
-    dues = {name: due.at for name in world.doomed if stage.node(name) and (due := referee.deadlines.of(name))}
+    dues = {name: due.at for name in world.deleted if stage.node(name) and (due := referee.deadlines.of(name))}
     ahead = {at - grace for name, at in dues.items() for grace in (0, *referee.graces_on(name)) if at - grace > now}
     if ahead and chance.random() < 0.6:
         nearly = chance.choice([-0.02, -0.004, -0.0005, 0.0, 0.0005, 0.003, 0.006, 0.012, 0.025, 0.1])
@@ -218,7 +218,7 @@ async def lives(seed: int) -> Referee:
         async with stage.controller() as controller:
             with referee.life():
                 with anyio.move_on_after(PATIENCE) as patience:
-                    await stage.until_gone(*world.doomed)
+                    await stage.until_gone(*world.deleted)
                     await stage.until_claims_gone(*(f"{name}-claim" for name in world.claimed))
                 assert not patience.cancelled_caught, (
                     f"not over: {controller.under_way()} {controller.claims_under_way()}"
@@ -231,7 +231,7 @@ async def lives(seed: int) -> Referee:
         assert not broken, "\n".join(broken)
         assert [uid for uid, times in stage.agreed().items() if times > 1] == []
         assert stage.instance_state("refuge") == "running"
-        assert {stage.instance_state(name) for name in world.doomed} == {"terminated"}
+        assert {stage.instance_state(name) for name in world.deleted} == {"terminated"}
     return referee
 
 

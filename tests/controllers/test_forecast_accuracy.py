@@ -45,24 +45,24 @@ async def foretold(
     assumptions = Assumptions(replacement_seconds=REPLACEMENT_SECONDS)
     settings, now = world.settings.termination, stage.clock.now()
     return forecast_drains(
-        controller._cluster, settings, world.doomed, now, assumptions, for_maintenance=for_maintenance
+        controller._cluster, settings, world.deleted, now, assumptions, for_maintenance=for_maintenance
     )
 
 
 async def lived_through(stage: Stage, controller: Controller, world: World) -> DrainForecast:
     """Foretell in the instant of the deletion, delete, and let all happen."""
     told = await foretold(stage, controller, world)
-    for name in world.doomed:
+    for name in world.deleted:
         await stage.delete_node(name)
     with anyio.move_on_after(HORIZON):
-        await stage.until_gone(*world.doomed)
+        await stage.until_gone(*world.deleted)
     return told
 
 
 async def kept_through(stage: Stage, controller: Controller, world: World) -> tuple[DrainForecast, dict[str, float]]:
     """The same of nodes that are drained for maintenance; also by name when (Unix seconds) each of them was empty."""
     told = await foretold(stage, controller, world, for_maintenance=True)
-    for name in world.doomed:
+    for name in world.deleted:
         await gracectl_keep(stage, name)
     at_rest: dict[str, float] = {}
 
@@ -72,7 +72,7 @@ async def kept_through(stage: Stage, controller: Controller, world: World) -> tu
 
     with anyio.move_on_after(HORIZON):
         async with anyio.create_task_group() as group:
-            for name in world.doomed:
+            for name in world.deleted:
                 group.start_soon(wait, name)
     return told, at_rest
 

@@ -30,8 +30,8 @@ from support.kept import (
     remains,
     seen,
 )
-from support.ledger import Deed, follow
 from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
+from support.stored import Deed, follow
 
 from gracectl.model import names
 

@@ -65,7 +65,7 @@ def beset(contest: Contest, chance: random.Random, one: Candidate) -> None:
 
 async def busy(contest: Contest, chance: random.Random, land: Land) -> None:
     """Somebody takes the finalizer off nodes that stay, again and again, and whoever leads puts it back."""
-    staying = [name for name in land.nodes if name not in land.doomed]
+    staying = [name for name in land.nodes if name not in land.deleted]
     while True:
         await contest.stage.clock.sleep(chance.uniform(0.1, 2.0))
         await contest.stage.patch_node(chance.choice(staying), {"metadata": {"finalizers": None}})
@@ -148,7 +148,7 @@ async def contested(seed: int) -> Contest:
         assert contest.broken == []
         broken = referee.verdict()
         assert not broken, "\n".join(broken)
-        assert {stage.instance_state(name) for name in land.nodes if name not in land.doomed} == {"running"}
+        assert {stage.instance_state(name) for name in land.nodes if name not in land.deleted} == {"running"}
     return contest
 
 
@@ -178,8 +178,8 @@ async def finish(contest: Contest, chance: random.Random, land: Land) -> None:
     await until_somebody_leads(contest)
     assert stage.clock.monotonic() - told < 1.0, f"handed over after {stage.clock.monotonic() - told:.3f} s"
     with anyio.move_on_after(PATIENCE) as patience:
-        await stage.until_gone(*land.doomed)
-    assert not patience.cancelled_caught, f"not over: {[each for each in land.doomed if stage.node(each)]}"
+        await stage.until_gone(*land.deleted)
+    assert not patience.cancelled_caught, f"not over: {[each for each in land.deleted if stage.node(each)]}"
     await stage.clock.sleep(1)
     for each in contest.living:
         assert each.controller.under_way() == ()

@@ -45,7 +45,7 @@ async def test_steps_and_pods_left_are_the_controllers(seed: int) -> None:
         await create(stage, world)
         async with stage.controller() as controller, seeing(stage, being_deleted) as sight:
             await stage.settle(controller)
-            for name in world.doomed:
+            for name in world.deleted:
                 await stage.delete_node(name)
             for second in range(LOOKS):
                 await stage.clock.sleep(1.0 - 2 * MOMENT)

@@ -169,7 +169,7 @@ async def weather(seed: int) -> Stage:
         broken = referee.verdict(LATE)
         assert not broken, "\n".join(broken)
         assert [uid for uid, times in stage.agreed().items() if times > 1] == []
-        assert {stage.instance_state(name) for name in land.nodes if name not in land.doomed} == {"running"}
+        assert {stage.instance_state(name) for name in land.nodes if name not in land.deleted} == {"running"}
     return stage
 
 
@@ -178,18 +178,18 @@ async def finish(stage: Stage, controller: Controller, chance: random.Random, la
     await controller.wait_live()
     await delete(stage, chance, land, probability=1.0)
     with anyio.move_on_after(PATIENCE) as patience:
-        await stage.until_gone(*land.doomed)
-        await stage.until_claims_gone(*(f"{name}-claim" for name in land.doomed))
-    assert not patience.cancelled_caught, f"not over: {stuck(stage, controller, land.doomed)}"
+        await stage.until_gone(*land.deleted)
+        await stage.until_claims_gone(*(f"{name}-claim" for name in land.deleted))
+    assert not patience.cancelled_caught, f"not over: {stuck(stage, controller, land.deleted)}"
     await stage.clock.sleep(1)
     assert controller.under_way() == ()
     assert controller.claims_under_way() == ()
     assert controller.statistics().evictor.waiting == 0
 
 
-def stuck(stage: Stage, controller: Controller, doomed: list[str]) -> list[object]:
+def stuck(stage: Stage, controller: Controller, deleted: list[str]) -> list[object]:
     """What there is to say about drains that do not end."""
-    left = {name: [pod["metadata"]["name"] for pod in stage.pods_on(name)] for name in doomed if stage.node(name)}
+    left = {name: [pod["metadata"]["name"] for pod in stage.pods_on(name)] for name in deleted if stage.node(name)}
     return [left, *controller.under_way(), *controller.claims_under_way(), controller.statistics()]
 
 

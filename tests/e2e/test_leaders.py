@@ -112,9 +112,9 @@ async def test_status_shows_at_once_that_no_controller_leads(story: Story) -> No
     config = story.folder / "settings-0.yaml"
     done = await anyio.run_process([*command, "--config", str(config), "-o", "json", leaving])
     told = msgspec.json.decode(done.stdout)
-    assert (told["controller"]["state"], told["controller"]["lease"]) == ("nobody", f"{story.namespace}/gracectl")
-    [caution] = told["nodes"][0]["cautions"]
-    assert caution["kind"] == "NoController"
-    assert "was released at" in caution["message"]
+    assert (told["controller"]["state"], told["controller"]["lease"]) == ("none", f"{story.namespace}/gracectl")
+    [warning] = told["nodes"][0]["warnings"]
+    assert warning["kind"] == "NoController"
+    assert "was released at" in warning["message"]
     await story.controller()
     await story.until_gone(leaving)

@@ -35,11 +35,11 @@ async def test_status_shows_blockers_reasons_and_times_without_a_controller(stor
     assert (await status(story, leaving))["state"] == "idle"
 
     await story.delete("Node", leaving)
-    await story.sight.until("the drain is told of", lambda: story.condition(leaving, names.DRAINED))
+    await story.sight.until("the condition Drained is written", lambda: story.condition(leaving, names.DRAINED))
     controller.send(signal.SIGKILL)
     await controller.ended()
     told = await status(story, leaving)
-    assert (told["state"], told["step"], told["podsLeft"], told["deadline"]) == ("ending", "drain", 3, None)
+    assert (told["state"], told["step"], told["podsLeft"], told["deadline"]) == ("terminating", "drain", 3, None)
     states = {pod["name"]: pod["state"] for pod in told["pods"]}
     assert states == {web["metadata"]["name"]: "blocked", "guarded": "protected", "last": "waiting"}
     blocked, protected = told["pods"][:2]
@@ -58,9 +58,9 @@ async def test_status_warns_of_a_node_whose_drain_does_not_begin(story: Story) -
     await controller.ended()
     await story.delete("Node", leaving)
     told = await status(story, leaving)
-    assert (told["step"], [caution["kind"] for caution in told["cautions"]]) == ("cordon", [])
+    assert (told["step"], [warning["kind"] for warning in told["warnings"]]) == ("cordon", [])
     await story.clock.sleep(max(0.0, 16.0 - told["sinceSeconds"]))
     told = await status(story, leaving)
-    assert [caution["kind"] for caution in told["cautions"]] == ["NoController"]
+    assert [warning["kind"] for warning in told["warnings"]] == ["NoController"]
     await story.controller()
     await story.until_gone(leaving)

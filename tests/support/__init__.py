@@ -1,1 +1,1 @@
-"""What tests of several rooms share: builders of small objects and stand-ins for the world."""
+"""What tests of several packages share: builders of small objects and stand-ins for clusters."""

@@ -1,4 +1,4 @@
-"""Questions of API servers, and who answers them: for tests of admission."""
+"""Reviews of API servers, and their handlers: for tests of admission."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def status_in(answer: AdmissionResponse) -> Any:
 
 
 class StandInGate:
-    """Answers as told, and remembers what it was asked: (node, dry run)."""
+    """Answers as configured, and records its requests: (node, dry run)."""
 
     def __init__(self, refusal: Refusal | None = None) -> None:
         self.refusal = refusal

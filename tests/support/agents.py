@@ -1,4 +1,4 @@
-"""An agent on a machine whose logind the test plays, on virtual time on the embedded cluster."""
+"""An agent on a machine whose logind the test plays, on virtual time on the simulated cluster."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def an_agent(
     spans: SpanSink | None = None,
     seed: int = 0,
 ) -> AsyncIterator[Played]:
-    """An agent of `node`; on leaving it is told to stop, as by SIGTERM."""
+    """An agent of `node`; on leaving it is stopped, as by SIGTERM."""
     logind = PlayedLogind(stage.clock)
     machine = Machine(node, logind.for_, own_uid)
     line = stage.transport.line()

@@ -35,7 +35,7 @@ QUIET = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_T
 
 
 def give_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials of nobody, and nothing of whoever runs the tests."""
+    """Invalid credentials, and nothing of the environment of the tests."""
     take_credentials(monkeypatch)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")

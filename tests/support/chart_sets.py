@@ -1,4 +1,4 @@
-"""What people install: sets of values, each for a release on some cluster."""
+"""Installations: sets of values, each for a release on some cluster."""
 
 from __future__ import annotations
 

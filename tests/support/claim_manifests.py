@@ -1,4 +1,4 @@
-"""NodeClaims as people and Karpenter write them: those that must be taken, and those that must be refused, and where.
+"""NodeClaims as users and Karpenter write them: those that must be taken, and those that must be refused, and where.
 
 Each is one change of a small manifest, so that a refusal has one reason.
 """

@@ -184,7 +184,7 @@ def duplicates(spans: tuple[SeenSpan, ...]) -> list[str]:
 
 
 def tree(spans: tuple[SeenSpan, ...]) -> Tree:
-    """One trace, whole: one root, and everybody below it, once."""
+    """One trace, whole: one root, and every span below it, once."""
     assert orphans(spans) == []
     assert duplicates(spans) == []
     (root,) = (span for span in spans if not span.parent)

@@ -1,4 +1,4 @@
-"""Contenders for one Lease of an embedded API server, each on a line of its own: who leads when, and how it ends."""
+"""Contenders for one Lease of a simulated API server, each with its own connection: which leads when."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Contender:
         self.scope.cancel()
 
     def kill(self) -> None:
-        """As SIGKILL does: nothing of it is heard any more."""
+        """As SIGKILL does: it sends nothing any more."""
         self.line.cut()
         self.scope.cancel()
 
@@ -106,7 +106,7 @@ class Hustings:
         return spec
 
     async def edit(self, **spec: Any) -> None:
-        """Somebody changes it by hand."""
+        """A change by hand."""
         await self.admin.patch(PATH, {"spec": spec})
 
     async def until(self, instant: float) -> None:

@@ -1,4 +1,4 @@
-"""Several controllers on one stage, each a process of its own on a line of its own, and a judge at the server.
+"""Several controllers on one stage, each a process with a connection of its own, and a judge at the server.
 
 A line is as bad as lines are: what was sent may be carried out although its sender has stopped waiting, stands still or
 is dead, as long as that takes no longer than WIRE seconds from then on.
@@ -28,11 +28,11 @@ WIRE = 2.5
 """Half of what lies between renew deadline and lease duration."""
 
 ANYBODYS = ("events", "leases")
-"""What every process writes, whoever leads."""
+"""What every process writes, leader or not."""
 
 
 class SleepyClock:
-    """A clock that finds out, when it is asked, that the machine has slept for `missed` seconds."""
+    """A clock that shows, when it is read, that the machine has slept for `missed` seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -55,7 +55,7 @@ class SleepyClock:
 
 
 class Wire(InProcessTransport):
-    """One process's line. `judge` is told of each request in the moment in which the server looks at it."""
+    """One process's line. `judge` gets each request in the moment in which the server handles it."""
 
     def __init__(self, contest: Contest, seed: int) -> None:
         super().__init__(contest.stage.server, contest.stage.clock, seed=seed)
@@ -99,7 +99,7 @@ class Wire(InProcessTransport):
         return await super()._carried_out(request, plain)
 
     def abandon(self) -> None:
-        """Nobody waits any more for what is under way."""
+        """Nothing waits any more for what is in flight."""
         for way in self._travelling:
             self._give_up(way)
 
@@ -172,7 +172,7 @@ class Candidate:
 
 
 class Contest:
-    """The candidates. `broken`: writes by who did not hold the Lease in that moment; `faults`: what befell them."""
+    """The candidates. `broken`: writes by processes without the Lease then; `faults`: what happened to them."""
 
     def __init__(self, stage: Stage, house: anyio.abc.TaskGroup, seed: int) -> None:
         install()
@@ -195,7 +195,7 @@ class Contest:
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease, as the server has it."""
+        """Holder of the Lease, as the server has it."""
         lease: dict[str, Any] | None = self.stage.server.store.table("leases.coordination.k8s.io").get(
             "kube-system", "gracectl"
         )
@@ -203,12 +203,14 @@ class Contest:
 
     @property
     def leader(self) -> Candidate | None:
-        """Whose that is, if he lives."""
+        """The process of that name, if it lives."""
         return next((each for each in self.living if each.identity == self.holder), None)
 
     def judge(self, candidate: Candidate, deed: str) -> None:
-        """Somebody writes at this moment."""
+        """A write at this moment."""
         self.writes += 1
         if candidate.identity != self.holder:
             at = self.stage.clock.monotonic()
-            self.broken.append(f"{at:.3f}: {candidate.name} did {deed} while {self.holder or 'nobody'} held the lease")
+            self.broken.append(
+                f"{at:.3f}: {candidate.name} did {deed} while {self.holder or 'no process'} held the lease"
+            )

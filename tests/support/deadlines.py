@@ -1,4 +1,4 @@
-"""What stories about deadlines have in common: nodes that are deleted at a whole second, and who was deleted when."""
+"""What stories about deadlines have in common: nodes deleted at a whole second, and the instants of their pods."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def evictions(stage: Stage) -> list[tuple[str, float]]:
 
 
 def asked_to_end(stage: Stage) -> list[float]:
-    """When the provider was asked to end an instance, in seconds after START."""
+    """When the provider was called to terminate an instance, in seconds after START."""
     return [round(instant - START, 3) for instant in stage.provider.instants_of("terminate")]
 
 

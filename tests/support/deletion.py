@@ -1,4 +1,4 @@
-"""A pod deleter against an embedded API server, on virtual time; nobody ends a pod there but who asks for it.
+"""A pod deleter against an embedded API server, on virtual time; pods stop there only when they are deleted.
 
 The wire between them remembers every DELETE that leaves, and fails as a test wants it to.
 """
@@ -46,7 +46,7 @@ Answer = Response | errors.ApiError
 
 
 class Asked(NamedTuple):
-    """A DELETE as it left: when (seconds since the test began), for whom, with how much grace."""
+    """A DELETE as it left: when (seconds since the test began), for which pod, with how much grace."""
 
     at: float
     name: str
@@ -54,8 +54,8 @@ class Asked(NamedTuple):
 
 
 class Wire:
-    """A transport. `refusals` of a pod are answered in the server's stead; with `losses` its own answer is replaced
-    after the deed. Each answer takes `seconds`."""
+    """A transport. `refusals` of a pod are returned instead of the server's answer; with `losses` its own answer is
+    replaced after the request. Each answer takes `seconds`."""
 
     def __init__(self, transport: InProcessTransport) -> None:
         self.transport = transport
@@ -166,8 +166,8 @@ class DeletionStage:
         assert all(self.pods.get(NAMESPACE, name) for name in graces)
 
     def set_pods(self, deadline: float, *only: str, node: str = "n1", begins: float | None = None) -> None:
-        """What a drain does: all cached pods of the node (or `only` some) end by `deadline`. With `begins`, what a
-        shutdown does."""
+        """What a drain does: all cached pods of the node (or `only` some) are deleted by `deadline`.
+        With `begins`, what a shutdown does."""
         names = only or [pod.name for pod in self.pods.values() if pod.node_name == node]
         deletion = [self.deletion(name, deadline, node) for name in names]
         if begins is not None:
@@ -185,12 +185,12 @@ class DeletionStage:
         await self.rest()
 
     async def rest(self) -> None:
-        """Let the others do all that they can without any time passing."""
+        """Let other tasks run as far as they can without any time passing."""
         for _ in range(100):
             await anyio.lowlevel.checkpoint()
 
     async def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """A request of somebody else."""
+        """A request of another client."""
         answer = await self.server.handle(
             api.Request(method=method, path=path, headers={"content-type": content_type}, body=body)
         )
@@ -198,12 +198,12 @@ class DeletionStage:
         return answer.body
 
     async def delete(self, name: str, grace: int | None = None) -> None:
-        """What a person does."""
+        """An operator's request."""
         options = {} if grace is None else {"gracePeriodSeconds": grace}
         await self.call("DELETE", f"{PATH}/{name}", options)
 
     async def touch(self, name: str) -> None:
-        """Somebody changes something that does not matter."""
+        """A change that does not matter."""
         labels = {"metadata": {"labels": {"touched": str(self.server.store.revision)}}}
         await self.call("PATCH", f"{PATH}/{name}", labels, "application/merge-patch+json")
 

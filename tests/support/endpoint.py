@@ -1,4 +1,4 @@
-"""An HTTP endpoint that ends machines, as somebody would write one for the provider `webhook`: it checks the signature,
+"""An HTTP endpoint that terminates machines, as a user writes one for the provider `webhook`: it checks the signature,
 and answers what the test wants."""
 
 from __future__ import annotations

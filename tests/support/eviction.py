@@ -91,7 +91,7 @@ class EvictionServer:
         return answer
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        raise AssertionError("nobody watches here")
+        raise AssertionError("there is no watch here")
 
     def instants_of(self, name: str) -> list[float]:
         """When the server was asked to evict this pod."""
@@ -99,7 +99,7 @@ class EvictionServer:
 
     @property
     def names(self) -> list[str]:
-        """Whom the server was asked for, in order."""
+        """The pods in requests for eviction, in order."""
         return [name for _, name in self.asked]
 
 

@@ -1,7 +1,7 @@
 """A cluster in a process of its own for commands that are run against it, with nodes as a test wants them.
 
 A controller runs beside it, in a process of its own too. It manages the nodes that are made `managed`; others have its
-finalizer only if the test says so, and then nobody ever lets them go. So it is known what a command finds, and when.
+finalizer only if the test says so, and then nothing ever removes it. So it is known what a command finds, and when.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Fleet:
         return found
 
     def is_deleted(self, name: str) -> bool:
-        """Whether somebody has asked for its end; it is there."""
+        """Whether its deletion was requested; it exists."""
         node = self.node(name)
         assert node is not None, f"there is no node {name}"
         return "deletionTimestamp" in node["metadata"]
@@ -132,7 +132,7 @@ class Fleet:
             anyio.run(clock.sleep, 0.05)
 
     def user(self, name: str, *rules: JsonObject) -> Path:
-        """The kubeconfig of somebody who may do this and no more."""
+        """The kubeconfig of an account with these rights and no others."""
         self.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}})
         self.ask("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": list(rules)})
         binding = {

@@ -1,4 +1,4 @@
-"""Outlooks as commands show them, without a cluster: small worlds, each with something of its own to show."""
+"""Forecasts as commands show them, without a cluster: small clusters, each with something of its own to show."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def never() -> DrainForecast:
 
 
 def under_way() -> DrainForecast:
-    """One node has been ending for a minute, beside one that nobody has asked about; pods of both share a budget."""
+    """One node has been terminating for a minute, beside one that is only forecast; pods of both share a budget."""
     budget = (a_budget(disruptions_allowed=0, current_healthy=2),)
     leaving = a_pod("leaving", owners=REPLICA, deletion_timestamp=NOW + 20, deletion_grace_seconds=30)
     first = ending("old-1", leaving, a_pod("b", owners=REPLICA), budgets={"b": budget}, since=NOW - 60, deadline=840)

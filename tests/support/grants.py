@@ -29,7 +29,7 @@ class Account(NamedTuple):
 
     @property
     def user(self) -> User:
-        """As whom API servers know it."""
+        """The user name of the account for API servers."""
         return User(f"system:serviceaccount:{self.namespace}:{self.name}")
 
 
@@ -112,8 +112,8 @@ def _raw(rule: Rule) -> JsonObject:
 
 
 def given_only_by(grants: Iterable[Grant], attempts: Iterable[Attempt]) -> dict[Grant, list[Attempt]]:
-    """By grant, the attempts for which nothing else would do. Invariant: a grant with none could be taken out without
-    anybody's noticing."""
+    """By grant, the attempts for which nothing else would do. Invariant: a grant with none could be
+    removed without any effect."""
     given = list(grants)
     needed: dict[Grant, list[Attempt]] = {}
     for attempt in dict.fromkeys(attempts):

@@ -47,7 +47,7 @@ def needs_helm() -> None:
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody installs, and on which cluster. `values`: what differs from values.yaml; `apis`: what the cluster
+    """An installation, and its cluster. `values`: what differs from values.yaml; `apis`: what the cluster
     serves beside its own, as GROUP/VERSION/KIND."""
 
     name: str = "gracectl"

@@ -1,4 +1,4 @@
-"""Controllers that serve admission over HTTPS, at an embedded cluster that asks them: on the real clock."""
+"""Controllers that serve admission over HTTPS, for a simulated cluster that calls them: on the real clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/g
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """A free port of 127.0.0.1."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
@@ -48,7 +48,7 @@ class Hosted:
         self._lives = 0
 
     async def ask(self, method: str, path: str, body: Any = None, **query: str) -> Response:
-        """A request of somebody, whatever comes of it."""
+        """Any client's request, whatever the answer."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request = Request(method=method, path=path, query=query, headers={"content-type": kind}, body=body)
         return await self.server.handle(request)
@@ -66,7 +66,7 @@ class Hosted:
         await self.until(lambda: all(_is_ready(self.node(name)) for name in names))
 
     async def create_budget(self, **bound: Any) -> None:
-        """A budget `pool-a` over `pool: a`, which somebody has counted when this returns."""
+        """A budget `pool-a` over `pool: a`, whose status is up to date when this returns."""
         await self.call("POST", NODE_BUDGETS, a_node_budget_manifest(**bound))
         table = self.server.store.table("nodedisruptionbudgets.termination.karpenter.sh")
         await self.until(lambda: "observedGeneration" in ((table.get("", "pool-a") or {}).get("status") or {}))

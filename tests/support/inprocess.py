@@ -162,7 +162,7 @@ class Line:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """See Transport. A cut ends no stream: nobody reads it any more."""
+        """See Transport. A cut ends no stream: nothing reads it any more."""
         if self._cut.is_set():
             raise Unreachable(operation_of(request), "cut", sent=False)
         async with self._transport.stream(request) as stream:

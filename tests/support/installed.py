@@ -83,7 +83,7 @@ class Installed(msgspec.Struct, frozen=True, dict=True):
         return [each for each in self.objects if each["kind"] in kinds]
 
     def account(self, kind: str = "Deployment", component: str = "") -> Account:
-        """As whom the pods of a workload ask."""
+        """The account of the pods of a workload."""
         workload = self.one(kind, component)
         pod = workload["spec"] if kind == "Pod" else workload["spec"]["template"]["spec"]
         return Account(workload["metadata"]["namespace"], pod["serviceAccountName"])
@@ -108,7 +108,7 @@ def component_of(thing: JsonObject) -> str:
 
 def for_a_test(settings: JsonObject, folder: Path) -> Settings:
     """Settings as the controller reads them, but that nothing serving at fixed ports; and the certificate that
-    somebody else keeps is in `folder`."""
+    another client keeps is in `folder`."""
     admission = dict(settings.get("admission") or {})
     if admission.get("listen"):
         admission["listen"] = "127.0.0.1:0"
@@ -192,7 +192,7 @@ class Place:
         return Recording(self.stage, answer["status"]["token"])
 
     async def put(self, kind: str, manifest: JsonObject) -> None:
-        """An object of somebody else."""
+        """An object of another client."""
         await self.stage.call("POST", path_of(KINDS[kind], manifest["metadata"].get("namespace", "")), manifest)
 
     def executed(self, verb: str, resource: str) -> list[Executed]:

@@ -1,4 +1,4 @@
-"""The instances of a stage behind whatever a provider may speak to: Machines, an endpoint, a command."""
+"""The instances of a stage behind the interfaces of providers: Machines, an endpoint, a command."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def machines_elsewhere(stage: Stage, folder: Path) -> AsyncIterator[Provid
 
 @asynccontextmanager
 async def endpoint(stage: Stage, folder: Path) -> AsyncIterator[Provider]:
-    """An HTTP endpoint that asks the cloud."""
+    """An HTTP endpoint in front of the cloud."""
 
     async def ask(call: Call) -> web.StreamResponse:
         path = f"/cloud/v1/instances/{call.body['providerID'].rpartition('/')[2]}"
@@ -72,7 +72,7 @@ async def endpoint(stage: Stage, folder: Path) -> AsyncIterator[Provider]:
 
 @asynccontextmanager
 async def command(stage: Stage, folder: Path) -> AsyncIterator[Provider]:
-    """A program that asks the cloud."""
+    """A program in front of the cloud."""
     async with over_http(stage) as url:
         yield load_provider(ProviderSettings("exec", {"command": [sys.executable, "-S", "-c", COMMAND, url]}))
 
@@ -88,7 +88,7 @@ async def over_http(stage: Stage) -> AsyncIterator[str]:
 
 
 def kubeconfig(url: str) -> str:
-    """A way to a server that lets everybody in."""
+    """A kubeconfig of a server without authentication."""
     return yaml.safe_dump(
         {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Karpenters of other people: their Lease, and nothing else."""
+"""Foreign Karpenters: their Lease, and nothing else."""
 
 from __future__ import annotations
 

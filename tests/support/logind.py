@@ -32,7 +32,7 @@ class LogindProcess(Protocol):
     """Some logind."""
 
     async def start(self) -> None:
-        """Begin; whoever is on the bus hears when it has the name."""
+        """Begin; clients of the bus are notified when it has the name."""
 
     async def stop(self) -> None:
         """End, as by a signal. Idempotent."""
@@ -48,7 +48,7 @@ class LogindProcess(Protocol):
 
 
 class Systemd(Peer):
-    """A systemd that only remembers what it was told to do. Nothing happens to the machine."""
+    """A systemd that only records its calls. Nothing happens to the machine."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -74,7 +74,7 @@ class Systemd(Peer):
                 await self._changed.wait()
 
     def cancel_job(self) -> None:
-        """The job that was to power the machine off is cancelled, as by `systemctl cancel`."""
+        """Cancel the poweroff job, as by `systemctl cancel`."""
         interface = f"{SYSTEMD1}.Manager"
         body = [7, JOB, "poweroff.target", "canceled"]
         self.send(Message.new_signal("/org/freedesktop/systemd1", interface, "JobRemoved", "uoss", body))
@@ -101,8 +101,8 @@ class Systemd(Peer):
         return None
 
     def _kill(self, message: Message) -> Message:
-        unit, whom, signal = message.body
-        self.kills.append((unit, whom, signal))
+        unit, target, signal = message.body
+        self.kills.append((unit, target, signal))
         self._changed.set()
         if self.refusal:
             return Message.new_error(message, self.refusal, "Access denied")
@@ -111,7 +111,7 @@ class Systemd(Peer):
 
 
 class StandInLogind(Peer):
-    """Answers as logind does. Locks are pipes: it sees by them alone that they are let go."""
+    """Answers as logind does. Locks are pipes: their end alone shows that they are released."""
 
     def __init__(self, address: str, root: Path) -> None:
         super().__init__(address)
@@ -125,7 +125,7 @@ class StandInLogind(Peer):
         self.refusals: dict[str, str] = {}
         self.silences: set[str] = set()
         self.reluctance = 0
-        """How often it is asked for what it grants before it does what it was told to by SIGHUP."""
+        """How many reads of the granted delay come before it applies a SIGHUP."""
         self.unanswered: list[Message] = []
         self.asked: list[str] = []
         self.clients: list[str] = []
@@ -181,7 +181,7 @@ class StandInLogind(Peer):
         self.send(Message.new_signal(MANAGER[1], MANAGER[2], "PrepareForShutdown", "b", [preparing]))
 
     def inhibit(self, what: str, who: str, why: str, mode: str, pid: int = 1) -> int:
-        """A lock of somebody: the descriptor to hold it by."""
+        """A foreign lock: the descriptor that holds it."""
         reader, writer = os.pipe()
         self.locks[reader] = (what, who, why, mode, 0, pid)
         asyncio.get_running_loop().add_reader(reader, self._drop, reader)
@@ -204,7 +204,7 @@ class StandInLogind(Peer):
         return self.answer(message)
 
     def answer(self, message: Message) -> Message | bool | None:
-        """What is answered to that."""
+        """The answer to that."""
         match message.member:
             case "Get" if message.body[1] == "PreparingForShutdown":
                 return Message.new_method_return(message, "v", [Variant("b", self.preparing)])
@@ -295,7 +295,7 @@ class Machine:
         await self.systemd.call(MANAGER, "PowerOff", "b", False)
 
     async def gone_on(self, times: int = 1) -> None:
-        """Return when logind waits no longer, and has had systemd power the machine off so many times."""
+        """Return when logind waits no longer, and has called systemd so many times to power the machine off."""
         await self.systemd.until(lambda: len(self.systemd.started) >= times)
 
     async def locks(self) -> list[tuple[str, ...]]:
@@ -309,13 +309,13 @@ class Machine:
         return microseconds / 1e6
 
     async def until_locks(self, number: int) -> None:
-        """Return when there are so many: logind notices some time later that one was let go."""
+        """Return when there are so many: logind notices some time later that one was released."""
         with anyio.fail_after(PATIENCE):
             while len(await self.locks()) != number:
                 await anyio.lowlevel.checkpoint()
 
     def write(self, name: str, seconds: str) -> Path:
-        """A file of somebody else in logind.conf.d."""
+        """A foreign file in logind.conf.d."""
         self.drop_ins.mkdir(parents=True, exist_ok=True)
         file = self.drop_ins / name
         file.write_text(f"[Login]\nInhibitDelayMaxSec={seconds}\n")
@@ -370,7 +370,7 @@ async def a_machine(place: Path, make: MakeLogind, policy: str = "") -> AsyncIte
 
 @asynccontextmanager
 async def a_stand_in(place: Path, policy: str = "") -> AsyncIterator[tuple[Machine, StandInLogind]]:
-    """A machine with a logind that does what it is told to."""
+    """A machine with the stand-in for logind."""
     made: list[StandInLogind] = []
 
     def make(address: str, root: Path) -> LogindProcess:

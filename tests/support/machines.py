@@ -69,7 +69,7 @@ def marks(machine: str, *, cluster: str = "c1", namespace: str = PLACE, owner_ki
 
 
 class ClusterApi:
-    """Machines of a stage, and what Cluster API does with them: it ends the instance of one that is deleted, then
+    """Machines of a stage, and what Cluster API does with them: it terminates the instance of one that is deleted, then
     deletes its node, then lets the Machine go. `drained` are the Machines whose nodes it would have drained itself."""
 
     def __init__(self, stage: Stage) -> None:
@@ -109,11 +109,11 @@ class ClusterApi:
         return self.stage.server.store.table("machines.cluster.x-k8s.io").get(PLACE, name)
 
     async def patch(self, name: str, patch: JsonObject, subresource: str = "") -> None:
-        """A merge patch of a Machine by somebody else."""
+        """A merge patch of a Machine by another client."""
         await self.stage.call("PATCH", f"{MACHINES}/{name}{subresource}", patch, "application/merge-patch+json")
 
     async def drop(self, name: str) -> None:
-        """The Machine is gone at once, as if it had moved away or its end had been quick."""
+        """The Machine is gone at once, as if it had moved away or had been terminated quickly."""
         await self.stage.call("DELETE", f"{MACHINES}/{name}")
         if self.machine(name) is not None:
             await self.patch(name, {"metadata": {"finalizers": None}})

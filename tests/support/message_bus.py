@@ -1,4 +1,4 @@
-"""A message bus of our own: a real dbus-daemon on a socket in a directory of the test, which starts nobody."""
+"""A message bus of our own: a real dbus-daemon on a socket in a directory of the test, which starts no services."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class MessageBusDaemon:
 
 
 class Peer:
-    """Somebody on the bus."""
+    """A client on the bus."""
 
     def __init__(self, address: str) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""What a controller's metrics say, in a form that tests can compare."""
+"""A controller's metrics, in a form that tests can compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API servers that fall silent: what a command does when nobody answers."""
+"""API servers that stop answering, for commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Mute:
         self.silent = silent
         self.deaf = deaf
         self.asked = {name: threading.Event() for name in ("", *nodes)}
-        """By name of the node whether somebody has asked to delete it; "" stands for any question."""
+        """By name of the node, whether its deletion was requested; "" stands for any request."""
         self.over = threading.Event()
 
     def listed(self) -> Any:
@@ -73,7 +73,7 @@ def mute(folder: Path, *nodes: str, silent: tuple[str, ...] = (), deaf: bool = F
             self.wfile.write(encoded)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody reads it."""
+            """Discard it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

@@ -43,12 +43,12 @@ async def create_node_budget(stage: Stage, name: str = "pool-a", **fields: Any) 
 
 
 async def patch_node_budget(stage: Stage, name: str, spec: JsonObject) -> None:
-    """A merge patch of somebody else."""
+    """A merge patch of another client."""
     await stage.call("PATCH", f"{NODE_BUDGETS}/{name}", {"spec": spec}, "application/merge-patch+json")
 
 
 def status_of(stage: Stage, name: str = "pool-a") -> JsonObject:
-    """What the server has as the budget's status; empty before anybody has counted."""
+    """What the server has as the budget's status; empty before it is counted."""
     table = stage.server.store.table("nodedisruptionbudgets.termination.karpenter.sh")
     return (table.get("", name) or {}).get("status") or {}
 

@@ -16,7 +16,7 @@ import anyio.abc
 Callback = Callable[..., object]
 
 PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
-"""Whose step this is; None: of the world around them."""
+"""The process of this step; None: the world around them."""
 
 
 class Process:

@@ -1,6 +1,6 @@
 """What a deadline promises, worked out by people who have read the design and not the code.
 
-Nothing here uses gracectl.policy: instants come from the stamps of the server, periods from whoever built the world.
+Nothing here uses gracectl.policy: instants come from the stamps of the server, periods from the builder of the world.
 All instants are the server's Unix time.
 """
 
@@ -15,13 +15,13 @@ from kubesim.server.api import JsonObject
 from gracectl.model import names
 from gracectl.model.times import parse_time
 from support.deadlines import written_on
-from support.ledger import Deed
+from support.stored import Deed
 
 NEVER = float("inf")
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A node must be over at `at`, and nobody could know that before `known`."""
+    """A node must be over at `at`, and that could not be known before `known`."""
 
     at: float
     known: float
@@ -79,7 +79,7 @@ class Deadlines:
         return min(found, key=lambda due: (due.at, due.known), default=None)
 
     def earliest(self, node: str) -> float:
-        """The earliest deadline that anybody may believe in: as long as a claim cannot be deleted, its node's deletion
+        """The earliest deadline that may count: as long as a claim cannot be deleted, its node's deletion
         is all there is to count from. NEVER without one."""
         due = self.of(node)
         found = [due.at] if due else []
@@ -101,7 +101,7 @@ def own_grace(pod: JsonObject) -> int:
 
 
 def protected_until(pod: JsonObject) -> float:
-    """Until when nobody may evict a pod, by annotations such as "true" and "90s"; the past if it is not protected."""
+    """Until when a pod must not be evicted, by annotations such as "true" and "90s"; the past if unprotected."""
     metadata = pod["metadata"]
     if "true" in (metadata.get(part, {}).get(names.DO_NOT_EVICT) for part in ("labels", "annotations")):
         return NEVER

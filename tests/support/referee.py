@@ -1,6 +1,6 @@
 """Watches a cluster from the server's side and remembers every rule that a controller breaks.
 
-It is told of each stored change in the moment of the change (`ledger`), and does its own sums (`promises`). What was
+It gets each stored change in the moment of the change (`stored`), and does its own sums (`promises`). What was
 done is judged at once; what was not done in time, at the end (`verdict`), when it is known how long a
 controller was there to do it.
 """
@@ -18,9 +18,9 @@ from kubesim.server.api import JsonObject
 from gracectl.model import names
 from gracectl.model.times import parse_time
 from support.inprocess import uid_of
-from support.ledger import Deed, follow, options_of
 from support.promises import NEVER, Deadlines, annotated, is_waited_for, own_grace, protected_until
 from support.stage import Stage
+from support.stored import Deed, follow, options_of
 
 WARM_UP = 1.0
 """Seconds that a controller has from its start until it must be in charge."""
@@ -158,7 +158,7 @@ class Referee:
             self.broken.append(f"{name} was evicted when it should have been deleted")
 
     def _judge_health(self, deed: Deed) -> None:
-        """Whoever is evicted breaks no budget. Whoever leaves otherwise (at a deadline, with its machine) may."""
+        """No eviction breaks a budget. Other removals (at a deadline, with the machine) may."""
         pod = deed.object
         app, uid = pod["metadata"].get("labels", {}).get("app", ""), pod["metadata"]["uid"]
         ready, needed = self._ready[app], self.needed.get(app, 0)
@@ -222,7 +222,7 @@ class Referee:
             yield from (f"{self._pods[uid].name} was deleted twice with grace {grace}" for uid, grace in twice)
 
     def _instances(self, bound: float) -> Iterator[str]:
-        """At its deadline an instance is asked to end, or as soon as there is somebody to ask; before, when no pod is
+        """At its deadline an instance is terminated, or as soon as a controller runs; before, when no pod is
         left."""
         asked: dict[str, float] = {}
         ended: dict[str, float] = {}
@@ -249,15 +249,15 @@ class Referee:
                 yield life
 
     def _known(self, node: str) -> list[tuple[float, float]]:
-        """Since when the deadline of a node is known, and what it is: to everybody who is there from then on, or (not
-        `is_fair`) to the controller that has written it down, as nobody can say what else it has heard of."""
+        """Since when the deadline of a node is known, and what it is: to every process that runs from then on, or (not
+        `is_fair`) to the controller that has written it down, as it is unknown what else it has seen."""
         if not self._is_fair:
             return self._told[node]
         due = self.deadlines.of(node)
         return [(due.known, due.at)] if due else []
 
     def _pods_in_time(self, bound: float) -> Iterator[str]:
-        """Whoever outlives the deadline is told so when its grace before it begins, and has a second at its end."""
+        """A pod that would outlive the deadline is deleted its grace before it, and has a second at its end."""
         for life in self._pods.values():
             due = self.deadlines.of(life.node)
             if due is None or not life.waited_for:

@@ -144,7 +144,7 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def default_in_words(path: str, field: Field) -> str:
-    """What counts if nobody says anything, as the documentation says it."""
+    """The defaults, as the documentation has them."""
     if field.default is None:
         # Of what is there with something else only, and has to be said then.
         return "needed" if path == "admission.service.name" else "none"

@@ -43,7 +43,7 @@ def _foreign() -> Mapping[str, Any]:
 
 
 def misfits(body: Node) -> list[str]:
-    """What is wrong with an object: each with its path. A kind that nobody knows is an error as well."""
+    """What is wrong with an object: each with its path. An unknown kind is an error as well."""
     group, _, version = body["apiVersion"].rpartition("/")
     kind = body["kind"]
     if name := type_name(group, version, kind):

@@ -1,4 +1,4 @@
-"""A terminal in which somebody works through a page: what is exported stays, what stays runs on until the end."""
+"""A terminal for the commands of a page: what is exported stays, what stays runs on until the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MINUTES = 1.0
 
 
 class Shell:
-    """Runs lines in bash, in the folder of the project; `instead`: what is typed for what stands on the page."""
+    """Runs lines in bash, in the folder of the project; `instead`: replacements in the lines of the page."""
 
     def __init__(self, stack: AsyncExitStack, folder: Path, instead: Mapping[str, str]) -> None:
         self.variables: dict[str, str] = {"HOME": str(folder)}

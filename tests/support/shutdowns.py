@@ -1,4 +1,4 @@
-"""A machine that shuts down in the mind: pods that do as they are told, and the step function that tells them."""
+"""Simulated shutdowns: pods that stop as they are deleted, and the step function that deletes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def at(elapsed: float, *pods: Pod) -> ShutdownView:
 
 
 def told(order: DrainOrder, pods: Sequence[Pod], node_deadline: float | None = None) -> dict[str, int]:
-    """By name, the grace with which pods are told when a shutdown with time enough begins."""
+    """By name, the grace of pods that are deleted when a shutdown with time enough begins."""
     seen = ShutdownView(tuple(pods), 0.0, NOW, node_deadline)
     return {notice.pod.name: notice.grace for notice in step(begin(order, 10_000, seen), seen).deletions}
 

@@ -167,7 +167,7 @@ class Stage:
     # -- doing things to the cluster -----------------------------------------------------------------------------------
 
     async def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """A request of somebody else, as he gets it answered; AssertionError when it is refused."""
+        """A request of another client, and its answer; AssertionError when it is refused."""
         status, answer = await self.cluster.api.call(method, path, body, content_type=content_type)
         assert status < 300, f"{method} {path}: {status} {answer}"
         return answer
@@ -178,12 +178,12 @@ class Stage:
         return self.clock.monotonic()
 
     async def patch_node(self, name: str, patch: JsonObject, subresource: str = "") -> None:
-        """A merge patch of somebody else."""
+        """A merge patch of another client."""
         path = f"/api/v1/nodes/{name}{subresource}"
         await self.call("PATCH", path, patch, "application/merge-patch+json")
 
     async def create_claim(self, name: str, status: JsonObject | None = None, **more: Any) -> None:
-        """A claim of somebody else with this status; `labels` and `annotations` go to the metadata, the rest to the
+        """A claim of another client with this status; `labels` and `annotations` go to the metadata, the rest to the
         spec."""
         metadata = {"name": name, "labels": more.pop("labels", {}), "annotations": more.pop("annotations", {})}
         spec = {"nodeClassRef": NODE_CLASS, "requirements": [], **more}
@@ -199,7 +199,7 @@ class Stage:
         return self.clock.monotonic()
 
     async def patch_claim(self, name: str, patch: JsonObject, subresource: str = "") -> None:
-        """A merge patch of somebody else."""
+        """A merge patch of another client."""
         await self.call("PATCH", f"{CLAIMS}/{name}{subresource}", patch, "application/merge-patch+json")
 
     async def until_claims(self, condition: Callable[[], bool]) -> float:
@@ -353,8 +353,8 @@ def a_budget_manifest(name: str, **bound: Any) -> JsonObject:
 
 
 def the_settings(**fields: Any) -> Settings:
-    """Settings as a file would have them, in Python's words of the file (`nodeSelector`, `drain`); nobody else is there
-    who would lead."""
+    """Settings as a file would have them, in Python's words of the file (`nodeSelector`, `drain`); no
+    leader election."""
     return msgspec.convert({"leaderElection": {"enabled": False}, **fields}, Settings)
 
 

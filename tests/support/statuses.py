@@ -1,4 +1,4 @@
-"""Nodes that are under way, as caches show them, and scenes of them as commands show them."""
+"""Terminating nodes, as caches show them, and scenes of them as commands show them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DRAINED = Condition(names.DRAINED, "True", "Drained", "all pods are gone")
 
 
 def going(name: str = "n1", *, since: float = 100.0, **fields: Any) -> Node:
-    """A cordoned node that somebody has deleted so many seconds ago."""
+    """A cordoned node that was deleted so many seconds ago."""
     defaults: dict[str, Any] = {
         "deletion_timestamp": NOW - since,
         "finalizers": (names.FINALIZER,),
@@ -36,7 +36,7 @@ def going(name: str = "n1", *, since: float = 100.0, **fields: Any) -> Node:
 
 
 def kept(name: str = "n1", *, since: float = 100.0, **fields: Any) -> Node:
-    """A cordoned node that somebody wants drained since so many seconds."""
+    """A cordoned node whose maintenance was requested so many seconds ago."""
     annotations = {names.KEEP_DRAINED: format_time(NOW - since), names.CORDONED: "taint,unschedulable"}
     defaults: dict[str, Any] = {"annotations": annotations, "unschedulable": True, "deletion_timestamp": None}
     return going(name, **{**defaults, **fields})
@@ -74,7 +74,7 @@ def a_scene(seen: ClusterCache, *, at: float = NOW, asked: tuple[str, ...] | Non
 
 
 def several() -> StatusFrame:
-    """One of each kind: blocked in a lane, protected, under a deadline, kept, given back, left alone, nobody's."""
+    """One of each kind: queued, protected, under a deadline, in maintenance, returned, left alone, unmanaged."""
     spent = a_budget(disruptions_allowed=0, current_healthy=2)
     deadline = {names.TERMINATION_TIMESTAMP: format_time(NOW + 600)}
     nodes = [
@@ -120,13 +120,13 @@ def documented() -> StatusFrame:
 
 
 def crowd() -> StatusFrame:
-    """One node with sixty pods, most of them under a budget that lets nobody go."""
+    """One node with sixty pods, most of them under a budget that allows nothing."""
     pods = tuple(replica(f"web-{n:02}", labels={"app": "web"} if n % 3 else {"app": "free"}) for n in range(60))
     return a_scene(cluster(going(), pods=pods, budgets=(a_budget(disruptions_allowed=0),)))
 
 
 def many() -> StatusFrame:
-    """Forty nodes that end, held by twenty budgets and a few protections; nobody has begun with one of them."""
+    """Forty terminating nodes, blocked by twenty budgets and a few protections; the drain of one has not begun."""
     nodes = [going(f"worker-{n:02}", since=60 + n, taints=() if n == 7 else TAINTED) for n in range(40)]
     pods = [
         replica(f"api-{n}-{p}", node_name=f"worker-{n:02}", labels={"app": f"api-{(n + p) % 20}"})
@@ -144,12 +144,12 @@ def many() -> StatusFrame:
 
 
 def nothing() -> StatusFrame:
-    """Nobody has asked for anything."""
+    """No drain or termination is requested."""
     return a_scene(cluster())
 
 
 def claims_and_gone() -> StatusFrame:
-    """A node that has gone, and a claim that ends without one."""
+    """A node that is gone, and a claim that is terminated without one."""
     claim = NodeClaim(
         "pending-7",
         "p",

@@ -17,7 +17,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gracectl"
 
 
 class Leaving:
-    """One run of the command. `wire`: its own, so that it is known what it has asked for; `said`: its sentences."""
+    """One run of the command. `wire`: its own, so that its requests are known; `said`: its output."""
 
     def __init__(self, stage: Stage, *, token: str = "", **wanted: object) -> None:
         self.stage = stage
@@ -42,7 +42,7 @@ def outcomes(report: UninstallReport, *kinds: str) -> dict[str, RemovalOutcome]:
 
 
 async def configure(stage: Stage, kind: str, *webhooks: str, name: str = "gracectl", labelled: bool = True) -> None:
-    """A webhook configuration for DELETE of nodes, which asks a server that does not answer; without one it fails."""
+    """A webhook configuration for DELETE of nodes whose server does not answer; without one it fails."""
     labels = {names.MANAGED_BY: names.EVENT_COMPONENT} if labelled else {}
     manifest: JsonObject = {"metadata": {"name": name, "labels": labels}, "webhooks": [_webhook(n) for n in webhooks]}
     await stage.call("POST", WEBHOOKS.format(kind=kind), manifest)

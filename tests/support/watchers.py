@@ -1,4 +1,4 @@
-"""Sights of a stage's cluster, and what was asked of its server for them."""
+"""Watchers of a stage's cluster, and their requests to its server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def a_client(stage: Stage) -> KubeClient:
 
 @asynccontextmanager
 async def seeing(stage: Stage, chooses: Selection) -> AsyncIterator[ClusterWatcher]:
-    """A sight that runs, and has seen what was chosen at first."""
+    """A watcher that runs, and has listed what was chosen at first."""
     sight = ClusterWatcher(a_client(stage), chooses, stage.clock, rng=random.Random(2))
     async with anyio.create_task_group() as group:
         group.start_soon(sight.run)
@@ -39,7 +39,7 @@ async def seeing(stage: Stage, chooses: Selection) -> AsyncIterator[ClusterWatch
 
 
 def asked_pods(stage: Stage) -> list[str]:
-    """Whose pods were asked for, in order: `list spec.nodeName=n1`; `list` for those of all nodes."""
+    """Lists of pods, in order: `list spec.nodeName=n1`; `list` for those of all nodes."""
     return [
         " ".join(filter(None, (each.operation.verb, dict(each.request.query).get("fieldSelector"))))
         for each in stage.transport.executed
@@ -48,5 +48,5 @@ def asked_pods(stage: Stage) -> list[str]:
 
 
 def pods_seen(sight: ClusterWatcher, *nodes: str) -> dict[str, list[str]]:
-    """By node, the names of its pods in the sight."""
+    """By node, the names of its pods in the watcher."""
     return {node: sorted(pod.name for pod in sight.cluster.pods_on(node)) for node in nodes}

@@ -1,4 +1,4 @@
-"""A shutdown watch that runs, and who listens to it."""
+"""A shutdown watch that runs, and its listener."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUICK = Timeouts(initial_pause=0.01, maximum_pause=0.05)
 
 
 class Listener:
-    """Writes down what it is told, as words, and what state comes with it."""
+    """Records its calls, as words, and the state that comes with each."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -49,7 +49,7 @@ class Listener:
         await self._wait(lambda: condition(self.state))
 
     async def until_told(self, *told: str) -> None:
-        """Return when that, and nothing else, has been told."""
+        """Return when that, and nothing else, was reported."""
         await self._wait(lambda: len(self.told) >= len(told))
         assert self.told == list(told)
 
@@ -82,7 +82,7 @@ async def watching(
 
 
 def is_locked(state: WatchState) -> bool:
-    """Whether the machine waits for us."""
+    """Whether the machine waits for the agent."""
     return state.is_locked
 
 

@@ -1,4 +1,4 @@
-"""Worlds for storms: nodes, claims and pods by seed, some of them with deadlines, and people who delete."""
+"""Worlds for storms: nodes, claims and pods by seed, some of them with deadlines, and deletions of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Land(msgspec.Struct, frozen=True):
     """Nodes, those of them that will be deleted, those with a claim, and the TGP in seconds of those that have one."""
 
     nodes: list[str]
-    doomed: list[str]
+    deleted: list[str]
     claimed: set[str]
     periods: dict[str, float]
 
@@ -53,7 +53,7 @@ def survey(chance: random.Random, *, knows_claims: bool) -> tuple[Land, dict[str
 
 
 async def build(stage: Stage, referee: Referee, chance: random.Random, land: Land) -> None:
-    """A world that can always be drained, and is never easy."""
+    """A world that can always be drained, and is never trivial."""
     for number in range(chance.randint(1, 3)):
         name, replicas = f"app{number}", chance.randint(2, 6)
         allowed = chance.randint(1, max(1, replicas // 2))
@@ -79,7 +79,7 @@ async def build(stage: Stage, referee: Referee, chance: random.Random, land: Lan
 
 
 def a_plain_pod(name: str, node: str, chance: random.Random, *, has_deadline: bool) -> JsonObject:
-    """A pod of its own, protected for a while; where a deadline ends it in any case, perhaps for ever."""
+    """A pod of its own, protected for a while; where a deadline deletes it in any case, perhaps for ever."""
     grace, protection, app = chance.randint(1, 20), {}, name
     if chance.random() < 0.2:
         protection = {names.DO_NOT_DISRUPT: f"{chance.randint(5, 90)}s"}
@@ -98,8 +98,8 @@ def a_plain_pod(name: str, node: str, chance: random.Random, *, has_deadline: bo
 
 
 async def delete(stage: Stage, chance: random.Random, land: Land, probability: float = 0.8) -> None:
-    """People delete what nobody has deleted yet, nodes or their claims."""
-    for name in land.doomed:
+    """Delete what is not deleted yet, nodes or their claims."""
+    for name in land.deleted:
         node, claim = stage.node(name), stage.claim(f"{name}-claim")
         if node is None or "deletionTimestamp" in node["metadata"] or chance.random() >= probability:
             continue

@@ -32,7 +32,7 @@ class World(msgspec.Struct, frozen=True):
 
     settings: Settings
     nodes: dict[str, dict[str, str]]
-    doomed: list[str]
+    deleted: list[str]
     manifests: list[dict[str, Any]]
 
 
@@ -40,7 +40,7 @@ def a_world(seed: int) -> World:
     """The world of this seed."""
     chance = random.Random(f"world/{seed}")
     nodes = {f"n{n}": {"pool": f"tgp{chance.randrange(len(PERIODS))}"} for n in range(chance.randint(3, 5))}
-    doomed = sorted(chance.sample([*nodes], chance.randint(1, len(nodes) - 1)))
+    deleted = sorted(chance.sample([*nodes], chance.randint(1, len(nodes) - 1)))
     groups = [
         {"selector": {"matchLabels": {"pool": f"tgp{n}"}}} | ({"terminationGracePeriod": period} if period else {})
         for n, period in enumerate(PERIODS)
@@ -51,7 +51,7 @@ def a_world(seed: int) -> World:
         manifests += _workload(chance, f"app{number}")
     for number in range(chance.randint(0, 5)):
         manifests.append(a_pod_manifest(f"bare{number}", chance.choice([*nodes]), **_pod(chance)))
-    return World(the_settings(nodeGroups=groups, **more), nodes, doomed, manifests)
+    return World(the_settings(nodeGroups=groups, **more), nodes, deleted, manifests)
 
 
 async def create(stage: Stage, world: World) -> None:

@@ -1,4 +1,4 @@
-"""Stories of an account, told with exactly the rights that were rendered for it, and with one less."""
+"""Stories of an account, run with exactly the rights that were rendered for it, and with one less."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Retelling(NamedTuple):
 
     @property
     def unused(self) -> list[str]:
-        """Rights that nobody would miss."""
+        """Rights that nothing needs."""
         return [str(each) for each in self.grants if each not in self.needed]
 
 
 def is_served(installed: Installed, attempt: Attempt) -> bool:
-    """A server refuses before it looks what it serves: what it has no definition of, nobody has missed."""
+    """A server refuses before it looks what it serves: what it has no definition of, is not missing."""
     return attempt.group not in OPTIONAL_GROUPS or f"{attempt.resource}.{attempt.group}" in installed.definitions
 
 
@@ -73,7 +73,7 @@ async def each_is_missed(
 async def _refused_in(
     story: Story, installed: Installed, objects: list[JsonObject], account: Account, folder: Path
 ) -> list[Attempt]:
-    """Tell a story to somebody who believes to have all rights, until the first refusal; what was refused."""
+    """Run a story with a program that assumes all rights, until the first refusal; what was refused."""
     async with place_for(installed, objects, folder, account) as place:
         place.wire.is_let_in = True
 

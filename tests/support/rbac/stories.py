@@ -1,4 +1,4 @@
-"""What a controller does, story by story, so that between them nothing is left out: each is told by its end, on a stage
+"""What a controller does, story by story, so that between them nothing is left out: each runs to its end, on a stage
 where the account under test has exactly the rights that were rendered for it.
 """
 
@@ -62,7 +62,7 @@ def configuration(place: Place, kind: str) -> JsonObject | None:
 
 
 async def a_node_ends(place: Place) -> None:
-    """Budgets, volumes that detach and one that stays, an instance that first cannot be ended; told in Events."""
+    """Budgets, volumes that detach and one that stays, an instance whose termination fails first, with Events."""
     stage = place.stage
     await stage.add_nodes("n1", "n2")
     stays = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
@@ -91,7 +91,7 @@ async def a_node_ends(place: Place) -> None:
 
 
 async def a_deadline_comes(place: Place) -> None:
-    """A pod that its budget never lets go is deleted; an answer that is lost leaves a doubt."""
+    """A pod whose budget allows nothing is deleted; an answer that is lost leaves an unknown outcome."""
     stage = place.stage
     await stage.add_nodes("n1")
     await stage.create(
@@ -146,14 +146,14 @@ async def nodes_are_lost(place: Place) -> None:
 
 
 async def budgets_for_nodes_hold(place: Place) -> None:
-    """One may be unavailable: those that are to end anyway go one after the other."""
+    """One may be unavailable: voluntary terminations come one after the other."""
     stage = place.stage
     nodes = [f"n{number}" for number in range(6)]
     await stage.add_nodes(*nodes, labels=POOL)
     for budget in ("all", "also-all"):
         await create_node_budget(stage, budget, maxUnavailable=1)
     async with leading(place):
-        # Somebody writes it between.
+        # Another client writes it between.
         collision = Refuse(409)
         for budget in ("all", "also-all"):
             path = f"/nodedisruptionbudgets/{budget}/status"
@@ -193,7 +193,7 @@ async def leaders_follow_each_other(place: Place) -> None:
 
 
 async def admission_is_asked(place: Place) -> None:
-    """A node is born held, a deletion is denied and another admitted; what somebody changes is mended."""
+    """A node is created with the finalizer, a deletion is denied and another admitted; foreign changes are reverted."""
     stage = place.stage
     admission = stage.settings.admission
     async with leading(place):
@@ -213,7 +213,7 @@ async def admission_is_asked(place: Place) -> None:
 
 
 async def _a_budget_is_asked(place: Place) -> None:
-    """It lets one node end, and not a second one."""
+    """It admits the termination of one node, and not of a second one."""
     stage = place.stage
     await create_node_budget(stage, maxUnavailable=1)
     await _until(place, lambda: figures(stage)[0] == 3)
@@ -227,7 +227,7 @@ async def _a_budget_is_asked(place: Place) -> None:
 
 
 async def _tamper(place: Place, kind: str) -> None:
-    """Somebody takes our authority out of a configuration; it comes back."""
+    """Our authority is removed from a configuration; it is restored."""
     stage = place.stage
     path = f"{ADMISSION}/{kind}/{stage.settings.admission.name}"
     before = await stage.call("GET", path)
@@ -252,7 +252,7 @@ async def _inject(place: Place) -> None:
 
 
 async def _until(place: Place, condition: Callable[[], bool]) -> None:
-    """Of other things than pods and nodes, of which nobody rings."""
+    """Of other objects than pods and nodes."""
     while not condition():
         await place.stage.clock.sleep(0.5)
 
@@ -262,7 +262,7 @@ def _is_ready(found: JsonObject | None) -> bool:
 
 
 async def machines_end(place: Place) -> None:
-    """Cluster API ends the instances; somebody writes a Machine at the same time."""
+    """Cluster API terminates the instances; another client writes a Machine at the same time."""
     stage = place.stage
     capi = ClusterApi(stage)
     await stage.add_nodes("n1", "n2")

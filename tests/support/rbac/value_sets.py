@@ -21,7 +21,7 @@ NEEDS: Mapping[str, str] = {
     "claims_end": NODE_CLAIMS_DEFINITION,
     "budgets_for_nodes_hold": NODE_BUDGETS_DEFINITION,
 }
-"""Stories that can only be told where a cluster serves this."""
+"""Stories that need a cluster which serves this."""
 
 
 class ValueSet(msgspec.Struct, frozen=True):

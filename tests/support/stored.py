@@ -1,4 +1,4 @@
-"""What the server stores, change by change in its order, and whose request has brought each about.
+"""What the server stores, change by change in its order, and which client has caused each.
 
 Unlike a watch it misses nothing: it stands beside the store, so a server that forgets its history makes it no blinder.
 """
@@ -20,7 +20,7 @@ from support.stage import Stage
 
 class Deed(NamedTuple):
     """One stored change: what an object was and is (None: it was, or is, not there). `at` is the server's Unix time;
-    `request`: the controller's that has brought it about, None if somebody else did."""
+    `request`: the controller's that has caused it, None if another client's has."""
 
     at: float
     old: JsonObject | None
@@ -35,7 +35,7 @@ class Deed(NamedTuple):
         return found
 
     def is_by(self, verb: str, resource: str) -> bool:
-        """Whether a controller has asked for just this: `is_by("create", "pods/eviction")`."""
+        """Whether a controller has requested just this: `is_by("create", "pods/eviction")`."""
         if self.request is None:
             return False
         operation = operation_of(self.request)
@@ -43,7 +43,7 @@ class Deed(NamedTuple):
 
 
 def follow(stage: Stage, table: str, listener: Callable[[Deed], None]) -> None:
-    """Tell `listener` of each change of a table from now on, in the moment in which it is stored."""
+    """Notify `listener` of each change of a table from now on, in the moment in which it is stored."""
     watched = stage.server.store.table(table)
     store = watched.record
 
