@@ -28,7 +28,7 @@ beforehand: $(READY) ## what gracectl plan says of them before: the example of d
 rehearsal: $(READY) ## what gracectl agent --simulate-shutdown says: the example of docs/rehearsal.md (ARGS=--update writes it there)
 	$(BIN)/python -m examples.rehearsal $(ARGS)
 
-# A Go program. Its own idea of which Kubernetes it speaks to comes from how it is built, so everybody who renders says it.
+# A Go program. Its default Kubernetes version depends on its build, so every rendering names the version.
 HELM_VERSION := v3.18.6
 HELM := $(BIN)/helm
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))

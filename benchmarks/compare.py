@@ -113,7 +113,7 @@ def sides(commit: str, tree: Path) -> Iterator[tuple[Path, Path]]:
             shutil.copy(tree / "benchmarks" / "__init__.py", side / "benchmarks")
         yield there, here
     finally:
-        with _interrupts(signal.SIG_IGN):  # somebody impatient presses Ctrl-C twice
+        with _interrupts(signal.SIG_IGN):  # you may press Ctrl-C twice
             _git(tree, "worktree", "remove", "--force", str(there))
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,7 +3,7 @@
     make bench                                      the embedded cluster, in a process of its own
     .venv/bin/python benchmarks/run.py --kubeconfig ~/.kube/config storm
 
-On somebody's cluster it makes its own namespaces and nodes, whose names all begin with `bench-`, and takes them away.
+On a foreign cluster it makes its own namespaces and nodes, whose names all begin with `bench-`, and takes them away.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ async def _run(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool) -> l
         if name in PARTS:
             outcomes.append(await PARTS[name]())
         else:
-            # A fresh cluster each, where it is ours: nobody pays for what others have left.
+            # A fresh cluster each, where it is ours: no scenario pays for what others have left.
             async with opened(kubeconfig, kwok=kwok) as ground:
                 outcomes.append(await SCENARIOS[name](ground))
     return outcomes

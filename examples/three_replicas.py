@@ -5,7 +5,7 @@ time. Each needs the ten minutes of its terminationGracePeriodSeconds to end, an
 ten minutes to become Ready. It is played with three grace periods, and once with a rule taken away.
 
 Run it with `make example`. It stands on the stage of the tests: the whole controller, the whole embedded cluster, and a
-clock that skips whatever nobody does anything in, so that half an hour takes a second.
+clock that skips idle time, so that half an hour takes a second.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the first two plays")
     parser.add_argument("--update", action="store_true", help="write what is printed and drawn into docs/")
     chosen = parser.parse_args(arguments)
-    # What the controller logs goes to nobody: here the server has the word.
+    # The controller's log is dropped: the report is read off the server.
     logging.getLogger("gracectl").addHandler(logging.NullHandler())
     plays = [perform(play) for play in PLAYS]
     blocks = blocks_of(plays)

@@ -60,7 +60,7 @@ def _happenings(history: History) -> Iterator[tuple[float, Order, str]]:
 
 
 def verdict(history: History, grace: int) -> list[str]:
-    """Who had how much of his grace, what became of the budget, and when the nodes were gone."""
+    """How much of its grace each pod had, what became of the budget, and when the nodes were gone."""
     return [_of_grace(history, grace), _of_budget(history), _of_nodes(history)]
 
 

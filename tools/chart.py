@@ -1,6 +1,6 @@
 """Makes what follows from the chart's values and from the program: run `make chart` after a change of either.
 
-- helm/gracectl/values.schema.json: with it helm refuses what nobody reads. What `settings` takes is the program's own
+- helm/gracectl/values.schema.json: with it helm refuses unknown values. What `settings` takes is the program's own
   schema; everything else is read off values.yaml, whose keys and kinds are all there are.
 - docs/chart.md, the table of values: the comments of values.yaml.
 - helm/gracectl/files/crds: the program's definitions. Copies, as links out of a chart are nothing to Flux and others.
@@ -119,7 +119,7 @@ RENDERS: Final = (
         "agent.yaml",
         "# The agent alone, with the example of KEP-2712 (docs/agent.md): kubectl apply -f agent.yaml\n"
         "# and agent-policy.yaml beside it.\n"
-        "# Whoever wants another namespace, or other names, changes them in both files, or uses the chart.\n",
+        "# For another namespace, or other names, change them in both files, or use the chart.\n",
         "kube-system",
         AGENT,
         ("agent.yaml",),
@@ -257,7 +257,7 @@ def rendered(one: Render) -> str:
     made = subprocess.run(
         [*command, "--no-hooks", "--skip-tests", *shown, *one.arguments], check=True, capture_output=True, text=True
     )
-    # Nobody but helm needs to know what helm has made.
+    # Labels of helm's own mean nothing without helm.
     lines = [
         line
         for line in made.stdout.splitlines(keepends=True)

@@ -1,7 +1,7 @@
 """The yardstick of a storm: a bare loop that asks for one eviction after another, so many at a time, and nothing else.
 
-It knows no budgets, repeats nothing, watches nothing, and writes nothing down: nobody who sends the same requests over
-the same connections can be faster.
+It knows no budgets, repeats nothing, watches nothing, and writes nothing down: no client that sends the same requests
+over the same connections can be faster.
 """
 
 from __future__ import annotations

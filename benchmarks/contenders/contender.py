@@ -1,4 +1,4 @@
-"""What everybody who can empty nodes has in common, and what is counted of each."""
+"""What all programs that drain nodes have in common, and what is counted of each."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A contender at the start: `go` empties the nodes, `usage` counts since. `goes_on`: also when `go` has ended; who
-    does not has left then what he has not emptied."""
+    """A contender at the start: `go` empties the nodes, `usage` counts since. `goes_on`: also when `go` has ended;
+    if not, the nodes that are not empty then stay so."""
 
     go: Callable[[], Coroutine[Any, Any, None]]
     usage: Callable[[], Coroutine[Any, Any, Usage]]
@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Contender(Protocol):
-    """Somebody who can empty nodes."""
+    """A program that drains nodes."""
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class Contender(Protocol):
 
 
 class Tally:
-    """Requests and answers, as somebody counts who sends them himself or reads of them."""
+    """Counts of requests and answers, of its own client or read from metrics."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()

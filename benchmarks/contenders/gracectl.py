@@ -232,7 +232,7 @@ async def _until_it_answers(program: Program) -> None:
 
 
 def _free_port() -> int:
-    """A port on which nobody listens now."""
+    """A port without a listener."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]

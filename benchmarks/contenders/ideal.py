@@ -1,4 +1,4 @@
-"""What nobody can do better who keeps budgets: each budget's pods one after another, each the moment the watch shows
+"""Lower bound of a drain under budgets: each budget's pods one after another, each the moment the watch shows
 that its budget allows it; pods without a budget as fast as a bare loop asks. Knows nothing else, keeps nothing else."""
 
 from __future__ import annotations

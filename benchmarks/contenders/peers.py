@@ -1,4 +1,4 @@
-"""With whom gracectl is compared."""
+"""Programs that gracectl is compared with."""
 
 from __future__ import annotations
 

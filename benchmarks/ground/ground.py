@@ -1,6 +1,6 @@
-"""The cluster of a run: the embedded one in a process of its own, or somebody's, named by a kubeconfig.
+"""The cluster of a run: the embedded one in a process of its own, or a foreign one, named by a kubeconfig.
 
-All that scenarios do, they do over HTTP, with the identity of the kubeconfig. On somebody's cluster the kubelets of our
+All that scenarios do, they do over HTTP, with the identity of the kubeconfig. On a foreign cluster the kubelets of our
 nodes are ours, too, a hollow one in a process of its own, unless kwok plays them there.
 """
 
@@ -77,7 +77,7 @@ class Ground(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def opened(kubeconfig: Path | None, *, kwok: bool = False) -> AsyncIterator[Ground]:
     """The cluster of a kubeconfig, or (None) an embedded one for as long as the block runs. Raises CredentialsError,
-    or an ApiError where nobody answers."""
+    or an ApiError without an answer."""
     run = f"bench-{secrets.token_hex(3)}"
     with tempfile.TemporaryDirectory(prefix="gracectl-bench-") as name:
         folder = Path(name)
@@ -86,7 +86,7 @@ async def opened(kubeconfig: Path | None, *, kwok: bool = False) -> AsyncIterato
                 yield Ground(at(url, folder / "kubeconfig"), run, "embedded", folder)
             return
         async with connected(str(kubeconfig)) as there:
-            await there.client.server_version()  # whoever cannot be reached is told of now, not waited for
+            await there.client.server_version()  # an unreachable server is reported now, not waited for
         if kwok:
             yield Ground(kubeconfig, run, "kwok", folder)
         else:

@@ -1,4 +1,4 @@
-"""The kubelet of our nodes on somebody's cluster: `python -m benchmarks.ground.hollow KUBECONFIG LABEL PREFIX`.
+"""The kubelet of our nodes on a foreign cluster: `python -m benchmarks.ground.hollow KUBECONFIG LABEL PREFIX`.
 
 It serves the nodes whose label LABEL has a value that begins with PREFIX, and no others: its heartbeats keep them
 Ready, pods start and stop as their annotations say. Prints a line once it sees the cluster; runs until its standard

@@ -54,7 +54,7 @@ class Passage:
 
     @property
     def untold(self) -> int:
-        """How many of them nobody has told to end yet."""
+        """How many of them are not yet told to terminate."""
         return len(self._told)
 
     @property
@@ -72,7 +72,7 @@ class Passage:
         return self.seconds
 
     async def promises_kept(self) -> None:
-        """Wait until those have left, too, to whom something was promised."""
+        """Wait until those with a promise have left, too."""
         await self._site.until(lambda: not self._promised, "pods to which something was promised")
 
     def end(self) -> None:

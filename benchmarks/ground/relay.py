@@ -35,7 +35,7 @@ class Relay:
 
 
 async def passed_back(incoming: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-    """Give whoever asked the server's answer, as it comes."""
+    """Pass the server's answer on to the client, as it comes."""
     outgoing = web.StreamResponse(
         status=answer.status, headers={key: answer.headers[key] for key in PASSED_ON if key in answer.headers}
     )
@@ -45,7 +45,7 @@ async def passed_back(incoming: web.BaseRequest, answer: aiohttp.ClientResponse)
             await outgoing.write(chunk)
         await outgoing.write_eof()
     except ConnectionResetError:
-        pass  # whoever asked is gone: killed, as some want it, or tired of waiting
+        pass  # the client is gone: killed by a scenario, or timed out
     return outgoing
 
 

@@ -55,7 +55,7 @@ RAW_PODS: Resource[bytes] = Resource(
 
 class App(msgspec.Struct, frozen=True):
     """A Deployment of so many replicas. `bound`: of its budget (`{"maxUnavailable": 1}`), None for none.
-    `promise`: for so many seconds from their creation on nobody is to end its pods by himself."""
+    `promise`: for so many seconds from their creation its pods are protected from disruption."""
 
     name: str
     replicas: int

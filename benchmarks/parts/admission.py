@@ -67,7 +67,7 @@ class InstantServer:
         return Response(status=200, body=orjson.dumps(budget))
 
     def stream(self, request: Request) -> Any:
-        """Nobody watches."""
+        """No watch is served."""
         raise NotImplementedError(Stream)
 
 

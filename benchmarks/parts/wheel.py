@@ -241,7 +241,7 @@ async def _idle(seconds: float = 0.5) -> float:
 
 
 async def _worst_gap(is_over: Callable[[], bool]) -> float:
-    """The longest that somebody who always wants his turn had to wait for it."""
+    """The longest that a task which always wants to run had to wait for it."""
     worst, before = 0.0, time.perf_counter()
     while not is_over():
         await anyio.lowlevel.checkpoint()

@@ -52,7 +52,7 @@ class Scale(msgspec.Struct, frozen=True):
 
 EMBEDDED = Scale(armed=10_000, drained=500, at_once=5, seconds=200, watched=40, lead=12)
 ELSEWHERE = Scale(armed=1_000, drained=100, at_once=2, seconds=60, watched=40, lead=20)
-"""Somebody's control plane takes minutes for ten thousand pods."""
+"""A foreign control plane takes minutes for ten thousand pods."""
 
 
 class Seen(msgspec.Struct, frozen=True):

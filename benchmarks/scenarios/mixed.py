@@ -25,7 +25,7 @@ BUDGETS = ({"maxUnavailable": 1}, {"maxUnavailable": 2}, {"maxUnavailable": "20%
 
 async def run(ground: Ground) -> Outcome:
     """The ideal and gracectl in turns, then the peers at once, each on nodes of its own."""
-    # Until it begins, pods and nodes must be there: somebody's cluster takes longer for them. A deadline beyond that.
+    # Until it begins, pods and nodes must be there: a foreign cluster takes longer for them. A deadline beyond that.
     promise, deadline = (20, 30) if ground.is_embedded else (90, 120)
     load = Load(NODES, _apps(promise), deadline=deadline)
     group = {"selector": {"matchLabels": {ROLE: OLD}}, "terminationGracePeriod": f"{deadline}s"}
@@ -59,7 +59,7 @@ async def run(ground: Ground) -> Outcome:
 
 
 def _apps(promise: float) -> tuple[App, ...]:
-    """Thirty under budgets, five without, two to whom a time is promised, and one to whom more than there is."""
+    """Thirty under budgets, five without, two with a promised time, and one with more than there is."""
     budgeted = (App(f"budgeted-{number}", 6 + number % 5, BUDGETS[number % len(BUDGETS)]) for number in range(30))
     free = (App(f"free-{number}", 12) for number in range(5))
     promised = (App(f"promised-{number}", 6, promise=promise) for number in range(2))

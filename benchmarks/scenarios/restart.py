@@ -1,6 +1,7 @@
 """A controller ends in the middle of a drain; how soon does the next one do the right thing, and only that?
 
-Ended by SIGTERM it gives its lease back, killed it does not: then nobody else may write before the lease has run out.
+Ended by SIGTERM it gives its lease back, killed it does not: then no other process may write before the lease
+has run out.
 """
 
 from __future__ import annotations

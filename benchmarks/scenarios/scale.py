@@ -4,7 +4,7 @@ As many at once in each of them, so that only the cluster differs; then a share 
 
 Pods elsewhere change all the time, in proportion to the cluster. What that costs the controller at rest is measured
 first, and taken off: what is compared is what a terminated pod costs. At last all pods are listed anew, as after a lost
-watch, for the peak of memory. On somebody's cluster the sizes are smaller, and watches stay.
+watch, for the peak of memory. On a foreign cluster the sizes are smaller, and watches stay.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _at_once(nodes: int) -> int:
 EMBEDDED, ELSEWHERE = (50, 500, 5_000), (50, 250)
 """How many nodes there are."""
 PODS_ELSEWHERE = 8
-"""Of each node, on somebody's cluster."""
+"""Of each node, on a foreign cluster."""
 LARGEST = 5_000
 """Nodes of the scenario `huge`, which is made smaller."""
 
@@ -69,7 +69,7 @@ class Field(msgspec.Struct, frozen=True):
     churned: tuple[Key, ...]
     pods: int
     world: Service | None = None
-    """That can be told to forget the past; None on somebody's cluster."""
+    """That can be told to forget the past; None on a foreign cluster."""
 
 
 class Growth(msgspec.Struct, frozen=True):

@@ -187,7 +187,7 @@ def test_a_pod_whose_eviction_was_granted_is_not_said_to_be_blocked() -> None:
 
 def test_pods_under_several_budgets_and_budgets_over_no_pods_are_told() -> None:
     one, two = a_budget("one"), a_budget("two")
-    none = a_budget("none", selector=LabelSelector({"app": "nobody"}))
+    none = a_budget("none", selector=LabelSelector({"app": "missing"}))
     found = {each.budget.name: each.problem for each in held_pods(a_pod("a"), budgets=(one, two, none))}
     assert found == {
         "none": "the selector selects no pod",

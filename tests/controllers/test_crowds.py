@@ -41,7 +41,7 @@ async def test_a_node_is_not_planned_anew_for_each_of_many_pods_that_leave(monke
     crowded = 5 + (100 - MANY_PODS) * STEP
     while_many_left = [at for at in looks if 5 < at < crowded]
     assert len(while_many_left) <= (crowded - 5) / COALESCE_SECONDS + 2
-    # Nobody waits for the calm once there are few; the next wave begins with the end of the one before.
+    # No pod waits for the calm once there are few; the next wave begins with the end of the one before.
     assert dict(evictions(stage))["last"] == pytest.approx(5 + 99 * STEP, abs=0.001)
 
 

@@ -31,7 +31,7 @@ MODEST_GRACES = (None, 0, 1, 5, 20)
 BEGIN_WITHIN = 40.0
 """Virtual seconds in which people delete what is to be deleted."""
 PATIENCE = 1200.0
-"""Virtual seconds in which everything must be over when nobody is killed any more; longer than any period."""
+"""Virtual seconds in which everything must be over when no controller is killed any more; longer than any period."""
 
 POOL = "pool"
 SETTINGS = the_settings(
@@ -56,7 +56,7 @@ class World:
         referee = Referee(stage, self.periods, is_fair=True)
         for name, spec in specs.items():
             await stage.add_nodes(name, **spec)
-        # A budget that nobody can ever spend anything of, and one that makes evictions impossible for some.
+        # A budget that never allows an eviction, and one that makes evictions impossible for some.
         for budget in ("shut", "double"):
             await stage.cluster.create(a_budget_manifest(budget, minAvailable=1000))
         await stage.cluster.create(
@@ -189,7 +189,7 @@ def next_kill(stage: Stage, referee: Referee, world: World, kills_left: int) -> 
 
 
 async def kill_again_and_again(stage: Stage, referee: Referee, world: World) -> None:
-    """Controllers that live for a while, and nobody for a while."""
+    """Controllers that live for a while, and none for a while."""
     for done in range(KILLS_PER_WORLD):
         async with stage.mortal():
             with referee.life():

@@ -89,7 +89,7 @@ async def test_claims_whose_provider_is_silent_hold_up_no_claim_whose_node_is_st
 
 
 async def test_pods_have_their_grace_though_no_worker_comes_to_their_node() -> None:
-    """All workers hang on writes to other nodes; no pod needs more than five seconds until somebody thinks of it."""
+    """All workers hang on writes to other nodes; each pod is handled within five seconds."""
     async with staged(*OTHERS, settings=the_settings(**bounded("60s")), cloud=SLOW_CLOUD) as stage:
         await stage.add_nodes("late", labels={"bounded": "yes"})
         protected = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}

@@ -372,7 +372,7 @@ async def test_a_restart_tells_nobody_again_what_stands_there_already() -> None:
         tighter = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: stamp(stage, 600.0)}}}
         await stage.patch_node("n1", tighter)
         async with stage.mortal():
-            # Tightened while nobody was there: that is news.
+            # Tightened while no controller ran: that is news.
             await until(stage, 400.0)
             assert len(await told(stage, "n1", *reasons)) == 3
 

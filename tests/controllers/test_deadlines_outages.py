@@ -165,7 +165,7 @@ async def test_a_node_that_cannot_be_cordoned_ends_in_time_and_its_pods_have_the
             stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodes/n1$"))
             await delete_at_start(stage, "n1")
             await until(stage, 905.0)
-            # Before the cordon nobody is asked to leave: whoever comes in his place might come here.
+            # Before the cordon no pod is evicted: its replacement might be scheduled here.
             assert evictions(stage) == []
             assert [each for each in deletions(stage) if each[1] < 899.0] == [
                 ("slow", 5.0, 895),
@@ -180,7 +180,7 @@ async def test_a_node_that_cannot_be_cordoned_ends_in_time_and_its_pods_have_the
 
 @pytest.mark.parametrize("fault", [SILENCE, FAILURE, FORBIDDEN], ids=["silent", "failing", "forbidden"])
 async def test_a_node_that_cannot_be_cordoned_ends_in_time_though_nothing_happens_on_it(fault: Fault) -> None:
-    """No event wakes anybody, and a step that has failed before may back off for 10 s."""
+    """No event wakes any waiter, and a step that has failed before may back off for 10 s."""
     settings = with_grace_period("903s", drain={"minimumSeconds": 3600})
     async with staged("n1", "n2", settings=settings, cloud=SLOW_CLOUD) as stage:
         await stage.create(a_pod_manifest("elsewhere", "n2"))

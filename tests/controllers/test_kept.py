@@ -95,7 +95,7 @@ async def test_the_cordon_is_one_write_that_says_what_it_has_added() -> None:
 
 
 async def test_a_rest_costs_nothing() -> None:
-    """Nothing is written, nobody is asked, the work queue is at peace."""
+    """Nothing is written, no eviction is sent, the work queue is idle."""
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1"), a_daemon_set("agent"))
         async with stage.controller() as controller:
@@ -180,7 +180,7 @@ async def test_a_protection_that_ends_is_waited_for_to_the_second() -> None:
 
 @pytest.mark.parametrize("claimed", [False, True])
 async def test_a_kept_node_has_no_deadline_whatever_says_so(claimed: bool) -> None:
-    """Neither a grace period, of its group or its claim, nor the annotation: nobody is deleted."""
+    """Neither a grace period, of its group or its claim, nor the annotation: no pod is deleted."""
     settings = with_grace_period("30s")
     async with staged(settings=settings) as stage:
         await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="30s") if claimed else None)
@@ -286,7 +286,7 @@ async def test_who_asked_first_is_drained_first() -> None:
         await stage.clock.sleep(100)
         async with stage.controller() as controller:
             await stage.settle(controller)
-            # Nobody may leave for a while, so that both are in the lane before the first is asked.
+            # No pod may leave for a while, so that both are in the lane before the first eviction.
             path = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
             merge = "application/merge-patch+json"
             await stage.call("PATCH", path, {"spec": {"maxUnavailable": 0}}, merge)
@@ -324,7 +324,7 @@ async def test_what_somebody_takes_off_the_cordon_is_put_on_again_while_the_requ
         assert is_cordoned(stage, "n1")
         await stage.patch_node("n1", {"metadata": {"annotations": {names.CORDONED: "nonsense, label"}}})
         await stage.clock.sleep(0.01)
-        # The taint was there when the record was gone, so nobody knows any more who has put it there.
+        # The taint was there when the record was gone, so it is unknown which client has put it there.
         assert seen(stage, "n1").annotations[names.CORDONED] == "label,unschedulable"
         await stage.patch_node("n1", {"spec": {"taints": None}})
         await stage.clock.sleep(0.01)

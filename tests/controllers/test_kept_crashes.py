@@ -49,7 +49,7 @@ at rest; uncordon, conditions, record. An uncordon may need two: the node contro
 @contextmanager
 def struck_at(stage: Stage, number: int, *, carried_out: bool) -> Iterator[anyio.Event]:
     """The event is set when a controller sends this write (of a node, or an eviction), counted from 1: just before the
-    server looks at it, or when it has carried it out; nobody hears the answer in either case."""
+    server looks at it, or when it has carried it out; the answer is lost in either case."""
     handle, struck, writes = stage.server.handle, anyio.Event(), 0
 
     async def counting(request: Any) -> Any:
@@ -205,7 +205,7 @@ class World:
             self.broken.append(f"{pod['metadata']['name']} was evicted from {node}, which stays")
 
     async def meddle(self) -> None:
-        """What somebody does next to one of the nodes."""
+        """What another client does next to one of the nodes."""
         stage, name = self.stage, self.chance.choice(self.nodes)
         if stage.node(name) is None or "deletionTimestamp" in (stage.node(name) or {})["metadata"]:
             return

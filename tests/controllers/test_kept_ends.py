@@ -85,7 +85,7 @@ async def test_nobody_is_forgotten_or_asked_twice_when_a_node_is_deleted_in_the_
 
 
 async def test_pods_leave_without_a_pause_while_the_end_of_a_kept_node_begins_slowly() -> None:
-    """Its claim cannot be deleted for five seconds, and nobody is wanted anew before that."""
+    """Its claim cannot be deleted for five seconds, and no other is requested before that."""
     async with staged() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())
         await stage.create(

@@ -229,7 +229,7 @@ async def test_what_the_commands_ask_for() -> None:
 
 @each_way_back
 async def test_a_request_right_after_the_return_is_another_request(give_back: Way) -> None:
-    """Also before anybody has taken note of the return."""
+    """Also before a controller has seen the uncordon."""
     async with staged("n1", "n2") as stage:
         async with stage.mortal() as controller:
             await stage.settle(controller)

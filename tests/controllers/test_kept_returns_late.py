@@ -1,4 +1,4 @@
-"""A kept node is given back through late watches, slow servers and conflicts: nobody is asked to leave after that."""
+"""Uncordon of a drained node through late watches, slow servers and conflicts: no eviction is sent after it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_an_answer_that_tells_of_the_return_before_the_watch_does_is_heede
 
 
 async def test_a_cordon_that_is_long_on_its_way_is_called_off() -> None:
-    """The watch shows that the node was given back; nobody waits for the answer to what has become pointless."""
+    """The watch shows that the node was uncordoned; the answer to a request that became pointless is not waited for."""
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1"))
         async with stage.controller() as controller:
@@ -96,7 +96,7 @@ async def test_a_late_watch_that_shows_what_was_before_the_return_brings_nobody_
             await stage.clock.sleep(20)
             stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0), path="nodes"))
             await stage.clock.sleep(25)
-            await stage.patch_node("n1", {"metadata": {"labels": {"somebody": "else"}}})
+            await stage.patch_node("n1", {"metadata": {"labels": {"another": "label"}}})
             await stage.clock.sleep(1)
             await take_off(stage, "n1")
             await stage.clock.sleep(1)
@@ -108,7 +108,7 @@ async def test_a_late_watch_that_shows_what_was_before_the_return_brings_nobody_
             await stage.clock.sleep(300)
             assert len(asked(stage, 0.0)) == agreed
             assert {"job", "new"} <= set(names_on(stage, "n1"))
-            assert remains(stage, "n1") == {**before, "labels": {**before["labels"], "somebody": "else"}}
+            assert remains(stage, "n1") == {**before, "labels": {**before["labels"], "another": "label"}}
             assert controller.under_way() == ()
 
 
@@ -161,7 +161,7 @@ async def test_conditions_that_cannot_be_written_keep_no_pod_from_a_node_that_wa
 
 
 async def test_a_drain_whose_condition_hangs_is_over_at_once_for_the_pods() -> None:
-    """Nobody is asked any more, though the last look has not come to its end."""
+    """No eviction is sent any more, though the last snapshot is not complete."""
     async with staged("n1") as stage:
         await stage.create(
             a_workload("Deployment", "web", 6, behaviour={"ready-seconds": 1}),

@@ -64,7 +64,7 @@ def beset(contest: Contest, chance: random.Random, one: Candidate) -> None:
 
 
 async def busy(contest: Contest, chance: random.Random, land: Land) -> None:
-    """Somebody takes the finalizer off nodes that stay, again and again, and whoever leads puts it back."""
+    """The finalizer is removed from nodes that stay, again and again, and the leader puts it back."""
     staying = [name for name in land.nodes if name not in land.deleted]
     while True:
         await contest.stage.clock.sleep(chance.uniform(0.1, 2.0))
@@ -99,7 +99,7 @@ async def befall(contest: Contest, chance: random.Random) -> None:
             one.freeze()
             contest.house.start_soon(thaw, seconds)
         case "outage":
-            # Longer than the lease, and shorter than a request that nobody cuts would wait.
+            # Longer than the lease, and shorter than the timeout of a request.
             seconds = chance.uniform(14.0, 28.0)
             contest.faults.append(f"{one.name} is cut off for {seconds:.1f} s")
             silence = Rule(fault=Partition())

@@ -1,4 +1,4 @@
-"""Whether a controller lives, as its Lease shows it to somebody who looks."""
+"""Whether a controller runs, as its Lease shows it."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_a_lease_says_whether_somebody_leads(leases: list[Lease], state: LeaderS
     assert (found.state, found.holder) == (state, holder)
 
 
-def a_standing(state: NodePhase, *warnings: PlanWarning) -> NodeStatus:
+def a_status(state: NodePhase, *warnings: PlanWarning) -> NodeStatus:
     return NodeStatus(node=a_node(), state=state, since=NOW, warnings=warnings)
 
 
-def told(standing: NodeStatus, leadership: Leadership) -> list[tuple[WarningKind, str]]:
-    (found,) = with_leadership([standing], leadership)
+def told(status: NodeStatus, leadership: Leadership) -> list[tuple[WarningKind, str]]:
+    (found,) = with_leadership([status], leadership)
     return [(each.kind, each.message) for each in found.warnings]
 
 
@@ -74,8 +74,8 @@ STRANGE = PlanWarning(WarningKind.NOT_MANAGED, "not ours")
 @pytest.mark.parametrize("state", [NodePhase.TERMINATING, NodePhase.MAINTENANCE, NodePhase.UNCORDONING])
 def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(state: NodePhase) -> None:
     words = "no controller leads: host_1 has the Lease shop/gracectl, and has renewed it last at 1970-01-01T00:00:00Z"
-    assert told(a_standing(state), GONE) == [(WarningKind.NO_CONTROLLER, words)]
-    assert told(a_standing(state, SEVERAL, LATE), GONE) == [
+    assert told(a_status(state), GONE) == [(WarningKind.NO_CONTROLLER, words)]
+    assert told(a_status(state, SEVERAL, LATE), GONE) == [
         (WarningKind.NO_CONTROLLER, words),
         (WarningKind.SEVERAL_CLAIMS, "two of them"),
     ]
@@ -92,27 +92,27 @@ def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(stat
     ],
 )
 def test_how_it_came_that_nobody_leads_is_told(leadership: Leadership, words: str) -> None:
-    assert told(a_standing(NodePhase.TERMINATING), leadership) == [
+    assert told(a_status(NodePhase.TERMINATING), leadership) == [
         (WarningKind.NO_CONTROLLER, f"no controller leads: {words}")
     ]
 
 
 def test_nodes_that_wait_for_no_controller_are_not_told() -> None:
-    assert told(a_standing(NodePhase.IDLE), GONE) == []
-    assert told(a_standing(NodePhase.TERMINATING, STRANGE), GONE) == [(WarningKind.NOT_MANAGED, "not ours")]
+    assert told(a_status(NodePhase.IDLE), GONE) == []
+    assert told(a_status(NodePhase.TERMINATING, STRANGE), GONE) == [(WarningKind.NOT_MANAGED, "not ours")]
 
 
 def test_where_somebody_leads_and_does_not_act_people_are_sent_to_him() -> None:
-    assert told(a_standing(NodePhase.TERMINATING), HERE) == []
+    assert told(a_status(NodePhase.TERMINATING), HERE) == []
     words = "nobody has begun; host_1 leads: does its nodeSelector match the node, and what does its log say?"
-    assert told(a_standing(NodePhase.TERMINATING, SEVERAL, LATE), HERE) == [
+    assert told(a_status(NodePhase.TERMINATING, SEVERAL, LATE), HERE) == [
         (WarningKind.NO_CONTROLLER, words),
         (WarningKind.SEVERAL_CLAIMS, "two of them"),
     ]
 
 
 def test_where_nothing_is_known_nothing_is_added() -> None:
-    assert told(a_standing(NodePhase.TERMINATING, LATE), UNKNOWN_LEADERSHIP) == [
+    assert told(a_status(NodePhase.TERMINATING, LATE), UNKNOWN_LEADERSHIP) == [
         (WarningKind.NO_CONTROLLER, LATE.message)
     ]
 

@@ -241,7 +241,7 @@ async def test_over_kills_late_watches_and_failing_servers_no_budget_is_ever_exc
             Rule(fault=Refuse(500), method="PATCH", path="/nodedisruptionbudgets", probability=0.2)
         )
         async with stage.controller() as controller:
-            await stage.settle(controller)  # a claim that nobody holds yet takes its node along past any gate
+            await stage.settle(controller)  # a claim without our finalizer terminates its node past any budget
         least_seen = 12
         asked = rng.sample(names_, 12)
         while len(stage.nodes()) > least:

@@ -394,7 +394,7 @@ async def test_a_cap_ends_do_not_evict_as_well_and_what_else_protects_the_pod_go
 
 
 async def test_protection_is_looked_at_before_budgets_and_does_not_replace_them() -> None:
-    """Nobody asks the server as long as the pod is protected; then the budget counts as for any pod."""
+    """No eviction is sent as long as the pod is protected; then the budget counts as for any pod."""
     async with lasting("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await made_at_start(stage, protected("job", "4h"), a_budget_manifest("job", minAvailable=1))

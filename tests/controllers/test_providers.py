@@ -51,7 +51,7 @@ async def test_a_node_ends_with_every_provider(behind: Behind, tmp_path: Path) -
                     await stage.until_gone("n1")
                 assert stage.instance_state("n1") == "terminated"
                 assert stage.instance_state("n2") == "running"
-                # An event is written after the deed, and its recorder is not waited for by anybody.
+                # An event is written after the deed, and nothing waits for its recorder.
                 with anyio.fail_after(10):
                     while "InstanceTerminated" not in await reasons(stage, "n1"):
                         await stage.clock.sleep(0.05)
@@ -108,7 +108,7 @@ async def test_a_machine_that_somebody_else_deletes_takes_its_node_with_it() -> 
             start = stage.clock.monotonic()
             await stage.until_gone("n1")
             assert stage.clock.monotonic() - start <= 60
-            assert capi.drained == ["m-n1"]  # by Cluster API: nobody had asked us
+            assert capi.drained == ["m-n1"]  # by Cluster API: it was not requested from us
 
 
 async def test_a_paused_machine_holds_its_node_which_says_so_until_it_is_paused_no_more() -> None:

@@ -34,7 +34,7 @@ SETTINGS = TerminationSettings()
 FAILS = Condition(names.DRAINED, "False", names.STEP_FAILING, "step cordon failed: forbidden")
 
 
-def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStatus:
+def status_of(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, **caches: Any) -> NodeStatus:
     (found,) = node_statuses(cluster(node, pods=pods, **caches), settings, {node.name}, NOW)
     return found
 
@@ -72,7 +72,7 @@ def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, *
             (NodePhase.TERMINATING, "instance", "no quota"),
         ),
         (going(conditions=(DRAINED,)), (), (NodePhase.TERMINATING, "instance", "")),
-        # At the deadline nobody waits for pods or volumes any more.
+        # At the deadline pods and volumes are not waited for any more.
         (
             going(annotations={names.TERMINATION_TIMESTAMP: format_time(NOW - 1)}),
             (replica(deletion_timestamp=NOW, deletion_grace_seconds=1),),
@@ -106,7 +106,7 @@ def standing(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, *
     ],
 )
 def test_the_step_of_a_node(node: Node, pods: tuple[Pod, ...], expected: tuple[NodePhase, str, str]) -> None:
-    found = standing(node, *pods)
+    found = status_of(node, *pods)
     assert (found.state, found.step, found.waits_for) == expected
     assert is_active(node) is (found.state is not NodePhase.IDLE)
     assert found.is_done is (found.step == "kept")
@@ -114,7 +114,7 @@ def test_the_step_of_a_node(node: Node, pods: tuple[Pod, ...], expected: tuple[N
 
 def test_what_is_not_there_is_left_out_and_the_others_come_by_name() -> None:
     seen = cluster(going("b"), going("a"), going("c"))
-    assert [each.name for each in node_statuses(seen, SETTINGS, {"b", "a", "nobody"}, NOW)] == ["a", "b"]
+    assert [each.name for each in node_statuses(seen, SETTINGS, {"b", "a", "missing"}, NOW)] == ["a", "b"]
 
 
 def test_pods_that_are_not_listed_yet_are_not_taken_for_none() -> None:
@@ -124,17 +124,17 @@ def test_pods_that_are_not_listed_yet_are_not_taken_for_none() -> None:
 
 def test_what_stays_with_a_node_is_no_pod_that_holds_it() -> None:
     daemon = a_pod("agent", owners=owned_by("DaemonSet"))
-    assert [pod.entry.pod.name for pod in standing(kept(), daemon).pods or ()] == []
-    assert [pod.entry.pod.name for pod in standing(going(), daemon).pods or ()] == ["agent"]
+    assert [pod.entry.pod.name for pod in status_of(kept(), daemon).pods or ()] == []
+    assert [pod.entry.pod.name for pod in status_of(going(), daemon).pods or ()] == ["agent"]
 
 
 def test_waves_and_groups_are_those_of_the_settings() -> None:
     group = NodeGroup(LabelSelector({"pool": "a"}), termination_grace_seconds=600.0)
     settings = TerminationSettings(policy=PolicySettings(node_groups=(group,)))
-    found = standing(going(labels={"pool": "a"}), settings=settings)
+    found = status_of(going(labels={"pool": "a"}), settings=settings)
     assert found.deadline is not None
     assert (found.deadline.at, found.deadline_origin) == (NOW + 500, DeadlineOrigin("nodeGroup", "nodeGroups[0]"))
-    assert standing(kept(labels={"pool": "a"}), settings=settings).deadline is None
+    assert status_of(kept(labels={"pool": "a"}), settings=settings).deadline is None
 
 
 # -- who holds it, and since when --------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ SPENT: dict[str, Any] = {"disruptions_allowed": 0, "current_healthy": 2}
 
 def held(node: Node, pod: Pod, **budget: Any) -> tuple[Outcome, float]:
     """What is said of a pod, and since how many seconds."""
-    (found,) = standing(node, pod, budgets=(a_budget(**budget),) if budget else ()).pods or ()
+    (found,) = status_of(node, pod, budgets=(a_budget(**budget),) if budget else ()).pods or ()
     return found.entry.outcome, NOW - found.since
 
 
@@ -159,7 +159,7 @@ def held(node: Node, pod: Pod, **budget: Any) -> tuple[Outcome, float]:
             {**SPENT, "verdict": Condition(names.DISRUPTION_ALLOWED, "False", last_transition=NOW - 30)},
             (Outcome.BLOCKED, 30.0),
         ),
-        # It allowed nothing long before anybody wanted anything of it.
+        # It allowed nothing long before the first eviction under it.
         (
             replica(),
             {**SPENT, "verdict": Condition(names.DISRUPTION_ALLOWED, "False", last_transition=NOW - 9000)},
@@ -218,7 +218,7 @@ def test_who_keeps_looking_knows_since_when() -> None:
 
 
 def kinds(node: Node, *pods: Pod, **caches: Any) -> list[WarningKind]:
-    return [warning.kind for warning in standing(node, *pods, **caches).warnings]
+    return [warning.kind for warning in status_of(node, *pods, **caches).warnings]
 
 
 @pytest.mark.parametrize(
@@ -243,16 +243,16 @@ def test_what_keeps_a_node_from_ending_as_it_should(node: Node, expected: list[W
 def test_that_the_machine_of_a_node_shuts_down_is_told_whatever_else_is_done_to_it(node: Node) -> None:
     says = Condition(names.SHUTTING_DOWN, names.TRUE, "WaitingForPods", "priority 0: it is the turn of 1 pod")
     for conditions, expected in (((says,), [WarningKind.MACHINE_SHUTS_DOWN]), ((), [])):
-        found = standing(msgspec.structs.replace(node, conditions=(*node.conditions, *conditions)), replica())
+        found = status_of(msgspec.structs.replace(node, conditions=(*node.conditions, *conditions)), replica())
         assert [each.kind for each in found.warnings] == expected
-    (warning,) = standing(msgspec.structs.replace(node, conditions=(says,))).warnings
+    (warning,) = status_of(msgspec.structs.replace(node, conditions=(says,))).warnings
     assert warning.message == (
         "its machine shuts down, and the agent on it deletes its pods: priority 0: it is the turn of 1 pod"
     )
 
 
 def test_one_that_is_not_managed_says_what_helps() -> None:
-    (warning,) = standing(going(labels={names.CONTROL_PLANE_ROLE: ""})).warnings
+    (warning,) = status_of(going(labels={names.CONTROL_PLANE_ROLE: ""})).warnings
     assert "change nodeSelector or the node's labels" in warning.message
 
 
@@ -273,7 +273,7 @@ def test_a_pod_whose_time_has_come_and_whom_nobody_tells(
     deadline: float, since: float, pod: Pod, expected: list[str]
 ) -> None:
     node = going(since=since, annotations={names.TERMINATION_TIMESTAMP: format_time(NOW + deadline)})
-    found = [each for each in standing(node, pod).warnings if each.kind is WarningKind.NO_CONTROLLER]
+    found = [each for each in status_of(node, pod).warnings if each.kind is WarningKind.NO_CONTROLLER]
     assert [name for each in found for name in each.objects] == expected
     assert all("is `gracectl controller` running?" in each.message for each in found)
 

@@ -66,7 +66,7 @@ async def test_the_cordon_is_one_write_before_the_first_eviction() -> None:
             assert order.index("pods/eviction") > before
 
 
-@pytest.mark.parametrize("value", ["", "by-somebody-else"])
+@pytest.mark.parametrize("value", ["", "by-another-client"])
 async def test_a_disrupted_taint_of_somebody_else_is_taken_as_it_is(value: str) -> None:
     """The API server takes no two taints of one key and effect, so a second one would stop the termination."""
     async with staged("n1") as stage:
@@ -86,7 +86,7 @@ async def test_an_empty_node_goes_after_the_minimum_drain_time() -> None:
             await stage.settle(controller)
             start = await stage.delete_node("n1")
             await stage.clock.sleep(6.9)
-            assert stage.condition("n1", names.DRAINED) is None  # nobody needs to be told to wait for that
+            assert stage.condition("n1", names.DRAINED) is None  # there is nothing to wait for
             assert await stage.until_gone("n1") - start == pytest.approx(7.0, abs=0.001)
             assert instants(stage, "create", "pods/eviction", start) == []
 
@@ -271,7 +271,7 @@ async def test_a_node_recreated_under_the_same_name_is_another_node() -> None:
             await stage.settle(controller)
             await stage.delete_node("n1")
             await stage.clock.sleep(3)
-            await stage.patch_node("n1", {"metadata": {"finalizers": []}})  # somebody forces it
+            await stage.patch_node("n1", {"metadata": {"finalizers": []}})  # another client forces it
             await stage.until_gone("n1")
             first = stage.instances["n1"]
             await stage.add_nodes("n1")

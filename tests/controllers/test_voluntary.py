@@ -204,7 +204,7 @@ async def test_a_node_that_has_the_label_from_its_first_moment_gets_the_finalize
 
 
 async def test_the_deletion_is_of_the_node_that_was_judged() -> None:
-    """Somebody changes the node before each of our DELETEs arrives: the last change takes the label off."""
+    """The node changes before each of our DELETEs arrives: the last change takes the label off."""
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         handle, storms = stage.server.handle, iter(range(3))

@@ -191,7 +191,7 @@ async def test_the_grace_period_of_a_group_counts_as_well() -> None:
 
 
 async def test_all_nodes_of_a_claim_count() -> None:
-    """Whoever deletes the claim ends all of them."""
+    """Deleting the claim terminates all of them."""
     async with staged() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec(expire_after="100s"))
         await stage.add_nodes("n2")

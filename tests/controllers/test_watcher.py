@@ -21,7 +21,7 @@ from gracectl.model.node import Node
 pytestmark = pytest.mark.anyio
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-NOBODY = a_pod("nobody")
+NO_POD = a_pod("none")
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HELD = {"metadata": {"finalizers": ["example.com/hold"]}}
 CHOSEN = {"metadata": {"labels": {"chosen": "yes"}}}
@@ -42,7 +42,7 @@ async def remove_pod(stage: Stage, name: str) -> None:
     await stage.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
 
-# -- what is seen, and of whom -----------------------------------------------------------------------------------------
+# -- which objects are seen --------------------------------------------------------------------------------------------
 
 
 async def test_the_pods_of_chosen_nodes_are_followed_and_those_of_others_never_asked_for() -> None:
@@ -213,7 +213,7 @@ async def test_news_of_chosen_nodes_comes_in_its_instant_and_that_of_others_not_
     async with staged("n1", "n2", kubelet=SILENT) as stage:
         await create_pods(stage, a="n1", b="n2")
         async with seeing(stage, named("n1")) as sight:
-            assert await sight.changed(10)  # since nobody has looked yet
+            assert await sight.changed(10)  # since no snapshot was taken yet
             start = stage.clock.monotonic()
             assert not await sight.changed(10)
             assert stage.clock.monotonic() - start == 10.0
@@ -275,7 +275,7 @@ async def test_when_many_come_to_be_chosen_what_was_seen_stands_until_all_have_b
             await stage.patch_node(node, CHOSEN)
         async with seeing(stage, is_labelled) as sight:
             told: list[str] = []
-            sight.cluster.pods.subscribe(lambda old, new: told.append((new or old or NOBODY).name))
+            sight.cluster.pods.subscribe(lambda old, new: told.append((new or old or NO_POD).name))
             stage.transport.before.add(Rule(fault=Latency(5.0, 5.0), path="/pods$"))
             await stage.patch_node(nodes[-1], CHOSEN)
             await stage.clock.sleep(1)

@@ -97,7 +97,7 @@ async def test_a_pod_that_comes_late_to_an_earlier_range_goes_before_the_later_o
 
 
 async def test_each_range_has_its_own_deadline_before_that_of_the_node() -> None:
-    """Nobody leaves by himself: everybody is deleted his grace before the deadline of his range, to the second."""
+    """No pod terminates by itself: each is deleted its grace before the deadline of its range, to the second."""
     settings = with_grace_period("30m", shutdownGracePeriodByPodPriority=KEP)
     async with staged("n1", settings=settings) as stage:
         await create_classes(stage)

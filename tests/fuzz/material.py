@@ -89,7 +89,7 @@ def _keys(thing: dict[str, Any]) -> Iterator[str]:
 
 @st.composite
 def documents(draw: st.DrawFn, seeds: Sequence[Any]) -> Any:
-    """One of the seeds with some of its parts exchanged, taken away, or added."""
+    """A sample with some of its parts exchanged, removed or added."""
     document = copy.deepcopy(draw(st.sampled_from(seeds)))
     for _ in range(draw(st.integers(0, 4))):
         place: Any = document
@@ -130,7 +130,7 @@ def spoilt(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> bytes:
 
 
 def json_bytes(*seeds: Any) -> st.SearchStrategy[bytes]:
-    """JSON that resembles the seeds, or once was JSON, or is none."""
+    """JSON that resembles the samples, damaged JSON, or no JSON at all."""
     return mostly_whole(documents(seeds).map(msgspec.json.encode))
 
 
@@ -160,7 +160,7 @@ def _short(value: Any) -> Any:
 
 
 def texts(*seeds: str, alphabet: str = "") -> st.SearchStrategy[str]:
-    """Values of annotations and headers: the seeds with characters exchanged, words of an alphabet, any text."""
+    """Values of annotations and headers: samples with characters exchanged, words of an alphabet, any text."""
     changed = spoilt(st.sampled_from([seed.encode() for seed in seeds]))
     words = st.text(alphabet, max_size=80) if alphabet else st.nothing()
     hostile = st.sampled_from([each for each in HOSTILE if isinstance(each, str)])

@@ -330,7 +330,7 @@ def _review(now: Any, before: Any) -> dict[str, Any]:
         "operation": "UPDATE",
         "resource": {"group": "", "version": "v1", "resource": "nodes"},
         "name": "a-1",
-        "userInfo": {"username": "somebody"},
+        "userInfo": {"username": "another"},
         "object": now,
         "oldObject": before,
         "dryRun": False,

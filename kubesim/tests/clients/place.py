@@ -35,7 +35,7 @@ async def served(server: ApiServer, folder: Path) -> AsyncIterator[Path]:
 
 @asynccontextmanager
 async def served_by_token(server: ApiServer, folder: Path, token: str) -> AsyncIterator[Path]:
-    """Serve over HTTPS; yields a kubeconfig with a token (which kubectl sends nobody over plain HTTP)."""
+    """Serve over HTTPS; yields a kubeconfig with a token (which kubectl does not send over plain HTTP)."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
     async with _listening(HttpFace(server), tls) as url:

@@ -26,8 +26,8 @@ async def test_get_shows_tables_and_objects_in_every_form(kubectl: Kubectl, plac
     assert len(names.splitlines()) == 2
     assert await kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}") == "n1 n2"
     assert "deployment.apps/web" in await kubectl("get", "all")
-    missing = await kubectl.run("get", "pod", "nobody")
-    assert (missing.code, missing.err) == (1, 'Error from server (NotFound): pods "nobody" not found\n')
+    missing = await kubectl.run("get", "pod", "missing")
+    assert (missing.code, missing.err) == (1, 'Error from server (NotFound): pods "missing" not found\n')
 
 
 @pytest.mark.parametrize("command", [("logs", "one"), ("exec", "one", "--", "ls"), ("port-forward", "one", "8080:80")])
@@ -104,11 +104,11 @@ async def test_labels_annotations_and_taints_are_put_on_and_taken_off(kubectl: K
 async def test_apply_changes_what_changed_and_keeps_what_others_wrote(kubectl: Kubectl) -> None:
     assert "created" in await kubectl.apply(deployment("web"))
     await kubectl("scale", "deployment", "web", "--replicas=3")
-    await kubectl("label", "deployment", "web", "owner=somebody")
+    await kubectl("label", "deployment", "web", "owner=another")
     assert "configured" in await kubectl.apply(deployment("web", replicas=4))
     assert "unchanged" in await kubectl.apply(deployment("web", replicas=4))
     live = await kubectl.json("get", "deployment", "web")
-    assert (live["spec"]["replicas"], live["metadata"]["labels"]["owner"]) == (4, "somebody")
+    assert (live["spec"]["replicas"], live["metadata"]["labels"]["owner"]) == (4, "another")
 
 
 async def test_patches_of_every_kind(kubectl: Kubectl) -> None:

@@ -68,13 +68,13 @@ async def test_an_unknown_field_is_refused(kubectl: Kubectl) -> None:
 
 async def test_who_applied_on_the_clients_side_can_move_to_the_servers(kubectl: Kubectl) -> None:
     await apply(kubectl, settings(a="1", b="1"))
-    await kubectl("label", "configmap", "settings", "owner=somebody")
+    await kubectl("label", "configmap", "settings", "owner=another")
     moved = await apply(kubectl, settings(a="2"), "--server-side")
     assert (moved.code, moved.err) == (0, "")
     found = await found_settings(kubectl)
     # What was applied before and is no more goes, as client-side apply would have had it; what another wrote stays.
     assert found["data"] == {"a": "2"}
-    assert found["metadata"]["labels"] == {"owner": "somebody"}
+    assert found["metadata"]["labels"] == {"owner": "another"}
     assert orjson.loads(found["metadata"]["annotations"][LAST_APPLIED])["data"] == {"a": "2"}
     assert managers(found) == [("kubectl-last-applied", "Apply"), ("kubectl", "Apply"), ("kubectl-label", "Update")]
 

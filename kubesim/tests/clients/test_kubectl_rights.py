@@ -28,7 +28,7 @@ async def test_who_and_what(kubectl: Kubectl) -> None:
     assert "pods" not in listed
     jane = await kubectl.json("auth", "whoami", "--as=jane", "--as-group=a", "--as-group=b", "--as-uid=7")
     assert jane["status"]["userInfo"] == {"username": "jane", "uid": "7", "groups": ["a", "b", "system:authenticated"]}
-    assert LOGGED_OUT in (await kubectl.run("get", "pods", "--token=nobody")).err
+    assert LOGGED_OUT in (await kubectl.run("get", "pods", "--token=unknown")).err
 
 
 async def test_an_accounts_token_and_its_role(kubectl: Kubectl) -> None:

@@ -47,7 +47,7 @@ async def test_pods_are_created_read_evicted_and_deleted(api: Any, place: Place)
     gone = await core.delete_namespaced_pod("two", "default", grace_period_seconds=5)
     assert gone.metadata.deletion_timestamp is not None
     with pytest.raises(client.ApiException) as refused:
-        await core.read_namespaced_pod("nobody", "default")
+        await core.read_namespaced_pod("missing", "default")
     assert refused.value.status == 404
 
 

@@ -1,6 +1,6 @@
 """What a difference is: some steps at which something else is there than was recorded, and why that may be.
 
-Invariant: an entry that no longer holds fails the suite as much as a difference that nobody has listed.
+Invariant: an entry that no longer holds fails the suite as much as a difference that is not listed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from conformance.placeholders import Deviation
 
 
 class Side(Enum):
-    """Whom a difference concerns, and so where it must be seen."""
+    """The servers that a difference concerns, and so where it must be seen."""
 
     TODAY = "today's Kubernetes answers otherwise than 1.24, and so do we"
     STILL = "today's Kubernetes answers otherwise than 1.24, the embedded server still as recorded"

@@ -33,7 +33,7 @@ USERS = {
 
 RECORDER = {"authorization": "Bearer conformance", "user-agent": "Python/3.11 aiohttp/3.9"}
 CONTROLLERS = {"authorization": "Bearer controllers", "user-agent": "kube-controller-manager"}
-NO_AUTHORITY = b64encode(b"in-process: nobody looks at it").decode()
+NO_AUTHORITY = b64encode(b"in-process: never verified").decode()
 LATENCY = 0.005
 """Seconds between two requests of a client; the controllers act in them, as they did beside the recorder."""
 

@@ -22,7 +22,7 @@ OTHERWISE = (
     ),
     ("all groups and their resources may be asked for at once", "discovery 14", "body.*", "*iscovery*"),
     (
-        "fields that nobody knows are warned of (fieldValidation=Warn is the default since 1.25)",
+        "unknown fields are warned of (fieldValidation=Warn is the default since 1.25)",
         "crds 3; custom-resources 2, 22; writes-patch 18, 20",
         "headers.Warning",
         '299 - "unknown field *',

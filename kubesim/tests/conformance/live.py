@@ -33,7 +33,7 @@ MERGE = "application/merge-patch+json"
 NO_FINALIZERS = {"metadata": {"finalizers": None}}
 HERE = ("127.0.0.1", "localhost", "::1")
 RECORDER = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
-"""As whom the recorder came; here it is whoever the kubeconfig names."""
+"""The user name of the recorder; here the user of the kubeconfig."""
 
 OWN_ANNOTATION = "node.alpha.kubernetes.io/ttl"
 OWN: Mapping[str, tuple[str, str]] = {

@@ -36,7 +36,7 @@ def waits(seconds: float) -> Aside:
 
 
 def is_gone(path: str, seconds: float = 10.0) -> Aside:
-    """Until somebody has removed an object; if nobody does, the steps that follow will show it."""
+    """Wait until an object is removed; if it is not, the steps that follow will show it."""
 
     async def aside(player: Player) -> None:
         for _ in range(round(seconds / 0.25)):

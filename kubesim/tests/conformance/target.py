@@ -13,7 +13,7 @@ Review = Callable[[JsonObject], Awaitable[JsonObject]]
 """Answers an AdmissionReview with an AdmissionReview."""
 
 WEBHOOK_PORT, DEAD_PORT = 19443, 19444
-"""Where the recorder's webhook listened, and where nobody did."""
+"""The address of the recorder's webhook, and one without a listener."""
 
 
 class Unreachable(Exception):

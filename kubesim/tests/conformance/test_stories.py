@@ -64,7 +64,7 @@ async def test_a_budget_is_spent_pod_by_pod(tell: Storyteller) -> None:
     await tell.counted(disruptionsAllowed=0, currentHealthy=1)
 
 
-# -- fields that nobody knows ------------------------------------------------------------------------------------------
+# -- unknown fields ----------------------------------------------------------------------------------------------------
 
 
 def a_lease(name: str, **spec: object) -> JsonObject:

@@ -1,6 +1,6 @@
 """What the recorder left out of an answer, left out of ours in the same way, so that what remains must be equal.
 
-A recording names its trim in words; here stands what the words mean. Invariant: a trim that nobody knows is an error.
+A recording names its trim in words; here stands what the words mean. Invariant: an unknown trim is an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ONLY = re.compile(r"only (?P<fields>[\w, ]+)")
 
 
 def trim_named(words: str) -> Trim:
-    """The trim that a recording names. Raises KeyError if nobody knows it."""
+    """The trim that a recording names. Raises KeyError if it is unknown."""
     if words in NAMED:
         return NAMED[words]
     if found := REDUCED.fullmatch(words):

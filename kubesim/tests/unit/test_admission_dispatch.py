@@ -1,4 +1,4 @@
-"""Who is asked when: in which order, how often, how long, and what happens where nobody answers."""
+"""Which webhooks are called: in which order, how often, how long, and what happens without an answer."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ async def test_validating_webhooks_come_after_mutating_ones_and_after_the_kinds_
 
 async def test_nobody_at_the_address() -> None:
     stage = Stage()
-    client = {"url": "https://nobody.example:8443/a/b/"}
+    client = {"url": "https://absent.example:8443/a/b/"}
     await stage.configure("validating", webhook(clientConfig=client, timeoutSeconds=3))
     fault = (
-        'failed to call webhook: Post "https://nobody.example:8443/a/b?timeout=3s": dial tcp nobody.example:8443: '
+        'failed to call webhook: Post "https://absent.example:8443/a/b?timeout=3s": dial tcp absent.example:8443: '
         "connect: connection refused"
     )
     assert internal(await attempt(stage)) == f"{FAILED}{fault}"

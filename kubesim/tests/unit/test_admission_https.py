@@ -1,4 +1,4 @@
-"""Webhooks over real sockets: a caBundle that is checked, names that are, and every way in which nobody answers."""
+"""Webhooks over real sockets: a caBundle that is checked, names that are, and every kind of missing answer."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ SERVICE = {"service": {"namespace": "default", "name": "hook", "path": "/asked"}
 
 
 def why_not(response: Response) -> str:
-    """Why nobody was reached."""
+    """Why no server was reached."""
     prefix = f'{FAILED}failed to call webhook: Post "https://hook.default.svc:443/asked?timeout=10s": '
     message: str = response.body["message"]
     assert message.startswith(prefix)

@@ -1,4 +1,4 @@
-"""What webhooks are told, of whom, and what not. Looked up on a real server (1.33) where no recording says it."""
+"""What webhooks are told of which requests, and what not. Checked on a server (1.33) where no recording says it."""
 
 from __future__ import annotations
 

@@ -58,18 +58,18 @@ async def test_a_user_may_do_what_its_cluster_role_says_and_nothing_else() -> No
 
 
 async def test_a_role_binding_gives_rights_in_its_namespace_only() -> None:
-    server = await guarded(LoopClock(), "nobody")
+    server = await guarded(LoopClock(), "guest")
     role = {"metadata": {"name": "r"}, "rules": [rule("list", "pods")]}
     await admin(server, "POST", f"{RBAC}/namespaces/default/roles", role)
-    await admin(server, "POST", f"{RBAC}/namespaces/default/rolebindings", binding("r", user("nobody")))
+    await admin(server, "POST", f"{RBAC}/namespaces/default/rolebindings", binding("r", user("guest")))
     assert await status_of(server, "GET", PODS, T) == 200
     assert await status_of(server, "GET", "/api/v1/namespaces/kube-system/pods", T) == 403
     assert await status_of(server, "GET", "/api/v1/pods", T) == 403
 
 
 async def test_a_role_binding_may_name_a_cluster_role() -> None:
-    server = await guarded(LoopClock(), "nobody")
-    view = binding("b", user("nobody"), kind="ClusterRole", role="view")
+    server = await guarded(LoopClock(), "guest")
+    view = binding("b", user("guest"), kind="ClusterRole", role="view")
     await admin(server, "POST", f"{RBAC}/namespaces/default/rolebindings", view)
     assert await status_of(server, "GET", PODS, T) == 200
     assert await status_of(server, "GET", "/api/v1/namespaces/default/secrets", T) == 403
@@ -146,16 +146,16 @@ async def test_subjects(subject: dict[str, str], allowed: bool) -> None:
 
 
 async def test_a_role_that_is_not_there_is_told_where_it_might_have_helped() -> None:
-    server = await guarded(LoopClock(), "nobody")
-    await admin(server, "POST", f"{RBAC}/namespaces/default/rolebindings", binding("gone", user("nobody")))
+    server = await guarded(LoopClock(), "guest")
+    await admin(server, "POST", f"{RBAC}/namespaces/default/rolebindings", binding("gone", user("guest")))
     refused = await Caller(server).call("GET", PODS, headers=T)
     assert refused.body["message"] == (
-        'pods is forbidden: User "nobody" cannot list resource "pods" in API group "" in the namespace "default": '
+        'pods is forbidden: User "guest" cannot list resource "pods" in API group "" in the namespace "default": '
         'RBAC: role.rbac.authorization.k8s.io "gone" not found'
     )
 
 
-# -- as somebody else --------------------------------------------------------------------------------------------------
+# -- impersonation -----------------------------------------------------------------------------------------------------
 
 
 async def test_to_ask_as_somebody_else_is_a_right_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""Roles and bindings as objects: what is filled in, what is refused, and that nobody gives away what they do not have.
+"""Roles and bindings as objects: what is filled in, what is refused, and that no user grants more than it has.
 
 Words and order of refusals as a real server's (1.33).
 """
@@ -146,7 +146,7 @@ async def test_tables_name_the_subjects(caller: Caller) -> None:
     assert table.body["rows"][0]["cells"] == ["b", "Role/r", "0s", "u", "", "n/s"]
 
 
-# -- nobody gives away what they do not have ---------------------------------------------------------------------------
+# -- no user grants more than it has -----------------------------------------------------------------------------------
 
 MAKER = rule("create update patch", "roles clusterroles rolebindings clusterrolebindings", GROUP)
 HOLDS = 'user "maker" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:\n'

@@ -30,7 +30,7 @@ async def ask(server: ApiServer, spec: dict[str, Any], name: str = "robot") -> A
 
 async def a_server() -> ApiServer:
     """A server with the account `robot`, which may list nodes."""
-    server = await guarded(LoopClock(), "nobody")
+    server = await guarded(LoopClock(), "guest")
     await as_admin(server, "POST", ACCOUNTS, {"metadata": {"name": "robot"}})
     await grant(server, SUBJECT, rule("list", "nodes"), name="robot")
     return server
@@ -158,8 +158,8 @@ async def test_a_bound_object_must_be_the_one_that_is_meant() -> None:
 
 async def test_an_account_that_is_not_there_and_another_method() -> None:
     caller = Caller(ApiServer(LoopClock()))
-    assert (await caller.call("POST", f"{ACCOUNTS}/nobody/token", {"spec": {}})).status == 404
-    assert (await caller.call("GET", f"{ACCOUNTS}/nobody/token")).status == 405
+    assert (await caller.call("POST", f"{ACCOUNTS}/missing/token", {"spec": {}})).status == 404
+    assert (await caller.call("GET", f"{ACCOUNTS}/missing/token")).status == 405
 
 
 # -- pods that need an account -----------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ async def test_an_instance_ends_after_its_delay_and_with_it_the_node() -> None:
         assert await ask(cluster, "GET", id_) == (200, {"id": id_, "state": "terminated"})
         assert await ask(cluster, "DELETE", id_) == (202, {"id": id_, "state": "terminated"})
         assert journal(cluster, begun) == [(0, "created"), (0, "shutting-down"), (3, "terminated")]
-        # Its pods remain as objects: nobody is left to finish their deletion.
+        # Its pods remain as objects: no kubelet is left to finish their deletion.
         await delete_pod(cluster, "one")
         await cluster.pace.clock.sleep(100)
         assert len(cluster.pods()) == 1

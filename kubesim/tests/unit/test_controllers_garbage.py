@@ -144,7 +144,7 @@ async def test_what_is_born_of_an_owner_that_never_was_goes() -> None:
         owner = await garden(cluster)
         reference = owned_by(owner)
         await config_map(cluster, "of-another-uid", {**reference, "uid": "another"})
-        await config_map(cluster, "of-nobody", {**reference, "name": "nobody", "uid": "nobody"})
+        await config_map(cluster, "of-missing", {**reference, "name": "missing", "uid": "missing"})
         await settle(cluster)
         assert await names(cluster, path_of(CONFIG_MAPS, NAMESPACE)) == ["kube-root-ca.crt"]
 

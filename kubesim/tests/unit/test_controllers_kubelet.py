@@ -314,7 +314,7 @@ async def test_a_machine_that_crashes_and_comes_back_starts_its_pods_anew() -> N
         await delete_pod(cluster, "going")
         cluster.kubelet.kill("a")
         await cluster.pace.clock.sleep(5)
-        assert is_ready(await pod_now(cluster, "one"))  # Nobody has said anything else yet.
+        assert is_ready(await pod_now(cluster, "one"))  # No other report has come yet.
         cluster.kubelet.revive("a")
         assert not await is_there(cluster, "going")
         assert (await pod_now(cluster, "once"))["status"]["phase"] == "Failed"

@@ -140,7 +140,7 @@ async def test_a_new_node_takes_no_pods_until_it_is_ready() -> None:
 
 async def test_a_node_that_says_it_is_not_ready_drives_pods_away_like_a_silent_one() -> None:
     async with running("a") as cluster:
-        cluster.kubelet.partition("a")  # Somebody else speaks for it.
+        cluster.kubelet.partition("a")  # Another client reports for it.
         said = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "lastHeartbeatTime": None}
         pressure = {"type": "MemoryPressure", "status": "True", "lastHeartbeatTime": None}
         body = {"status": {"conditions": [said, pressure]}}

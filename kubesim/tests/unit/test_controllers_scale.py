@@ -60,7 +60,7 @@ async def test_a_scale_that_is_stale_impossible_or_of_nothing(caller: Caller) ->
         ({"kind": "Deployment"}, 400),
     ):
         assert (await caller.call("PUT", f"{DEPLOYMENTS}/web/scale", body)).status == status
-    assert (await caller.call("GET", f"{DEPLOYMENTS}/nobody/scale")).status == 404
+    assert (await caller.call("GET", f"{DEPLOYMENTS}/missing/scale")).status == 404
     assert (await caller.call("DELETE", f"{DEPLOYMENTS}/web/scale")).status == 405
     assert (await caller.get(f"{DEPLOYMENTS}/web"))["spec"]["replicas"] == 4
 

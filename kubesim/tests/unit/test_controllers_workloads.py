@@ -368,7 +368,7 @@ async def test_pods_of_a_removed_node_go_after_the_quarantine() -> None:
         async with Timeline(cluster).watching() as timeline:
             await cluster.api.call("DELETE", path_of(NODES, name="a"))
             await settle(cluster, 100)
-            # First it is said to have Failed (since 1.26), although nobody takes its readiness back.
+            # First it is said to have Failed (since 1.26), although its readiness stays.
             assert timeline.of("one") == [
                 (40.0, "MODIFIED ready"),
                 (40.0, "MODIFIED terminating, grace 0"),
@@ -397,7 +397,7 @@ async def test_pods_of_a_removed_node_go_at_a_look_of_pod_gc() -> None:
         async with Timeline(cluster).watching() as timeline:
             await cluster.api.call("DELETE", path_of(NODES, name="a"))
             await settle(cluster, 100)
-            # First it is said to have Failed (since 1.26), although nobody takes its readiness back.
+            # First it is said to have Failed (since 1.26), although its readiness stays.
             assert timeline.of("one") == [
                 (55.0, "MODIFIED ready"),
                 (55.0, "MODIFIED terminating, grace 0"),

@@ -1,4 +1,4 @@
-"""What a rule does to a request and its answer, and whom it strikes."""
+"""What a rule does to a request and its answer, and which requests it matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose fields are whose before anybody kept account, and what stays cheap: beyond the stories."""
+"""Owners of fields from before ownership was tracked, and what stays cheap: beyond the stories."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class TestVersion3:
         assert (other.status, other.headers["location"]) == (301, url)
 
     async def test_a_group_that_nobody_serves_has_none(self, caller: Caller) -> None:
-        assert (await fetch(caller, "/openapi/v3/apis/nobody/v1")).status == 404
+        assert (await fetch(caller, "/openapi/v3/apis/missing/v1")).status == 404
 
 
 class TestVersion2:

@@ -1,4 +1,4 @@
-"""Steps of a timeline happen at their instants, to whom they say, and are told of."""
+"""Steps of a timeline happen at their instants, to the named objects, and are logged."""
 
 from __future__ import annotations
 

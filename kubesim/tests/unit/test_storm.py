@@ -1,4 +1,4 @@
-"""The server in a storm of requests: it always answers, shows everybody the same, and keeps what it has stored."""
+"""The server in a storm of requests: it always answers, shows every client the same, and keeps what it has stored."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Objects as Go writes them, checked against Go: every field of many kinds, in JSON and in protobuf.
 
-The oracle is made by tools/go_objects: what Go's own types write. Whoever reads it and writes it again must write the
+The oracle is made by tools/go_objects: what Go's own types write. Objects read from it and written again must be the
 same, whichever way it came.
 """
 

@@ -27,7 +27,7 @@ class TestSchema:
 
     def test_an_unknown_reference_is_an_error(self) -> None:
         with pytest.raises(KeyError):
-            Schema({"$ref": "#/nobody"})
+            Schema({"$ref": "#/missing"})
 
     def test_a_field_is_a_property_or_else_an_entry_of_the_map(self) -> None:
         schema = Schema({"properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "integer"}})

@@ -1,4 +1,4 @@
-"""gracectl beside a live Karpenter: neither a process nor a tenure begins, and both do when it is gone."""
+"""gracectl beside a live Karpenter: neither a process nor a manager starts, and both do when it is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the metrics say of whole runs, and that nobody can make them grow."""
+"""Metrics of whole runs, and that no client can make them grow."""
 
 from __future__ import annotations
 

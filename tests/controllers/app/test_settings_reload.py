@@ -1,4 +1,4 @@
-"""Following the settings file: what counts when, and that nothing is taken over which nobody has meant."""
+"""Reloading the settings file: which settings count when, and that no half-written file is applied."""
 
 from __future__ import annotations
 

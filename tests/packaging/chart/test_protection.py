@@ -28,9 +28,9 @@ RESOURCES = {
 ORACLES = Path(__file__).parents[3] / "kubesim/tests/oracles"
 ORACLE: list[JsonObject] = json.loads((ORACLES / "go-durations.json").read_text())
 LONGEST = 9_223_372_036 * 10**9
-"""Nanoseconds. What is longer, and yet no more than Go can hold, counts as misspelt: doubles cannot tell them apart."""
+"""Nanoseconds. What is longer, and yet no more than Go can hold, counts as invalid: doubles cannot tell them apart."""
 
-MISSPELT = "annotation karpenter.sh/do-not-disrupt is neither"
+INVALID = "annotation karpenter.sh/do-not-disrupt is neither"
 TOO_LONG = "annotation karpenter.sh/do-not-disrupt asks for more than the {} s for which pods of namespace {}"
 FOR_EVER = "karpenter.sh/do-not-evict protects for ever, and pods of namespace ci may be protected for 3600 s"
 
@@ -73,7 +73,7 @@ def test_it_warns_of_what_go_would_not_read_and_of_nothing_else() -> None:
     for row in ORACLE:
         nanoseconds = None if row["ns"] is None else int(row["ns"])
         is_right = row["in"] == "true" or (nanoseconds is not None and 0 < nanoseconds < LONGEST)
-        assert told(found, asking(row["in"])).startswith(MISSPELT) is not is_right, row
+        assert told(found, asking(row["in"])).startswith(INVALID) is not is_right, row
         seen[is_right] += 1
     assert min(seen.values()) > 50
 
@@ -81,8 +81,8 @@ def test_it_warns_of_what_go_would_not_read_and_of_nothing_else() -> None:
 def test_what_is_longer_than_anything_that_is_meant_is_misspelt() -> None:
     found = policies()
     assert told(found, asking("1h" * (LONGEST_DURATION // 2))) == ""
-    assert told(found, asking("1h" * (LONGEST_DURATION // 2) + "1s")).startswith(MISSPELT)
-    assert told(found, asking("1h" * 100_000)).startswith(MISSPELT)
+    assert told(found, asking("1h" * (LONGEST_DURATION // 2) + "1s")).startswith(INVALID)
+    assert told(found, asking("1h" * 100_000)).startswith(INVALID)
 
 
 def test_the_policy_and_the_controller_have_one_bound() -> None:
@@ -93,7 +93,7 @@ def test_the_policy_and_the_controller_have_one_bound() -> None:
 @pytest.mark.parametrize("kind", RESOURCES)
 def test_pods_and_every_kind_of_template_are_looked_at(kind: str) -> None:
     found = policies()
-    assert told(found, asking("1d"), kind).startswith(MISSPELT)
+    assert told(found, asking("1d"), kind).startswith(INVALID)
     others: tuple[JsonObject, ...] = (asking("4h"), asking("true"), {"annotations": {}}, {})
     for metadata in others:
         assert told(found, metadata, kind) == ""
@@ -132,7 +132,7 @@ def test_a_maximum_holds_durations_and_what_has_no_end(values: JsonObject, most:
         assert told(found, asking(value)).startswith(too_long)
     if most:
         assert told(found, asking(f"{most:g}s")) == ""
-    assert told(found, asking("1 day")).startswith(MISSPELT)
+    assert told(found, asking("1 day")).startswith(INVALID)
 
 
 def test_under_a_maximum_nothing_may_stay_for_ever_by_the_older_word() -> None:

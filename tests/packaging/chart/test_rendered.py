@@ -268,7 +268,7 @@ def test_every_container_writes_nothing_has_a_bound_on_memory_and_is_never_throt
 
 
 def test_a_controller_leaves_a_node_that_is_drained() -> None:
-    # Whoever tolerates our cordon is passed over: the lead would end with the machine, not be handed over.
+    # A pod that tolerates our cordon is skipped: the lead would end with the machine, not be handed over.
     for toleration in Release().one("Deployment")["spec"]["template"]["spec"]["tolerations"]:
         assert toleration["key"] not in ("", names.DISRUPTED_TAINT_KEY)
 

@@ -137,7 +137,7 @@ async def test_the_healthcheck_tells_health_by_its_exit_code(status: int | None,
         python, *arguments = healthcheck()
         assert python == "python"
         asked = [argument.replace(":8081/", f":{port}/") for argument in arguments]
-        # Of a proxy, which nobody needs for oneself, it wants to know nothing.
+        # It ignores proxy settings: loopback needs no proxy.
         proxies = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
         ended = await anyio.run_process([sys.executable, *asked], env=proxies, check=False)
     finally:

@@ -51,7 +51,7 @@ OPEN = {
         ("authentication.k8s.io", "selfsubjectreview"),
     )
 }
-"""What everybody may do."""
+"""What every account may do."""
 
 
 async def test_every_verb_on_every_resource() -> None:
@@ -65,7 +65,7 @@ async def test_every_verb_on_every_resource() -> None:
         place = f"{base}/namespaces/default/{plural}" if resource.namespaced else f"{base}/{plural}"
         for verb, method in METHODS.items():
             named = verb in ("get", "update", "patch", "delete")
-            # A selector that nobody knows ends a watch, and a collection's deletion, before it begins.
+            # An unknown selector ends a watch, and a collection's deletion, before it begins.
             query = {"fieldSelector": "no.such=field"} if not named and method != "POST" else {}
             query |= {"watch": "1"} if verb == "watch" else {}
             path = f"{place}/x" if named else place

@@ -26,7 +26,7 @@ MOST = [each for each in EVERY if each.id in ("definitions of claims", "other na
 
 
 def hook_of(installed: Installed) -> Account:
-    """As whom the hook asks."""
+    """The user name of the hook's requests."""
     return installed.account("Job", "uninstall")
 
 

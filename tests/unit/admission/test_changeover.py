@@ -59,14 +59,14 @@ def put(folder: Path, issued: Issued) -> dict[str, str]:
 
 @pytest.fixture
 def lingering(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is told to stop is told so some time before everybody knows of it."""
+    """A stopping process keeps serving until its clients know that it stops."""
     monkeypatch.setattr(admission, "LINGER_SECONDS", 0.5)
 
 
 @asynccontextmanager
 async def asking(place: Hosted) -> AsyncIterator[list[Any]]:
-    """While the block runs somebody creates nodes without a break, dry, each over a connection of its own and over a
-    kept one in turn; yields what they look like. An answer without our finalizer is one that nobody gave."""
+    """Create nodes without a break while the block runs, as dry runs, over a new connection and a kept one in turn;
+    yields what they look like. A node without our finalizer was not reviewed."""
     seen: list[Any] = []
     enough = anyio.Event()
 
@@ -86,7 +86,7 @@ async def asking(place: Hosted) -> AsyncIterator[list[Any]]:
 
 
 async def is_shown(port: int, authority: bytes) -> bool:
-    """Whether new connections are shown a certificate of this authority. Nobody breaks a handshake off for that: in its
+    """Whether new connections are shown a certificate of this authority. No handshake is broken off for that: in its
     debug mode asyncio would call it an error of the server."""
     credulous = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     credulous.check_hostname, credulous.verify_mode = False, ssl.CERT_NONE

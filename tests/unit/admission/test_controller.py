@@ -249,7 +249,7 @@ async def test_with_a_chart_only_the_authority_is_written_and_only_into_what_is_
         "sideEffects": "NoneOnDryRun",
         "failurePolicy": "Ignore",
     }
-    other = {**ours, "name": "of.somebody.else"}
+    other = {**ours, "name": "of.another.owner"}
     path = CONFIGURATION.format("validating").removesuffix("/gracectl")
     await world.call("POST", path, {"metadata": {"name": "gracectl"}, "webhooks": [other, ours]})
     before = await world.configuration()
@@ -392,7 +392,7 @@ async def test_a_secret_that_somebody_spoils_is_mended_and_what_is_his_stays() -
     assert kept["mine"] == b"A"
     assert before["ca.crt"] in kept["ca.crt"]
     for replica in (leader, follower):
-        # Everybody is told of the authority first.
+        # The authority is published first.
         await replica.shared.reload()
         assert shown_by(replica) == before["tls.crt"]
     await world.clock.sleep(SETTLING_SECONDS)

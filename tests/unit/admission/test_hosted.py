@@ -1,4 +1,4 @@
-"""Whole controllers over HTTPS: an API server that asks them when nodes come and go, and when nobody answers."""
+"""Whole controllers over HTTPS: an API server that calls them when nodes come and go, and when none answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DENIED = (
 
 @pytest.fixture(autouse=True)
 def no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody here is told late of a replica that goes."""
+    """Endpoints without delay: a replica that goes is removed at once."""
     monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
 
 
@@ -80,7 +80,7 @@ async def test_a_deletion_that_breaks_a_budget_is_denied_and_a_dry_run_counts_no
             assert (await place.ask("DELETE", f"{NODES}/n1")).status == 200
             assert (
                 await place.ask("DELETE", f"{NODES}/n1")
-            ).status == 200  # a node that is going is asked for by nobody
+            ).status == 200  # no webhook is called for a node that is being deleted
             assert (await place.ask("DELETE", f"{NODES}/n2")).status == 429
 
 

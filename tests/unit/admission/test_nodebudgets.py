@@ -1,4 +1,4 @@
-"""Budgets that somebody writes: which cannot be counted by, which do nothing, and which are nobody's business."""
+"""Validation of written budgets: which are invalid, which have no effect, and which are not reviewed."""
 
 from __future__ import annotations
 

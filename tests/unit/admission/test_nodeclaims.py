@@ -1,4 +1,4 @@
-"""Claims that somebody writes: grammar of what is new about them, and deadlines that nobody may loosen."""
+"""Validation of written NodeClaims: grammar of changed fields, and deadlines that may not be loosened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission that is taken off a cluster while its controllers run: nobody puts it back, or the finalizer onto nodes."""
+"""Admission removed from a cluster while its controllers run: neither it nor the finalizer of nodes comes back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEADING = {"namespace": "infra", "leaseDurationSeconds": 3, "renewDeadlineSecond
 
 @pytest.fixture(autouse=True)
 def no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody here is told late of a replica that goes."""
+    """Endpoints without delay: a replica that goes is removed at once."""
     monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""How a certificate of our own is replaced: each write by itself, and that at no time anybody refuses anybody."""
+"""Rotation of our own certificate: each write by itself, and no client refuses a server at any time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_it_is_replaced_in_two_writes_the_second_when_everybody_knows_the_author
     third = next_state(second, HOSTS, SPENT, trusted_for=SETTLING_SECONDS)
     assert third == CertificateState(second.upcoming, second.authorities)
     assert next_state(third, HOSTS, SPENT, trusted_for=1e9) is None
-    # The old authority goes when nobody could be trusted by it any more.
+    # The old authority goes when no served certificate is signed by it any more.
     fourth = next_state(third, HOSTS, NOW + 90 * DAY, trusted_for=1e9)
     assert fourth is not None
     assert fourth.pair == third.pair
@@ -102,7 +102,7 @@ def test_over_years_nobody_who_trusts_what_is_old_enough_refuses_what_is_shown(s
         before = kept
         kept = next_state(kept, HOSTS, now, trusted_for) or kept
         if rng.random() < 0.2:
-            continue  # killed after the write, before anybody was told of it
+            continue  # killed after the write, before the process knew of it
         for shown in (before.pair, kept.pair):
             assert is_trusted(shown, trusted, now)
         if told != kept.authorities:

@@ -1,4 +1,4 @@
-"""Which certificate a process shows, when it shows another one, and whom it tells others to trust."""
+"""Which certificate a process serves, when it serves another one, and which authorities it publishes."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ async def test_a_bus_that_does_not_let_us_in_is_given_up(tmp_path: Path) -> None
 
 async def test_errors_have_a_meaning(tmp_path: Path) -> None:
     async with connected(tmp_path) as (bus, _, logind):
-        with pytest.raises(NoReply, match=r"Anything of nobody\.at\.all: not available"):
-            await bus.call(Target("nobody.at.all", "/", "a.b"), "Anything")
+        with pytest.raises(NoReply, match=r"Anything of missing\.at\.all: not available"):
+            await bus.call(Target("missing.at.all", "/", "a.b"), "Anything")
         with pytest.raises(CallFailed) as refused:
             await bus.call(MANAGER, "Nonsense")
         assert refused.value.name == "org.freedesktop.DBus.Error.UnknownMethod"
@@ -89,10 +89,10 @@ async def test_a_lock_that_comes_in_the_instant_of_the_cancellation_is_let_go(tm
             task = asyncio.current_task()
             assert task is not None
             tasks.append(task)
-            (await logind.inhibit("somebody", "why")).close()
+            (await logind.inhibit("another", "why")).close()
 
         def cancel(signal: Signal) -> None:
-            # asyncio's own cancellation: anyio's lets whoever has his answer have it first.
+            # asyncio's own cancellation: with anyio's, a task that has its answer gets it first.
             tasks[-1].cancel()
 
         bus.on_signal(cancel)

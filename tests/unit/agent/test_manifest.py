@@ -142,7 +142,7 @@ def test_the_host_is_mounted_where_the_settings_look_for_it(settings: Settings) 
 
 
 def test_the_pod_is_root_and_nothing_more() -> None:
-    # logind and systemd obey root; polkit asks about anybody else.
+    # logind and systemd obey root; polkit asks about other users.
     assert (POD["securityContext"]["runAsUser"], POD["securityContext"]["seccompProfile"]["type"]) == (
         0,
         "RuntimeDefault",

@@ -154,13 +154,13 @@ async def test_no_range_loses_a_second_to_the_way_of_the_signal() -> None:
 
 
 async def test_a_node_that_does_not_exist_is_told_of_once_and_is_not_ready(caplog: pytest.LogCaptureFixture) -> None:
-    async with staged("n1") as stage, an_agent(stage, node="nobody") as played:
+    async with staged("n1") as stage, an_agent(stage, node="missing") as played:
         await stage.clock.sleep(30)
-        assert [text for text in caplog.messages if "node nobody" in text] == [
-            "node nobody: not found; set --node-name or $NODE_NAME to its name in the cluster"
+        assert [text for text in caplog.messages if "node missing" in text] == [
+            "node missing: not found; set --node-name or $NODE_NAME to its name in the cluster"
         ]
         assert ("node", False) in [(check.name, check.is_ok) for check in played.agent.readiness()]
-        await stage.add_nodes("nobody")
+        await stage.add_nodes("missing")
         await stage.clock.sleep(30)
         assert all(check.is_ok for check in played.agent.readiness())
 

@@ -38,7 +38,7 @@ async def test_a_range_whose_pods_stop_quickly_makes_room_for_the_next_at_once()
 
 
 async def test_pods_that_outlive_their_grace_do_not_hold_the_next_range() -> None:
-    """Their kubelet is gone, so that nobody takes them out of the API."""
+    """Their kubelet is gone, so they stay in the API."""
     async with machine_with(*of_all_classes(["regular", "c"], stop_seconds=3)) as machine:
         machine.stage.cluster.kubelet.kill(NODE)
         result = await machine.shut_down()

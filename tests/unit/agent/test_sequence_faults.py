@@ -90,7 +90,7 @@ async def test_who_is_refused_for_ever_holds_his_own_range_only() -> None:
         await machine.until(200)
         count = len(machine.ears.refused)
         await machine.until(1000)
-        assert len(machine.ears.refused) == count  # nobody goes on asking after the end
+        assert len(machine.ears.refused) == count  # no request is sent after the end
 
 
 @pytest.mark.parametrize(

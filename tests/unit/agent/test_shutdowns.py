@@ -81,7 +81,7 @@ async def test_a_shutdown_that_is_called_off_takes_no_further_pod_and_gives_the_
 
 async def test_what_the_last_shutdown_has_left_on_a_node_comes_off_when_its_agent_is_back() -> None:
     async with staged("n1") as stage:
-        await stage.patch_node("n1", {"spec": {"unschedulable": True}})  # somebody's own cordon stays
+        await stage.patch_node("n1", {"spec": {"unschedulable": True}})  # a foreign cordon stays
         async with an_agent(stage) as played:
             await played.live()
             played.logind.shut_down()

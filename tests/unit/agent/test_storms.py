@@ -33,8 +33,8 @@ def settings_by(chance: random.Random) -> dict[str, Any]:
         critical = chance.randint(0, 20)
         total = critical + chance.randint(5, 60)
         return {"shutdownGracePeriod": f"{total}s", "shutdownGracePeriodCriticalPods": f"{critical}s"}
-    floors = sorted(chance.sample([0, *CLASSES], chance.randint(1, 4)))
-    periods = [{"priority": floor, "shutdownGracePeriodSeconds": chance.choice([0, 5, 20, 60])} for floor in floors]
+    priorities = sorted(chance.sample([0, *CLASSES], chance.randint(1, 4)))
+    periods = [{"priority": each, "shutdownGracePeriodSeconds": chance.choice([0, 5, 20, 60])} for each in priorities]
     if not sum(each["shutdownGracePeriodSeconds"] for each in periods):
         periods[0]["shutdownGracePeriodSeconds"] = 10
     return {"shutdownGracePeriodByPodPriority": periods}

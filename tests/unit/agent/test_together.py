@@ -53,7 +53,7 @@ async def test_the_earlier_deadline_wins_that_of_the_node() -> None:
     async with staged("n1") as stage, an_agent(stage) as played:
         await a_pod_of(stage, "a", 0, grace=60, **STUBBORN)
         await played.live()
-        # Somebody terminates it, and no controller is there to delete the pod for the deadline.
+        # The node is deleted, and no controller is there to delete the pod for the deadline.
         written = format_time(stage.clock.now() + 40)
         annotations = {names.TERMINATION_TIMESTAMP: written}
         await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER], "annotations": annotations}})
@@ -112,7 +112,7 @@ async def test_a_node_that_is_drained_for_maintenance_stays_so_through_a_reboot(
         assert node["spec"]["unschedulable"]
         assert node["metadata"]["annotations"][names.CORDONED] == "taint,label,unschedulable"
         assert names.SHUTDOWN_CORDONED not in node["metadata"]["annotations"]
-        # And whoever gives it back gets it back whole.
+        # And `uncordon` restores it completely.
         await stage.patch_node(
             "n1", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}, "spec": {"unschedulable": None}}
         )

@@ -20,9 +20,9 @@ pytestmark = [
 
 
 def git(tree: Path, *arguments: str) -> str:
-    who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com", "-c", "commit.gpgsign=false")
+    author = ("-c", "user.name=author", "-c", "user.email=author@example.com", "-c", "commit.gpgsign=false")
     return subprocess.run(
-        ["git", "-C", str(tree), *who, *arguments], check=True, capture_output=True, text=True
+        ["git", "-C", str(tree), *author, *arguments], check=True, capture_output=True, text=True
     ).stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""What contenders have asked of a server is counted alike, whoever has told of it."""
+"""Requests of contenders are counted alike, by every source of the counts."""
 
 from __future__ import annotations
 

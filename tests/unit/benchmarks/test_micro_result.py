@@ -27,7 +27,7 @@ def lines_of(table: Table) -> list[str]:
 
 
 def a_report(**changes: Any) -> bytes:
-    """One benchmark of 1,000 things a round, as pytest-benchmark writes it (with more that nobody reads)."""
+    """One benchmark of 1,000 things a round, as pytest-benchmark writes it (with more fields, which are not read)."""
     stats = {"median": 0.02, "min": 0.015, "mean": 0.03, "rounds": 15}
     benchmark = {"name": "fast", "fullname": "test_fast", "stats": stats, "extra_info": {"count": 1000}}
     whole = {"gracectl": "/x/gracectl/__init__.py", "failures": ["test_a: x"], "benchmarks": [benchmark]}

@@ -47,7 +47,7 @@ ALONE = (
 )
 MIXED = (
     a_pod("web-7d4b9c6f5-2zltl"),
-    a_pod("ledger-0", grace_seconds=120),
+    a_pod("legacy-0", grace_seconds=120),
     a_pod("exporter-x2x4z", owners=owned_by("DaemonSet"), priority=10_000, grace_seconds=10),
     a_pod("coredns-autoscaler-5d78c9869d-abcde", namespace="kube-system", priority=2_000_001_000),
     a_pod("late-0", grace_seconds=600, deletion_timestamp=NOW + 590, deletion_grace_seconds=600),
@@ -97,7 +97,7 @@ def test_on_a_narrow_terminal_sentences_are_folded_and_names_are_not() -> None:
         "  is changed",
         "  logind: inhibit delay 5 s now; a running agent raises it to 660 s if permitted",
         "  ! logind waits only 5 s (InhibitDelayMaxSec); the agent raises it when it runs",
-        "  ! grace shortened: shop/ledger-0 (60 of 120 s), shop/late-0 (60 of 600 s):",
+        "  ! grace shortened: shop/legacy-0 (60 of 120 s), shop/late-0 (60 of 600 s):",
         "    priority below 1000 has 60 s; 600 s would be enough",
         "  ! DaemonSet pods are terminated as well, in the range of their priority:",
         "    shop/exporter-x2x4z",
@@ -107,7 +107,7 @@ def test_on_a_narrow_terminal_sentences_are_folded_and_names_are_not() -> None:
         "POD PRIORITY GRACE DELETED TERMINATED",
         "priority below 1000: 60 s, from 0:00 to 1:00",
         "shop/web-7d4b9c6f5-2zltl 0 30s 0:00 0:30",
-        "shop/ledger-0 0 60/120s 0:00 1:00",
+        "shop/legacy-0 0 60/120s 0:00 1:00",
         "shop/late-0 0 60/600s 0:00 1:00",
         "shop/soon-0 0 30s already 0:10",
         "priority 1000 to 9999: 120 s, skipped: no pods",
@@ -281,7 +281,7 @@ def test_the_report_has_all_that_the_table_says() -> None:
     ]
     assert [(pod["name"], pod["shortened"], pod["terminating"], pod["deletedSeconds"]) for pod in first["pods"]] == [
         ("web-7d4b9c6f5-2zltl", False, False, 0),
-        ("ledger-0", True, False, 0),
+        ("legacy-0", True, False, 0),
         ("late-0", True, True, 0),
         ("soon-0", False, True, None),
     ]
@@ -293,7 +293,7 @@ def test_the_report_has_all_that_the_table_says() -> None:
     }
     assert [(each["kind"], each["blocking"], each["objects"]) for each in found["warnings"]] == [
         ("Logind", False, []),
-        ("GraceShortened", False, ["shop/ledger-0", "shop/late-0"]),
+        ("GraceShortened", False, ["shop/legacy-0", "shop/late-0"]),
         ("DaemonSetPods", False, ["shop/exporter-x2x4z"]),
     ]
 

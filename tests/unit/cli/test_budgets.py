@@ -1,4 +1,4 @@
-"""`gracectl budgets` over HTTP: what it says of a cluster, whom it lets see it, and how it looks."""
+"""`gracectl budgets` over HTTP: what it says of a cluster, with which permissions, and how it looks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         for name in ("one", "two"):
             found.add(name, managed=True, pool="a")
         found.ask("POST", NODE_BUDGETS, a_node_budget_manifest("pool", {"pool": "a"}, minAvailable="100%"))
-        found.ask("POST", NODE_BUDGETS, a_node_budget_manifest("nobody", {"pool": "none"}, maxUnavailable=1))
+        found.ask("POST", NODE_BUDGETS, a_node_budget_manifest("a-unused", {"pool": "none"}, maxUnavailable=1))
         found.pod("web", "two", labels={"app": "web"})
         budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}}
         budget["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
@@ -81,8 +81,8 @@ def in_json(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str,
 
 
 def test_budgets_say_what_they_allow_and_what_they_block(place: Fleet) -> None:
-    nobody, pool = in_json(place)["nodeBudgets"]
-    assert nobody["problem"] == "the selector selects no node"
+    unused, pool = in_json(place)["nodeBudgets"]
+    assert unused["problem"] == "the selector selects no node"
     figures = {"expected": 2, "available": 2, "required": 2, "allowed": 0}
     assert (
         pool.items() >= {"name": "pool", "minAvailable": "100%", "state": "spent", "problem": None, **figures}.items()
@@ -103,7 +103,7 @@ def test_only_what_blocks_and_only_one_namespace(place: Fleet) -> None:
         place.until("the node has gone", lambda: place.node("one") is None)
         place.ask("PATCH", f"{NODE_BUDGETS}/pool", {"spec": {"minAvailable": 0}}, "application/merge-patch+json")
         place.until("it allows one", lambda: in_json(place)["nodeBudgets"][1]["allowed"] == 1)
-        assert [each["name"] for each in in_json(place, "--blocking")["nodeBudgets"]] == ["nobody"]
+        assert [each["name"] for each in in_json(place, "--blocking")["nodeBudgets"]] == ["a-unused"]
         told = in_json(place, "--blocking", "-n", "elsewhere")
         assert told["podBudgets"] == []
         assert "No PodDisruptionBudget blocks anything." in place.run("budgets", "--blocking", "-n", "elsewhere").stdout
@@ -135,7 +135,7 @@ def test_one_namespace_or_all_of_them(place: Fleet) -> None:
 
 LEADS = Leadership(LeaderState.ACTIVE, "infra/gracectl", "a", NOW)
 GONE = "no controller leads, a\\x1b last renewed Lease infra/gracectl"
-NOBODY = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)
+NO_LEADER = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,14 @@ NOBODY = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)
     [
         (LEADS, 2, "! changed just now, not counted yet"),
         (
-            NOBODY,
+            NO_LEADER,
             2,
             f"! not counted yet: {GONE}",
         ),
         (UNKNOWN_LEADERSHIP, 2, "! not counted yet; is `gracectl controller` running?"),
         (LEADS, 1, "! status out of date (1 of 1 are available now)"),
         (
-            NOBODY,
+            NO_LEADER,
             1,
             f"! status out of date (1 of 1 are available now): {GONE}",
         ),

@@ -28,7 +28,7 @@ CONFIGURATION, CLUSTER = 2, 3
 A_KUBECONFIG: Mapping[str, Any] = {
     "apiVersion": "v1",
     "kind": "Config",
-    # Port 1 of this machine: nobody listens there.
+    # Port 1 of this machine: nothing listens there.
     "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:1"}}],
     "users": [{"name": "me", "user": {}}],
     "contexts": [{"name": "mine", "context": {"cluster": "here", "user": "me"}}],
@@ -45,9 +45,9 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def nobody_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs this may have a kubeconfig; it is not to be found."""
-    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+def without_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kubeconfig of the account that runs the tests is found."""
+    monkeypatch.setenv("HOME", str(tmp_path / "empty"))
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
 
@@ -69,7 +69,7 @@ def assert_told(result: Result, code: int, *words: str) -> None:
         assert word in lines[0]
 
 
-# -- who we are, and to whom we speak ----------------------------------------------------------------------------------
+# -- identity, and the server in use ---------------------------------------------------------------------------------
 
 
 def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_no_kubeconfig_at_all(tmp_path: Path) -> None:
-    assert_told(run(), CONFIGURATION, str(tmp_path / "nobody" / ".kube" / "config"), "--kubeconfig", "KUBECONFIG")
+    assert_told(run(), CONFIGURATION, str(tmp_path / "empty" / ".kube" / "config"), "--kubeconfig", "KUBECONFIG")
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_another_node_of_the_same_name_is_not_touched(place: Fleet, monkeypatch:
     assert not place.is_deleted("namesake")
 
 
-# -- what is looked at before anything is asked of anybody -------------------------------------------------------------
+# -- what is checked before any request is sent ------------------------------------------------------------------------
 
 
 def test_all_unknown_nodes_are_told_and_nothing_is_done(place: Fleet) -> None:

@@ -124,7 +124,7 @@ def refusing(place: Fleet, status: dict[str, Any]) -> Iterator[None]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody reads it."""
+            """No process reads it."""
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / "webhook.pem")

@@ -15,7 +15,7 @@ A, B = a_node("a"), a_node("b")
 WATCH = "gracectl status -w"
 
 
-def standing(node: Any, state: NodePhase = NodePhase.TERMINATING, **more: Any) -> NodeStatus:
+def status_of(node: Any, state: NodePhase = NodePhase.TERMINATING, **more: Any) -> NodeStatus:
     return NodeStatus(node=node, state=state, since=NOW, **more)
 
 
@@ -30,10 +30,10 @@ def said(awaited: DrainProgress, *nodes: NodeStatus, terminated: tuple[Terminate
 def test_each_node_that_goes_is_told_once() -> None:
     awaited = DrainProgress([A, B], NOW - 7, for_maintenance=False)
     assert awaited.expected == {"a": "uid-a", "b": "uid-b"}
-    assert said(awaited, standing(A), standing(B)) == []
+    assert said(awaited, status_of(A), status_of(B)) == []
     gone = (TerminatedNode("a", "uid-a", 303.0),)
-    assert said(awaited, standing(B), terminated=gone) == ["a: terminated after 5:03"]
-    assert (awaited.left, said(awaited, standing(B), terminated=gone)) == (("b",), [])
+    assert said(awaited, status_of(B), terminated=gone) == ["a: terminated after 5:03"]
+    assert (awaited.left, said(awaited, status_of(B), terminated=gone)) == (("b",), [])
     assert said(awaited, terminated=(*gone, TerminatedNode("b", "uid-b", None))) == ["b: terminated after 0:07"]
     assert (awaited.left, awaited.has_failed) == ((), False)
 
@@ -50,26 +50,26 @@ def test_another_node_of_the_name_is_nobody_s_business() -> None:
     other = msgspec.structs.replace(A, uid="another")
     assert awaited.has(A)
     assert not awaited.has(other)
-    assert said(awaited, standing(other, NodePhase.IDLE), terminated=(TerminatedNode("a", "another", 1.0),)) == []
+    assert said(awaited, status_of(other, NodePhase.IDLE), terminated=(TerminatedNode("a", "another", 1.0),)) == []
     assert awaited.left == ("a",)
 
 
 def test_what_is_shown_is_what_is_left() -> None:
     awaited = DrainProgress([A, B], NOW - 7, for_maintenance=False)
-    whole = frame(standing(B), terminated=(TerminatedNode("a", "uid-a", 1.0),))
+    whole = frame(status_of(B), terminated=(TerminatedNode("a", "uid-a", 1.0),))
     list(awaited.update(whole))
-    assert awaited.rest_of(whole) == frame(standing(B))
+    assert awaited.rest_of(whole) == frame(status_of(B))
     kept = DrainProgress([A, B], NOW - 7, for_maintenance=True)
-    whole = frame(standing(A, NodePhase.MAINTENANCE, step="kept"), standing(B, NodePhase.MAINTENANCE, step="drain"))
+    whole = frame(status_of(A, NodePhase.MAINTENANCE, step="kept"), status_of(B, NodePhase.MAINTENANCE, step="drain"))
     list(kept.update(whole))
-    assert kept.rest_of(whole).nodes == (standing(B, NodePhase.MAINTENANCE, step="drain"),)
+    assert kept.rest_of(whole).nodes == (status_of(B, NodePhase.MAINTENANCE, step="drain"),)
 
 
 def test_a_node_that_stays_is_done_when_it_is_empty() -> None:
     awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
-    assert said(awaited, standing(A, NodePhase.MAINTENANCE, step="drain")) == []
+    assert said(awaited, status_of(A, NodePhase.MAINTENANCE, step="drain")) == []
     assert "a" in awaited.left
-    done = standing(A, NodePhase.MAINTENANCE, step="kept")
+    done = status_of(A, NodePhase.MAINTENANCE, step="kept")
     assert said(awaited, done) == ["a: drained for maintenance; to undo: gracectl uncordon a"]
     assert said(awaited, done) == []
     assert (awaited.left, awaited.has_failed) == ((), False)
@@ -78,15 +78,15 @@ def test_a_node_that_stays_is_done_when_it_is_empty() -> None:
 def test_a_node_that_is_given_back_before_has_failed() -> None:
     for state in (NodePhase.UNCORDONING, NodePhase.IDLE):
         awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
-        assert said(awaited, standing(A, state)) == ["a: uncordoned meanwhile, before it was drained"]
+        assert said(awaited, status_of(A, state)) == ["a: uncordoned meanwhile, before it was drained"]
         assert (awaited.left, awaited.has_failed) == ((), True)
 
 
 def test_a_node_that_was_to_stay_and_is_deleted_is_watched_to_its_end() -> None:
     awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
-    (line,) = said(awaited, standing(A))
+    (line,) = said(awaited, status_of(A))
     assert line == "a: deleted meanwhile; waiting for its termination"
-    assert (said(awaited, standing(A)), awaited.left) == ([], ("a",))
+    assert (said(awaited, status_of(A)), awaited.left) == ([], ("a",))
     assert said(awaited, terminated=(TerminatedNode("a", "uid-a", 3.0),)) == ["a: terminated after 0:03"]
     assert awaited.has_failed
 
@@ -98,7 +98,7 @@ def test_who_is_left_is_named_with_what_each_waits_for() -> None:
     )
     list(
         awaited.update(
-            frame(standing(B, step="drain", waits_for="budget x"), terminated=(TerminatedNode("a", "uid-a", 1.0),))
+            frame(status_of(B, step="drain", waits_for="budget x"), terminated=(TerminatedNode("a", "uid-a", 1.0),))
         )
     )
     assert awaited.unfinished("10m0s") == (

@@ -83,7 +83,7 @@ async def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def a_cluster() -> AsyncIterator[EmbeddedCluster]:
-    """Two nodes with a running pod each; nobody can reach it yet."""
+    """Two nodes with a running pod each; no command can reach it yet."""
     cluster = EmbeddedCluster(SystemClock(), ClusterOptions(speed=50.0))
     async with anyio.create_task_group() as group:
         await group.start(cluster.run)

@@ -1,4 +1,4 @@
-"""A forecast as a chart: what becomes of each pod as stretches of time, whoever draws them."""
+"""A forecast as a chart: the time spans of each pod, for every renderer."""
 
 from __future__ import annotations
 

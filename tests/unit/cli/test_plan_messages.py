@@ -267,7 +267,7 @@ def test_a_node_that_is_ending_is_told_from_now_on() -> None:
 
 
 def staying(*pods: Pod, since: float | None = None) -> DrainingNode:
-    """A node that is drained for maintenance: asked for at `since`, or by nobody yet."""
+    """A node that is drained for maintenance: requested at `since`, or not yet."""
     annotations = {} if since is None else {names.KEEP_DRAINED: format_time(since)}
     node = a_node("n1", conditions=READY, annotations=annotations)
     view = NodeView(node, pods, {}, is_maintenance=True, cordoned_at=NOW)

@@ -13,7 +13,7 @@ from kubesim_support.kubectl import PROGRAM, needs_kubectl
 
 from gracectl.cli.output import command, program
 
-NOBODY = "/nowhere/kubeconfig"
+MISSING = "/nowhere/kubeconfig"
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def assert_speaks_as_the_plugin(path: str, *plugin: str) -> None:
     misused = run(path, *plugin, "plan")
     assert misused.returncode == 2
     assert "Try 'kubectl grace plan --help' for help." in misused.stderr
-    told = run(path, *plugin, "plan", "n1", "--kubeconfig", NOBODY)
+    told = run(path, *plugin, "plan", "n1", "--kubeconfig", MISSING)
     assert (told.returncode, told.stdout) == (2, "")
     assert told.stderr.startswith("kubectl grace: ")
-    assert NOBODY in told.stderr
+    assert MISSING in told.stderr
 
 
 def test_the_plugin_speaks_of_itself_as_kubectl_has_it(path: str) -> None:
@@ -74,7 +74,7 @@ def test_kubectl_finds_and_runs_it(path: str) -> None:
 
 
 def test_on_its_own_it_has_its_own_name() -> None:
-    told = run(os.environ["PATH"], sys.executable, "-m", "gracectl", "plan", "n1", "--kubeconfig", NOBODY)
+    told = run(os.environ["PATH"], sys.executable, "-m", "gracectl", "plan", "n1", "--kubeconfig", MISSING)
     assert told.stderr.startswith("gracectl: ")
     usage = run(os.environ["PATH"], sys.executable, "-m", "gracectl", "plan", "--help")
     assert usage.stdout.startswith("Usage: gracectl plan [OPTIONS] [NODE]...")

@@ -62,7 +62,7 @@ def in_json(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str,
 
 
 def ending(place: Fleet, name: str, pod: str, **metadata: Any) -> None:
-    """A cordoned node that is being deleted and that nobody drains, with a pod that nobody evicts."""
+    """A cordoned node that is being deleted but not drained, with a pod that is not evicted."""
     place.held(name)
     place.patch(name, CORDONED)
     place.pod(pod, name, **metadata)

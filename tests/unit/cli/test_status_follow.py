@@ -147,7 +147,7 @@ async def test_a_lost_connection_is_shown_and_what_was_seen_stands() -> None:
             group.start_soon(lambda: filmed(stage, camera))
             await stage.clock.sleep(3)
             lost = len(camera.scenes)
-            # Every watch breaks when it says something next, and nobody answers for some minutes.
+            # Every watch breaks at its next event, and the server does not answer for some minutes.
             stage.transport.before.add(Rule(fault=DropWatch(0.0)))
             stage.transport.before.add(Rule(fault=Refuse(500)))
             await stage.clock.sleep(400)

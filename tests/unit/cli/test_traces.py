@@ -42,7 +42,7 @@ STEPS = {"drain", "instance", "finalizer"}
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs this may have traces of their own."""
+    """No trace settings of the account that runs the tests count."""
     for name in os.environ:
         if name.startswith("OTEL_"):
             monkeypatch.delenv(name)
@@ -184,7 +184,7 @@ class TestDemo:
         assert result.stderr.startswith(f"gracectl: environment variable {ENDPOINT}: 'collector' is not a URL such as ")
 
     def test_a_demo_that_fails_leaves_its_traces(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """That is when somebody wants to look at them."""
+        """That is when you want to look at them."""
         monkeypatch.setattr(demo_play, "judged", lambda result, *failures: judged(result, "it was ugly"))
         path = tmp_path / "traces.json"
         result = demo("--trace-file", path)

@@ -1,4 +1,4 @@
-"""`gracectl uncordon` over HTTP: what it gives back, what it says of each node, and what nobody can take back."""
+"""`gracectl uncordon` over HTTP: what it uncordons, what it says of each node, and what cannot be undone."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def test_beside_a_controller_that_runs_no_finalizer_comes_back() -> None:
             assert not first.statistics().fence.is_open
             assert report.lease is not None
             assert report.lease.held_until == "2026-01-01T00:10:15Z"
-            # Whoever still runs then is told by nobody that it is not wanted.
+            # A controller that still runs then is not told to stop.
             await stage.clock.sleep(15)
             assert held(stage) == ["claimed", "claimed-claim", "late", "n1", "n2"]
 

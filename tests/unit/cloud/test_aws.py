@@ -23,7 +23,7 @@ from gracectl.cloud.provider import (
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
-NOBODY = provider_id("i-0123456789abcdef0")
+UNKNOWN = provider_id("i-0123456789abcdef0")
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +95,16 @@ async def test_a_stopped_instance_is_still_to_be_ended(moto: Moto) -> None:
 
 async def test_an_instance_that_nobody_knows_is_gone_where_the_account_is_proven(moto: Moto) -> None:
     async with at(moto.url, accountId=ACCOUNT) as provider:
-        assert await provider.state(NOBODY) is InstanceState.GONE
+        assert await provider.state(UNKNOWN) is InstanceState.GONE
         with pytest.raises(InstanceGone, match="no such instance"):
-            await provider.terminate(NOBODY)
+            await provider.terminate(UNKNOWN)
 
 
 async def test_elsewhere_an_instance_that_nobody_knows_may_be_one_of_another_account(moto: Moto) -> None:
     async with at(moto.url) as provider:
         for ask in (provider.state, provider.terminate):
             with pytest.raises(ProviderRefused, match=r"to another account; set provider\.options\.accountId"):
-                await ask(NOBODY)
+                await ask(UNKNOWN)
 
 
 async def test_one_that_was_there_and_is_not_any_more_is_gone(moto: Moto) -> None:
@@ -187,12 +187,12 @@ async def test_the_account_is_verified_once(moto: Moto, calls: Counter[str], acc
     async with at(moto.url, accountId=account) as provider:
         for _ in range(2):
             if account == "123456789012":  # which is that of moto
-                assert await provider.state(NOBODY) is InstanceState.GONE
+                assert await provider.state(UNKNOWN) is InstanceState.GONE
                 continue
             with pytest.raises(ProviderRefused, match=rf"to account 123456789012, but .*accountId is {account}"):
-                await provider.state(NOBODY)
+                await provider.state(UNKNOWN)
             with pytest.raises(ProviderRefused, match="accountId"):
-                await provider.terminate(NOBODY)
+                await provider.terminate(UNKNOWN)
     assert calls["GetCallerIdentity"] == 1
 
 
@@ -208,10 +208,10 @@ async def test_closing_twice_and_unused_is_harmless_and_nothing_is_asked_afterwa
     async with at(moto.url) as unused:
         await unused.aclose()
         with pytest.raises(ProviderUnavailable, match="closed"):
-            await unused.state(NOBODY)
+            await unused.state(UNKNOWN)
     async with at(moto.url) as provider:
         with pytest.raises(ProviderRefused):
-            await provider.state(NOBODY)
+            await provider.state(UNKNOWN)
         await provider.aclose()
         with pytest.raises(ProviderUnavailable, match="closed"):
-            await provider.terminate(NOBODY)
+            await provider.terminate(UNKNOWN)

@@ -132,8 +132,8 @@ async def test_no_credentials_at_all_are_refused(aws: StandIn, monkeypatch: pyte
     async with at(aws.url) as provider:
         with pytest.raises(ProviderRefused, match=r"no credentials: .*; give the ServiceAccount of gracectl a role"):
             await provider.state(ID)
-    async with at(aws.url, profile="nobody") as provider:
-        with pytest.raises(ProviderRefused, match=r"no credentials: .*nobody.*provider\.options\.profile"):
+    async with at(aws.url, profile="missing") as provider:
+        with pytest.raises(ProviderRefused, match=r"no credentials: .*missing.*provider\.options\.profile"):
             await provider.state(ID)
     assert not aws.calls
 

@@ -168,7 +168,7 @@ async def test_it_is_found_by_one_list_and_then_asked_for_alone() -> None:
             for node in ("n1", "n2", "n3"):
                 group.start_soon(provider.state, there.id_of(node))
         once = there.asked("list")
-        assert once == 3  # pages; whoever came first has listed for all
+        assert once == 3  # pages; the first caller has listed for all
         for _ in range(10):
             assert await provider.state(there.id_of("n1")) is RUNNING
         assert (there.asked("list"), there.asked("get")) == (once, 10)

@@ -1,4 +1,4 @@
-"""Ends by a command of somebody else: what it is told, what its answers mean, and that nothing of it is left."""
+"""Instances terminated by an external command: its input, the meaning of its answers, and that none of it is left."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this number runs; one that nobody has waited for counts."""
+    """Whether a process of this number runs; one that was not waited for counts."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # One that has lost its parent may be waiting for whoever collects such.
+    # One that has lost its parent may be waiting to be reaped.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def is_alive(pid: int) -> bool:
 
 
 def children() -> list[str]:
-    """Those of this process, by number; one that nobody has waited for counts."""
+    """Children of this process, by number; one that was not waited for counts."""
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
@@ -99,7 +99,7 @@ async def test_the_command_that_ends_an_instance_is_told_of_its_node(tmp_path: P
 
 @pytest.fixture
 def said_to_us() -> Iterator[None]:
-    """Somebody writes to our own standard input."""
+    """Data is written to our own standard input."""
     before, (ours, theirs) = os.dup(0), os.pipe()
     os.write(theirs, b"not for others")
     os.close(theirs)
@@ -183,7 +183,7 @@ async def test_much_output_is_read_and_not_kept() -> None:
     loud = f"head -c {LONGEST_OUTPUT * 20} /dev/zero"
     with pytest.raises(ProviderUnavailable, match="wrote more than 64 KiB"):
         await sh(loud).state(ID)
-    await sh(f"{loud} >&2").terminate(ID)  # whoever only complains may do so
+    await sh(f"{loud} >&2").terminate(ID)  # output on standard error alone is no failure
 
 
 # -- nothing is left ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Ends by an HTTP endpoint of somebody else: what it is asked, how that is signed, and what its answers mean."""
+"""Instances terminated by an external HTTP endpoint: the requests, their signature, and the meaning of its answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEW_SECRET = "whsec_" + "A" * 43 + "="
 
 
 class Patient(SystemClock):
-    """Whoever waits by this clock is through at once; the seconds are noted."""
+    """A clock whose waits return at once; the seconds are noted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ async def test_gone_is_what_says_so(site: Site, status: int) -> None:
     "body", [None, "404 page not found", {"message": "no such route"}, {"state": "running"}, "gone"]
 )
 async def test_a_status_alone_never_says_that_an_instance_is_gone(site: Site, status: int, body: Any) -> None:
-    """An ingress without a backend, a misspelt path: every node of the cluster would be let go."""
+    """An ingress without a backend, a wrong path: every node of the cluster would be released."""
     site.answers(says(status, body), says(status, body))
     for call in (site.provider.state, site.provider.terminate):
         with pytest.raises(ProviderRefused, match=rf"status {status} without .*: .*check provider.options.url"):
@@ -296,10 +296,10 @@ async def test_an_endpoint_that_takes_too_long_is_unavailable(site: Site) -> Non
 
 
 async def test_an_endpoint_that_is_not_there_is_unavailable(site: Site) -> None:
-    nobody = site.made(url="http://127.0.0.1:1/")
+    unreachable = site.made(url="http://127.0.0.1:1/")
     with pytest.raises(ProviderUnavailable, match=r"no connection to 127\.0\.0\.1:1: Connection refused"):
-        await nobody.terminate(ID)
-    await nobody.aclose()
+        await unreachable.terminate(ID)
+    await unreachable.aclose()
 
 
 async def test_an_answer_without_an_end_is_cut(site: Site) -> None:

@@ -51,7 +51,7 @@ async def test_budgets_that_can_be_meant(bound: dict[str, Any], selector: dict[s
     [
         (GOOD, "spec: Required value: give minAvailable (how many nodes must be available after a deletion) or max"),
         (
-            {**GOOD, "minAvailable": "80%", "maxUnavailable": "5%"},  # as the seed's example has it
+            {**GOOD, "minAvailable": "80%", "maxUnavailable": "5%"},  # as in the example of the specification
             "minAvailable and maxUnavailable exclude each other; remove one of them",
         ),
         (

@@ -1,4 +1,4 @@
-"""Many questions that become one call, whoever goes away meanwhile."""
+"""Many questions that become one call, whichever callers are cancelled meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates that are made here: what they say, whom they convince, and pairs that are none."""
+"""Certificates made here: what they say, which clients trust them, and pairs that do not match."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_pair_that_is_none_changes_nothing(broken: str) -> None:
 
 def test_a_bundle_is_taken_apart_and_what_has_expired_is_left_out() -> None:
     old, new = issue(NAMES, NOW - 7200, 3600), issue(NAMES, NOW, 3600)
-    bundle = old.authority + b"# a comment of somebody\n" + new.authority
+    bundle = old.authority + b"# a comment\n" + new.authority
     assert authorities_in(bundle) == (old.authority, new.authority)
     assert authorities_in(b" \n") == ()
     assert unexpired(authorities_in(bundle), NOW) == (new.authority,)

@@ -202,7 +202,7 @@ async def test_a_key_and_a_cancellation_in_the_same_turn_lose_nothing(is_cancell
             scope.cancel()
         line.queue.add("a")
         scope.cancel()
-    # Whoever was faster: the key is with the one who left, or still in the line.
+    # In either order, the key is with the cancelled task or still in the queue.
     assert len(taken) + line.queue.statistics().ready == 1
     assert taken == [] or not is_cancelled_first
 
@@ -259,7 +259,7 @@ async def test_statistics_tell_for_how_long_no_worker_has_moved() -> None:
         return statistics.stalled, statistics.longest_work
 
     await line.clock.sleep(100)
-    assert stalled() == (0.0, 0.0), "nobody has anything to do"
+    assert stalled() == (0.0, 0.0), "no key is ready"
     for key in "abc":
         line.queue.add(key)
     await line.clock.sleep(10)
@@ -273,7 +273,7 @@ async def test_statistics_tell_for_how_long_no_worker_has_moved() -> None:
     assert stalled() == (0.0, 2.0)
     await line.take()
     await line.clock.sleep(20)
-    assert stalled() == (0.0, 22.0), "no key is ready, so nobody is waited for"
+    assert stalled() == (0.0, 22.0), "no key is ready, so no worker is waited for"
 
 
 async def test_a_key_that_is_armed_ever_earlier_leaves_no_heap_of_void_wake_ups() -> None:

@@ -248,6 +248,6 @@ async def test_however_often_the_rate_changes_no_more_pass_than_the_rates_allow(
             assert len(callers.granted) <= allowed + 1e-6
         await callers.clock.sleep(3)
         assert len(callers.granted) <= allowed + 3 * rate + 1e-6
-        # And none is lost: whoever asks all the time lets the bucket never be full.
+        # And none is lost: a caller that asks all the time never lets the bucket be full.
         assert len(callers.granted) >= allowed + 3 * rate - 1 - 1e-6
         group.cancel_scope.cancel()

@@ -396,7 +396,7 @@ async def test_statistics_tell_when_the_wheel_is_to_be_turned_next() -> None:
     watch.wheel.arm("a", 2.0)
     assert watch.wheel.statistics().next_turn == 2.0
     await watch.clock.sleep(5)
-    assert watch.wheel.statistics().next_turn == 2.0, "nobody turns it"
+    assert watch.wheel.statistics().next_turn == 2.0, "no task turns it"
     await watch.run_for(1)
     assert watch.keys == ["a"]
     assert watch.wheel.statistics().next_turn is None

@@ -1,7 +1,7 @@
 """The timer wheel against a dictionary of instants, through random operations on virtual time.
 
 The wheel's slots and chunks are made so small here that a few timers visit every level, and that `run` is cancelled in
-the middle of slots. Each timer must fire once, at the instant of its slot, or at once when nobody ran the wheel then.
+the middle of slots. Each timer must fire once, at the instant of its slot, or at once when the wheel did not run then.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ LONG = 20.0
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs this may have traces of their own."""
+    """No trace settings of the account that runs the tests count."""
     for name in os.environ:
         if name.startswith("OTEL_"):
             monkeypatch.delenv(name)
