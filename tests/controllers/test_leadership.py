@@ -140,7 +140,7 @@ NOTHING: dict[str, Any] = rule("get", "nodes")
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("right", "there", "settings", "state"),
+    ("right", "namespace", "settings", "state"),
     [
         pytest.param(LEASES, "default", {}, LeaderState.ACTIVE, id="in whichever namespace"),
         pytest.param(LEASES, "default", {"namespace": "default"}, LeaderState.ACTIVE, id="where the settings say"),
@@ -153,11 +153,11 @@ NOTHING: dict[str, Any] = rule("get", "nodes")
     ],
 )
 async def test_it_is_found_where_it_may_be_read(
-    right: dict[str, Any], connection: str, settings: dict[str, Any], state: LeaderState
+    right: dict[str, Any], namespace: str, settings: dict[str, Any], state: LeaderState
 ) -> None:
     clock = LoopClock()
     server = await guarded(clock, "reader", right)
-    await with_lease(server, clock, connection)
+    await with_lease(server, clock, namespace)
     client = KubeClient(InProcessTransport(server, clock, token="t"), clock)
     assert (await read_leadership(client, LeaderElectionSettings(**settings), clock)).state is state
     await clock.sleep(20.5)
