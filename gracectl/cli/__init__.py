@@ -1,4 +1,4 @@
-"""Floor 6: the command line; one module per command."""
+"""Command line: a module or subpackage per command."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from types import FrameType
 
 def main() -> None:
     """The console script. Ctrl-C while Python is still loading ends it as quietly as later on."""
-    _heed_sigterm()
+    _handle_sigterm()
     try:
         from gracectl.cli.output import program
         from gracectl.cli.root import root
@@ -18,11 +18,11 @@ def main() -> None:
         sys.exit(128 + signal.SIGINT)
 
 
-def _heed_sigterm() -> None:
+def _handle_sigterm() -> None:
     """Let SIGTERM end the first process of a container, as it does any other until a command says otherwise.
 
-    The kernel keeps signals without a handler from it: one that came while Python is still loading would be lost, and
-    whoever sent it would wait for all of its grace.
+    The kernel delivers no signal without a handler to it: one that came while Python is still loading would be lost,
+    and the container would run until the end of its grace period.
     """
     if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _end_at_once)

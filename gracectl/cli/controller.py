@@ -90,6 +90,6 @@ async def _spare_the_collector(wait_live: Callable[[], Awaitable[None]]) -> None
 
 
 async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:
-    """Whoever tells us to stop need not wait for a server that does not answer our first questions."""
+    """Stop at once, also while the server does not answer the first requests."""
     await stop.wait()
     scope.cancel()

@@ -97,7 +97,7 @@ def _given(order: Order, folder: Path, view: View) -> Result | signal.Signals:
     try:
         return run_async(lambda: _until_interrupted(order, folder, view))
     except BaseExceptionGroup as group:
-        # rich ends the program so when nobody reads what it prints any more (`gracectl demo | head -1`).
+        # rich ends the program so when the reader of its output is gone (`gracectl demo | head -1`).
         if group.subgroup(SystemExit) is None:
             raise
         sys.exit(FAILED)
@@ -137,7 +137,7 @@ def _logging(verbose: bool) -> Iterator[None]:
         else:
             os.unlink(name)
         raise
-    except BaseException:  # interrupted, or nobody reads on: nothing has failed
+    except BaseException:  # interrupted, or the reader of the output is gone: nothing has failed
         os.unlink(name)
         raise
     os.unlink(name)

@@ -1,7 +1,7 @@
-"""The play of the demo: an embedded cluster, the controller on it over HTTP, three nodes deleted, a referee watching.
+"""The play of the demo: an embedded cluster, the controller on it over HTTP, three nodes deleted, a verifier watching.
 
-The controller is the one of `gracectl controller`, over a kubeconfig like any other; the nodes are deleted as anybody
-would delete them; and what came of it is the referee's word, taken from its own watch over HTTP.
+The controller is the one of `gracectl controller`, over a kubeconfig like any other; the nodes are deleted as
+any client would delete them; and the result is the verifier's, from its own watch over HTTP.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ LAST_SPANS_SECONDS = 3.0
 
 @asynccontextmanager
 async def traced(file: Path | None = None) -> AsyncIterator[Tracing | None]:
-    """A way for traces while the block runs, None if nobody wants them; what waits then is exported before it returns.
+    """Export of traces while the block runs, None if it is off; what waits at the end is exported before it returns.
 
-    The `file` is written at the end, also when the block has failed. Raises ConfigError for variables that we cannot
-    obey, and for a file that cannot be written: before the block, as far as that is known then.
+    The `file` is written at the end, also when the block has failed. Raises ConfigError for variables with invalid
+    values, and for a file that cannot be written: before the block, as far as that is known then.
     """
     with _told():
         is_wanted = traces_enabled(os.environ)
@@ -35,7 +35,7 @@ async def traced(file: Path | None = None) -> AsyncIterator[Tracing | None]:
     if not is_wanted and file is None:
         yield None
         return
-    # Not before somebody wants traces: it costs a third of a second.
+    # Imported when needed: it takes a third of a second.
     from gracectl.telemetry.tracefile import TraceFile
     from gracectl.telemetry.tracing import Tracing, over_http
 

@@ -127,7 +127,7 @@ class ControllerManager:
         self._pending = PendingNodes(context, backoff)
         self._voluntary = DisruptionController(context, backoff, self._pending)
         self._keeper = FinalizerController(context, backoff)
-        self._misspellings = InvalidAnnotationReporter(context)
+        self._invalid_annotations = InvalidAnnotationReporter(context)
         report_undecodable(context)
         self._counting = StatusController(means.admitter, means.client, self._clock, backoff)
 
@@ -142,7 +142,7 @@ class ControllerManager:
             "voluntary terminations": self._voluntary.run,
             "pending nodes": self._pending.run,
             "node claim terminations": self.claims.run,
-            "misspellings": self._misspellings.run,
+            "invalid-annotations": self._invalid_annotations.run,
             "node disruption budgets": self._counting.run,
             "traces": self.tracer.run,
         }
@@ -166,7 +166,7 @@ class ControllerManager:
             self._voluntary.statistics(),
             self._pending.statistics(),
             *self._keeper.queues(),
-            self._misspellings.statistics(),
+            self._invalid_annotations.statistics(),
             self._counting.statistics(),
             evictor.budgeted,
             evictor.unbudgeted,

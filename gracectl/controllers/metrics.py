@@ -62,7 +62,7 @@ QUEUES: Final = (
     "voluntary-pending",
     "finalizers",
     "finalizers-nodeclaims",
-    "misspellings",
+    "invalid-annotations",
     "node-budgets",
     "evictions-budgeted",
     "evictions-unbudgeted",
@@ -119,18 +119,18 @@ def _samples_of_pace(pace: PaceStatistics, now: float) -> Iterator[Sample]:
 
 
 def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]:
-    standing = Counter((end.kind, end.step or NOT_LOOKED_AT) for end in ends)
-    still = Counter(end.kind for end in ends if end.is_stalled)
+    at_step = Counter((end.kind, end.step or NOT_LOOKED_AT) for end in ends)
+    stalled = Counter(end.kind for end in ends if end.is_stalled)
     oldest: dict[TerminationKind, float] = {}
     for end in ends:
         if end.step != RESTING:
             oldest[end.kind] = max(oldest.get(end.kind, 0.0), now - end.started)
     for kind, steps in STEPS.items():
         for step in (NOT_LOOKED_AT, *steps):
-            yield Sample(TERMINATIONS, (kind, step), standing[kind, step])
+            yield Sample(TERMINATIONS, (kind, step), at_step[kind, step])
         yield Sample(TERMINATION_OLDEST, (kind,), oldest.get(kind, 0.0))
         if kind != "nodeclaim":
-            yield Sample(DRAINS_STALLED, (kind,), still[kind])
+            yield Sample(DRAINS_STALLED, (kind,), stalled[kind])
 
 
 def _samples_of_times(statistics: TerminationStatistics) -> Iterator[Sample]:

@@ -52,7 +52,7 @@ async def apply_cordon(
         if undone:
             _report_undone(context, state, undone)
         else:
-            message = f"cordoned; removed from external load balancers: it {state.fate}"
+            message = f"cordoned; removed from external load balancers: it {state.activity}"
             emit_event(context, (state.tracked,), names.EventReason.CORDONED, message)
     wait = max(state.next_cordon - context.clock.monotonic(), 0.0) if needed(state.node) else math.inf
     if not takes_pods(state.node) or state.is_overdue(context.clock.now()):

@@ -173,7 +173,7 @@ def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[EvictionCan
             budgets=entry.budgets,
             terminating_since=state.started,
             deadline=entry.deadline,
-            node_activity=state.fate,
+            node_activity=state.activity,
         )
         for entry in entries
     ]

@@ -69,7 +69,7 @@ class MaintenanceState(NodeState):
     """State of the maintenance of a node, until nothing of it is left on the node."""
 
     kind = "kept"
-    fate = "is drained for maintenance"
+    activity = "is drained for maintenance"
     outcome = "is no longer drained for maintenance"
 
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:

@@ -59,7 +59,7 @@ class Registry(Generic[E]):
         self._left_alone.pop(state.tracked.name, None)
         for listener in self._listeners:
             listener.opened(state)
-        logger.info("%s %s", self._kind, state.fate, extra={**state.tracked.log_keys, "uid": state.uid})
+        logger.info("%s %s", self._kind, state.activity, extra={**state.tracked.log_keys, "uid": state.uid})
         return state
 
     def close(self, state: E) -> None:
@@ -93,8 +93,8 @@ class Registry(Generic[E]):
     def under_way(self) -> tuple[Progress, ...]:
         """Progress of each termination, oldest first."""
         now = self._clock.now()
-        standing = (state.progress(now) for state in self._under_way.values())
-        return tuple(sorted(standing, key=lambda progress: (progress.started, progress.name)))
+        snapshots = (state.progress(now) for state in self._under_way.values())
+        return tuple(sorted(snapshots, key=lambda progress: (progress.started, progress.name)))
 
     def finished(self) -> tuple[Progress, ...]:
         """The last terminations that are over, in that order."""

@@ -101,7 +101,7 @@ class TerminationState(ABC, Generic[H]):
 
     kind: TerminationKind = "node"
 
-    fate = "is being terminated"
+    activity = "is being terminated"
     """What is happening to the object, for messages."""
 
     outcome = "is terminated"
