@@ -63,8 +63,8 @@ async def test_nodes_are_drained_by_label_under_one_budget_and_waited_for(story:
     ended = await run(story, "drain", "-l", f"leaves={story.run}", "--timeout", "50s")
     assert (ended.code, ended.err) == (0, "")
     for node in (first, second):
-        assert f"{node}: deletion asked for; " in ended.out
-        assert f"{node} is gone after " in ended.out
+        assert f"{node}: deletion requested" in ended.out
+        assert f"{node}: terminated after " in ended.out
     await story.until_gone(first, second)
     assert all(story.sight.asked(pod) for pod in pods)
     await story.sight.until("all are well again", lambda: len(story.healthy("web")) == 4)
@@ -77,7 +77,7 @@ async def test_maintenance_keeps_a_node_drained_until_it_is_uncordoned(story: St
     (daemon,) = await story.workload("DaemonSet", "agent", 1)
     ended = await run(story, "drain", node, "--keep", "--timeout", "50s")
     assert (ended.code, ended.err) == (0, "")
-    assert f"{node} is drained, and kept so; gracectl uncordon {node} gives it back\n" in ended.out
+    assert f"{node}: drained for maintenance; to undo: gracectl uncordon {node}\n" in ended.out
     assert story.sight.asked(pod) is not None
     assert story.sight.asked(daemon) is None
     await story.sight.until(
@@ -86,7 +86,7 @@ async def test_maintenance_keeps_a_node_drained_until_it_is_uncordoned(story: St
 
     ended = await run(story, "uncordon", node)
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith(f"{node}: takes pods again as soon as the controller has taken off the taint")
+    assert ended.out.startswith(f"{node}: uncordoned; the controller still has to remove the taint")
     await story.sight.until("nothing is left of it", lambda: is_free(story, node))
     await story.pod("new", on=node)
 

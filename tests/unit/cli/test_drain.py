@@ -54,9 +54,9 @@ def test_nodes_are_deleted_and_watched_until_they_are_gone(place: Fleet) -> None
     result = place.run("drain", "gone-1", "gone-2")
     assert (result.exit_code, result.stderr) == (0, "")
     assert [after(line) for line in told(result.stdout)] == [
-        "gone-1 is gone after <time>",
+        "gone-1: terminated after <time>",
         f"gone-1: {ASKED}",
-        "gone-2 is gone after <time>",
+        "gone-2: terminated after <time>",
         f"gone-2: {ASKED}",
     ]
     assert "gone-1: ending for 0:0" in result.stdout
@@ -70,7 +70,7 @@ def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
     result = place.run("drain", "-l", "pool=x", "--no-wait")
     assert (result.exit_code, result.stderr) == (0, "")
     assert told(result.stdout) == [
-        "gracectl status -w pool-1 pool-2 shows how it goes on",
+        "to watch: gracectl status -w pool-1 pool-2",
         f"pool-1: {ASKED}",
         f"pool-2: {ASKED}",
     ]
@@ -81,7 +81,7 @@ def test_without_waiting_it_ends_when_it_has_asked(place: Fleet) -> None:
     place.held("unwatched")
     result = place.run("drain", "unwatched", "--no-wait")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == f"unwatched: {ASKED}\ngracectl status -w unwatched shows how it goes on\n"
+    assert result.stdout == f"unwatched: {ASKED}\nto watch: gracectl status -w unwatched\n"
     assert place.is_deleted("unwatched")
     place.release("unwatched")
 
@@ -95,7 +95,7 @@ def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch
         place.release("before")
         assert process.ended() == (0, "")
     assert [after(line) for line in told(process.out)] == [
-        "before is gone after <time>",
+        "before: terminated after <time>",
         "before: already being deleted for <time>",
     ]
     place.held("before-2")
@@ -160,10 +160,10 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == (
         "gracectl: nothing was changed: not all of these nodes can be drained:\n"
-        "  - bare-1: the finalizer karpenter.sh/termination is not on this node: deleted now, it would be gone at "
-        "once, and nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?\n"
-        "  - bare-2: this node is being deleted without the finalizer karpenter.sh/termination: nobody drains it, and "
-        "nobody can put the finalizer on it any more\n"
+        "  - bare-1: finalizer karpenter.sh/termination missing: deleted now, it would disappear without a drain; is `gracectl "
+        "controller` running, and does its nodeSelector match the node?\n"
+        "  - bare-2: being deleted without the finalizer karpenter.sh/termination, which cannot be added any "
+        "more: not drained\n"
     )
     assert not place.is_deleted("good")
     assert not place.is_deleted("bare-1")
@@ -183,7 +183,7 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
     place.held("pool-a")
     result = place.run("drain", "pool-a", "--config", str(settings))
     assert result.exit_code == 3
-    assert result.stderr.endswith("(nodeSelector does not match it): nobody drains it\n")
+    assert result.stderr.endswith("not managed: no nodeSelector match; gracectl does not drain it\n")
     assert not place.is_deleted("master")
     assert not place.is_deleted("pool-a")
     settings.write_text("{}\n")
@@ -201,8 +201,8 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
         (["n1", "--timeout", "-1"], "Invalid value for '--timeout': -1 is negative"),
         (["n1", "--timeout", "nan"], "Invalid value for '--timeout': 'nan' is no duration"),
         (["n1", "--timeout", "5s", "--no-wait"], "--timeout says how long to watch, --no-wait not to"),
-        (["n1", "--dry-run", "--no-wait"], "with --dry-run nothing is asked for"),
-        (["n1", "--dry-run", "--timeout", "0"], "with --dry-run nothing is asked for"),
+        (["n1", "--dry-run", "--no-wait"], "--dry-run waits for nothing"),
+        (["n1", "--dry-run", "--timeout", "0"], "--dry-run waits for nothing"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], unmanaged_report: str) -> None:
@@ -221,7 +221,7 @@ def test_one_is_refused_and_the_others_go_on(place: Fleet) -> None:
     rules = [*rules, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"], "resourceNames": ["ours"]}]
     result = place.run("drain", "-l", "shared=yes", as_=place.user("sharer", *rules))
     assert result.exit_code == 3
-    assert [after(line) for line in told(result.stdout)] == ["ours is gone after <time>", f"ours: {ASKED}"]
+    assert [after(line) for line in told(result.stdout)] == ["ours: terminated after <time>", f"ours: {ASKED}"]
     assert result.stderr.startswith(
         "gracectl: theirs: delete nodes theirs: forbidden: add the verb delete on nodes to the role of the user"
     )
@@ -236,8 +236,8 @@ def test_who_may_not_watch_is_told_what_goes_on_all_the_same(place: Fleet) -> No
     assert result.stderr.startswith("gracectl: ")
     assert "forbidden: add the verb " in result.stderr
     assert (
-        "not watched any more; the controller goes on, the deletion of unseen cannot be taken back: "
-        "gracectl status -w unseen shows how it goes on\n"
+        "interrupted; the controller continues to terminate unseen, which cannot be undone; "
+        "to watch: gracectl status -w unseen\n"
     ) in result.stderr
     assert place.is_deleted("unseen")
     place.release("unseen")
@@ -279,12 +279,12 @@ def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
     result = place.run("drain", "quick", "slow", "--timeout", "4s")
     assert result.exit_code == 4
     assert [after(line) for line in told(result.stdout)] == [
-        "quick is gone after <time>",
+        "quick: terminated after <time>",
         f"quick: {ASKED}",
         f"slow: {ASKED}",
     ]
     assert result.stderr == (
-        "gracectl: 1 of 2 nodes is not gone after 4s: slow (it is not cordoned yet); the controller goes on: "
+        "gracectl: 1 of 2 nodes is not terminated after 4s: slow (not cordoned yet); the controller continues; to watch: "
         "gracectl status -w slow\n"
     )
     assert place.is_deleted("slow")
@@ -314,7 +314,7 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
         "kept: default/cache has data in an emptyDir, which stays behind when it leaves, and is lost\n"
     )
     assert told(result.stdout) == [
-        "kept is drained, and kept so; gracectl uncordon kept gives it back",
+        "kept: drained for maintenance; to undo: gracectl uncordon kept",
         "kept: drain requested",
     ]
     assert not place.is_deleted("kept")
@@ -322,7 +322,7 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
     again = place.run("drain", "kept", "--keep")
     assert (again.exit_code, again.stderr) == (0, "")
     assert [after(line) for line in told(again.stdout)] == [
-        "kept is drained, and kept so; gracectl uncordon kept gives it back",
+        "kept: drained for maintenance; to undo: gracectl uncordon kept",
         "kept: is drained for maintenance already, for <time>",
     ]
 
@@ -337,8 +337,8 @@ def test_what_is_being_deleted_or_nobody_manages_cannot_be_kept(place: Fleet) ->
     assert after(result.stderr) == (
         "gracectl: nothing was changed: not all of these nodes can be drained:\n"
         "  - late: already being deleted for <time>; a deletion cannot be undone\n"
-        "  - nobodys: the finalizer karpenter.sh/termination is not on this node, as it is on those that gracectl "
-        "manages: nobody would drain it; is `gracectl controller` running, and does its nodeSelector match the node?\n"
+        "  - nobodys: finalizer karpenter.sh/termination missing: it would not be drained; is `gracectl "
+        "controller` running, and does its nodeSelector match the node?\n"
     )
     assert names.KEEP_DRAINED not in place.annotations("fine")
     place.release("late")
@@ -358,7 +358,7 @@ def test_one_that_somebody_gives_back_meanwhile_is_told(place: Fleet) -> None:
         process.until("returned: being drained for maintenance")
         place.patch("returned", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}})
         assert process.ended() == (3, "")
-    assert "returned was given back by somebody before it was empty\n" in process.out
+    assert "returned: uncordoned meanwhile, before it was drained\n" in process.out
 
 
 def test_one_that_somebody_deletes_meanwhile_is_watched_until_it_is_gone(place: Fleet) -> None:
@@ -366,10 +366,10 @@ def test_one_that_somebody_deletes_meanwhile_is_watched_until_it_is_gone(place: 
     with place.running("drain", "lost", "--keep") as process:
         process.until("lost: being drained for maintenance")
         place.delete("lost")
-        process.until("lost is being deleted by now: it does not stay, and is watched until it is gone")
+        process.until("lost: deleted meanwhile; waiting for its termination")
         place.release("lost")
         assert process.ended() == (3, "")
-    assert "lost is gone" in process.out
+    assert "lost: terminated" in process.out
 
 
 # -- beforehand --------------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) 
     place.add("refused")
     result = place.run("drain", "refused", "--dry-run")
     assert result.exit_code == 3
-    assert "refused: nobody would drain it, as things stand" in result.stdout
+    assert "refused: not drained: not managed" in result.stdout
     assert result.stderr.startswith("gracectl: nothing was changed: not all of these nodes can be drained:\n")
     assert place.run("drain", "nope", "--dry-run").exit_code == 3
 

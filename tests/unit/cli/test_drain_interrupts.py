@@ -43,8 +43,8 @@ def test_a_deletion_that_is_not_watched_any_more_goes_on(place: Fleet) -> None:
         process.interrupt()
         assert process.ended(SOON) == (
             130,
-            "gracectl: not watched any more; the controller goes on, the deletion of worker-1 cannot be taken back: "
-            "gracectl status -w worker-1 shows how it goes on\n",
+            "gracectl: interrupted; the controller continues to terminate worker-1, which cannot be undone; "
+            "to watch: gracectl status -w worker-1\n",
         )
     assert place.is_deleted("worker-1")
     place.release("worker-1")
@@ -54,7 +54,7 @@ def test_only_those_that_are_left_are_named(place: Fleet) -> None:
     place.add("done", managed=True)
     place.held("left")
     with place.running("drain", "done", "left") as process:
-        process.until("done is gone after")
+        process.until("done: terminated after")
         process.interrupt()
         code, told = process.ended(SOON)
     assert (code, "the deletion of left cannot be taken back: gracectl status -w left shows" in told) == (130, True)
@@ -68,8 +68,8 @@ def test_a_drain_of_a_node_that_stays_can_be_taken_back(place: Fleet) -> None:
         process.interrupt()
         assert process.ended(SOON) == (
             130,
-            "gracectl: not watched any more; the controller goes on with the drain of worker-2: "
-            "gracectl status -w worker-2 shows how, gracectl uncordon worker-2 takes it back\n",
+            "gracectl: interrupted; the controller continues to drain worker-2; "
+            "to watch: gracectl status -w worker-2; to undo: gracectl uncordon worker-2\n",
         )
     assert names.KEEP_DRAINED in place.annotations("worker-2")
 
@@ -99,8 +99,8 @@ def test_while_it_asks_it_is_said_of_which_nodes_and_of_which_nobody_knows(tmp_p
             process.interrupt()
             assert process.ended(SOON) == (
                 130,
-                "gracectl: interrupted; deletion was asked for: asked (nobody can take it back); nobody knows, as the "
-                f"server has not answered: {', '.join(silent)}; not asked for: waiting-1, waiting-2\n",
+                "gracectl: interrupted; deletion requested: asked (cannot be undone); outcome "
+                f"unknown: {', '.join(silent)}; not requested: waiting-1, waiting-2\n",
             )
         assert not server.asked["waiting-1"].is_set()
 
@@ -171,7 +171,7 @@ def test_a_webhook_s_words_are_told_and_the_others_go_on(place: Fleet, status: d
     with refusing(place, status):
         result = place.run("drain", guarded, free)
     assert result.exit_code == 3
-    assert f"{free} is gone after" in result.stdout
+    assert f"{free}: terminated after" in result.stdout
     assert result.stderr == (
         f"gracectl: {guarded}: delete nodes {guarded}: denied by an admission webhook or policy "
         f'(server: admission webhook "guard.example.com" denied the request: {words}'

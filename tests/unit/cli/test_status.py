@@ -114,7 +114,7 @@ def test_a_node_that_nobody_touches_says_so(place: Fleet) -> None:
     assert "quiet: no drain or termination requested" in place.run("status", "quiet").stdout
     assert _states(place, "quiet") == {"quiet": ("idle", "")}
     result = place.run("status", "-l", "kubernetes.io/hostname=quiet")
-    assert result.stdout == "No node that matches the selector kubernetes.io/hostname=quiet is under way.\n"
+    assert result.stdout == "No node that matches the selector kubernetes.io/hostname=quiet is active.\n"
 
 
 def test_settings_decide_which_deadline_holds(place: Fleet, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_without_names_it_watches_until_somebody_has_seen_enough(place: Fleet) -
         ending(place, "comes", "stays-too", **FOR_EVER)
         process.until("comes: ending for")
         place.release("comes")
-        process.until("comes is gone after")
+        process.until("comes: terminated after")
         process.interrupt()
         assert process.ended() == (130, "gracectl: interrupted\n")
 

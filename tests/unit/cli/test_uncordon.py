@@ -33,7 +33,7 @@ def test_a_kept_node_is_given_back(place: Fleet) -> None:
     result = place.run("uncordon", "kept")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
-        "kept: takes pods again as soon as the controller has taken off the taint karpenter.sh/disrupted and the label "
+        "kept: uncordoned; the controller still has to remove the taint karpenter.sh/disrupted and the label "
         "node.kubernetes.io/exclude-from-external-load-balancers\n"
     )
     node = place.node("kept")
@@ -52,8 +52,8 @@ def test_nodes_that_somebody_has_cordoned_are_schedulable_again_without_any_cont
     result = place.run("uncordon", "-l", "hands=on")
     assert (result.exit_code, result.stderr) == (0, "")
     assert lines(result.stdout) == [
-        "by-hand-1: takes pods again",
-        "by-hand-2: takes pods again",
+        "by-hand-1: uncordoned",
+        "by-hand-2: uncordoned",
         "by-hand-3: was not cordoned",
     ]
     for name in ("by-hand-1", "by-hand-2"):
@@ -68,13 +68,13 @@ def test_of_a_node_that_the_settings_do_not_match_nobody_takes_the_rest_off(plac
     result = place.run("uncordon", "left", "--config", str(settings))
     assert result.exit_code == 0
     assert result.stdout.startswith(
-        "left: is schedulable; the maintenance of this node has ended, but it is not managed: "
+        "left: uncordoned; the maintenance of this node has ended, but it is not managed: "
         "nodeSelector does not match it"
     )
     assert not (place.node("left") or {})["spec"].get("unschedulable")
     # Once more: it is given back already, and what is left on it is still to come off.
     again = place.run("uncordon", "left")
-    assert again.stdout.startswith("left: takes pods again as soon as the controller has taken off the taint")
+    assert again.stdout.startswith("left: uncordoned; the controller still has to remove the taint")
 
 
 def test_what_is_being_deleted_cannot_be_taken_back_and_the_others_are(place: Fleet) -> None:
@@ -85,7 +85,7 @@ def test_what_is_being_deleted_cannot_be_taken_back_and_the_others_are(place: Fl
     place.patch("staying", {"spec": {"unschedulable": True}})
     result = place.run("uncordon", "-l", "mixed=yes")
     assert result.exit_code == 3
-    assert result.stdout == "staying: takes pods again\n"
+    assert result.stdout == "staying: uncordoned\n"
     assert result.stderr == "gracectl: going: being deleted; a deletion cannot be undone\n"
     assert (place.node("going") or {})["spec"]["unschedulable"] is True
     place.release("going")
@@ -112,7 +112,7 @@ def test_a_right_that_is_missing_for_some_of_them_is_told_with_their_names(place
     listing = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
     mine = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"], "resourceNames": ["mine"]}
     result = place.run("uncordon", "-l", "shared=yes", as_=place.user("sharer", listing, mine))
-    assert (result.exit_code, result.stdout) == (3, "mine: takes pods again\n")
+    assert (result.exit_code, result.stdout) == (3, "mine: uncordoned\n")
     assert result.stderr.startswith(
         "gracectl: theirs: patch nodes theirs: forbidden: add the verb patch on nodes to the role"
     )

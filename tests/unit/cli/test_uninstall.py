@@ -69,24 +69,27 @@ def test_beside_a_live_karpenter_it_refuses_and_says_what_to_do(place: Fleet) ->
 
 def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     place.add("one", managed=True)
-    place.add("cordonedNodes", managed=True)
+    place.add("kept", managed=True)
     place.held("going")
     place.delete("going")
-    assert place.run("drain", "cordonedNodes", "--keep").exit_code == 0
+    assert place.run("drain", "kept", "--keep").exit_code == 0
     before = held(place)
     foretold = place.run("uninstall", "--dry-run")
     assert foretold.exit_code == 0, foretold.output
-    assert "would be taken off" in foretold.stdout
+    assert "would be removed" in foretold.stdout
     assert "The Lease kube-system/gracectl would be taken over from " in foretold.stdout
     assert held(place) == before
     result = place.run("uninstall")
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[0] == f"finalizer of {len(before)} nodes  taken off"
-    assert "node going was being deleted and vanishes; 0 pods had not finished there; its instance" in result.stdout
+    assert result.stdout.splitlines()[0] == f"finalizer of {len(before)} nodes  removed"
+    assert (
+        "node going: being deleted, disappears; 0 pods not terminated; gracectl does not terminate its instance"
+        in result.stdout
+    )
     assert "node kept stays cordoned, and nothing gives it back any more; to give it back:\n" in result.stdout
     assert "  kubectl uncordon kept\n" in result.stdout
     assert re.search(r"The Lease kube-system/gracectl is held until \S+, so that no controller", result.stdout)
-    assert re.search(r"leads no more; what it has sent may arrive for another 1\d s", result.stderr)
+    assert re.search(r"does not lead any more; waiting 1\d s for its last requests", result.stderr)
     assert held(place) == []
     assert place.node("going") is None
     again = place.run("uninstall", "-o", "json", "--config", quick(place))

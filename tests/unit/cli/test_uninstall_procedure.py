@@ -287,7 +287,7 @@ async def test_without_a_lease_it_goes_on_and_says_what_that_means() -> None:
         assert "leads without leader election" in report.notes[0]
         stage.settings = Settings()
         report = await Leaving(stage).run()
-        assert "there is no Lease gracectl" in report.notes[0]
+        assert "no Lease gracectl found" in report.notes[0]
 
 
 async def test_whoever_puts_the_finalizer_back_for_ever_is_no_endless_loop() -> None:

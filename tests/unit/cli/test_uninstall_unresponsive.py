@@ -81,5 +81,5 @@ async def test_whoever_makes_the_webhooks_for_ever_is_no_endless_loop() -> None:
             group.cancel_scope.cancel()
         (failure,) = report.failures
         assert (failure.kind, failure.name) == ("MutatingWebhookConfiguration", "gracectl")
-        assert "makes it anew again and again" in failure.reason
+        assert "recreated again and again" in failure.reason
         assert stage.clock.monotonic() < 30
