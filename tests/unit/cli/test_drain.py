@@ -160,8 +160,8 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == (
         "gracectl: nothing was changed: not all of these nodes can be drained:\n"
-        "  - bare-1: finalizer karpenter.sh/termination missing: deleted now, it would disappear without a drain; is `gracectl "
-        "controller` running, and does its nodeSelector match the node?\n"
+        "  - bare-1: finalizer karpenter.sh/termination missing: deleted now, it would disappear without a drain; "
+        "is `gracectl controller` running, and does its nodeSelector match the node?\n"
         "  - bare-2: being deleted without the finalizer karpenter.sh/termination, which cannot be added any "
         "more: not drained\n"
     )
@@ -284,7 +284,8 @@ def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
         f"slow: {ASKED}",
     ]
     assert result.stderr == (
-        "gracectl: 1 of 2 nodes is not terminated after 4s: slow (not cordoned yet); the controller continues; to watch: "
+        "gracectl: 1 of 2 nodes is not terminated after 4s: slow (not cordoned yet); the controller "
+        "continues; to watch: "
         "gracectl status -w slow\n"
     )
     assert place.is_deleted("slow")

@@ -96,7 +96,7 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     assert again.exit_code == 0, again.output
     told = json.loads(again.stdout)
     assert (told["dryRun"], told["removals"], told["orphanedInstances"]) == (False, [], [])
-    assert [each["node"] for each in told["cordonedNodes"]] == ["cordonedNodes"]
+    assert [each["node"] for each in told["cordonedNodes"]] == ["kept"]
     assert told["lease"]["previousHolder"].startswith("gracectl-uninstall_")
     assert held(place) == []
 
