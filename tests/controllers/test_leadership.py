@@ -73,7 +73,7 @@ STRANGE = PlanWarning(WarningKind.NOT_MANAGED, "not ours")
 
 @pytest.mark.parametrize("state", [NodePhase.TERMINATING, NodePhase.MAINTENANCE, NodePhase.UNCORDONING])
 def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(state: NodePhase) -> None:
-    words = "no controller leads: host_1 has the Lease shop/gracectl, and has renewed it last at 1970-01-01T00:00:00Z"
+    words = "no controller leads: host_1 last renewed Lease shop/gracectl at 1970-01-01T00:00:00Z"
     assert told(a_status(state), GONE) == [(WarningKind.NO_CONTROLLER, words)]
     assert told(a_status(state, SEVERAL, LATE), GONE) == [
         (WarningKind.NO_CONTROLLER, words),
