@@ -258,5 +258,5 @@ def _called(pod: Pod) -> str:
 
 
 def _waiting_first(blocked: Sequence[BlockedObject]) -> tuple[BlockedObject, ...]:
-    """Objects whose removal is pending come first."""
+    """Objects with a pending removal come first."""
     return tuple(sorted(blocked, key=lambda each: not each.reason))

@@ -103,7 +103,7 @@ def forecast_drains(
 
 
 def with_node_budgets(forecast: DrainForecast, budgets: Collection[NodeDisruptionBudget], now: float) -> DrainForecast:
-    """The same, with a warning for each node whose deletion these would refuse; each is deleted by itself."""
+    """The same, with a warning for each node that these would refuse to delete; each is deleted by itself."""
 
     def with_warnings(node: NodeDrainForecast) -> NodeDrainForecast:
         if node.is_maintenance:

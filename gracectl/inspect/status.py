@@ -95,7 +95,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeClaimStatus(msgspec.Struct, frozen=True):
-    """A terminating NodeClaim without a node, or whose node is not deleted yet. Instants are Unix seconds."""
+    """A terminating NodeClaim without a node, or with one that is not deleted yet. Instants are Unix seconds."""
 
     name: str
     nodes: tuple[str, ...]

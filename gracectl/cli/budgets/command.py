@@ -51,8 +51,8 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
     """Show what budgets allow, and what they block.
 
     For each NodeDisruptionBudget and PodDisruptionBudget: how many objects are available, how many must be, how many
-    may be disrupted now. Below each: what is unavailable and why, and which nodes or pods it blocks, first those whose
-    removal is pending. Only objects of the cluster are read. Which nodes are terminated for health, label or age
+    may be disrupted now. Below each: what is unavailable and why, and which nodes or pods it blocks, first those with
+    a pending removal. Only objects of the cluster are read. Which nodes are terminated for health, label or age
     depends on the controller's settings: give them with --config. Needs to list nodes, pods, poddisruptionbudgets,
     nodeclaims and nodedisruptionbudgets; with -n the rights to pods and poddisruptionbudgets of that namespace are
     enough for those. With the right to list leases it says when no controller counts. docs/budgets.md explains every

@@ -178,7 +178,7 @@ class _DrainRequest:
         return self._code
 
     def interrupted(self) -> str:
-        """What was requested and goes on, for people who stop waiting."""
+        """What was requested and goes on, for people that stop waiting."""
         if self._progress is not None:
             return self._progress.unwatched()
         if self._options.keep:
@@ -241,7 +241,7 @@ class _DrainRequest:
 
 
 def _warn_of_data_loss(cluster: ClusterCache, nodes: Sequence[Node], settings: Settings, now: float) -> None:
-    """Name the pods whose emptyDir is lost, while the node with the disk stays."""
+    """Name the pods that lose an emptyDir, while the node with the disk stays."""
     for node in nodes:
         if is_maintenance_requested(node):
             continue

@@ -128,7 +128,7 @@ class AssumptionsReport(JsonObject, frozen=True):
 
 
 class PlanReport(JsonObject, frozen=True, kw_only=True):
-    """The whole object. `alsoDraining`: other draining nodes, whose pods wait under the same budgets."""
+    """The whole object. `alsoDraining`: other draining nodes, with pods under the same budgets."""
 
     at: str
     assumptions: AssumptionsReport

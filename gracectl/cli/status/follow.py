@@ -71,7 +71,7 @@ async def follow(
 ) -> None:
     """Show the status of the selected nodes at each change, and every second, until `show` returns True.
 
-    `expected`: by name the uids of existing nodes whose termination is waited for. `with_claims`: NodeClaims without a
+    `expected`: by name the uids of existing nodes that are to be terminated. `with_claims`: NodeClaims without a
     node, too. Broken connections are waited out. Raises what only a change of configuration can repair (Forbidden).
     """
     follower = _Follower(connection, settings, selects, dict(expected or {}), with_claims=with_claims)

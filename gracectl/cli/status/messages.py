@@ -25,7 +25,7 @@ FEW = 10
 """Pods of a node that are listed; the others are counted."""
 
 FEW_NODES = 8
-"""Nodes whose pods are listed; of more nodes the causes are."""
+"""Nodes that are shown with their pods; of more nodes only the causes are."""
 
 FEW_CAUSES = 8
 """Causes of each state, the most frequent first."""
@@ -287,7 +287,7 @@ def _counted(pods: Sequence[PodStatus]) -> str:
 
 
 def claim_text(claim: NodeClaimStatus, at: float) -> str:
-    """A NodeClaim whose termination no node shows."""
+    """A terminating NodeClaim that no node shows."""
     node = f"node {listed(claim.nodes)} not deleted yet" if claim.nodes else "no node"
     deadline = "" if claim.deadline is None else f", deadline {format_time(claim.deadline.at)}"
     reason = f": {claim.waits_for}" if claim.waits_for else ""

@@ -18,7 +18,7 @@ from gracectl.inspect.status import NodeStatus
 from gracectl.model.times import format_time
 
 LINE_SECONDS = 10.0
-"""Between two lines about a node whose pods leave while its step stays the same."""
+"""Between two lines about a node while pods leave and its step stays the same."""
 
 
 class View(Protocol):
