@@ -130,7 +130,7 @@ class People:
         self.is_done = False
 
     async def run(self) -> None:
-        """Return when all deleted nodes are deleted, and nobody wants anything more."""
+        """Return when all deleted nodes are gone, and no change is to come."""
         async with anyio.create_task_group() as group:
             for number, name in enumerate(self._world.deleted):
                 group.start_soon(self._end, name, self._chance.uniform(0, BEGIN_WITHIN if number else 1.0))

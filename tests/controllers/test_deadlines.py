@@ -34,7 +34,7 @@ def staying(name: str, grace: int, **more: Any) -> dict[str, Any]:
     return a_pod_manifest(name, "n1", terminationGracePeriodSeconds=grace, **{**STAYS, **more})
 
 
-async def test_the_seeds_scenario_gives_everybody_his_whole_grace() -> None:
+async def test_the_scenario_of_the_specification_gives_every_pod_its_whole_grace() -> None:
     """Three replicas with 10 minutes each, one of which may be missing; 15 minutes; all three nodes at once."""
     pod = {"terminationGracePeriodSeconds": 600}
     async with staged("n1", "n2", "n3", settings=QUARTER) as stage:
@@ -234,7 +234,7 @@ async def test_a_pod_that_ends_in_time_is_not_disturbed() -> None:
             assert deletions(stage) == []
 
 
-async def test_a_pod_that_does_not_end_with_its_grace_holds_nobody_beyond_the_deadline() -> None:
+async def test_a_pod_that_outlives_its_grace_blocks_no_node_beyond_the_deadline() -> None:
     async with staged("n1", settings=QUARTER) as stage:
         await stage.create(staying("a", 860))
         async with stage.controller() as controller:
@@ -319,7 +319,7 @@ async def test_an_instance_that_is_ending_is_not_asked_again_at_the_deadline() -
             assert "TerminationGracePeriodExpired" not in await reasons(stage, "n1")
 
 
-async def test_where_nobody_gives_a_grace_period_nothing_is_forced() -> None:
+async def test_without_a_grace_period_nothing_is_forced() -> None:
     async with staged("n1") as stage:
         await stage.create(staying("a", 30))
         async with stage.controller() as controller:

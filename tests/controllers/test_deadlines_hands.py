@@ -119,7 +119,7 @@ async def test_a_tighter_deadline_set_by_hand_is_obeyed_at_once(kind: str) -> No
             assert [each for each in deletions(stage) if each[1] < 360] == [("slow", 60.0, 300), ("quick", 330.0, 30)]
 
 
-async def test_whoever_watches_reads_at_once_that_a_deadline_is_tightened_and_what_a_pod_loses_by_it() -> None:
+async def test_a_tightened_deadline_and_the_grace_it_costs_are_reported_at_once() -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=HOUR_CLAIM)
         await stage.create(staying("slow", 3600))
@@ -174,7 +174,7 @@ async def test_a_deadline_that_is_tightened_twice_cuts_a_grace_twice() -> None:
 
 @pytest.mark.parametrize("kind", ["node", "claim"])
 @pytest.mark.parametrize("text", ["2030-01-01T00:00:00Z", None], ids=["later", "none"])
-async def test_a_deadline_that_somebody_loosens_or_takes_off_comes_back(kind: str, text: str | None) -> None:
+async def test_a_deadline_that_is_loosened_or_removed_comes_back(kind: str, text: str | None) -> None:
     async with staged() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m"))
         await stage.create(staying("a"))
@@ -230,7 +230,7 @@ async def test_a_deadline_that_has_passed_before_the_deletion_is_everything_at_o
 
 
 @pytest.mark.parametrize("text", ["soon", "", "9999-12-31T23:59:59-23:59"])
-async def test_an_annotation_that_nobody_can_read_is_told_once_and_overwritten(text: str) -> None:
+async def test_an_unreadable_annotation_is_reported_once_and_overwritten(text: str) -> None:
     async with staged("n1", settings=QUARTER) as stage:
         await stage.create(staying("a"))
         async with stage.controller() as controller:
@@ -247,7 +247,7 @@ async def test_an_annotation_that_nobody_can_read_is_told_once_and_overwritten(t
             assert await stage.until_gone("n1") == START + 900
 
 
-async def test_an_annotation_that_nobody_can_read_is_no_deadline() -> None:
+async def test_an_unreadable_annotation_is_no_deadline() -> None:
     async with staged("n1") as stage:
         await stage.create(staying("a"))
         await stage.patch_node("n1", annotated("tomorrow"))
@@ -333,7 +333,7 @@ async def test_a_grace_period_that_is_changed_in_the_settings_moves_no_deadline_
 
 
 @pytest.mark.parametrize("away", [10.0, 580.0, 620.0, 880.0, 910.0])
-async def test_nobody_is_deleted_twice_and_nobody_late_by_a_restart(away: float) -> None:
+async def test_a_restart_deletes_no_pod_twice_and_none_late(away: float) -> None:
     """Killed after a while and started again 15 s later; what has become due meanwhile goes at once."""
     async with staged("n1", settings=QUARTER) as stage:
         stage.provider.seconds = 30.0  # the instance takes its time, so that the second life finds it
@@ -355,7 +355,7 @@ async def test_nobody_is_deleted_twice_and_nobody_late_by_a_restart(away: float)
         assert evictions(stage) == []
 
 
-async def test_a_restart_tells_nobody_again_what_stands_there_already() -> None:
+async def test_a_restart_repeats_no_event_or_condition() -> None:
     reasons = (names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, names.EventReason.DRAINING)
     async with staged() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec(name="c1", termination_grace_period="15m"))

@@ -134,7 +134,7 @@ async def test_the_steps_are_told_on_the_claim_as_on_the_node() -> None:
             await stage.until_gone("n1")
 
 
-async def test_a_condition_of_somebody_else_that_comes_in_the_same_moment_survives() -> None:
+async def test_a_condition_of_another_client_that_comes_in_the_same_moment_survives() -> None:
     """Lists of a custom resource are written by place: a write that has read another list is refused, and made anew."""
     async with staged() as stage:
         await stage.add_nodes("n1", claim=CLAIM)

@@ -128,7 +128,7 @@ def test_what_keeps_a_node_from_ending_as_foretold_is_said(
     assert [(warning.kind, warning.message) for warning in of_n1(*things).warnings] == [(kind, message)]
 
 
-def test_what_matters_most_is_said_first_whoever_says_it() -> None:
+def test_warnings_of_all_sources_are_sorted_by_importance() -> None:
     node = of_n1(a_good_node(finalizers=(), conditions=()))
     assert [warning.kind for warning in node.warnings] == [WarningKind.FINALIZER_MISSING, WarningKind.NOT_READY]
 
@@ -158,7 +158,7 @@ def test_nodes_that_are_drained_for_maintenance_are_part_of_the_whole_and_end_on
     assert [(each.name, each.plan.deadline) for each in told.whole.nodes] == [("n2", NOW + 1800)]
 
 
-def test_a_kept_node_that_is_not_ours_is_nobody_s() -> None:
+def test_a_node_in_maintenance_that_is_not_ours_is_unmanaged() -> None:
     kept = a_good_node("n2", annotations={names.KEEP_DRAINED: ""}, labels={names.CONTROL_PLANE_ROLE: ""})
     assert [each.name for each in foretold(a_good_node("n1"), kept).whole.nodes] == ["n1"]
 
@@ -197,7 +197,7 @@ def test_only_those_that_were_asked_about_are_taken_to_stay() -> None:
     assert [each.draining.view.is_maintenance for each in told.whole.nodes] == [True, False]
 
 
-def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
+def test_an_unmanaged_node_is_not_drained_for_maintenance_either() -> None:
     (node,) = foretold(a_good_node(finalizers=()), for_maintenance=True).nodes
     assert [(warning.kind, warning.message) for warning in node.warnings] == [
         (
@@ -208,7 +208,7 @@ def test_one_that_nobody_manages_is_not_drained_to_stay_either() -> None:
     ]
 
 
-def test_a_budget_for_nodes_that_would_refuse_a_deletion_is_told_of_nodes_that_nobody_has_deleted() -> None:
+def test_a_node_budget_that_would_refuse_a_deletion_is_reported_of_nodes_not_yet_deleted() -> None:
     budget = NodeDisruptionBudget(
         name="pool-a",
         uid="b",

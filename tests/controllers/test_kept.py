@@ -313,7 +313,7 @@ async def test_a_node_that_was_cordoned_before_is_drained_all_the_same() -> None
             assert is_cordoned(stage, "n1")
 
 
-async def test_what_somebody_takes_off_the_cordon_is_put_on_again_while_the_request_stands() -> None:
+async def test_what_another_client_removes_of_the_cordon_is_restored_while_the_request_stands() -> None:
     """All but spec.unschedulable, which gives the node back."""
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
@@ -332,7 +332,7 @@ async def test_what_somebody_takes_off_the_cordon_is_put_on_again_while_the_requ
         assert seen(stage, "n1").annotations[names.CORDONED] == RECORD
 
 
-async def test_nodes_that_nobody_asks_for_stay_as_they_are() -> None:
+async def test_nodes_without_a_request_stay_as_they_are() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2"))
         async with stage.controller() as controller:

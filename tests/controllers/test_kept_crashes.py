@@ -114,7 +114,7 @@ async def test_a_kill_at_any_write_is_survived(number: int, carried_out: bool, g
         assert stage.instance_state("n1") == "running"
 
 
-async def test_a_restart_while_the_node_rests_writes_nothing_and_tells_nobody_again() -> None:
+async def test_a_restart_while_the_node_rests_writes_nothing_and_emits_no_event() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1"), a_daemon_set("agent"))
         async with stage.mortal() as controller:

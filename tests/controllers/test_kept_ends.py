@@ -60,7 +60,7 @@ async def test_a_node_at_rest_that_is_deleted_ends_with_its_daemons() -> None:
         assert message == "evicted by gracectl: node n1 is being terminated"
 
 
-async def test_nobody_is_forgotten_or_asked_twice_when_a_node_is_deleted_in_the_middle_of_its_drain() -> None:
+async def test_no_pod_is_forgotten_or_evicted_twice_when_a_node_is_deleted_in_the_middle_of_its_drain() -> None:
     async with staged("n1") as stage:
         await stage.create(
             a_workload("Deployment", "web", 6, behaviour={"ready-seconds": 5}),

@@ -63,7 +63,7 @@ async def test_a_node_at_rest_is_as_it_was_before(give_back: Way) -> None:
 
 
 @each_way_back
-async def test_nobody_is_asked_any_more_in_the_middle_of_a_drain(give_back: Way) -> None:
+async def test_uncordoned_in_the_middle_of_a_drain_no_eviction_is_sent_any_more(give_back: Way) -> None:
     async with staged("n1") as stage:
         await stage.create(
             a_workload("Deployment", "web", 6, behaviour={"ready-seconds": 5}),
@@ -85,7 +85,7 @@ async def test_nobody_is_asked_any_more_in_the_middle_of_a_drain(give_back: Way)
 
 
 @each_way_back
-async def test_a_node_that_is_given_back_before_anybody_has_looked(give_back: Way) -> None:
+async def test_a_node_that_is_uncordoned_before_its_first_run(give_back: Way) -> None:
     """By `kubectl uncordon` it cannot be: there is no cordon yet, and kubectl says so."""
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
@@ -106,7 +106,7 @@ async def test_a_node_that_is_given_back_before_anybody_has_looked(give_back: Wa
 
 
 @each_way_back
-async def test_a_node_that_is_given_back_while_nobody_is_there(give_back: Way) -> None:
+async def test_a_node_that_is_uncordoned_while_no_controller_runs(give_back: Way) -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "50s"}))
         async with stage.mortal() as controller:
@@ -167,7 +167,7 @@ async def test_what_others_have_put_on_a_node_stays(give_back: Way, patch: Any, 
 
 
 @each_way_back
-async def test_a_node_that_somebody_had_cordoned_before_takes_pods_again(give_back: Way) -> None:
+async def test_a_node_that_was_cordoned_before_takes_pods_again(give_back: Way) -> None:
     """As after `kubectl drain` and `kubectl uncordon`, which know no more of who has cordoned it."""
     async with staged("n1", "n2") as stage, stage.controller() as controller:
         await stage.settle(controller)
@@ -180,7 +180,7 @@ async def test_a_node_that_somebody_had_cordoned_before_takes_pods_again(give_ba
         assert remains(stage, "n1") == before
 
 
-async def test_what_somebody_has_taken_off_by_hand_already_is_no_hindrance() -> None:
+async def test_what_was_removed_by_hand_already_is_no_hindrance() -> None:
     async with staged("n1", "n2") as stage, stage.controller() as controller:
         await stage.settle(controller)
         before = remains(stage, "n1")

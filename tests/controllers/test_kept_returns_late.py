@@ -85,7 +85,7 @@ async def test_a_cordon_that_is_long_on_its_way_is_called_off() -> None:
             assert stage.evictions == []
 
 
-async def test_a_late_watch_that_shows_what_was_before_the_return_brings_nobody_to_leave() -> None:
+async def test_a_late_watch_that_shows_the_state_before_the_uncordon_evicts_no_pod() -> None:
     """An answer to a write of ours has told of the return before the watch does, which then shows older states."""
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))

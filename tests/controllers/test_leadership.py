@@ -50,7 +50,7 @@ def a_lease(renewed: float | None, holder: str = "a", duration: int = 15, namesp
         ([a_lease(500), a_lease(400, "b", namespace="x")], LeaderState.NONE, "b"),
     ],
 )
-def test_a_lease_says_whether_somebody_leads(leases: list[Lease], state: LeaderState, holder: str) -> None:
+def test_a_lease_says_whether_a_controller_leads(leases: list[Lease], state: LeaderState, holder: str) -> None:
     found = leadership_of(leases, NOW)
     assert (found.state, found.holder) == (state, holder)
 
@@ -72,7 +72,7 @@ STRANGE = PlanWarning(WarningKind.NOT_MANAGED, "not ours")
 
 
 @pytest.mark.parametrize("state", [NodePhase.TERMINATING, NodePhase.MAINTENANCE, NodePhase.UNCORDONING])
-def test_where_nobody_leads_every_node_that_is_under_way_is_told_so_at_once(state: NodePhase) -> None:
+def test_without_a_leader_every_node_under_way_is_reported_at_once(state: NodePhase) -> None:
     words = "no controller leads: host_1 last renewed Lease shop/gracectl at 1970-01-01T00:00:00Z"
     assert told(a_status(state), GONE) == [(WarningKind.NO_CONTROLLER, words)]
     assert told(a_status(state, SEVERAL, LATE), GONE) == [

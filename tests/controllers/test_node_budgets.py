@@ -61,7 +61,7 @@ async def test_labelled_nodes_end_as_fast_as_their_budget_allows_and_no_faster()
         assert {"new-1", "new-2"} <= {node["metadata"]["name"] for node in stage.nodes()}
 
 
-async def test_who_waits_asks_nobody_and_is_woken_in_the_instant_in_which_the_budget_frees() -> None:
+async def test_a_waiting_node_sends_no_request_and_is_woken_in_the_instant_in_which_the_budget_frees() -> None:
     async with staged() as stage, stage.controller() as controller:
         await stage.add_nodes("n0", "n1", labels=POOL)
         await create_node_budget(stage, maxUnavailable=0)
@@ -211,7 +211,7 @@ async def test_a_cluster_without_the_definition_has_no_such_budgets() -> None:
         assert await stage.until_gone("n0")
 
 
-async def test_a_ledger_that_cannot_be_written_lets_nothing_end() -> None:
+async def test_a_record_that_cannot_be_written_lets_no_node_terminate() -> None:
     async with staged() as stage, stage.controller() as controller:
         await stage.add_nodes("n0", "n1", labels=POOL)
         await create_node_budget(stage, maxUnavailable=1)

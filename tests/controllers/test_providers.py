@@ -95,7 +95,7 @@ async def test_nothing_is_asked_of_machines_that_is_not_among_the_rights() -> No
         assert used == {*provider.rights()}
 
 
-async def test_a_machine_that_somebody_else_deletes_takes_its_node_with_it() -> None:
+async def test_a_machine_that_another_client_deletes_takes_its_node_with_it() -> None:
     """Scaling down, a rollout, a health check: the node is deleted when its machine is gone, and we let it go."""
     async with staged("n1", "n2", definitions=DEFINITIONS) as stage:
         capi = ClusterApi(stage)

@@ -177,7 +177,7 @@ def test_since_when_a_pod_is_held(pod: Pod, budget: dict[str, Any], expected: tu
     assert held(going(), pod, **budget) == expected
 
 
-def test_what_blocks_comes_first_and_who_waits_for_whom_is_told() -> None:
+def test_blocking_pods_come_first_and_waiting_pods_name_them() -> None:
     pods = [
         replica("free", labels={"app": "free"}),
         replica("kept", labels={"app": "kept"}, annotations={names.DO_NOT_DISRUPT: "true"}),
@@ -269,9 +269,7 @@ def test_one_that_is_not_managed_says_what_helps() -> None:
         (15.0, 100.0, replica(created=NOW - 14), []),
     ],
 )
-def test_a_pod_whose_time_has_come_and_whom_nobody_tells(
-    deadline: float, since: float, pod: Pod, expected: list[str]
-) -> None:
+def test_a_pod_that_is_due_and_not_deleted(deadline: float, since: float, pod: Pod, expected: list[str]) -> None:
     node = going(since=since, annotations={names.TERMINATION_TIMESTAMP: format_time(NOW + deadline)})
     found = [each for each in status_of(node, pod).warnings if each.kind is WarningKind.NO_CONTROLLER]
     assert [name for each in found for name in each.objects] == expected

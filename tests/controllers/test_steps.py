@@ -67,7 +67,7 @@ async def test_the_cordon_is_one_write_before_the_first_eviction() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "by-another-client"])
-async def test_a_disrupted_taint_of_somebody_else_is_taken_as_it_is(value: str) -> None:
+async def test_a_disrupted_taint_of_another_client_is_left_as_it_is(value: str) -> None:
     """The API server takes no two taints of one key and effect, so a second one would stop the termination."""
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1"))

@@ -38,7 +38,7 @@ def deadline_on(stage: Stage, node: str) -> str | None:
     return found
 
 
-async def test_forced_the_deadline_is_now_and_holds_for_everybody() -> None:
+async def test_forced_the_deadline_is_now_and_holds_for_every_pod() -> None:
     async with staged(settings=FORCED) as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())
         await stage.create(a_pod_manifest("job", "n1", annotations=PROTECTED, tolerations=ON_LOST_NODES))

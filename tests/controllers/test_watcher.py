@@ -152,7 +152,7 @@ async def test_waiting_lasts_until_the_pods_of_all_that_is_chosen_by_then_are_th
             assert pods_seen(sight, "n1", "n2") == {"n1": ["a"], "n2": ["b"]}
 
 
-async def test_a_chosen_node_that_goes_before_its_pods_were_listed_keeps_nobody_waiting() -> None:
+async def test_a_chosen_node_that_goes_before_its_pods_were_listed_delays_nothing() -> None:
     async with staged("n1") as stage:
         start = stage.clock.monotonic()
         stage.transport.before.add(Rule(fault=Latency(50.0, 50.0), path="/pods$"))

@@ -211,6 +211,4 @@ class Contest:
         self.writes += 1
         if candidate.identity != self.holder:
             at = self.stage.clock.monotonic()
-            self.broken.append(
-                f"{at:.3f}: {candidate.name} did {deed} while {self.holder or 'no process'} held the lease"
-            )
+            self.broken.append(f"{at:.3f}: {candidate.name} did {deed} while {self.holder or 'none'} held the lease")

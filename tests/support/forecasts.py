@@ -27,11 +27,11 @@ FOR_EVER: dict[str, Any] = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 def foretold(*going: DrainingNode, asked: tuple[str, ...] | None = None, **assumptions: Any) -> DrainForecast:
     """Of these nodes, or those `asked` about; every deadline is that of a claim."""
     whole = forecast(going, NOW, Assumptions(**assumptions))
-    nodes = (_outlook(each) for each in whole.nodes if asked is None or each.name in asked)
+    nodes = (_node_drain_forecast(each) for each in whole.nodes if asked is None or each.name in asked)
     return DrainForecast(tuple(nodes), whole)
 
 
-def _outlook(forecast: NodeForecast) -> NodeDrainForecast:
+def _node_drain_forecast(forecast: NodeForecast) -> NodeDrainForecast:
     at, since = forecast.plan.deadline, forecast.draining.since
     return NodeDrainForecast(
         forecast=forecast,

@@ -86,7 +86,7 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> No
 
 
 @pytest.mark.real_time
-def test_a_kubeconfig_that_nobody_named_goes_with_it() -> None:
+def test_a_temporary_kubeconfig_is_removed_at_the_end() -> None:
     command = [*STRICTLY, "--pods", "1", "--nodes", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

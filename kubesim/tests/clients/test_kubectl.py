@@ -53,7 +53,7 @@ async def test_budgets_are_shown_with_what_they_allow(kubectl: Kubectl, place: P
     assert row.split()[:4] == ["web", "N/A", "1", "1"]
 
 
-async def test_a_node_that_somebody_holds_goes_when_he_lets_go(kubectl: Kubectl) -> None:
+async def test_a_node_with_a_finalizer_goes_when_it_is_removed(kubectl: Kubectl) -> None:
     await kubectl("patch", "node", "n2", "--type=merge", "-p", '{"metadata":{"finalizers":["example.org/hold"]}}')
     await kubectl("delete", "node", "n2", "--wait=false")
     assert "deletionTimestamp" in (await kubectl.json("get", "node", "n2"))["metadata"]

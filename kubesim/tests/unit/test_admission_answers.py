@@ -74,7 +74,7 @@ async def test_warnings_become_headers_also_of_a_refusal() -> None:
     assert (response.status, response.headers["warning"]) == (201, '299 - "one", 299 - "q\\"\\\\"')
 
 
-async def test_a_dry_run_does_not_ask_whom_it_would_change() -> None:
+async def test_a_dry_run_calls_no_webhook_with_side_effects() -> None:
     stage = Stage()
     hook = await stage.hook("validating", failurePolicy="Ignore")
     table = stage.server.store.table("validatingwebhookconfigurations.admissionregistration.k8s.io")

@@ -49,7 +49,7 @@ async def test_a_deletion_shows_the_old_object_and_its_options() -> None:
     assert request["options"] == {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", **body}
 
 
-async def test_a_held_object_asks_at_each_deletion_and_its_end_asks_nobody() -> None:
+async def test_an_object_with_a_finalizer_is_reviewed_at_each_deletion_but_not_at_its_removal() -> None:
     stage = Stage()
     await node(stage, finalizers=HELD)
     hook = await deleting(stage)

@@ -78,7 +78,7 @@ async def test_a_change_in_the_second_round_asks_those_behind_it_again() -> None
     assert [len(hook.requests) for hook in (first, second)] == [2, 2]
 
 
-async def test_nobody_is_asked_again_when_nothing_changed() -> None:
+async def test_no_webhook_is_reinvoked_when_nothing_changed() -> None:
     stage = Stage()
     first = await stage.hook("mutating", configuration="1", reinvocationPolicy="IfNeeded")
     second = await stage.hook("mutating", configuration="2", name="b.rec.example")
@@ -116,7 +116,7 @@ async def test_validating_webhooks_come_after_mutating_ones_and_after_the_kinds_
 # -- no answer --------------------------------------------------------------------------------------------------------
 
 
-async def test_nobody_at_the_address() -> None:
+async def test_no_server_at_the_address() -> None:
     stage = Stage()
     client = {"url": "https://absent.example:8443/a/b/"}
     await stage.configure("validating", webhook(clientConfig=client, timeoutSeconds=3))

@@ -153,7 +153,7 @@ async def test_a_bundle_that_is_none() -> None:
     assert response.body["message"] == f"{FAILED}{why}"
 
 
-async def test_nobody_listens() -> None:
+async def test_no_listener() -> None:
     async with serving() as server:
         port = server.port
     async with asking({"url": f"https://127.0.0.1:{port}/", "caBundle": AUTHORITY}) as caller:

@@ -348,7 +348,7 @@ async def test_an_exact_rule_does_not() -> None:
     assert hook.requests == []
 
 
-async def test_nobody_is_asked_about_webhook_configurations() -> None:
+async def test_webhook_configurations_are_not_reviewed() -> None:
     stage = Stage()
     hook = await stage.hook("validating", rules=[rule("*/*")])
     hook.denies(message="never")

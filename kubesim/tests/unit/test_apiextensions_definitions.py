@@ -47,7 +47,7 @@ async def test_a_watch_sees_a_definition_become_served_step_by_step() -> None:
     assert (await api.get(PATH))["kind"] == "ThingList"
 
 
-async def test_nobody_need_look_for_it_to_be_served_in_time() -> None:
+async def test_it_is_served_in_time_without_a_request() -> None:
     api = Caller(ApiServer(LoopClock()))
     await api.create(DEFINITIONS, THINGS)
     await anyio.sleep(0.1)

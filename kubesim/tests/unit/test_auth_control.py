@@ -38,7 +38,7 @@ async def test_tokens_let_in_and_keep_out() -> None:
     )
 
 
-async def test_without_tokens_everybody_may_do_everything() -> None:
+async def test_without_tokens_every_request_is_allowed() -> None:
     caller = Caller(ApiServer(LoopClock()))
     assert (await caller.call("GET", NODES)).status == 200
     assert (await caller.call("GET", NODES, headers={"authorization": "Bearer whatever"})).status == 200
@@ -158,7 +158,7 @@ async def test_a_role_that_is_not_there_is_told_where_it_might_have_helped() -> 
 # -- impersonation -----------------------------------------------------------------------------------------------------
 
 
-async def test_to_ask_as_somebody_else_is_a_right_of_its_own() -> None:
+async def test_impersonation_is_a_permission_of_its_own() -> None:
     server = await guarded(LoopClock(), "robot", rule("list", "nodes"))
     refused = await Caller(server).call("GET", NODES, headers={**T, "impersonate-user": "jane"})
     assert refused.body["message"] == (
@@ -179,7 +179,7 @@ async def test_to_ask_as_somebody_else_is_a_right_of_its_own() -> None:
     assert await status_of(server, "GET", NODES, headers) == 200
 
 
-async def test_without_tokens_too_who_asks_as_somebody_is_held_to_roles() -> None:
+async def test_impersonation_without_tokens_is_held_to_roles() -> None:
     caller = Caller(ApiServer(LoopClock()))
     assert (await caller.call("GET", NODES, headers={"impersonate-user": "jane"})).status == 403
     headers = {"impersonate-user": "jane", "impersonate-group": "devs, ops"}
@@ -188,7 +188,7 @@ async def test_without_tokens_too_who_asks_as_somebody_is_held_to_roles() -> Non
     assert (await caller.call("GET", NODES, headers=headers)).status == 200
 
 
-async def test_a_group_without_a_user_is_nobody() -> None:
+async def test_impersonating_a_group_without_a_user_is_refused() -> None:
     caller = Caller(ApiServer(LoopClock()))
     assert (await caller.call("GET", NODES, headers={"impersonate-group": "devs"})).status == 500
 

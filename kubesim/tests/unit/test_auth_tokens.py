@@ -83,7 +83,7 @@ async def test_a_token_ends_with_the_pod_it_is_bound_to() -> None:
     assert await status_with(server, token) == 401
 
 
-async def test_a_token_for_somebody_else_is_no_use_here() -> None:
+async def test_a_token_for_another_audience_is_refused() -> None:
     server = await a_server()
     token = (await ask(server, {"audiences": ["vault"]}))["status"]["token"]
     assert await status_with(server, token) == 401

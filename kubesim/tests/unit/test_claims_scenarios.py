@@ -134,7 +134,7 @@ async def test_nodes_carry_the_labels_of_their_claims_and_belong_to_them(start: 
     assert {pod["spec"]["nodeName"] for pod in pods} == {"spot-2"}
 
 
-async def test_a_node_goes_with_its_claim_when_nobody_holds_either() -> None:
+async def test_a_node_goes_with_its_claim_when_neither_has_a_finalizer() -> None:
     async with running(read(CLAIMED)) as (cluster, _):
         await cluster.api.call("DELETE", f"{CLAIM}/older")
         await quiet()

@@ -104,7 +104,7 @@ async def status_of(cluster: EmbeddedCluster, name: str) -> JsonObject:
     return status
 
 
-async def test_an_evicted_pod_that_nobody_deletes_counts_for_two_minutes() -> None:
+async def test_an_evicted_pod_that_is_not_deleted_counts_for_two_minutes() -> None:
     """Recording eviction-of-another-uid: the eviction that its uid refused has spent the budget all the same."""
     async with running("a") as cluster:
         await cluster.create(workload("Deployment", "web", 2))

@@ -149,7 +149,7 @@ async def test_what_is_born_of_an_owner_that_never_was_goes() -> None:
         assert await names(cluster, path_of(CONFIG_MAPS, NAMESPACE)) == ["kube-root-ca.crt"]
 
 
-async def test_nothing_is_concluded_of_a_kind_that_nobody_knows_until_somebody_does() -> None:
+async def test_dependents_of_an_unknown_kind_stay_until_it_is_defined() -> None:
     async with running() as cluster:
         await defined(cluster)
         reference = {"apiVersion": "example.com/v1", "kind": "Estate", "name": "one", "uid": "one"}

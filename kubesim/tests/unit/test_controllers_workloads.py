@@ -313,7 +313,7 @@ async def test_a_pod_stays_away_from_a_node_that_it_does_not_fit(pod_spec: JsonO
         {"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"},
     ],
 )
-async def test_a_tolerated_taint_keeps_nobody_away(toleration: JsonObject) -> None:
+async def test_a_tolerated_taint_keeps_no_pod_away(toleration: JsonObject) -> None:
     async with running("a") as cluster:
         taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
         await patch(cluster, path_of(NODES, name="a"), {"spec": {"taints": [taint]}})

@@ -313,7 +313,7 @@ def sorted_lists(value: Any) -> Any:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), GADGETS), max_size=5))
-def test_nobody_owns_what_is_not_there(steps: list[tuple[str, Any]]) -> None:
+def test_absent_fields_have_no_owner(steps: list[tuple[str, Any]]) -> None:
     live: Any = {}
     owners: Managed = NOBODY
     for name, configuration in steps:

@@ -46,7 +46,7 @@ def owners(body: Any) -> dict[str, Any]:
     return {entry["manager"]: entry["fieldsV1"] for entry in body["metadata"]["managedFields"]}
 
 
-async def test_an_object_that_nobody_applied_has_no_managed_fields(caller: Caller) -> None:
+async def test_an_object_that_was_never_applied_has_no_managed_fields(caller: Caller) -> None:
     await write(caller, "POST", MAPS, settings(a="1"), "creator")
     assert "managedFields" not in (await write(caller, "PATCH", f"{MAPS}/x", {"data": {"a": "2"}}, "ed"))["metadata"]
 
@@ -83,7 +83,7 @@ async def test_an_object_of_the_same_name_before_is_another(caller: Caller) -> N
     assert owners((await apply(caller, f"{MAPS}/x", settings(c="1"))).body).keys() == {"second", "one"}
 
 
-async def test_what_the_server_itself_writes_belongs_to_nobody(caller: Caller) -> None:
+async def test_what_the_server_itself_writes_has_no_owner(caller: Caller) -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     await write(caller, "POST", PODS, pod, "creator")
     await caller.ok("POST", f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n1"}})

@@ -149,7 +149,7 @@ class TestVersion3:
         other = await fetch(caller, "/openapi/v3/api/v1?hash=ABC")
         assert (other.status, other.headers["location"]) == (301, url)
 
-    async def test_a_group_that_nobody_serves_has_none(self, caller: Caller) -> None:
+    async def test_a_group_that_is_not_served_has_none(self, caller: Caller) -> None:
         assert (await fetch(caller, "/openapi/v3/apis/missing/v1")).status == 404
 
 

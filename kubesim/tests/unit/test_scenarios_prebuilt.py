@@ -100,7 +100,7 @@ async def test_it_is_what_would_have_grown() -> None:
     assert put_in == grown
 
 
-async def test_nobody_finds_anything_to_do() -> None:
+async def test_no_controller_finds_anything_to_do() -> None:
     async with running(settled()) as simulation:
         store, cluster = simulation.cluster.server.store, simulation.cluster
         pods = {pod["metadata"]["uid"]: pod for pod in store.table("pods")}

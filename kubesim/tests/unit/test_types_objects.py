@@ -127,7 +127,7 @@ class TestProtobuf:
             decoded(self.envelope(raw), "Namespace")
         assert (refused.value.code, refused.value.message) == (400, f"{self.UNHANDLED}{fault}")
 
-    def test_a_kind_that_nobody_knows(self) -> None:
+    def test_an_unknown_kind(self) -> None:
         with pytest.raises(Refusal) as refused:
             decoded(self.envelope(b"", b"v9", b"Foo"), "Namespace")
         assert refused.value.message == (

@@ -93,7 +93,7 @@ async def test_a_set_is_ordered_by_the_patch_and_then_as_it_was(caller: Caller) 
     assert await after({"$deleteFromPrimitiveList/finalizers": ["a/d", "a/b", "a/z", "a/c"]}) is None
 
 
-async def test_a_directive_that_nobody_knows_is_an_error(caller: Caller) -> None:
+async def test_an_unknown_directive_is_an_error(caller: Caller) -> None:
     headers = {"content-type": STRATEGIC}
     refused = await caller.call("PATCH", f"{NODES}/n", {"metadata": {"$patch": "foo"}}, headers=headers)
     assert (refused.status, refused.body["message"]) == (500, "unknown patch type: foo in map: map[$patch:foo]")

@@ -106,7 +106,7 @@ def test_each_field_is_printed_and_loads_back(tmp_path: Path, path: str) -> None
     assert as_builtins(read_settings(file)) == as_builtins(before)
 
 
-def test_every_field_is_printed_even_those_that_nobody_has_set() -> None:
+def test_every_field_is_printed_even_those_with_defaults() -> None:
     whole = yaml.safe_load(printed(Settings()))
     for path, field in fields().items():
         if field.default is None and path.count(".") > 1:

@@ -74,7 +74,7 @@ async def test_a_worker_that_hangs_is_told_when_no_honest_look_could_take_so_lon
         assert not failed(*controller.readiness())
 
 
-async def test_workers_that_nobody_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stalled_workers_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(self: DisruptionController) -> None:
         await anyio.sleep_forever()
 

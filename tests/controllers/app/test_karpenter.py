@@ -160,7 +160,7 @@ async def test_of_two_that_stood_by_the_one_that_does_not_lead_then_tells_nothin
                 assert "karpenter" not in [check.name for check in each.readiness()]
 
 
-async def test_whoever_cannot_ask_whether_a_karpenter_lives_does_not_take_over() -> None:
+async def test_without_permission_to_look_for_karpenter_it_does_not_take_over() -> None:
     async with staged("n1", settings=Settings()) as stage:
         blind = Rule(fault=Refuse(500), path=names.KARPENTER_LEASE)
         stage.transport.before.add(blind)

@@ -42,7 +42,7 @@ def test_webhooks_of_the_chart_are_those_that_a_leader_would_make(release: Relea
 
 
 @pytest.mark.parametrize("name", WITHOUT_RIGHTS)
-def test_where_the_chart_says_whom_to_trust_the_controller_has_no_right_on_configurations(
+def test_with_a_ca_bundle_of_the_chart_the_controller_has_no_permission_on_configurations(
     name: str, tmp_path: Path
 ) -> None:
     release = SETS[name]
@@ -102,7 +102,7 @@ def test_a_certificate_of_cert_manager_bears_the_names_that_are_asked_for(name: 
     assert _mounted(release)["/tls"] == certificate["secretName"]
 
 
-def test_a_secret_of_somebody_elses_is_mounted_where_it_is_looked_for(tmp_path: Path) -> None:
+def test_an_existing_secret_is_mounted_where_it_is_looked_for(tmp_path: Path) -> None:
     release = SETS["webhooks-of-the-chart"]
     files = admission(release, tmp_path).certificates
     folder = {str(Path(each).parent) for each in (files.cert_file, files.key_file, files.ca_file)}

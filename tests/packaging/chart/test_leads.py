@@ -69,7 +69,7 @@ def test_if_none_leads_it_fails_and_says_so(page: str) -> None:
     assert done.stderr == "one replica should lead: 0 of 1 replicas lead; look at their logs\n"
 
 
-def test_if_nobody_answers_it_fails_and_says_why() -> None:
+def test_without_an_answer_it_fails_and_says_why() -> None:
     with serving(LEADS) as url:
         pass
     done = asked(url)

@@ -78,7 +78,7 @@ def test_it_warns_of_what_go_would_not_read_and_of_nothing_else() -> None:
     assert min(seen.values()) > 50
 
 
-def test_what_is_longer_than_anything_that_is_meant_is_misspelt() -> None:
+def test_a_value_longer_than_any_valid_one_is_invalid() -> None:
     found = policies()
     assert told(found, asking("1h" * (LONGEST_DURATION // 2))) == ""
     assert told(found, asking("1h" * (LONGEST_DURATION // 2) + "1s")).startswith(INVALID)

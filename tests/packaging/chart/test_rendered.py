@@ -335,7 +335,7 @@ def test_only_wanted_definitions_are_made(values: JsonObject, count: int) -> Non
     assert len(Release(values={"crds": values}).of_kind("CustomResourceDefinition")) == count
 
 
-def test_definitions_go_with_the_release_if_somebody_wants_that() -> None:
+def test_definitions_are_removed_with_the_release_if_requested() -> None:
     definition = Release(values={"crds": {"keep": False}}).one("CustomResourceDefinition")
     assert "helm.sh/resource-policy" not in definition["metadata"].get("annotations", {})
 
@@ -353,7 +353,7 @@ def test_alerts_and_dashboard_are_the_shipped_ones() -> None:
     assert json.loads(text) == shipped
 
 
-def test_of_whom_nobody_is_scraped_there_is_no_monitor() -> None:
+def test_components_that_are_not_scraped_have_no_monitor() -> None:
     kinds = {each["kind"] for each in SETS["agent-alone"].objects()}
     assert {"PodMonitor", "PrometheusRule"} <= kinds
     assert not {"ServiceMonitor", "Service", "Deployment", "Job"} & kinds

@@ -144,7 +144,7 @@ def test_the_values_say_of_every_field_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize("release", WITH_AGENT.values(), ids=WITH_AGENT)
-def test_agents_read_the_controllers_settings_but_for_what_is_theirs_and_admit_nobody(
+def test_agents_read_the_controllers_settings_except_their_own_and_have_no_admission(
     release: Release, tmp_path: Path
 ) -> None:
     theirs = merged(given(release), release.values["agent"].get("settings", {}))

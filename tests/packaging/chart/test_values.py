@@ -42,7 +42,7 @@ needs_helm()
         ({"crds": {"install": "yes"}}, "at '/crds/install': got string, want boolean"),
     ],
 )
-def test_what_nobody_reads_is_refused_and_named(values: JsonObject, words: str) -> None:
+def test_unknown_values_are_refused_and_named(values: JsonObject, words: str) -> None:
     assert words in refusal(values)
 
 

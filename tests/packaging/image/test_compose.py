@@ -91,7 +91,7 @@ def test_the_health_check_asks_the_service_itself(name: str) -> None:
 # -- what the files say of each other ----------------------------------------------------------------------------------
 
 
-def test_the_cluster_is_where_everybody_looks_for_it() -> None:
+def test_the_cluster_is_where_all_services_look_for_it() -> None:
     cluster = f"http://cluster:{SIMULATED['port']}"
     kubeconfig = ROOT / mounts("controller")[PurePosixPath(SERVICES["controller"]["environment"]["KUBECONFIG"])]
     assert read_context((kubeconfig,), None).cluster["server"] == cluster
@@ -118,7 +118,7 @@ def test_the_world_that_it_plays() -> None:
     assert scenario.timeline[-1].at - scenario.timeline[0].at < every
 
 
-def test_the_controller_is_where_everybody_looks_for_it() -> None:
+def test_the_controller_is_where_all_services_look_for_it() -> None:
     assert settings().log.format == "json"
     image = load_settings(ROOT / "container" / "config.yaml")
     assert (settings().metrics, settings().probes) == (image.metrics, image.probes)

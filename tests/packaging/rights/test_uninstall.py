@@ -91,7 +91,7 @@ async def test_with_one_right_less_just_that_is_refused(value_set: ValueSet, tmp
 
 
 @pytest.mark.parametrize("value_set", EVERY)
-def test_nobody_else_has_any_rights(value_set: ValueSet) -> None:
+def test_no_other_account_has_permissions(value_set: ValueSet) -> None:
     installed = value_set.installed()
     known = {installed.account(), hook_of(installed)}
     given = {
@@ -107,7 +107,7 @@ def test_nobody_else_has_any_rights(value_set: ValueSet) -> None:
 
 
 @pytest.mark.parametrize("value_set", EVERY)
-def test_nobody_may_read_all_secrets(value_set: ValueSet) -> None:
+def test_no_account_may_read_all_secrets(value_set: ValueSet) -> None:
     installed = value_set.installed()
     for account in (installed.account(), hook_of(installed)):
         granted = [each.right for each in grants_of(installed.objects, account) if each.resource == "secrets"]

@@ -156,7 +156,7 @@ async def test_a_certificate_of_our_own_whose_time_has_come() -> None:
 
 
 @pytest.mark.usefixtures("lingering")
-async def test_a_replica_that_is_told_to_stop_answers_until_everybody_knows() -> None:
+async def test_a_replica_that_is_told_to_stop_answers_until_all_clients_know() -> None:
     first, second = free_port(), free_port()
     lease = {"enabled": True, "namespace": "infra"}
     async with (

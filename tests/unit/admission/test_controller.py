@@ -191,7 +191,7 @@ def added_to(webhooks: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("edit", [narrowed, loosened, unconditional, added_to, list.clear])
-async def test_what_somebody_has_changed_is_soon_as_it_was(edit: Callable[[list[Any]], None]) -> None:
+async def test_a_changed_configuration_is_soon_restored(edit: Callable[[list[Any]], None]) -> None:
     world = await a_world()
     replica = world.replica()
     async with running(replica.controller.run):
@@ -209,7 +209,7 @@ async def test_what_somebody_has_changed_is_soon_as_it_was(edit: Callable[[list[
         assert after["metadata"]["annotations"] == {"a": "b"}  # what is not ours stays
 
 
-async def test_a_configuration_that_somebody_deletes_is_soon_there_again() -> None:
+async def test_a_deleted_configuration_is_soon_recreated() -> None:
     world = await a_world()
     replica = world.replica()
     async with running(replica.controller.run):
@@ -261,7 +261,7 @@ async def test_with_a_chart_only_the_authority_is_written_and_only_into_what_is_
     assert told == expected
 
 
-async def test_whom_to_trust_is_left_to_others_where_we_do_not_know_it() -> None:
+async def test_a_ca_bundle_that_we_do_not_know_is_left_to_others() -> None:
     world = await a_world()
     files = CertificateFiles("tls.crt", "tls.key")
     replica = world.replica(msgspec.structs.replace(SETTINGS, certificates=files))
@@ -350,7 +350,7 @@ def _writes(world: World) -> int:
     return len([each for each in world.transport.executed if each.request.method != "GET"])
 
 
-async def test_an_authority_that_somebody_takes_out_counts_anew_from_when_it_is_back() -> None:
+async def test_a_removed_authority_counts_anew_from_when_it_is_back() -> None:
     world = await a_world()
     replica = world.replica()
     await replica.controller.sync()
@@ -368,7 +368,7 @@ async def test_an_authority_that_somebody_takes_out_counts_anew_from_when_it_is_
     assert replica.registration.trusted_for(b"no bundle") == 0
 
 
-async def test_a_secret_that_somebody_deletes_is_written_again_as_it_was() -> None:
+async def test_a_deleted_secret_is_written_again_as_it_was() -> None:
     world = await a_world()
     replica = world.replica()
     await replica.controller.sync()
@@ -378,7 +378,7 @@ async def test_a_secret_that_somebody_deletes_is_written_again_as_it_was() -> No
     assert await world.kept() == before
 
 
-async def test_a_secret_that_somebody_spoils_is_mended_and_what_is_his_stays() -> None:
+async def test_a_damaged_secret_is_repaired_and_foreign_keys_stay() -> None:
     world = await a_world()
     leader, follower = world.replica(), world.replica()
     await leader.controller.sync()
@@ -439,7 +439,7 @@ async def test_nothing_is_asked_that_the_rights_do_not_name(register: bool) -> N
     assert {name for each in world.transport.executed if (name := each.operation.name)} <= {KEY[1], "gracectl"}
 
 
-async def test_where_somebody_else_tells_whom_to_trust_nothing_is_asked_at_all() -> None:
+async def test_with_a_foreign_ca_bundle_no_request_is_sent_at_all() -> None:
     world = await a_world()
     settings = msgspec.structs.replace(SETTINGS, register=False, certificates=CertificateFiles("a", "b"))
     replica = world.replica(settings)
@@ -450,7 +450,7 @@ async def test_where_somebody_else_tells_whom_to_trust_nothing_is_asked_at_all()
 
 @pytest.mark.parametrize("field", ["tls.crt", "tls.key", "ca.crt", "next.crt", "next.key"])
 @pytest.mark.parametrize("spoilt", ["", "not base64!", "AAAA", "cut", "other"])
-async def test_whatever_somebody_writes_into_the_secret_is_mended_in_the_end(field: str, spoilt: str) -> None:
+async def test_whatever_is_written_into_the_secret_is_repaired_in_the_end(field: str, spoilt: str) -> None:
     world = await a_world()
     replica = world.replica()
     await replica.controller.sync()

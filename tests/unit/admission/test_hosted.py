@@ -110,7 +110,7 @@ async def test_what_is_written_into_budgets_and_claims_is_judged() -> None:
 
 
 @pytest.mark.parametrize(("policy", "status"), [("Fail", 500), ("Ignore", 200)])
-async def test_with_nobody_to_ask_the_failure_policy_decides_and_only_about_ready_nodes(
+async def test_without_a_replica_the_failure_policy_decides_and_only_about_ready_nodes(
     policy: str, status: int
 ) -> None:
     async with hosted() as place:
@@ -157,7 +157,7 @@ def leads(controller: Controller) -> bool:
     return election is not None and election.is_leading
 
 
-async def test_every_replica_answers_whoever_leads_and_goes() -> None:
+async def test_every_replica_answers_leader_or_not() -> None:
     async with hosted() as place, three_replicas(place) as replicas:
         for port in replicas:
             await place.routed(port)
@@ -201,7 +201,7 @@ async def test_readiness_waits_for_a_certificate() -> None:
             assert not place.is_registered()
 
 
-async def test_a_configuration_that_somebody_spoils_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_damaged_configuration_is_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_controller, "SYNC_SECONDS", 0.05)
     async with hosted() as place:
         port = free_port()

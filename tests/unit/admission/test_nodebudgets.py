@@ -79,7 +79,7 @@ NEITHER = "spec: neither minAvailable nor maxUnavailable is given; give one of t
         ({"minAvailable": 1, "selector": 7}, ["spec.selector: Expected `object | null`, got `int`"]),
     ],
 )
-async def test_a_budget_that_nobody_can_count_by_is_refused_field_by_field(spec: Any, faults: list[str]) -> None:
+async def test_an_invalid_budget_is_refused_field_by_field(spec: Any, faults: list[str]) -> None:
     spec = {"selector": POOL, **spec} if isinstance(spec, dict) else spec
     for operation, old in (("CREATE", None), ("UPDATE", a_budget({"selector": POOL, "minAvailable": 1}))):
         answer = await ask(a_handler(), a_review(operation, "nodedisruptionbudgets", a_budget(spec), old))

@@ -57,7 +57,7 @@ def a_claim(spec: Any = None, deadline: Any = None, **metadata: Any) -> dict[str
         (a_claim(deadline=""), f"{FIELD}: '' is not an RFC 3339 time such as 2026-01-01T00:00:00Z"),
     ],
 )
-async def test_what_nobody_could_read_is_refused_when_it_is_written_and_let_be_when_it_is_there(
+async def test_an_unreadable_value_is_refused_when_written_and_accepted_when_it_is_there(
     claim: dict[str, Any], fault: str
 ) -> None:
     for operation, old in (("CREATE", None), ("UPDATE", a_claim())):
@@ -71,7 +71,7 @@ async def test_what_nobody_could_read_is_refused_when_it_is_written_and_let_be_w
 
 
 @pytest.mark.parametrize("fields", [{"expireAfter": "soon"}, {"terminationGracePeriod": "soon"}])
-async def test_nor_can_a_claim_that_ends_be_given_what_nobody_can_read(fields: dict[str, Any]) -> None:
+async def test_a_terminating_claim_cannot_be_given_an_unreadable_value(fields: dict[str, Any]) -> None:
     before = a_claim(deletionTimestamp="2026-01-01T00:00:00Z")
     after = a_claim(fields, deletionTimestamp="2026-01-01T00:00:00Z")
     status = status_in(await ask(handler, a_review("UPDATE", "nodeclaims", after, before)))

@@ -55,7 +55,7 @@ async def test_a_managed_node_has_the_finalizer_from_birth(metadata: dict[str, A
     assert patch_of(await ask(creation, a_review("CREATE", "nodes", made))) is None
 
 
-async def test_a_deadline_that_nobody_can_read_is_warned_of_and_the_node_comes() -> None:
+async def test_an_unreadable_deadline_is_warned_of_and_the_node_is_admitted() -> None:
     node = born(annotations={names.TERMINATION_TIMESTAMP: "soon"})
     answer = await ask(creation, a_review("CREATE", "nodes", node))
     assert patch_of(answer) is not None
@@ -88,7 +88,7 @@ async def test_a_node_goes_when_its_budgets_let_it() -> None:
         a_node_object(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=[names.FINALIZER]),
     ],
 )
-async def test_a_node_that_changes_no_count_goes_and_nobody_is_asked(node: dict[str, Any]) -> None:
+async def test_a_node_that_changes_no_count_is_deleted_without_a_request(node: dict[str, Any]) -> None:
     gate = StandInGate(SPENT)
     assert await ask(NodeDeletionValidator(gate, lambda: False), a_review("DELETE", "nodes", None, node)) == ALLOWED
     assert gate.asked == []
@@ -149,7 +149,7 @@ async def test_of_a_collection_each_node_is_asked_about_by_the_name_that_it_has(
     assert answer.denial.name == "n7"
 
 
-async def test_before_anything_is_known_nobody_can_tell() -> None:
+async def test_before_the_first_list_the_verdict_is_unknown() -> None:
     with pytest.raises(Undecided) as caught:
         await ask(
             NodeDeletionValidator(StandInGate(), lambda: False), a_review("DELETE", "nodes", None, a_node_object())
@@ -157,7 +157,7 @@ async def test_before_anything_is_known_nobody_can_tell() -> None:
     assert caught.value.status == 503
 
 
-async def test_without_the_node_nobody_can_tell() -> None:
+async def test_without_the_node_the_verdict_is_unknown() -> None:
     with pytest.raises(InvalidReview, match="oldObject: missing"):
         await ask(NodeDeletionValidator(StandInGate(), lambda: True), a_review("DELETE", "nodes"))
     with pytest.raises(InvalidReview, match="oldObject is not a Node"):

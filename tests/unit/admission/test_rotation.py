@@ -32,7 +32,7 @@ def test_the_first_one_is_good_for_ninety_days_and_left_alone_for_sixty() -> Non
         assert next_state(kept, HOSTS, NOW + day * DAY, trusted_for=1e9) is None
 
 
-def test_it_is_replaced_in_two_writes_the_second_when_everybody_knows_the_authority() -> None:
+def test_it_is_replaced_in_two_writes_the_second_when_all_know_the_authority() -> None:
     first = first_state(HOSTS, NOW)
     second = next_state(first, HOSTS, SPENT, trusted_for=1e9)
     assert second is not None
@@ -78,7 +78,7 @@ def test_an_upcoming_pair_takes_the_place_of_one_that_is_lost_and_goes_if_it_is_
     assert next_state(spoilt, HOSTS, SPENT, trusted_for=0) == CertificateState(laid.pair, laid.authorities)
 
 
-def test_a_bundle_that_somebody_has_spoilt_is_made_anew() -> None:
+def test_a_damaged_bundle_is_made_anew() -> None:
     first = first_state(HOSTS, NOW)
     mended = next_state(CertificateState(first.pair, b"spoilt"), HOSTS, NOW, trusted_for=0)
     assert mended is not None
@@ -86,7 +86,7 @@ def test_a_bundle_that_somebody_has_spoilt_is_made_anew() -> None:
 
 
 @pytest.mark.seeds(3)
-def test_over_years_nobody_who_trusts_what_is_old_enough_refuses_what_is_shown(seed: int) -> None:
+def test_over_years_no_client_with_a_known_bundle_refuses_what_is_served(seed: int) -> None:
     """Replicas read the Secret up to ten seconds late, servers know a bundle only SETTLING_SECONDS after it was told;
     leaders come and go, and with them what is known of how long a bundle has been told."""
     rng = random.Random(seed)

@@ -134,7 +134,7 @@ class SlowGate(StandInGate):
         return None
 
 
-async def test_nobody_thinks_for_longer_than_the_server_waits() -> None:
+async def test_no_review_takes_longer_than_the_server_waits() -> None:
     async with serving(deletion(SlowGate())) as place:
         status, text = await place.ask(query="?timeout=50ms")
         assert (status, text) == (500, "no decision within 0.05 s: the API server responds too slowly\n")

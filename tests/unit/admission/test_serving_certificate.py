@@ -75,7 +75,7 @@ async def test_nothing_is_waited_for_where_what_is_shown_is_of_no_use(why: str) 
     assert identity.offer(material(made(clock)))
 
 
-async def test_where_nobody_says_whom_to_trust_nobody_waits() -> None:
+async def test_without_a_ca_bundle_nothing_waits() -> None:
     clock = LoopClock()
     identity, second = ServingCertificate(clock, SETTLING), made(clock)
     identity.offer(Material(made(clock).pair))

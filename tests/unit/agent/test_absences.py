@@ -146,7 +146,7 @@ async def test_a_shutdown_is_told_at_once_while_something_else_is_waited_for(tmp
             assert listener.state.is_locked
 
 
-async def test_who_says_nothing_is_given_up_and_what_he_gives_later_is_let_go(tmp_path: Path) -> None:
+async def test_a_late_answer_is_given_up_and_its_lock_is_released(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind):
         logind.silences.add("Inhibit")
         patience = Timeouts(reply=0.05, initial_pause=0.01, maximum_pause=0.02)
@@ -161,7 +161,7 @@ async def test_who_says_nothing_is_given_up_and_what_he_gives_later_is_let_go(tm
             await logind.until(lambda: len(logind.locks) == 1)
 
 
-async def test_nobody_but_logind_can_say_that_the_machine_goes_down(tmp_path: Path) -> None:
+async def test_only_logind_can_say_that_the_machine_goes_down(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind), watching(machine) as (watch, listener):
         await listener.until(is_well)
         liar = Peer(machine.bus.address)
@@ -265,7 +265,7 @@ async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, caplog: p
 
 
 @pytest.mark.parametrize("what", ["logind", "the bus"])
-async def test_what_could_not_be_raised_is_tried_again_when_somebody_is_back(tmp_path: Path, what: str) -> None:
+async def test_a_delay_that_could_not_be_raised_is_tried_again_when_logind_is_back(tmp_path: Path, what: str) -> None:
     async with a_stand_in(tmp_path) as (machine, _):
         blocked = tmp_path / "file"
         blocked.write_text("")
@@ -309,7 +309,7 @@ async def test_what_is_granted_for_ever_is_not_raised(tmp_path: Path) -> None:
             assert listener.delays == [float("inf")]
 
 
-async def test_a_delay_that_somebody_lowers_is_raised_again(tmp_path: Path) -> None:
+async def test_a_lowered_delay_is_raised_again(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind):
         patience = Timeouts(look=0.01, initial_pause=0.01, maximum_pause=0.01)
         async with watching(machine, wanted=30, timeouts=patience) as (_, listener):

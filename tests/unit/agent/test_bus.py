@@ -115,7 +115,7 @@ async def test_an_answer_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
             await Logind(bus).delay()
 
 
-async def test_nothing_is_written_to_whoever_has_the_number_of_a_closed_socket(tmp_path: Path) -> None:
+async def test_nothing_is_written_to_a_reused_descriptor_of_a_closed_socket(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, _):
         bus = await Bus.connect(machine.bus.address, 5.0)
         number = bus._connection._fd

@@ -115,7 +115,7 @@ def test_it_is_written_only_to_ask_for_more(tmp_path: Path) -> None:
     assert drop_in.path.read_text().endswith("=31\n")
 
 
-def test_what_somebody_has_made_of_it_is_put_right(tmp_path: Path) -> None:
+def test_a_changed_file_is_restored(tmp_path: Path) -> None:
     drop_in = DropIn(tmp_path, tmp_path)
     drop_in.path.write_text("[Login]\nInhibitDelayMaxSec=often\n")
     assert drop_in.ensure(30)

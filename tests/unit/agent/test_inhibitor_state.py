@@ -169,7 +169,7 @@ async def test_a_cancelled_shutdown_wants_a_new_lock_even_after_a_release(locks:
     assert locks.held == [False, True]
 
 
-async def test_nobody_is_told_of_the_end_of_what_he_was_not_told_of(locks: Locks) -> None:
+async def test_the_end_of_an_unreported_shutdown_is_not_reported(locks: Locks) -> None:
     hold, ear = a_hold()
     hold.prepare(True)
     hold.prepare(False)
@@ -177,7 +177,7 @@ async def test_nobody_is_told_of_the_end_of_what_he_was_not_told_of(locks: Locks
     assert ear.heard == []
 
 
-async def test_who_lets_go_before_he_hears_that_it_is_called_off_has_a_lock_again(locks: Locks) -> None:
+async def test_a_lock_released_before_the_cancellation_is_known_is_taken_again(locks: Locks) -> None:
     """A sequence that ends between logind's signal and the news of it, which waits for the new lock."""
     hold, ear = a_hold()
     hold.take(locks(), PURPOSE)

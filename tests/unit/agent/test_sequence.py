@@ -55,7 +55,7 @@ async def test_nothing_at_all_is_over_at_once() -> None:
         assert (machine.elapsed, result.left, result.is_known) == (0, (), True)
 
 
-async def test_a_pod_that_somebody_deleted_before_is_waited_for_and_not_asked_again() -> None:
+async def test_a_pod_that_was_deleted_before_is_waited_for_and_not_deleted_again() -> None:
     async with machine_with(a_classed_pod("regular", 30), a_classed_pod("c", stop_seconds=1)) as machine:
         await machine.until(-10)
         await machine.stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/regular")
@@ -64,7 +64,7 @@ async def test_a_pod_that_somebody_deleted_before_is_waited_for_and_not_asked_ag
         assert [name for name, _, _ in machine.asked] == ["c"]
 
 
-async def test_who_was_given_more_than_his_range_has_is_told_once_to_hurry() -> None:
+async def test_a_pod_with_more_grace_than_its_range_is_shortened_once() -> None:
     async with machine_with(a_classed_pod("regular", 600)) as machine:
         await machine.until(-10)
         await machine.stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/regular")

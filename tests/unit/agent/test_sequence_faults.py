@@ -49,7 +49,7 @@ async def test_an_api_server_that_comes_back_in_mid_range_is_asked_for_what_is_l
         assert sorted(machine.ears.granted) == [("c", 120), ("regular-long", 38), ("regular-short", 20)]
 
 
-async def test_an_api_server_that_is_away_in_the_middle_costs_a_range_its_time_and_nobody_else() -> None:
+async def test_an_api_server_that_is_away_in_the_middle_costs_only_that_range_its_time() -> None:
     """Away from 50 to 100 s: the first range is told before, the second when the server is back, in its own period."""
     async with machine_with(*of_all_classes(["regular", "c", "b"])) as machine:
         async with anyio.create_task_group() as group:
@@ -67,7 +67,7 @@ async def test_an_api_server_that_is_away_in_the_middle_costs_a_range_its_time_a
         assert machine.elapsed == 360
 
 
-async def test_who_could_not_be_told_in_his_range_is_told_in_the_next_one() -> None:
+async def test_a_pod_that_could_not_be_deleted_in_its_range_is_deleted_in_the_next_one() -> None:
     async with machine_with(*of_all_classes(["regular", "c"])) as machine:
         async with anyio.create_task_group() as group:
             await machine.until(-1)
@@ -80,7 +80,7 @@ async def test_who_could_not_be_told_in_his_range_is_told_in_the_next_one() -> N
         assert machine.ears.ended == [(0, 60, ["regular"]), (1, 180, ["c"])]
 
 
-async def test_who_is_refused_for_ever_holds_his_own_range_only() -> None:
+async def test_a_pod_refused_for_ever_blocks_its_own_range_only() -> None:
     async with machine_with(*of_all_classes(["regular", "c"], stop_seconds=2)) as machine:
         machine.stage.transport.before.add(Rule(fault=Refuse(status=403), method=DELETES, path="regular"))
         result = await machine.shut_down()
@@ -131,7 +131,7 @@ async def test_a_machine_whose_clock_was_wrong_grants_no_more_when_it_learns_tha
         assert machine.elapsed == 660
 
 
-async def test_a_watch_that_lags_makes_nobody_ask_twice() -> None:
+async def test_a_watch_that_lags_causes_no_second_request() -> None:
     async with machine_with(*of_all_classes(["regular", "c"], stop_seconds=5)) as machine:
         machine.stage.transport.before.add(Rule(fault=LateWatch(7.0, 7.0)))
         await machine.shut_down()
@@ -162,7 +162,7 @@ async def test_a_watch_that_ends_in_the_middle_loses_nothing(is_forgotten: bool)
         assert 60 <= machine.elapsed <= 66
 
 
-async def test_a_last_range_without_a_period_holds_up_nobody_if_the_server_does_not_answer() -> None:
+async def test_a_last_range_without_a_period_delays_nothing_if_the_server_does_not_answer() -> None:
     async with machine_with(*of_all_classes(["regular", "c"], stop_seconds=5)) as machine:
         machine.stage.transport.before.add(Rule(fault=Partition(), method=DELETES, path="/c$"))
         await machine.shut_down(available=12, order=by_priority([(0, 60.0), (1_000, 0.0)]))
@@ -214,7 +214,7 @@ async def test_a_namesake_that_came_meanwhile_is_not_deleted_for_the_pod_that_wa
         assert machine.names == ["regular"]
 
 
-async def test_a_cancelled_shutdown_asks_nobody_again_even_if_a_request_has_failed() -> None:
+async def test_a_cancelled_shutdown_repeats_no_request_even_if_one_has_failed() -> None:
     async with machine_with(*of_all_classes(["regular"])) as machine:
         async with anyio.create_task_group() as group:
             await machine.until(-1)

@@ -14,7 +14,7 @@ from gracectl.model.times import format_time
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_shutdown_of_a_node_that_is_being_drained_asks_nobody_twice() -> None:
+async def test_a_shutdown_of_a_node_that_is_being_drained_deletes_no_pod_twice() -> None:
     async with staged("n1") as stage, stage.controller() as controller, an_agent(stage) as played:
         await stage.settle(controller)
         for name in ("a", "b"):
@@ -33,7 +33,7 @@ async def test_a_shutdown_of_a_node_that_is_being_drained_asks_nobody_twice() ->
         assert played.logind.released_at - begin < 60
 
 
-async def test_a_termination_of_a_node_that_shuts_down_asks_nobody_twice() -> None:
+async def test_a_termination_of_a_node_that_shuts_down_evicts_no_pod_twice() -> None:
     async with staged("n1") as stage, stage.controller() as controller, an_agent(stage) as played:
         await stage.settle(controller)
         await a_pod_of(stage, "a", 0, grace=50, **STUBBORN)

@@ -47,7 +47,7 @@ def test_bad_usage_is_told_before_anything_begins(arguments: list[str], words: s
     assert words in result.output
 
 
-def test_parts_of_ours_are_not_measured_on_somebodys_cluster(kubeconfig: Path) -> None:
+def test_parts_of_ours_are_not_measured_on_a_foreign_cluster(kubeconfig: Path) -> None:
     result = CliRunner().invoke(main, ["--kubeconfig", str(kubeconfig), "wheel", "storm"])
     assert result.exit_code == 2
     assert "wheel: measured on the embedded cluster only" in result.output

@@ -226,7 +226,7 @@ def test_pods_that_outlast_the_shutdown_are_named_with_their_reason() -> None:
     )
 
 
-def test_who_terminates_already_loses_what_he_was_granted_and_not_what_his_manifest_says() -> None:
+def test_a_terminating_pod_loses_what_it_was_granted_and_not_what_its_manifest_says() -> None:
     patient = a_pod("patient", deletion_timestamp=NOW + 590, deletion_grace_seconds=600)
     hasty = a_pod("hasty", deletion_timestamp=NOW + 4, deletion_grace_seconds=5)
     text = flat(told_of(patient, hasty))
@@ -234,7 +234,7 @@ def test_who_terminates_already_loses_what_he_was_granted_and_not_what_his_manif
     assert "shop/patient 0 60/600s 0:00 1:00 shop/hasty 0 5s already 0:04" in text
 
 
-def test_nobody_is_warned_where_every_pod_has_what_it_asks_for() -> None:
+def test_no_warning_where_every_pod_has_the_grace_it_asks_for() -> None:
     assert not rehearsal_warnings(told_of(a_pod("web"), a_pod("at-once", grace_seconds=0), going("soon", 20)))
 
 

@@ -91,7 +91,7 @@ async def test_where_all_agree_nothing_has_failed() -> None:
     assert not bulk.has_failed
 
 
-async def test_what_nobody_foresaw_is_no_refusal() -> None:
+async def test_an_unexpected_error_is_no_refusal() -> None:
     with pytest.raises(ExceptionGroup) as raised:
         await BulkRequest().run(NODES, answering(b=ZeroDivisionError()))
     assert raised.group_contains(ZeroDivisionError)

@@ -68,7 +68,7 @@ def test_a_bad_file_and_a_bad_variable_end_it_with_2(tmp_path: Path) -> None:
     assert "variable GRACECTL__EVICTION__QPS: eviction.qps" in shown.stderr
 
 
-def test_whoever_reads_settings_heeds_the_environment() -> None:
+def test_every_command_that_reads_settings_heeds_the_environment() -> None:
     for command in ("controller", "agent", "plan", "status", "uninstall", "drain", "uncordon", "budgets"):
         arguments = {"plan": ["n"], "drain": ["n"], "uncordon": ["n"], "uninstall": ["--dry-run"]}.get(command, [])
         shown = CliRunner().invoke(root, [command, *arguments], env={"GRACECTL__EVICTION__QSP": "5"})

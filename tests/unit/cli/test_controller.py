@@ -69,7 +69,7 @@ def assert_told(result: Result, code: int, *words: str) -> None:
         assert word in lines[0]
 
 
-# -- identity, and the server in use ---------------------------------------------------------------------------------
+# -- identity, and the server in use -------------------------------------------------------------------------------
 
 
 def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ class TestWholeDemo:
             _, errors = process.communicate(timeout=20)
         assert (process.returncode, errors) == (130, "gracectl: interrupted\n")
 
-    def test_it_ends_quietly_when_nobody_reads_on(self) -> None:
+    def test_it_ends_quietly_when_its_output_is_closed(self) -> None:
         pipe = subprocess.PIPE
         with subprocess.Popen([*STRICTLY, "demo", "--speed", "20"], stdout=pipe, stderr=pipe, text=True) as process:
             assert process.stdout is not None

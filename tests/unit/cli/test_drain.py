@@ -205,7 +205,7 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
         (["n1", "--dry-run", "--timeout", "0"], "--dry-run waits for nothing"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], unmanaged_report: str) -> None:
+def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], unmanaged_report: str) -> None:
     result = CliRunner().invoke(root, ["drain", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
     assert unmanaged_report in " ".join(result.stderr.split())
@@ -328,7 +328,7 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
     ]
 
 
-def test_what_is_being_deleted_or_nobody_manages_cannot_be_kept(place: Fleet) -> None:
+def test_terminating_or_unmanaged_nodes_cannot_be_drained_for_maintenance(place: Fleet) -> None:
     place.held("late")
     place.delete("late")
     place.add("nobodys")
@@ -353,7 +353,7 @@ def test_when_the_time_is_over_a_kept_node_is_still_being_drained(place: Fleet) 
     assert names.KEEP_DRAINED in place.annotations("lasting")
 
 
-def test_one_that_somebody_gives_back_meanwhile_is_told(place: Fleet) -> None:
+def test_a_node_uncordoned_meanwhile_is_reported(place: Fleet) -> None:
     place.held("returned")
     with place.running("drain", "returned", "--keep") as process:
         process.until("returned: being drained for maintenance")
@@ -362,7 +362,7 @@ def test_one_that_somebody_gives_back_meanwhile_is_told(place: Fleet) -> None:
     assert "returned: uncordoned meanwhile, before it was drained\n" in process.out
 
 
-def test_one_that_somebody_deletes_meanwhile_is_watched_until_it_is_gone(place: Fleet) -> None:
+def test_a_node_deleted_meanwhile_is_watched_until_it_is_gone(place: Fleet) -> None:
     place.held("lost")
     with place.running("drain", "lost", "--keep") as process:
         process.until("lost: being drained for maintenance")

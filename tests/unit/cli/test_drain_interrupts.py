@@ -87,7 +87,7 @@ def test_before_anything_was_asked_for_that_is_said(tmp_path: Path, more: tuple[
             assert process.ended(SOON) == (130, "gracectl: interrupted; nothing was requested\n")
 
 
-def test_while_it_asks_it_is_said_of_which_nodes_and_of_which_nobody_knows(tmp_path: Path) -> None:
+def test_interrupted_while_it_asks_it_names_requested_and_unknown_nodes(tmp_path: Path) -> None:
     """Ten are asked at a time: of these ten are silent, and two wait behind them."""
     silent = tuple(f"silent-{n:02}" for n in range(10))
     with mute(tmp_path, "asked", *silent, "waiting-1", "waiting-2", silent=silent) as (server, kubeconfig):

@@ -45,7 +45,7 @@ def test_of_one_that_goes_unseen_the_time_counts_from_its_deletion() -> None:
     assert said(awaited, terminated=gone) == ["a: terminated after 1:00", "b: terminated after 0:07"]
 
 
-def test_another_node_of_the_name_is_nobody_s_business() -> None:
+def test_another_node_of_the_same_name_is_ignored() -> None:
     awaited = DrainProgress([A], NOW - 7, for_maintenance=False)
     other = msgspec.structs.replace(A, uid="another")
     assert awaited.has(A)
@@ -109,7 +109,7 @@ def test_who_is_left_is_named_with_what_each_waits_for() -> None:
     )
 
 
-def test_whoever_looks_no_longer_hears_what_goes_on() -> None:
+def test_a_stopped_watch_says_what_goes_on() -> None:
     assert DrainProgress([A, B], NOW - 7, for_maintenance=False).unwatched() == (
         f"interrupted; the controller continues to terminate a, b, which cannot be undone; to watch: {WATCH} a b"
     )

@@ -226,7 +226,7 @@ def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:
         (["n1", "-o", "json", "--timeline"], "--timeline is for people, -o json for machines"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], unmanaged_report: str) -> None:
+def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], unmanaged_report: str) -> None:
     result = CliRunner().invoke(root, ["plan", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
     assert unmanaged_report in result.stderr

@@ -93,7 +93,7 @@ def test_seconds_beside_a_day_are_drawn_on_a_logarithmic_axis() -> None:
     assert [block.title for block in chart.panels[0].blocks] == ["non-critical", "critical"]
 
 
-def test_where_nobody_is_waited_for_there_is_nothing_to_draw() -> None:
+def test_without_pods_to_wait_for_there_is_nothing_to_draw() -> None:
     chart = chart_of(empty())
     assert (chart.panels[0].blocks, chart.kinds) == ((), ())
 

@@ -153,7 +153,7 @@ def test_a_deletion_whose_instant_depends_on_others_has_two() -> None:
     assert line(kept, slow, deadline=3600, settings=settings) == ("57:30-58:30", how)
 
 
-def test_in_a_lane_everybody_knows_who_goes_before() -> None:
+def test_each_pod_of_a_lane_names_the_pods_before_it() -> None:
     first, second = [
         ending(f"n{n}", a_replica(f"web-{n}"), budgets=(a_budget(**LACKING),), since=NOW - n) for n in (1, 2)
     ]
@@ -166,7 +166,7 @@ def test_in_a_lane_everybody_knows_who_goes_before() -> None:
     assert lines(node)[1].text.endswith("(2 of 2 in queue, after shop/a)")
 
 
-def test_of_nodes_that_are_deleted_together_nobody_knows_who_goes_before() -> None:
+def test_the_order_of_nodes_that_are_deleted_together_is_unknown() -> None:
     for node in plan_text(three_replicas(), Detail()).nodes:
         assert [each.text for each in lines(node)] == [
             "evicted when budget shop/orders allows it (3 pods share this budget; order not decided yet), or "
@@ -204,7 +204,7 @@ def test_what_is_not_alike_is_not_told_together() -> None:
     assert [each.count for each in lines(node)] == [1] * 4
 
 
-def test_of_a_crowd_only_the_large_is_told_unless_somebody_wants_it_all() -> None:
+def test_many_pods_are_summed_up_unless_all_are_requested() -> None:
     node = plan_text(crowd(), Detail()).nodes[0]
     assert lines(node) == [
         PodLine("0:00", "8 pods", "evicted", 8),
@@ -318,7 +318,7 @@ def test_a_node_that_never_drains_or_perhaps_never() -> None:
     assert perhaps.headline == "drained 0:02 after its deletion at the earliest, perhaps never"
 
 
-def test_of_a_node_that_nobody_would_drain_that_is_said_first() -> None:
+def test_of_an_unmanaged_node_that_is_said_first() -> None:
     forecast = three_replicas()
     first = msgspec.structs.replace(
         forecast.nodes[0], warnings=(PlanWarning(WarningKind.FINALIZER_MISSING, "not held"),)
@@ -339,7 +339,7 @@ def test_a_range_with_a_deadline_of_its_own_says_so() -> None:
 # -- of budgets --------------------------------------------------------------------------------------------------------
 
 
-def test_a_budget_says_what_it_allows_and_whom_it_blocks() -> None:
+def test_a_budget_says_what_it_allows_and_which_pods_it_blocks() -> None:
     (line,) = plan_text(three_replicas(), Detail()).budgets
     assert (line.name, line.text, line.blocks) == (
         "shop/orders",
@@ -348,7 +348,7 @@ def test_a_budget_says_what_it_allows_and_whom_it_blocks() -> None:
     )
 
 
-def test_a_budget_that_blocks_nobody_is_counted_or_listed() -> None:
+def test_a_budget_that_blocks_no_pod_is_counted_or_listed() -> None:
     going = ending("n1", a_replica(), a_replica("dns", priority=CRITICAL), budgets=(a_budget(disruptions_allowed=2),))
     assert (told(going).budgets, told(going).other_budgets) == ((), "1 budget blocks no pod (-v lists them)")
     (line,) = told(going, verbose=True).budgets
@@ -406,6 +406,6 @@ def test_who_gives_no_settings_is_told_what_depends_on_them() -> None:
     assert "--config" not in remarks(a_day())
 
 
-def test_a_daemonset_s_pod_is_one_that_somebody_makes_again() -> None:
+def test_a_daemonset_s_pod_is_one_that_is_recreated() -> None:
     (node,) = told(ending("n1", a_pod("ds", owners=owned_by("DaemonSet")))).nodes
     assert node.warnings == ()

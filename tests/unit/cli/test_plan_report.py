@@ -177,7 +177,7 @@ def test_what_happens_perhaps_never_has_no_latest() -> None:
     }
 
 
-def test_who_is_ending_already_and_beside_whom() -> None:
+def test_nodes_that_terminate_already_and_their_neighbours() -> None:
     told = reported(under_way())
     assert told["alsoDraining"] == ["old-2"]
     assert told["nodes"][0]["terminating"]

@@ -109,7 +109,7 @@ def _states(place: Fleet, *arguments: str) -> dict[str, tuple[str, str]]:
     return {node["name"]: (node["state"], node["step"]) for node in in_json(place, *arguments)["nodes"]}
 
 
-def test_a_node_that_nobody_touches_says_so(place: Fleet) -> None:
+def test_a_node_without_a_controller_says_so(place: Fleet) -> None:
     place.held("quiet")
     assert "quiet: no drain or termination requested" in place.run("status", "quiet").stdout
     assert _states(place, "quiet") == {"quiet": ("idle", "")}
@@ -163,7 +163,7 @@ def test_all_unknown_nodes_are_told(place: Fleet, more: list[str]) -> None:
         (["-o", "yaml"], "Invalid value for '-o' / '--output'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(arguments: list[str], unmanaged_report: str) -> None:
+def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], unmanaged_report: str) -> None:
     result = CliRunner().invoke(root, ["status", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
     assert unmanaged_report in result.stderr
@@ -209,7 +209,7 @@ def test_named_nodes_are_watched_until_they_are_gone(place: Fleet) -> None:
     assert re.fullmatch(r"20\S+Z  watched: terminated after 0:\d\d", lines[-1])
 
 
-def test_without_names_it_watches_until_somebody_has_seen_enough(place: Fleet) -> None:
+def test_without_names_it_watches_until_it_is_interrupted(place: Fleet) -> None:
     with place.running("status", "-w") as process:
         ending(place, "comes", "stays-too", **FOR_EVER)
         process.until("comes: ending for")

@@ -84,7 +84,7 @@ def assert_one_whole_trace_of_each(spans: tuple[SeenSpan, ...], nodes: Mapping[s
 class TestTraced:
     pytestmark = pytest.mark.anyio
 
-    async def test_nobody_wants_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_without_a_target_there_are_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with traced() as tracing:
             assert tracing is None
         monkeypatch.setenv(ENDPOINT, "http://collector:4318")

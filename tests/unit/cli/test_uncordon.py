@@ -44,7 +44,7 @@ def test_a_kept_node_is_given_back(place: Fleet) -> None:
     assert place.run("uncordon", "kept").stdout == "kept: was not cordoned\n"
 
 
-def test_nodes_that_somebody_has_cordoned_are_schedulable_again_without_any_controller(place: Fleet) -> None:
+def test_foreign_cordons_are_removed_without_any_controller(place: Fleet) -> None:
     for name in ("by-hand-1", "by-hand-2"):
         place.add(name, hands="on")
         place.patch(name, {"spec": {"unschedulable": True}})
@@ -60,7 +60,7 @@ def test_nodes_that_somebody_has_cordoned_are_schedulable_again_without_any_cont
         assert not (place.node(name) or {})["spec"].get("unschedulable")
 
 
-def test_of_a_node_that_the_settings_do_not_match_nobody_takes_the_rest_off(place: Fleet) -> None:
+def test_of_an_unmanaged_node_taint_and_label_stay(place: Fleet) -> None:
     place.add("left")
     place.patch("left", {"metadata": {"annotations": RECORD}, "spec": {"unschedulable": True, "taints": [TAINT]}})
     settings = place.folder / "others.yaml"
@@ -118,7 +118,7 @@ def test_a_right_that_is_missing_for_some_of_them_is_told_with_their_names(place
     )
 
 
-def test_nobody_in_particular_cannot_be_meant() -> None:
+def test_a_node_or_a_selector_is_required() -> None:
     result = CliRunner().invoke(root, ["uncordon", "--kubeconfig", "/nowhere"])
     assert result.exit_code == 2
     assert "name one node or more, or choose them with -l SELECTOR" in result.stderr

@@ -143,7 +143,7 @@ async def test_terminations_under_way_are_waited_for_and_no_longer_than_was_said
         assert "after 60 s these were still on their way to their end: n2" in report.notes
 
 
-async def test_nobody_is_waited_for_where_nobody_leads() -> None:
+async def test_without_a_leader_nothing_is_waited_for() -> None:
     async with staged("n1", settings=Settings()) as stage:
         async with stage.mortal() as controller:
             await stage.settle(controller)
@@ -290,7 +290,7 @@ async def test_without_a_lease_it_goes_on_and_says_what_that_means() -> None:
         assert "no Lease gracectl found" in report.notes[0]
 
 
-async def test_whoever_puts_the_finalizer_back_for_ever_is_no_endless_loop() -> None:
+async def test_a_finalizer_that_always_comes_back_is_no_endless_loop() -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         report = await Leaving(stage).run()

@@ -66,7 +66,7 @@ async def test_webhooks_that_a_leader_makes_late_are_taken_away_as_well() -> Non
             assert status == 404, path
 
 
-async def test_whoever_makes_the_webhooks_for_ever_is_no_endless_loop() -> None:
+async def test_webhooks_that_always_come_back_are_no_endless_loop() -> None:
     async with staged("n1", settings=Settings()) as stage:
 
         async def make() -> None:

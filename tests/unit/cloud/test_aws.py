@@ -93,14 +93,14 @@ async def test_a_stopped_instance_is_still_to_be_ended(moto: Moto) -> None:
     assert moto.state(name) == "terminated"
 
 
-async def test_an_instance_that_nobody_knows_is_gone_where_the_account_is_proven(moto: Moto) -> None:
+async def test_an_unknown_instance_is_gone_where_the_account_is_proven(moto: Moto) -> None:
     async with at(moto.url, accountId=ACCOUNT) as provider:
         assert await provider.state(UNKNOWN) is InstanceState.GONE
         with pytest.raises(InstanceGone, match="no such instance"):
             await provider.terminate(UNKNOWN)
 
 
-async def test_elsewhere_an_instance_that_nobody_knows_may_be_one_of_another_account(moto: Moto) -> None:
+async def test_elsewhere_an_unknown_instance_may_be_one_of_another_account(moto: Moto) -> None:
     async with at(moto.url) as provider:
         for ask in (provider.state, provider.terminate):
             with pytest.raises(ProviderRefused, match=r"to another account; set provider\.options\.accountId"):

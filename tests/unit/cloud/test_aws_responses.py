@@ -102,7 +102,7 @@ async def test_a_missing_right_is_refused_with_the_name_of_the_action(aws: Stand
     assert str(caught.value).startswith(f"ec2:{operation} of {NAME} in us-west-2: {code}: You are not authorized.; ")
 
 
-async def test_one_that_somebody_else_manages_is_not_told_to_lose_its_protection(aws: StandIn) -> None:
+async def test_the_protection_of_a_foreign_instance_is_not_removed(aws: StandIn) -> None:
     aws.says("TerminateInstances", an_error("OperationNotPermitted", "managed by eks.amazonaws.com"))
     async with at(aws.url) as provider:
         with pytest.raises(ProviderRefused, match=r"managed by eks.*; terminate it where it is managed"):
@@ -110,7 +110,7 @@ async def test_one_that_somebody_else_manages_is_not_told_to_lose_its_protection
 
 
 @pytest.mark.parametrize("code", ["AuthFailure", "InvalidClientTokenId", "SignatureDoesNotMatch"])
-async def test_credentials_that_nobody_knows_are_refused(aws: StandIn, code: str) -> None:
+async def test_unknown_credentials_are_refused(aws: StandIn, code: str) -> None:
     aws.says("DescribeInstances", an_error(code, status=401))
     async with at(aws.url) as provider:
         with pytest.raises(ProviderRefused, match="AWS rejects these credentials: give the ServiceAccount"):
@@ -164,7 +164,7 @@ async def test_an_endpoint_that_is_no_address_is_refused(monkeypatch: pytest.Mon
             await provider.state(ID)
 
 
-async def test_nobody_there_and_nobody_who_answers_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_server_and_a_silent_server_are_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     give_credentials(monkeypatch)
     monkeypatch.setattr(clients, "ATTEMPTS", 1)
     with socket.socket() as deaf:
@@ -211,7 +211,7 @@ async def test_all_pages_of_an_answer_are_read(aws: StandIn) -> None:
     assert [call.get("NextToken") for call in aws.calls] == [None, "more"]
 
 
-async def test_the_account_is_asked_for_again_while_nobody_says_it(aws: StandIn) -> None:
+async def test_the_account_is_requested_again_while_it_is_unknown(aws: StandIn) -> None:
     aws.says("GetCallerIdentity", an_error_of_a_group("ServiceUnavailable", status=503), identity("123456789012"))
     async with at(aws.url, accountId=ACCOUNT) as provider:
         with pytest.raises(ProviderUnavailable, match="sts:GetCallerIdentity in us-west-2"):

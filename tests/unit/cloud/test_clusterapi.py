@@ -143,7 +143,7 @@ async def test_a_machine_of_another_node_that_is_there_is_not_deleted() -> None:
         assert there.asked("delete") == 1
 
 
-async def test_a_machine_that_somebody_else_has_deleted_is_ending_and_left_as_it_is() -> None:
+async def test_a_machine_that_another_client_has_deleted_is_terminating_and_left_as_it_is() -> None:
     async with site("n1", "n2") as there:
         await there.stage.call("DELETE", f"{MACHINES}/m-n1")
         provider = there.provider()
@@ -152,7 +152,7 @@ async def test_a_machine_that_somebody_else_has_deleted_is_ending_and_left_as_it
         assert (there.asked("patch"), there.asked("delete")) == (0, 0)
 
 
-async def test_somebody_who_writes_at_the_same_time_is_no_failure() -> None:
+async def test_a_concurrent_write_is_no_failure() -> None:
     async with site("n1", "n2") as there:
         provider = there.provider()
         assert await provider.state(there.id_of("n1")) is RUNNING
@@ -244,7 +244,7 @@ async def test_machines_of_another_cluster_prove_nothing() -> None:
             await there.provider().terminate(there.id_of("n1"))
 
 
-async def test_a_machine_that_has_vanished_before_anybody_deleted_it_has_to_be_proven_gone() -> None:
+async def test_a_machine_that_has_vanished_without_a_deletion_has_to_be_proven_gone() -> None:
     """clusterctl move takes Machines from one management cluster to another."""
     async with site("n1", "n2") as there:
         provider = there.provider()
@@ -274,7 +274,7 @@ async def test_one_that_was_paused_when_it_vanished_has_to_be_proven_gone() -> N
         ({"clusterName": "c2"}, 'its clusterName "c1".*correct provider.options.clusterName'),
     ],
 )
-async def test_a_misspelt_scope_is_told_and_nothing_is_gone(options: dict[str, str], words: str) -> None:
+async def test_an_invalid_scope_is_reported_and_nothing_is_gone(options: dict[str, str], words: str) -> None:
     async with site("n1", "n2") as there:
         await there.capi.add_alone("other", place="elsewhere", providerID=there.id_of("n2"), clusterName="c2")
         with pytest.raises(ProviderRefused, match=words):

@@ -231,7 +231,7 @@ async def test_one_that_obeys_may_clear_up(tmp_path: Path) -> None:
     assert note.read_text() == "done\n"
 
 
-async def test_a_child_that_stays_behind_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_that_stays_behind_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LINGER_SECONDS", 0.1)
     pids = tmp_path / "pids"
     with anyio.fail_after(20):

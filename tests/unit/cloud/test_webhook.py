@@ -350,7 +350,7 @@ def test_options_that_do_not_fit_are_named(options: dict[str, Any], message: str
         load_provider(ProviderSettings("webhook", {"secretFile": "/nowhere", **options}))
 
 
-def test_plain_http_is_allowed_to_this_machine_and_where_somebody_says_so() -> None:
+def test_plain_http_is_allowed_to_this_machine_and_where_configured() -> None:
     for options in (
         {"url": "http://localhost:8080/x"},
         {"url": "http://127.0.0.2"},

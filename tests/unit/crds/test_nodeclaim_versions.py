@@ -154,9 +154,7 @@ def test_the_versions_differ_in_what_is_asked_of_new_objects_and_in_nothing_else
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("had", "gets"), [("15m", "10m"), ("15m", "900s"), ("15m", None), (None, "15m")])
-async def test_nobody_changes_the_grace_of_a_claim(
-    api: Caller, version: str, had: str | None, gets: str | None
-) -> None:
+async def test_the_grace_of_a_claim_is_immutable(api: Caller, version: str, had: str | None, gets: str | None) -> None:
     await api.create(path(V1), claim(**({"terminationGracePeriod": had} if had else {})))
     change = {"spec": {"terminationGracePeriod": gets}}
     refused = await api.call("PATCH", f"{path(version)}/c", change, headers={"content-type": MERGE})

@@ -172,7 +172,7 @@ async def test_when_one_of_two_budgets_goes_its_pods_wait_to_be_moved() -> None:
         assert stage.server.asked[2:] == [(2.0, "web-1")]
 
 
-async def test_a_busy_server_is_asked_again_when_it_has_said_and_everybody_waits() -> None:
+async def test_a_busy_server_is_asked_again_when_it_has_said_and_all_pods_wait() -> None:
     async with evicting() as stage:
         stage.show(a_budget(), *web(1), *loose(1))
         stage.server.answers["web-1"].append(busy(7))
@@ -355,7 +355,7 @@ async def test_nothing_is_remembered_of_a_pod_that_was_gone_before_its_eviction_
         assert not stage.evictor._unknown_outcome
 
 
-async def test_behind_a_closed_fence_nobody_is_asked_nobody_is_told_and_the_pods_keep_their_turn() -> None:
+async def test_behind_a_closed_fence_no_eviction_is_sent_and_the_pods_keep_their_turn() -> None:
     listener = Listener()
     async with evicting() as stage:
         stage.evictor.listen(listener)

@@ -37,7 +37,7 @@ async def test_an_overdue_pod_goes_at_once_with_what_is_left() -> None:
         assert [d.late for d in stage.ears.deletions] == [0.0]
 
 
-async def test_after_the_deadline_everybody_gets_a_second() -> None:
+async def test_after_the_deadline_every_pod_gets_a_second() -> None:
     async with deleting() as stage:
         await stage.add(web=30, slow=600)
         await stage.until(20)
@@ -90,7 +90,7 @@ async def test_a_pod_that_terminates_beyond_the_deadline_is_told_to_hurry_at_onc
         assert stage.asked[1:] == [(300, "slow", 1)]
 
 
-async def test_a_doomed_pod_that_begins_to_terminate_is_judged_anew() -> None:
+async def test_a_scheduled_pod_that_begins_to_terminate_is_judged_anew() -> None:
     async with deleting() as stage:
         await stage.add(slow=600, quick=600)
         stage.set_pods(1000)
@@ -214,7 +214,7 @@ async def test_a_new_process_asks_at_once_for_what_is_overdue() -> None:
         assert stage.asked == [(400, "slow", 210)]
 
 
-async def test_a_watch_that_lags_makes_nobody_be_asked_for_twice() -> None:
+async def test_a_watch_that_lags_causes_no_second_deletion() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.let_the_watch_lag(20)

@@ -133,7 +133,7 @@ async def test_a_lost_answer_that_the_watch_makes_up_for() -> None:
         assert [d.granted for d in stage.ears.deletions] == [30]
 
 
-async def test_in_doubt_nobody_is_asked_for_until_the_pod_was_seen() -> None:
+async def test_after_an_unknown_outcome_no_deletion_is_sent_until_the_pod_was_seen() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.let_the_watch_lag(1000)
@@ -244,7 +244,7 @@ async def test_who_is_spared_while_the_client_waits_for_a_busy_server_is_spared(
         assert [each.name for each in stage.asked] == ["web", "web"]
 
 
-async def test_settling_tries_once_whoever_waits_after_a_failure() -> None:
+async def test_settling_tries_once_each_pod_that_waits_after_a_failure() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.down = DENIED
@@ -281,7 +281,7 @@ async def test_a_server_that_hangs_is_left_and_asked_again() -> None:
             await stage.deleter.settle("n1")
 
 
-async def test_behind_a_closed_fence_nobody_is_asked_and_nobody_is_told() -> None:
+async def test_behind_a_closed_fence_no_deletion_is_sent_and_none_is_reported() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.fence.shut()

@@ -38,7 +38,7 @@ async def test_what_has_become_overdue_by_that_goes_at_once() -> None:
         assert stage.deleter.statistics().armed == 2  # for the deadline itself
 
 
-async def test_a_clock_that_turns_out_to_be_ahead_makes_nobody_go_early() -> None:
+async def test_a_clock_that_turns_out_to_be_ahead_deletes_no_pod_early() -> None:
     async with deleting() as stage:
         stage.ours.offset = 20.0
         await stage.add(slow=60, web=30)
@@ -87,7 +87,7 @@ async def test_a_jump_before_the_deleter_runs_is_not_overlooked() -> None:
         assert stage.asked == [(20, "web", 30)]
 
 
-async def test_clocks_that_disagree_by_odd_fractions_cost_nobody_a_second_and_nobody_two_requests() -> None:
+async def test_clocks_that_disagree_by_odd_fractions_cost_no_pod_a_second_or_a_second_request() -> None:
     chance = random.Random(7)
     async with deleting() as stage:
         stage.wire.down = Response(status=200)

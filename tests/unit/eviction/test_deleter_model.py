@@ -147,7 +147,7 @@ async def played(drawn: dict[str, Any]) -> Play:
 
 @settings(max_examples=80, deadline=None)
 @given(plays)
-def test_nobody_early_nothing_twice_everybody_in_the_end(drawn: dict[str, Any]) -> None:
+def test_no_pod_early_none_twice_all_in_the_end(drawn: dict[str, Any]) -> None:
     play = anyio.run(played, drawn, backend_options={"loop_factory": looptime.new_event_loop})
     hurried = {name for _, name in drawn["people"]}
     troubled = {name for name, _ in drawn["failures"]} | set(drawn["losses"])

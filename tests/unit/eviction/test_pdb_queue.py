@@ -355,7 +355,7 @@ def test_a_lane_that_is_refused_for_two_budgets_never_spins() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(7.0, 7.0), (None, 0.1)])
-def test_a_closed_lane_asks_nobody_not_even_free_pods(seconds: float | None, expected: float) -> None:
+def test_a_closed_queue_evicts_no_pod_not_even_free_ones(seconds: float | None, expected: float) -> None:
     world = World(a_pod("web-1", phase="Pending", ready=False), a_pod("web-2"), budgets=(a_budget(),))
     world.lane.pause(world.now, seconds)
     assert world.sleeps() == pytest.approx(expected)
@@ -410,7 +410,7 @@ def test_a_refused_eviction_of_another_uid_has_spent_the_budget() -> None:
     assert world.asked().candidate.name == "web-2"
 
 
-def test_a_budget_that_is_deleted_holds_nobody() -> None:
+def test_a_budget_that_is_deleted_blocks_no_pod() -> None:
     world = three(disruptions_allowed=0)
     assert isinstance(world.decide(), Wait)
     world.budgets.clear()

@@ -67,7 +67,7 @@ def test_a_part_puts_and_removes_as_the_whole_does() -> None:
     assert told == [(None, first), (first, second), (second, None)]
 
 
-def test_a_part_that_nobody_follows_any_more_takes_its_objects_with_it() -> None:
+def test_a_partition_that_is_not_followed_any_more_takes_its_objects_with_it() -> None:
     cache, told = a_cache()
     here, there = cache.partition("place", "x"), cache.partition("place", "y")
     things = [Thing("a", "x"), Thing("b", "x")]

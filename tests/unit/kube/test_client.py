@@ -181,7 +181,7 @@ async def test_who_asks_for_a_year_of_silence_gets_a_minute_and_is_told_of_once(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-async def test_a_spent_budget_slows_nobody(client: KubeClient, transport: ScriptedTransport) -> None:
+async def test_a_spent_budget_slows_no_request(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([SPENT, answer(lease("b", 1))])
     with pytest.raises(errors.BudgetExhausted):
         await client.evict(KEY, uid="u")

@@ -16,7 +16,7 @@ from gracectl.runtime.clock import LoopClock
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_was_given_up_may_be_on_its_way_for_a_while_and_nobody_else_leads_before() -> None:
+async def test_an_abandoned_write_may_be_on_its_way_for_a_while_and_no_other_leads_before() -> None:
     place = Hustings()
     a, b = place.contender("a"), place.contender("b")
 
@@ -35,7 +35,7 @@ async def test_what_was_given_up_may_be_on_its_way_for_a_while_and_nobody_else_l
         assert b.terms == [[10.25]]
 
 
-async def test_what_is_answered_soon_after_sigterm_delays_nobody() -> None:
+async def test_what_is_answered_soon_after_sigterm_delays_nothing() -> None:
     place = Hustings()
     a, b = place.contender("a"), place.contender("b")
     begun: list[float] = []
@@ -56,7 +56,7 @@ async def test_what_is_answered_soon_after_sigterm_delays_nobody() -> None:
         assert begun[-1] == pytest.approx(6.9)
 
 
-async def test_a_server_that_does_not_answer_keeps_nobody_from_ending() -> None:
+async def test_a_server_that_does_not_answer_keeps_no_process_from_ending() -> None:
     place = Hustings()
     a = place.contender("a")
     async with place.running(a):
@@ -188,7 +188,7 @@ class UnevenClock(LoopClock):
 
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(2, 4))
-async def test_whatever_happens_no_two_fences_are_open_and_somebody_leads_when_it_is_over(
+async def test_whatever_happens_no_two_fences_are_open_and_one_candidate_leads_when_it_is_over(
     seed: int, count: int
 ) -> None:
     chance = random.Random(seed)

@@ -133,7 +133,7 @@ async def test_the_lost_leader_stands_by_and_leads_again() -> None:
 
 
 @pytest.mark.parametrize("holder", ["another", ""])
-async def test_a_lease_that_somebody_else_writes_ends_the_term_at_once(
+async def test_a_lease_that_another_client_writes_ends_the_term_at_once(
     holder: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -164,7 +164,7 @@ async def test_a_lease_that_is_deleted_is_made_again_and_is_no_invitation() -> N
 
 
 @pytest.mark.parametrize("offset", [-86400.0, 86400.0])
-async def test_nobodys_clock_need_be_right(offset: float) -> None:
+async def test_no_clock_need_be_right(offset: float) -> None:
     place = Hustings()
     a, b = place.contender("a"), place.contender("b", ShiftedClock(place.clock, offset))
     async with place.running(a, b):

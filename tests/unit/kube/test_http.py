@@ -107,7 +107,7 @@ async def test_an_answer_of_any_status_is_an_answer() -> None:
     assert (response.status, response.headers["retry-after"], response.body) == (307, "3", b"no")
 
 
-async def test_nobody_listens() -> None:
+async def test_no_listener() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         async with transport_to(taken.getsockname()[1]) as transport:

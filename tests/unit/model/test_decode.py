@@ -199,7 +199,7 @@ def test_a_whole_budget() -> None:
     assert budget.key == ("shop", "web")
 
 
-def test_a_budget_that_nobody_has_counted_yet_reads_as_zeros() -> None:
+def test_a_budget_that_is_not_counted_yet_reads_as_zeros() -> None:
     budget = decode_budget(encoded(metadata=META | {"generation": 1}, spec={"minAvailable": 0}))
     assert (budget.generation, budget.observed_generation, budget.disruptions_allowed) == (1, 0, 0)
     assert (budget.min_available, budget.max_unavailable) == (0, None)

@@ -211,6 +211,6 @@ def test_a_refused_query_says_where(text: str, words: str) -> None:
         parse_selector(text)
 
 
-def test_an_operator_that_nobody_validated_is_an_error_rather_than_a_guess() -> None:
+def test_an_invalid_operator_is_an_error_rather_than_a_guess() -> None:
     with pytest.raises(SelectorError):
         LabelSelector({}, (Requirement("a", "Near"),)).matches({"a": "b"})

@@ -135,7 +135,7 @@ async def test_a_node_that_the_watch_calls_unavailable_is_entered_at_no_cost() -
         assert await gate.admit(seen(stage, "n2"), is_watching=True) is None
 
 
-async def test_a_budget_that_nobody_has_counted_yet_asks_for_a_second_of_patience() -> None:
+async def test_a_budget_that_is_not_counted_yet_asks_for_a_second_of_patience() -> None:
     async with staged() as stage, replicas(stage, counts=False) as [gate]:
         await a_pool(stage, 3)
         await create_node_budget(stage, maxUnavailable=3)
@@ -215,7 +215,7 @@ async def test_no_lock_outlives_the_questions_that_wait_for_it() -> None:
         assert dict(gate._locks) == {}
 
 
-async def test_while_nobody_counts_the_nodes_that_fail_are_seen_all_the_same() -> None:
+async def test_without_a_counting_leader_failing_nodes_are_seen_all_the_same() -> None:
     async with staged(kubelet=SILENT) as stage, replicas(stage, counts=False) as [gate]:
         await a_pool(stage, 3)
         await create_node_budget(stage, maxUnavailable=1)
@@ -361,7 +361,7 @@ async def test_who_is_too_slow_for_the_others_is_told_to_come_again() -> None:
         assert 5 <= stage.clock.monotonic() - start <= 6
 
 
-async def test_the_muster_is_what_a_count_over_all_nodes_would_find() -> None:
+async def test_the_members_are_what_a_count_over_all_nodes_would_find() -> None:
     rng = random.Random(7)
     async with staged(kubelet=SILENT) as stage, replicas(stage) as [gate]:
         await a_pool(stage, 8)

@@ -128,7 +128,7 @@ def test_a_deadline_has_whole_seconds_and_is_rounded_to_the_earlier_one() -> Non
         "10000-01-01T00:00:00Z",
     ],
 )
-def test_an_annotation_that_nobody_can_read_is_no_deadline_and_is_known_as_such(text: str) -> None:
+def test_an_unreadable_annotation_is_no_deadline_and_is_known_as_such(text: str) -> None:
     node = a_node(deletion_timestamp=NOW, annotations={names.TERMINATION_TIMESTAMP: text})
     assert deadline_of(node, None, PolicySettings()) is None
     assert deadline_of(node, None, GROUPS) == Deadline(NOW + 600, 600.0)
@@ -312,7 +312,7 @@ ENDING = st.builds(
     late=st.floats(0, 3),
     strict=st.booleans(),
 )
-def test_whatever_is_on_the_node_nobody_loses_time_without_need(
+def test_whatever_is_on_the_node_no_pod_loses_time_without_need(
     pods: list[Pod], start: float, period: int, late: float, strict: bool
 ) -> None:
     """No pod is evicted; each deletion is carried out `late` seconds after it was decided on."""

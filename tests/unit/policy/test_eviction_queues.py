@@ -31,7 +31,7 @@ def test_the_places_of_a_lane_are_numbered_and_each_knows_who_goes_before() -> N
     assert not any(place.is_undecided for place in found.values())
 
 
-def test_nobody_knows_the_places_of_pods_whose_nodes_were_deleted_together() -> None:
+def test_the_order_of_pods_whose_nodes_were_deleted_together_is_unknown() -> None:
     found = places(begun("n1", a_pod("a")), begun("n2", a_pod("b")), begun("n3", a_pod("c"), since=NOW - 60))
     assert {name: place.is_undecided for name, place in found.items()} == {"c": False, "a": True, "b": True}
 

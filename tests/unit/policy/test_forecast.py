@@ -115,7 +115,7 @@ def test_the_heir_of_a_pod_without_grace_may_be_taken_for_the_pod_itself_for_two
     assert tell(told) == {"db-0": (0, 0), "db-1": (0, 120)}
 
 
-def test_a_budget_of_pods_that_nobody_replaces_is_used_up() -> None:
+def test_a_budget_of_pods_that_are_not_replaced_is_used_up() -> None:
     pods = [a_pod(f"web-{n}", owners=()) for n in range(3)]
     told = foretold(ending("n1", *pods, budgets=(a_budget(disruptions_allowed=2, desired_healthy=1),)))
     assert tell(told) == {"web-0": (0, 0), "web-1": (0, 0), "web-2": None}
@@ -165,7 +165,7 @@ def test_two_budgets_hold_a_pod_until_the_deadline() -> None:
     assert [(order.at - NOW, order.grace) for order in of(told, "web").removals] == [(870, 30)]
 
 
-def test_a_deadline_ends_what_a_budget_holds_and_nobody_knows_which_comes_first() -> None:
+def test_a_deadline_deletes_what_a_budget_blocks_in_unknown_order() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
     told = foretold(ending("n1", a_pod("web", owners=REPLICA, grace_seconds=600), budgets=(budget,), deadline=900))
     assert tell(told) == {"web": (0, 300)}
@@ -231,7 +231,7 @@ def test_pods_of_a_node_without_a_kubelet_are_waited_for_until_they_count_as_stu
     assert span(of(told, "web").terminated) == (0, None)
 
 
-def test_do_not_evict_holds_everybody_until_the_holder_is_gone() -> None:
+def test_do_not_evict_blocks_all_pods_until_the_protected_one_is_gone() -> None:
     holder = a_pod("holder", labels={names.DO_NOT_EVICT: "true"})
     told = foretold(ending("n1", holder, a_pod("other")))
     assert tell(told) == {"holder": None, "other": None}
@@ -285,7 +285,7 @@ def test_a_budget_that_was_used_up_is_told_as_it_is_then() -> None:
     assert kept(told, "web-2") == ("blocked", "budget shop/web allows no disruption now (1 of 3 healthy, 1 required)")
 
 
-def test_who_waits_for_one_that_stays_is_kept_by_him() -> None:
+def test_a_pod_that_waits_for_one_that_stays_is_blocked_by_it() -> None:
     told = foretold(
         ending("n1", a_pod("last", priority=2_000_000_000), a_pod("job", annotations={names.DO_NOT_DISRUPT: "true"}))
     )

@@ -190,7 +190,7 @@ def test_what_was_bad_while_a_node_was_kept_counts_from_when_it_was_given_back(
     assert unhealthy_until(node, DEFAULT) == math.inf
 
 
-def test_what_nobody_knows_the_beginning_of_is_not_known_better_for_a_node_that_was_given_back() -> None:
+def test_an_unknown_start_stays_unknown_for_an_uncordoned_node() -> None:
     node = a_node(annotations={names.UNCORDONED: format_time(NOW)}, conditions=(ready("Unknown", None),))
     (ailment,) = unhealthy_conditions(node, DEFAULT)
     assert ailment.since is None

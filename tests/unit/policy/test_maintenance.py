@@ -95,5 +95,5 @@ def test_what_is_recorded_is_read_again(marks: frozenset[Mark]) -> None:
         ("taint,sticker", {Mark.TAINT}),
     ],
 )
-def test_words_in_a_record_that_nobody_knows_are_passed_over(text: str, marks: set[Mark]) -> None:
+def test_unknown_words_in_a_record_are_ignored(text: str, marks: set[Mark]) -> None:
     assert recorded_marks(marked(None, text)) == marks

@@ -187,7 +187,7 @@ def test_another_node_of_the_same_name_is_another_node() -> None:
     assert is_admitted(budget, a_member("n1", created=NOW), NOW + 2)
 
 
-def test_which_entries_of_the_ledger_still_count() -> None:
+def test_which_admitted_nodes_still_count() -> None:
     budget = a_budget(max_unavailable=9, disrupted_nodes={f"n{n}": NOW for n in range(6)})
     nodes = {
         "n0": a_member("n0"),
@@ -221,7 +221,7 @@ def test_which_entries_of_the_ledger_still_count() -> None:
         ),
     ],
 )
-def test_what_the_ledger_says_of_one_node(budget: NodeDisruptionBudget, node: Node, leave: str, words: str) -> None:
+def test_what_the_record_says_of_one_node(budget: NodeDisruptionBudget, node: Node, leave: str, words: str) -> None:
     verdict = disruption_verdict(budget, node, NOW)
     assert verdict.allowance is Allowance[leave]
     if words:
@@ -236,7 +236,7 @@ def test_who_is_told_what_would_help() -> None:
     assert "try again" in remedy_of(spent, Allowance.NOT_OBSERVED)
 
 
-def test_who_waits_is_woken_by_what_may_let_him_go() -> None:
+def test_a_waiting_node_is_woken_by_what_may_admit_it() -> None:
     spent, free = a_budget(max_unavailable=1), a_budget(max_unavailable=1, disruptions_allowed=1)
     assert may_unblock(spent, free)
     assert may_unblock(spent, None)

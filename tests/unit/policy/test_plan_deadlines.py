@@ -223,7 +223,7 @@ def test_without_a_deadline_the_ranges_are_an_order_and_nothing_else() -> None:
     assert {e.deadline for e in decision.pods} == {e.delete_at for e in decision.pods} == {None}
 
 
-def test_a_grace_cut_for_a_range_is_not_taken_for_one_that_somebody_else_has_cut() -> None:
+def test_a_grace_cut_for_a_range_is_not_taken_for_one_that_another_client_has_cut() -> None:
     """Told 200 s instead of 500 while high pods were there; they are gone, and so its own grace would have fitted."""
     cut = a_pod("low", grace_seconds=500, deletion_timestamp=NOW + 200, deletion_grace_seconds=200)
     decision = plan(ranged(cut), NOW + 261)

@@ -163,7 +163,7 @@ def test_it_lasts_for_a_time_or_for_ever_or_for_ever_by_mistake(
 
 
 @pytest.mark.parametrize("value", ["", "false", "0", "-1h", "4 hours", "x" * 300])
-def test_what_nobody_understands_is_known_also_beside_another_word(value: str) -> None:
+def test_an_invalid_value_is_known_also_beside_another_word(value: str) -> None:
     pod = a_pod(labels={names.DO_NOT_EVICT: "true"}, annotations={names.DO_NOT_DISRUPT: value})
     assert invalid_annotation(pod) == value
     assert len(printable(value)) <= 60
@@ -179,7 +179,7 @@ def test_what_nobody_understands_is_known_also_beside_another_word(value: str) -
         ({"labels": {names.DO_NOT_EVICT: "true"}}, True),
     ],
 )
-def test_who_asks_for_protection_is_found_without_reading_what_he_says(fields: dict[str, Any], asks: bool) -> None:
+def test_a_pod_that_asks_for_protection_is_found_without_parsing_its_value(fields: dict[str, Any], asks: bool) -> None:
     pod = a_pod(**fields)
     assert asks_for_protection(pod) == asks
     assert asks or protection_of(pod, NOW, SETTINGS) is None

@@ -53,7 +53,7 @@ def test_who_is_passed_over_is_listed_with_the_reason() -> None:
     assert fates(rehearsal) == {"web": (0, 30, 30)}
 
 
-def test_who_terminates_already_is_told_only_if_he_must_hurry() -> None:
+def test_a_terminating_pod_is_deleted_again_only_to_shorten_its_grace() -> None:
     def going(name: str, ends: float, grace: int) -> Pod:
         return a_pod(name, grace_seconds=grace, deletion_timestamp=NOW + ends, deletion_grace_seconds=grace)
 

@@ -145,7 +145,7 @@ def test_the_second_form_without_critical_seconds_tells_critical_pods_last_and_d
     assert machine.over == 20
 
 
-def test_nobody_is_told_when_the_time_is_over() -> None:
+def test_no_pod_is_deleted_when_the_time_is_over() -> None:
     """Those of a last range without a period neither, if the others have used up everything."""
     pods = [a_pod("web", grace_seconds=SLOW), a_pod("dns", priority=2_000_000_000)]
     machine = Machine(two_totals("60s"), pods)
@@ -219,7 +219,7 @@ def test_who_terminates_in_time_is_not_told_again_but_waited_for() -> None:
     assert machine.told == [("c", 20, 30)]
 
 
-def test_who_would_terminate_beyond_the_end_of_his_range_is_told_once_to_hurry() -> None:
+def test_a_pod_that_would_terminate_beyond_the_end_of_its_range_is_shortened_once() -> None:
     machine = Machine(KEP, [terminating("web", -10, 600)])
     machine.run()
     assert machine.told == [("web", 0, 60)]
@@ -288,7 +288,7 @@ def test_who_comes_late_is_waited_for_within_the_period() -> None:
     assert machine.began[3] == 60
 
 
-def test_who_could_not_be_told_in_his_range_is_told_in_the_next_one_but_not_waited_for() -> None:
+def test_a_pod_not_deleted_in_its_range_is_deleted_in_the_next_one_but_not_waited_for() -> None:
     pods = (a_pod("web", grace_seconds=SLOW), a_pod("c", priority=1_000, grace_seconds=SLOW))
     first = step(begin(KEP, 660, at(0, *pods)), at(0, *pods))
     second = step(first.shutdown, at(60, *pods))
@@ -314,7 +314,7 @@ def test_a_daemon_pod_of_before_the_shutdown_is_told_even_if_it_is_seen_late() -
     assert ("logs-1", 5, 30) in machine.told
 
 
-def test_a_daemon_pod_that_was_there_when_the_pods_became_known_replaces_nobody() -> None:
+def test_a_daemon_pod_that_was_there_when_the_pods_became_known_replaces_no_pod() -> None:
     """Creation has whole seconds, and no pod had been deleted by then."""
     assert told(KEP, [a_pod("logs-1", owners=owned_by("DaemonSet"), created=NOW)]) == {"logs-1": 30}
 
@@ -341,7 +341,7 @@ def test_who_is_passed_over_is_neither_told_nor_waited_for(fields: dict[str, Any
     assert (decided.is_over, decided.deletions, decided.events, decided.left) == (True, (), (), ())
 
 
-def test_tolerating_a_cordon_or_protection_helps_nobody_when_the_machine_goes_down() -> None:
+def test_tolerating_a_cordon_or_protection_helps_no_pod_when_the_machine_goes_down() -> None:
     pod = a_pod("web", annotations={names.DO_NOT_DISRUPT: "true"}, owners=owned_by("DaemonSet"))
     assert told(KEP, [pod]) == {"web": 30}
 
@@ -356,7 +356,7 @@ def test_two_agents_on_a_machine_do_not_wait_for_each_other() -> None:
     assert [pod.name for pod in step(first, at(9, *pods, late)).awaited] == ["net", "web"]
 
 
-def test_outside_of_a_pod_nobody_is_the_agent() -> None:
+def test_outside_of_a_pod_no_pod_is_the_agent() -> None:
     assert ignored_reason(a_pod("web", uid=""), begin(KEP, 660, at(0))) is None
 
 

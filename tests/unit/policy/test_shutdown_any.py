@@ -105,7 +105,7 @@ def test_order_grace_and_end_of_any_shutdown(world: World, late: list[tuple[floa
 
 
 @given(world=worlds())
-def test_everybody_whose_turn_came_was_told_or_terminated(world: World) -> None:
+def test_every_pod_whose_turn_came_was_deleted_or_terminated(world: World) -> None:
     machine = a_run_of(world, [])
     told = {name for name, _, _ in machine.told}
     for pod in world.pods:

@@ -200,7 +200,7 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "world", "objects", "message"), CASES)
-def test_every_kind_says_what_happens_to_whom_and_why(
+def test_every_kind_says_what_happens_to_which_pod_and_why(
     kind: WarningKind, world: dict[str, Any], objects: tuple[str, ...], message: str
 ) -> None:
     world = {**world}
@@ -252,11 +252,11 @@ def test_of_many_pods_the_first_three_are_named_and_all_are_listed() -> None:
         a_pod("kept", **FOR_EVER),
     ],
 )
-def test_who_stays_or_goes_already_needs_nobody_to_make_it_again(pod: Pod) -> None:
+def test_a_pod_that_stays_or_terminates_is_not_warned_of_as_not_recreated(pod: Pod) -> None:
     assert not [caution for caution in cautions(pod) if caution.kind is WarningKind.NOT_RECREATED]
 
 
-def test_of_a_node_that_ends_nobody_expects_the_disks_back() -> None:
+def test_of_a_terminating_node_no_disks_are_expected_back() -> None:
     assert not cautions(a_replica(empty_dir=True))
 
 

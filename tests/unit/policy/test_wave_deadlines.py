@@ -46,7 +46,7 @@ def test_too_little_time_is_shared_in_proportion() -> None:
     assert [limits.of(wave) for wave in ALL] == [BEGAN + 30, BEGAN + 90, BEGAN + 180, BEGAN + 330]
 
 
-def test_whoever_leaves_makes_no_others_deadline_earlier() -> None:
+def test_a_pod_that_leaves_makes_no_other_deadline_earlier() -> None:
     """Shares count all ranges, whether or not they have pods: else each range that is done would tighten the rest."""
     limits = wave_deadlines(KEP, {1, 2, 3}, BEGAN + 330, BEGAN)
     assert [limits.of(wave) for wave in (1, 2, 3)] == [BEGAN + 90, BEGAN + 180, BEGAN + 330]
@@ -56,7 +56,7 @@ def test_just_enough_time_is_not_shared() -> None:
     assert wave_deadlines(KEP, ALL, BEGAN + 660, BEGAN).of(0) == BEGAN + 60
 
 
-def test_a_deadline_in_the_past_is_everybodys() -> None:
+def test_a_deadline_in_the_past_holds_for_all_pods() -> None:
     limits = wave_deadlines(KEP, ALL, BEGAN - 100, BEGAN)
     assert {limits.of(wave) for wave in ALL} == {BEGAN - 100}
 

@@ -54,7 +54,7 @@ async def test_what_comes_within_the_window_is_one_call() -> None:
     assert desk.clock.monotonic() == pytest.approx(1.25)
 
 
-async def test_a_full_batch_takes_nobody_in_but_those_who_ask_the_same() -> None:
+async def test_a_full_batch_takes_in_only_equal_questions() -> None:
     desk = Desk(limit=2)
     async with anyio.create_task_group() as group:
         for key in ("a", "b", "a", "c", "d", "e"):
@@ -63,7 +63,7 @@ async def test_a_full_batch_takes_nobody_in_but_those_who_ask_the_same() -> None
     assert sorted(map(str, desk.answers)) == ["A", "A", "B", "C", "D", "E"]
 
 
-async def test_who_comes_while_the_call_is_on_its_way_gets_a_call_of_his_own() -> None:
+async def test_a_caller_during_the_call_gets_a_call_of_its_own() -> None:
     desk = Desk()
     async with anyio.create_task_group() as group:
         group.start_soon(desk.ask, "a")
@@ -110,7 +110,7 @@ async def test_the_next_takes_over_from_a_carrier_who_is_cancelled(
     assert (desk.calls, desk.cut, desk.answers) == (calls, cut, ["B", "C"])
 
 
-async def test_one_who_only_waits_goes_without_disturbing_anybody() -> None:
+async def test_a_cancelled_waiter_disturbs_no_other() -> None:
     desk = Desk()
     async with anyio.create_task_group() as group:
         group.start_soon(desk.ask, "a")
@@ -119,7 +119,7 @@ async def test_one_who_only_waits_goes_without_disturbing_anybody() -> None:
     assert (desk.calls, desk.cut, desk.answers) == ([(0.05, ["a", "b"])], [], ["A"])
 
 
-async def test_a_batch_that_everybody_has_left_is_never_sent_and_nobody_gets_into_it() -> None:
+async def test_a_batch_that_all_callers_have_left_is_never_sent_and_takes_no_more() -> None:
     desk = Desk()
     async with anyio.create_task_group() as group:
         group.start_soon(desk.ask, "a", 0.01)

@@ -51,7 +51,7 @@ def served(pair: KeyPair) -> ssl.SSLContext:
     return context
 
 
-def test_a_certificate_says_for_whom_and_how_long() -> None:
+def test_a_certificate_says_for_which_names_and_how_long() -> None:
     issued = issue(NAMES, NOW, 3600)
     assert certificate_info(issued.pair.certificate) == CertificateInfo(
         frozenset(NAMES), NOW - SKEW_SECONDS, NOW + 3600

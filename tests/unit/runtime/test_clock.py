@@ -134,7 +134,7 @@ def test_what_the_monotonic_clock_may_have_missed_has_elapsed(
     assert clock.elapsed() == pytest.approx(60.0 + missed)
 
 
-def test_whoever_has_subscribed_is_told_of_every_jump_and_sees_the_new_time(machine: Machine) -> None:
+def test_every_subscriber_is_told_of_every_jump_and_sees_the_new_time(machine: Machine) -> None:
     seen: list[float] = []
     system = SystemClock()
     shifted = ShiftedClock(system)

@@ -226,7 +226,7 @@ async def test_a_waiter_that_leaves_takes_no_key_from_the_others() -> None:
     assert taken == ["a", "b"]
 
 
-async def test_done_with_a_key_that_nobody_has_is_a_mistake() -> None:
+async def test_done_with_a_key_that_is_not_taken_is_a_mistake() -> None:
     line = Line()
     line.queue.add("a")
     with pytest.raises(KeyError):

@@ -38,7 +38,7 @@ async def test_a_burst_passes_at_once_and_the_rest_at_the_rate() -> None:
     assert callers.granted == [("0", 0), ("1", 0), ("2", 0), ("3", 0.25), ("4", 0.5), ("5", 0.75)]
 
 
-async def test_the_bucket_fills_while_nobody_asks_but_not_above_the_burst() -> None:
+async def test_the_bucket_fills_while_idle_but_not_above_the_burst() -> None:
     callers = Callers(qps=2, burst=2)
     for _ in range(2):
         await callers.ask("early")
@@ -98,7 +98,7 @@ async def test_a_pause_of_nothing_takes_nothing_from_the_burst(seconds: float) -
     assert callers.instants == [0, 0, 0, 1]
 
 
-async def test_a_pause_may_be_extended_while_somebody_sleeps_and_who_leaves_it_frees_the_line() -> None:
+async def test_a_pause_may_be_extended_while_a_caller_sleeps_and_a_cancelled_one_frees_the_queue() -> None:
     callers = Callers(qps=1, burst=1)
     callers.bucket.pause(5)
     async with anyio.create_task_group() as group:
@@ -110,7 +110,7 @@ async def test_a_pause_may_be_extended_while_somebody_sleeps_and_who_leaves_it_f
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 2])
-async def test_a_caller_that_leaves_takes_no_token_and_holds_nobody_up(leaver: int) -> None:
+async def test_a_caller_that_leaves_takes_no_token_and_delays_no_other(leaver: int) -> None:
     callers = Callers(qps=1, burst=1)
     await callers.ask("first")
     scopes = [anyio.CancelScope() for _ in range(3)]
@@ -185,7 +185,7 @@ async def test_statistics_tell_who_waits_and_until_when() -> None:
         (2, 9, [0, 10, 15.25, 15.75, 16.25]),
     ],
 )
-async def test_another_rate_counts_at_once_for_whoever_waits(qps: float, burst: int, instants: list[float]) -> None:
+async def test_another_rate_counts_at_once_for_all_waiters(qps: float, burst: int, instants: list[float]) -> None:
     callers = Callers(qps=0.1, burst=1)
     async with anyio.create_task_group() as group:
         for number in range(5):

@@ -51,7 +51,7 @@ class Shop:
             await run_workers(self.queue, self.reconcile, workers, expected=(Refused,))
 
 
-async def test_a_failing_key_is_tried_again_with_backoff_and_holds_nobody_up(
+async def test_a_failing_key_is_tried_again_with_backoff_and_delays_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     shop = Shop()

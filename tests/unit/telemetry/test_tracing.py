@@ -100,7 +100,7 @@ class TestArrival:
         assert (found.is_error, found.error) == (True, "left behind")
         assert (tree.span.is_error, tree.span.error) == (False, "")
 
-    async def test_ids_that_nobody_chose_are_all_different(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_generated_ids_are_all_different(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with collecting() as collector:
             tracing = to(collector, monkeypatch)
             for _ in range(600):  # more than one batch
