@@ -93,7 +93,7 @@ def test_budgets_say_what_they_allow_and_what_they_block(place: Fleet) -> None:
     assert web["blocks"] == [{"name": "default/web", "reason": None}]
     text = " ".join(place.run("budgets").stdout.split())
     assert "pool minAvailable 100% 2/2 2 0 blocks: one (labelled terminable); and 1 without a pending removal" in text
-    assert "default/web minAvailable 1 1 of 1 1 0 blocks default/web; none of them is to go" in text
+    assert "default/web minAvailable 1 1/1 1 0 blocks: default/web; no removal pending" in text
     assert "! the selector selects no node" in text
 
 

@@ -77,18 +77,18 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     foretold = place.run("uninstall", "--dry-run")
     assert foretold.exit_code == 0, foretold.output
     assert "would be removed" in foretold.stdout
-    assert "The Lease kube-system/gracectl would be taken over from " in foretold.stdout
+    assert "Lease kube-system/gracectl would be taken over from " in foretold.stdout
     assert held(place) == before
     result = place.run("uninstall")
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[0] == f"finalizer of {len(before)} nodes  removed"
+    assert result.stdout.splitlines()[1] == f"finalizer of {len(before)} nodes  removed"
     assert (
         "node going: being deleted, disappears; 0 pods not terminated; gracectl does not terminate its instance"
         in result.stdout
     )
-    assert "node kept stays cordoned, and nothing gives it back any more; to give it back:\n" in result.stdout
+    assert "node kept stays cordoned; to uncordon it:\n" in result.stdout
     assert "  kubectl uncordon kept\n" in result.stdout
-    assert re.search(r"The Lease kube-system/gracectl is held until \S+, so that no controller", result.stdout)
+    assert re.search(r"Lease kube-system/gracectl is held until \S+, so that no running controller", result.stdout)
     assert re.search(r"does not lead any more; waiting 1\d s for its last requests", result.stderr)
     assert held(place) == []
     assert place.node("going") is None
@@ -108,7 +108,7 @@ def test_interrupted_it_says_what_that_means(place: Fleet) -> None:
         process.interrupt()
         code, told = process.ended()
     assert code == 130
-    assert "interrupted; what came off stays off, but the Lease runs out soon" in told
+    assert "interrupted; what was removed stays removed, but the Lease expires soon" in told
     assert "Traceback" not in told
 
 
