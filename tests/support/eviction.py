@@ -1,4 +1,4 @@
-"""An API server that knows only evictions: what it answers is the test's, and it remembers who asked, and when."""
+"""An API server that knows only evictions: its answers are those of the test, and it records requests."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def started(command: list[str]) -> Iterator[Process]:
 
 @contextmanager
 def fleet(folder: Path) -> Iterator[Fleet]:
-    """A cluster that asks who one is, and its controller."""
+    """A cluster with authentication, and its controller."""
     settings = folder / "controller.yaml"
     selector = {"matchLabels": {LABEL: RUN, f"{LABEL}-managed": "true"}}
     settings.write_text(yaml.safe_dump({"nodeSelector": selector, "drain": {"minimumSeconds": 0.3}}))

@@ -65,7 +65,7 @@ def a_day() -> DrainForecast:
 
 
 def never() -> DrainForecast:
-    """For ever, for three reasons, and one who waits for those."""
+    """For ever, for three reasons, and one pod that waits for those."""
     pods = [
         a_pod("notebook", **FOR_EVER),
         a_pod("odd", annotations={names.DO_NOT_DISRUPT: "4 hours <b>"}),

@@ -107,7 +107,7 @@ class Stage:
         self.transport = InProcessTransport(self.server, self.clock, seed=seed)
         self.provider = CloudProvider(self.cluster.cloud, self.clock)
         self.provider_of_controllers: Provider | None = None
-        """Who ends instances instead, for the next controllers."""
+        """The provider of the next controllers, instead."""
         self.settings = settings
         self.instances: dict[str, str] = {}
         self.spans: Callable[[], SpanSink] | None = None

@@ -1,4 +1,4 @@
-"""Objects as an API server writes them, for those who read them."""
+"""Objects as an API server writes them, for decoders."""
 
 from __future__ import annotations
 
