@@ -192,7 +192,7 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         ([], "name one node or more, or choose them with -l SELECTOR"),
         (["n1", "-l", "a=b"], "give names or a selector, not both"),
@@ -205,10 +205,10 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
         (["n1", "--dry-run", "--timeout", "0"], "--dry-run waits for nothing"),
     ],
 )
-def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], unmanaged_report: str) -> None:
+def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(root, ["drain", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert unmanaged_report in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())
 
 
 # -- what the server refuses -------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_all_names_that_are_nowhere_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         ((), "name one node or more, or choose them with -l SELECTOR"),
         (("-l", ""), "name one node or more, or choose them with -l SELECTOR"),
@@ -62,8 +62,8 @@ def test_all_names_that_are_nowhere_are_told_at_once() -> None:
         (("a", ""), "Invalid value for NODE: an empty name; is a variable not set?"),
     ],
 )
-def test_what_is_not_clear_is_refused(arguments: tuple[str, ...], unmanaged_report: str) -> None:
+def test_what_is_not_clear_is_refused(arguments: tuple[str, ...], message: str) -> None:
     result, got = run(*arguments)
     assert result.exit_code == 2
-    assert unmanaged_report in result.output
+    assert message in result.output
     assert got == []

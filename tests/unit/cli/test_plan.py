@@ -215,7 +215,7 @@ def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         ([], "name one node or more, or choose them with -l SELECTOR"),
         (["n1", "-l", "a=b"], "give names or a selector, not both"),
@@ -226,10 +226,10 @@ def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:
         (["n1", "-o", "json", "--timeline"], "--timeline is for people, -o json for machines"),
     ],
 )
-def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], unmanaged_report: str) -> None:
+def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(root, ["plan", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert unmanaged_report in result.stderr
+    assert message in result.stderr
 
 
 def test_settings_that_cannot_be_used(place: Place, tmp_path: Path) -> None:

@@ -156,17 +156,17 @@ def test_all_unknown_nodes_are_told(place: Fleet, more: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["n1", "-l", "a=b"], "give names or a selector, not both"),
         (["-l", "a=(b"], "Invalid value for '-l' / '--selector'"),
         (["-o", "yaml"], "Invalid value for '-o' / '--output'"),
     ],
 )
-def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], unmanaged_report: str) -> None:
+def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(root, ["status", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert unmanaged_report in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("more", [[], ["-w"]])
