@@ -32,7 +32,7 @@ async def two(story: Story) -> tuple[Program, Program]:
     first = await story.controller()
     await first.until_said(LEADS)
     second = await story.controller()
-    await second.until_said("standing by")
+    await second.until_said("standby: ")
     return first, second
 
 
@@ -89,7 +89,7 @@ async def test_a_paused_leader_finds_another_leader_and_stands_by(story: Story) 
     await second.until_said(LEADS, seconds=20)
     first.send(signal.SIGCONT)
     await first.until_said("leadership is lost")
-    await first.until_said("standing by")
+    await first.until_said("standby: ")
     await story.until_gone(leaving, seconds=60)
     assert story.sight.lowest_health(before, app="web") >= 3
     assert first.exit_code is None

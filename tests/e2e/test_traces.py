@@ -42,7 +42,7 @@ async def test_a_kill_and_a_handover_leave_one_whole_trace(story: Story, monkeyp
         jobs = [await story.pod(name, on=leaving, annotations={names.DO_NOT_DISRUPT: "true"}) for name in JOBS]
         await story.nodes("refuge")
         second = await story.controller()
-        await second.until_said("standing by")
+        await second.until_said("standby: ")
         await story.delete("Node", leaving)
         await story.sight.until("web is elsewhere", lambda: len(story.pods_on(leaving)) == len(JOBS))
         await story.clock.sleep(BATCH_SECONDS)
@@ -51,7 +51,7 @@ async def test_a_kill_and_a_handover_leave_one_whole_trace(story: Story, monkeyp
 
         await second.until_said("this process leads", seconds=30)
         third = await story.controller()
-        await third.until_said("standing by")
+        await third.until_said("standby: ")
         await unprotected(story, "early")
         await second.until_said("pod evicted")
         await story.sight.until("the early one is gone", lambda: len(story.pods_on(leaving)) == 1)

@@ -276,7 +276,7 @@ def test_who_does_not_want_to_wait_any_more_is_let_go(place: Place, monkeypatch:
     def long(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gracectl.cli.plan.command.outlook", long)
+    monkeypatch.setattr("gracectl.cli.plan.command.forecast_plan", long)
     result = plan(place.reader, "worker-1")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "gracectl: interrupted\n")
 
