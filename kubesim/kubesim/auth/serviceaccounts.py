@@ -104,7 +104,7 @@ class AccountTokens:
     def read(self, token: str, audiences: Sequence[str]) -> tuple[User, tuple[str, ...]]:
         """The account of the token, and those of `audiences` it is for. Raises BadToken, also if it is not ours."""
         if not self.is_ours(token):
-            raise BadToken("the token is somebody else's")
+            raise BadToken("the token was not issued here")
         said = self._said[token]
         if self._stamps.seconds > said.expires:
             raise BadToken("service account token has expired")

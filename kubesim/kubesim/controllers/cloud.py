@@ -23,7 +23,7 @@ State = Literal["running", "shutting-down", "terminated"]
 class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Simulated seconds: `terminate_delay` from the request to the end, `answer_delay` before each answer.
 
-    `failure_probability`: the part of requests that are answered 500 (drawn from the seed).
+    `failure_probability`: the part of requests that are answered 500 (drawn from `seed`).
     """
 
     terminate_delay: float = 0.0

@@ -10,7 +10,7 @@ from kubesim.clock import Clock
 class Pace:
     """Delays in simulated seconds on a clock in real (or virtual) ones. Time stamps are the clock's own.
 
-    Chance is drawn from the seed and the name of the thing it happens to, never from a shared sequence, so that the
+    Chance is drawn from `seed` and the name of the thing it happens to, never from a shared sequence, so that the
     order of events cannot change what happens.
     """
 

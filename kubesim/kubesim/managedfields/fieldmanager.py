@@ -134,7 +134,7 @@ class Owners:
 
     def _managed(self, resource: Resource, live: JsonObject | None, author: Author) -> Managed:
         if live is None:
-            return managers.NOBODY
+            return managers.NO_OWNERS
         managed = readable(live["metadata"].get("managedFields"))
         if managed:
             return managed
@@ -178,7 +178,7 @@ def readable(written: Json) -> Managed:
     try:
         return managers.decoded(written)
     except ValueError:
-        return managers.NOBODY
+        return managers.NO_OWNERS
 
 
 def with_entries(object_: JsonObject, entries: Json) -> JsonObject:

@@ -49,12 +49,12 @@ class Owned(NamedTuple):
 Managed = Mapping[Manager, Owned]
 """The owners of one object's fields. Never change one in place."""
 
-NOBODY: Managed = {}
+NO_OWNERS: Managed = {}
 
 
 def decoded(entries: Json) -> Managed:
     """metadata.managedFields as a client wrote it. Raises ValueError."""
-    return dict(_read(entry) for entry in entries) if isinstance(entries, list) else NOBODY
+    return dict(_read(entry) for entry in entries) if isinstance(entries, list) else NO_OWNERS
 
 
 def _read(entry: Json) -> tuple[Manager, Owned]:

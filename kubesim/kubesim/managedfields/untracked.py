@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kubesim.managedfields import updater
 from kubesim.managedfields.fieldsets import NOTHING, FieldSet
-from kubesim.managedfields.managers import NOBODY, UPDATE, Managed, Manager
+from kubesim.managedfields.managers import NO_OWNERS, UPDATE, Managed, Manager
 from kubesim.managedfields.pathelements import field
 from kubesim.managedfields.updater import Author
 from kubesim.server.api import Json, JsonObject
@@ -71,23 +71,23 @@ def owners_until_now(changes: Sequence[Change], live: JsonObject, author: Author
     `changes`: what the log still knows of it, oldest first. Raises ValueError for an item of a list without its keys.
     """
     if any("managedFields" in (change.previous or {}).get("metadata", {}) for change in changes):
-        return _of_nobody_known(live, author)
-    managed = NOBODY
+        return _before_first_apply(live, author)
+    managed = NO_OWNERS
     for place, change in enumerate(changes):
         if place == 0 and change.previous is not None:
-            managed = _of_nobody_known(change.previous, author)
+            managed = _before_first_apply(change.previous, author)
         if change.by is not None:
             managed = updater.updated(
                 managed, change.previous or zero(author.schema), change.object, _author_of(change, change.by, author)
             )
         elif change.previous is None:
-            managed = _of_nobody_known(change.object, author)
-    return managed if changes else _of_nobody_known(live, author)
+            managed = _before_first_apply(change.object, author)
+    return managed if changes else _before_first_apply(live, author)
 
 
-def _of_nobody_known(object_: JsonObject, author: Author) -> Managed:
+def _before_first_apply(object_: JsonObject, author: Author) -> Managed:
     manager = Manager(BEFORE_FIRST_APPLY, UPDATE, author.api_version)
-    return updater.updated(NOBODY, zero(author.schema), object_, author._replace(manager=manager))
+    return updater.updated(NO_OWNERS, zero(author.schema), object_, author._replace(manager=manager))
 
 
 def _author_of(change: Change, by: Signature, author: Author) -> Author:

@@ -1,7 +1,7 @@
 """The timeline of a scenario: its steps, each at its instant, counted from when the cluster was ready.
 
 Invariant: steps happen one after another, in the order of their instants and then of the file; what chance picks
-depends on the seed, the step and what there is to pick from, and on nothing else. A step that fails is told of, and
+depends on `seed`, the step and what there is to pick from, and on nothing else. A step that fails is told of, and
 the next one comes.
 """
 

@@ -291,7 +291,7 @@ class Writer:
 
 
 def reset_kept(object_: JsonObject) -> JsonObject:
-    """The object with empty managedFields spelled `[{}]`, which means the same (nobody shall own anything): a check
+    """The object with empty managedFields spelled `[{}]`, which means the same (no field has an owner): a check
     that reads as Go's JSON writes would lose the empty list."""
     metadata = object_.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") == []:

@@ -165,10 +165,10 @@ class Verifier:
         if not self._sight.is_listing:
             self._judge(touched, now, pod.called)
 
-    def _judge(self, tallies: list[BudgetTracker], now: float, pod: str) -> None:
+    def _judge(self, trackers: list[BudgetTracker], now: float, pod: str) -> None:
         if self._sizes is None:
             return
-        for tracker in tallies:
+        for tracker in trackers:
             violation = tracker.judge(now, pod)
             if violation is not None:
                 self._violations.append(violation)

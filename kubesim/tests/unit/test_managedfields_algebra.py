@@ -11,7 +11,7 @@ from kubesim.managedfields import pathelements, updater
 from kubesim.managedfields.comparison import compare
 from kubesim.managedfields.extraction import fields_of, with_named_fields
 from kubesim.managedfields.fieldsets import NOTHING, FieldSet
-from kubesim.managedfields.managers import APPLY, NOBODY, UPDATE, Managed, Manager, decoded, encoded
+from kubesim.managedfields.managers import APPLY, NO_OWNERS, UPDATE, Managed, Manager, decoded, encoded
 from kubesim.managedfields.merging import merged
 from kubesim.managedfields.pruning import without_fields
 from kubesim.managedfields.updater import Author, Conflicts
@@ -285,14 +285,14 @@ def filled(value: Any) -> Any:
 
 @given(GADGETS, GADGETS)
 def test_to_apply_twice_is_to_apply_once(live: Any, applied: Any) -> None:
-    first, owners = updater.applied(NOBODY, live, applied, author("a"), force=False)
+    first, owners = updater.applied(NO_OWNERS, live, applied, author("a"), force=False)
     second, same = updater.applied(owners, first, applied, author("a", now="2026-01-01T00:01:00Z"), force=False)
     assert (second, same) == (first, owners)
 
 
 @given(GADGETS, GADGETS)
 def test_what_is_given_up_leaves_what_was_there(live: Any, applied: Any) -> None:
-    owners = updater.updated(NOBODY, {}, live, author("before", UPDATE))
+    owners = updater.updated(NO_OWNERS, {}, live, author("before", UPDATE))
     try:
         new, after = updater.applied(owners, live, applied, author("a"), force=False)
     except Conflicts:
@@ -315,7 +315,7 @@ def sorted_lists(value: Any) -> Any:
 @given(st.lists(st.tuples(st.sampled_from("ab"), GADGETS), max_size=5))
 def test_absent_fields_have_no_owner(steps: list[tuple[str, Any]]) -> None:
     live: Any = {}
-    owners: Managed = NOBODY
+    owners: Managed = NO_OWNERS
     for name, configuration in steps:
         live, owners = updater.applied(owners, live, configuration, author(name), force=True)
         there = fields_of(live, GADGET)

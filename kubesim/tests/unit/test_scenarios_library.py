@@ -103,8 +103,8 @@ async def test_budgets_allow_what_their_comments_say() -> None:
             "unhealthy-always": 0,
             "ordered": 1,
             "alone": 0,
-            "of-nobody": 0,
-            "everybody": 0,
+            "no-pods": 0,
+            "all-pods": 0,
         }
 
 
