@@ -82,7 +82,7 @@ async def _everything(stage: Stage) -> None:
     await stage.create(
         a_workload("Deployment", "web", 3),
         a_budget_manifest("web", maxUnavailable=1),
-        a_workload("StatefulSet", "ledger", 1, pod={"terminationGracePeriodSeconds": 120}),
+        a_workload("StatefulSet", "legacy", 1, pod={"terminationGracePeriodSeconds": 120}),
         a_pod_manifest("report", "worker-1", annotations={names.DO_NOT_DISRUPT: "6h"}),
         a_workload("Deployment", "dns", 1, pod={"priorityClassName": names.SYSTEM_CLUSTER_CRITICAL}),
         a_pod_manifest("agent", "worker-1", tolerations=[{"operator": "Exists"}]),

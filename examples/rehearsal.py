@@ -38,11 +38,11 @@ async def build(stage: Stage) -> None:
     them run until their grace is over."""
     await stage.add_nodes(NODE)
     await stage.call("POST", PRIORITY_CLASSES, {"metadata": {"name": PAYMENTS}, "value": 20_000})
-    ledger = {"priorityClassName": PAYMENTS, "terminationGracePeriodSeconds": 240}
+    legacy = {"priorityClassName": PAYMENTS, "terminationGracePeriodSeconds": 240}
     dns = {"priorityClassName": names.SYSTEM_CLUSTER_CRITICAL}
     await stage.create(
         a_workload("Deployment", "web", 2, **STUBBORN),
-        a_workload("StatefulSet", "ledger", 1, pod=ledger, **STUBBORN),
+        a_workload("StatefulSet", "legacy", 1, pod=legacy, **STUBBORN),
         _exporter(),
         a_workload("Deployment", "dns", 1, pod=dns, **STUBBORN),
     )

@@ -112,7 +112,7 @@ def documented() -> StatusFrame:
         replica("train-0", node_name="worker-1", labels={}, annotations={names.DO_NOT_DISRUPT: "4h"}),
         replica("dns-hhcmw", node_name="worker-1", labels={}, priority=2_000_000_000),
         replica("web-sgxqm", node_name="worker-2"),
-        replica("ledger-0", node_name="worker-2", labels={}, deletion_timestamp=NOW + 18, deletion_grace_seconds=30),
+        replica("legacy-0", node_name="worker-2", labels={}, deletion_timestamp=NOW + 18, deletion_grace_seconds=30),
     )
     spent = Condition(names.DISRUPTION_ALLOWED, "False", "InsufficientPods", "", NOW - 124)
     budget = a_budget(disruptions_allowed=0, current_healthy=2, verdict=spent)
