@@ -172,7 +172,7 @@ async def test_a_pod_that_comes_when_the_deadline_has_passed_is_deleted_and_not_
             assert asked_to_end(stage)[0] == 900.0
 
 
-async def test_who_is_not_waited_for_is_not_deleted() -> None:
+async def test_a_pod_that_is_not_waited_for_is_not_deleted() -> None:
     tolerant = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
     async with staged("n1", settings=QUARTER) as stage:
         stage.cluster.add_static_pod("n1", a_pod_manifest("static", terminationGracePeriodSeconds=600))

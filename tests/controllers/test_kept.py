@@ -275,7 +275,7 @@ async def test_a_request_counts_whatever_its_value_says(value: str) -> None:
         assert kept.started == pytest.approx(stage.clock.now() - stage.clock.monotonic() + start, abs=0.001)
 
 
-async def test_who_asked_first_is_drained_first() -> None:
+async def test_the_node_requested_first_is_drained_first() -> None:
     """Two pods of one budget on two kept nodes: the instants of the requests decide, not who is seen first."""
     async with staged("n1", "n2") as stage:
         await stage.create(a_workload("Deployment", "web", 2, behaviour={"ready-seconds": 2}))

@@ -320,7 +320,7 @@ async def test_a_lost_node_that_is_asked_for_in_the_last_second_is_kept() -> Non
             assert (kept.step, kept.pods_left) == ("drain", 1)
 
 
-async def test_who_labels_a_kept_node_terminable_is_obeyed() -> None:
+async def test_a_node_in_maintenance_labelled_terminable_is_terminated() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "300s"}))  # made at 0
         async with stage.controller() as controller:

@@ -194,7 +194,7 @@ def test_blocking_pods_come_first_and_waiting_pods_name_them() -> None:
     assert (places[0].number, places[0].of, places[0].ahead.node) == (2, 2, "n2")
 
 
-def test_who_keeps_looking_knows_since_when() -> None:
+def test_a_continued_watch_knows_since_when() -> None:
     """A pod that waits for a wave and is then blocked is blocked since then, not since the beginning."""
     history, node = BlockedHistory(), going()
     first, second = replica("first"), replica("second", labels={"app": "x"}, priority=2_000_000_000)

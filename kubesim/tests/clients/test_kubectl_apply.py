@@ -66,7 +66,7 @@ async def test_an_unknown_field_is_refused(kubectl: Kubectl) -> None:
     assert ".extra: field not declared in schema" in printed.err
 
 
-async def test_who_applied_on_the_clients_side_can_move_to_the_servers(kubectl: Kubectl) -> None:
+async def test_a_client_side_apply_can_move_to_the_server_side(kubectl: Kubectl) -> None:
     await apply(kubectl, settings(a="1", b="1"))
     await kubectl("label", "configmap", "settings", "owner=another")
     moved = await apply(kubectl, settings(a="2"), "--server-side")
@@ -79,7 +79,7 @@ async def test_who_applied_on_the_clients_side_can_move_to_the_servers(kubectl: 
     assert managers(found) == [("kubectl-last-applied", "Apply"), ("kubectl", "Apply"), ("kubectl-label", "Update")]
 
 
-async def test_who_edits_what_is_applied_owns_it(kubectl: Kubectl) -> None:
+async def test_an_edit_of_an_applied_object_owns_its_fields(kubectl: Kubectl) -> None:
     await apply(kubectl, settings(a="1"), "--server-side")
     await kubectl("patch", "configmap", "settings", "--type=merge", "-p", '{"data":{"a":"2"}}')
     refused = await apply(kubectl, settings(a="1"), "--server-side")

@@ -104,7 +104,7 @@ async def test_the_right_to_watch_is_no_right_to_write_by_the_old_paths_of_watch
     assert await status_of(server, "GET", f"{old}/nodes/n1", T) == 200
 
 
-async def test_who_creates_by_put_or_apply_needs_the_right_to_create() -> None:
+async def test_creating_by_put_or_apply_needs_the_permission_to_create() -> None:
     server = await guarded(LoopClock(), "robot", rule("patch update", "configmaps leases", "", "coordination.k8s.io"))
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm"}}
     apply = {**T, "content-type": "application/apply-patch+yaml"}

@@ -218,7 +218,7 @@ def dated(name: str, node: str, ready_at: str = "", **more: Any) -> JsonObject:
     }
 
 
-def test_who_goes_first_when_there_are_too_many() -> None:
+def test_the_order_of_deletion_when_there_are_too_many() -> None:
     early, late = "2026-01-01T00:10:00Z", "2026-01-01T00:20:00Z"
     cheap = {"controller.kubernetes.io/pod-deletion-cost": "-10"}
     ordered = [

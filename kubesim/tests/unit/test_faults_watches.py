@@ -142,7 +142,7 @@ async def test_rules_that_say_the_same_are_two_rules(caller: Caller) -> None:
         caller.server.faults.remove(one)
 
 
-async def test_who_gives_up_waiting_for_a_late_event_gets_it_on_the_next_read(caller: Caller) -> None:
+async def test_a_reader_that_gives_up_on_a_late_event_gets_it_on_the_next_read(caller: Caller) -> None:
     stream = await caller.watch(LEASES)
     caller.server.faults.add(Rule(fault=LateWatch(least=5, most=5)))
     await caller.create(LEASES, {"metadata": {"name": "one"}})

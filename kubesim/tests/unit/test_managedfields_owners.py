@@ -51,7 +51,7 @@ async def test_an_object_that_was_never_applied_has_no_managed_fields(caller: Ca
     assert "managedFields" not in (await write(caller, "PATCH", f"{MAPS}/x", {"data": {"a": "2"}}, "ed"))["metadata"]
 
 
-async def test_the_log_tells_who_wrote_what_before(caller: Caller) -> None:
+async def test_the_log_names_the_managers_of_earlier_writes(caller: Caller) -> None:
     await write(caller, "POST", MAPS, settings(a="1", b="1"), "creator")
     await write(caller, "PATCH", f"{MAPS}/x", {"data": {"a": "2"}}, "ed")
     await write(caller, "PATCH", f"{MAPS}/x", {"data": {"a": "2"}}, "idler")

@@ -92,7 +92,7 @@ async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
         assert asked >= to_leases
 
 
-async def test_the_rights_to_leases_are_asked_for_in_their_namespace_and_only_by_who_contends() -> None:
+async def test_permissions_on_leases_are_checked_in_their_namespace_and_only_with_leader_election() -> None:
     clock = LoopClock()
     server = await guarded(clock, "gracectl", *(each for each in EVERYTHING if "leases" not in each["resources"]))
     settings = the_settings(leaderElection={"namespace": "shop"})

@@ -86,7 +86,7 @@ async def test_stalled_workers_are_reported(monkeypatch: pytest.MonkeyPatch) -> 
         assert "keys wait, no worker progress for 9" in report(controller.health())[1]
 
 
-async def test_who_stands_by_does_nothing_that_could_hang() -> None:
+async def test_a_standby_does_nothing_that_could_hang() -> None:
     async with staged("n1") as stage:
         controller = Controller(stage.settings, stage.transport.line(), stage.clock, stage.provider)
         await stage.clock.sleep(5000)

@@ -34,7 +34,7 @@ def writes(stage: Stage) -> list[str]:
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "karpenter", "ours"])
-async def test_a_start_beside_a_live_karpenter_is_refused_with_who_it_is_and_what_to_do(namespace: str) -> None:
+async def test_a_start_beside_a_live_karpenter_is_refused_with_its_name_and_what_to_do(namespace: str) -> None:
     async with staged("n1") as stage:
         await karpenter_leads(stage, namespace)
         with pytest.raises(LiveKarpenter) as caught:

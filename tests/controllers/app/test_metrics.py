@@ -185,7 +185,7 @@ async def test_a_drain_from_its_beginning_to_its_end() -> None:
     assert figures(controller, "leader", *watched) == {}
 
 
-async def test_who_leads_and_who_stands_by() -> None:
+async def test_leader_and_standby() -> None:
     lease = ("leader", "lease_terms_total", "lease_renewals_total", "lease_failures_total", "fenced_writes_total")
     async with staged("n1", settings=Settings()) as stage, stage.controller() as first:
         await stage.settle(first)

@@ -92,7 +92,7 @@ def with_rate(qps: float, burst: int = 1, **more: Any) -> Settings:
     return the_settings(eviction={"qps": qps, "burst": burst, **more}, drain={"minimumSeconds": 0})
 
 
-async def test_another_rate_of_evictions_counts_at_once_for_those_who_wait() -> None:
+async def test_another_rate_of_evictions_counts_at_once_for_waiting_pods() -> None:
     async with governed("n1", settings=with_rate(0.1)) as (stage, rule):
         await stage.create(*(a_pod_manifest(f"p{n}", "n1") for n in range(8)))
         async with ruled(stage, "n1"):
@@ -103,7 +103,7 @@ async def test_another_rate_of_evictions_counts_at_once_for_those_who_wait() -> 
     assert set(stage.agreed().values()) == {1}
 
 
-async def test_a_slower_rate_and_less_room_hold_up_who_has_not_been_asked_yet() -> None:
+async def test_a_slower_rate_and_less_room_delay_pods_not_yet_requested() -> None:
     async with governed("n1", settings=with_rate(1)) as (stage, rule):
         await stage.create(*(a_pod_manifest(f"p{n}", "n1") for n in range(20)))
         async with ruled(stage, "n1"):
@@ -117,7 +117,7 @@ async def test_a_slower_rate_and_less_room_hold_up_who_has_not_been_asked_yet() 
     assert set(stage.agreed().values()) == {1}
 
 
-async def test_who_is_being_asked_for_is_not_asked_for_again_and_more_room_is_used_at_once() -> None:
+async def test_a_pod_under_request_is_not_requested_again_and_more_room_is_used_at_once() -> None:
     """Answers take 8 s, and watches are late: nothing but memory knows who has agreed to go."""
     async with governed("n1", settings=with_rate(0, maxInFlight=2)) as (stage, rule):
         await stage.create(*(a_pod_manifest(f"p{n}", "n1", **STOPS_AFTER_5) for n in range(12)))
@@ -337,7 +337,7 @@ async def test_a_lane_of_a_budget_waits_by_the_new_pauses() -> None:
     assert asked == [0.0, 200.0, 210.0, 220.0, 230.0]
 
 
-async def test_who_stands_by_takes_it_over_and_leads_with_it() -> None:
+async def test_a_standby_takes_new_settings_over_and_leads_with_them() -> None:
     leading: dict[str, Any] = {"leaderElection": {"namespace": "kube-system"}, "drain": {"minimumSeconds": 0}}
     slow, quick = (the_settings(**leading, eviction={"qps": qps, "burst": 1}) for qps in (0.05, 1))
     async with governed("n1", settings=slow) as (stage, rule):

@@ -59,7 +59,7 @@ def test_otherwise_it_has_and_the_notes_say_what_that_means(name: str, tmp_path:
     assert "cluster-admin in effect" in release.notes()
 
 
-def test_who_is_installed_without_it_is_not_told_so() -> None:
+def test_the_notes_of_other_installations_do_not_mention_it() -> None:
     assert "cluster-admin" not in SETS["cert-manager"].notes()
     assert "networkPolicy.enabled restricts nothing" in SETS["webhooks-of-the-chart-trusted"].notes()
 

@@ -143,7 +143,7 @@ async def test_no_review_takes_longer_than_the_server_waits() -> None:
             assert (await place.ask(query=query))[0] == 500
 
 
-async def test_who_has_asked_when_we_go_is_answered_and_told_to_go_elsewhere() -> None:
+async def test_an_open_request_is_answered_at_shutdown_and_its_connection_closed() -> None:
     gate = SlowGate()
     async with serving(deletion(gate)) as place:
         found: list[tuple[int, str | None]] = []

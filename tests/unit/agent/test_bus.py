@@ -129,7 +129,7 @@ async def test_nothing_is_written_to_a_reused_descriptor_of_a_closed_socket(tmp_
             assert not asyncio.get_running_loop().remove_writer(number)
 
 
-async def test_who_waits_for_an_answer_when_the_bus_ends_learns_of_it(tmp_path: Path) -> None:
+async def test_a_waiting_call_fails_when_the_bus_ends(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind):
         logind.silences.add("ListInhibitors")
         bus = await Bus.connect(machine.bus.address, 20.0)

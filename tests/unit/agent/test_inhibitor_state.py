@@ -122,7 +122,7 @@ async def test_of_a_shutdown_that_was_missed_the_time_away_is_taken_off(locks: L
     assert ear.heard == [left]
 
 
-async def test_who_was_away_before_a_shutdown_began_loses_nothing(locks: Locks) -> None:
+async def test_an_absence_before_a_shutdown_loses_nothing(locks: Locks) -> None:
     hold, ear = a_hold()
     hold.take(locks(), PURPOSE)
     hold.disconnected()

@@ -73,7 +73,7 @@ async def test_a_pod_with_more_grace_than_its_range_is_shortened_once() -> None:
         assert machine.elapsed == 60
 
 
-async def test_who_comes_late_has_what_is_left_of_the_period() -> None:
+async def test_a_late_pod_has_what_is_left_of_the_period() -> None:
     async with machine_with(a_classed_pod("c", stop_seconds=90), a_classed_pod("a", stop_seconds=1)) as machine:
         async with anyio.create_task_group() as group:
             group.start_soon(machine.shut_down)
@@ -141,7 +141,7 @@ async def test_our_own_pod_and_finished_ones_are_left_alone() -> None:
         assert (again.elapsed, again.names) == (1, ["job", "regular-agent"])
 
 
-async def test_who_cancels_a_shutdown_stops_all_further_telling() -> None:
+async def test_a_cancelled_shutdown_stops_all_further_deletions() -> None:
     async with machine_with(*of_all_classes(stop_seconds=50)) as machine:
         async with anyio.create_task_group() as group:
             group.start_soon(machine.shut_down)

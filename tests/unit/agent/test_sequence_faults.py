@@ -110,7 +110,7 @@ async def test_an_api_server_in_trouble_is_asked_until_it_agrees_and_then_no_mor
 
 
 @pytest.mark.parametrize("fault", [Reset(carried_out=True), Refuse(status=500)], ids=["reset", "fault"])
-async def test_who_was_told_and_the_answer_lost_is_not_told_again(fault: Fault) -> None:
+async def test_a_deletion_with_a_lost_answer_is_not_repeated(fault: Fault) -> None:
     async with machine_with(*of_all_classes(["regular", "c"])) as machine:
         where = machine.stage.transport.behind if isinstance(fault, Refuse) else machine.stage.transport.before
         where.add(Rule(fault=fault, method=DELETES))
@@ -140,7 +140,7 @@ async def test_a_watch_that_lags_causes_no_second_request() -> None:
         assert machine.names == []
 
 
-async def test_who_is_told_late_by_a_slow_server_is_told_once_more_to_be_gone_in_time() -> None:
+async def test_a_pod_deleted_late_by_a_slow_server_is_shortened_to_be_gone_in_time() -> None:
     """The grace counts from when the server looks at the request: 60 s from then would end after the range."""
     async with machine_with(*of_all_classes(["regular", "c"])) as machine:
         machine.stage.transport.before.add(Rule(fault=Latency(4.0, 4.0), method=DELETES, count=1))

@@ -84,7 +84,7 @@ def test_a_revision_is_found_by_tag_branch_and_commit(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("base", ["nosuch", "--all", "v1:README", "HEAD~99"])
-def test_who_names_no_revision_is_told_what_to_name(base: str, tree: Path) -> None:
+def test_an_unknown_revision_says_what_to_name(base: str, tree: Path) -> None:
     with pytest.raises(CannotCompare, match=rf"^there is no revision {base} here.*name a commit, branch or tag"):
         resolved(base, tree)
 

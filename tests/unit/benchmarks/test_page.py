@@ -59,7 +59,7 @@ def test_a_missed_budget_is_told(value: float, verdict: str) -> None:
     assert all(line.endswith(f"{verdict} |") for line in lines)
 
 
-def test_a_scenario_shows_all_grounds_and_who_took_part() -> None:
+def test_a_scenario_shows_all_grounds_and_contenders() -> None:
     embedded, real = Figure("late", 2.0, " s", 1.0), Figure("late", 0.5, " s", 1.0)
     measured = {
         "embedded": {"storm": an_outcome("storm", embedded, trials=(TRIAL,))},

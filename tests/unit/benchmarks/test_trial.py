@@ -19,7 +19,7 @@ from gracectl.runtime.clock import SystemClock
 
 @pytest.mark.anyio
 @pytest.mark.real_time
-async def test_who_heeds_budgets_is_told_from_who_does_not() -> None:
+async def test_contenders_that_heed_budgets_are_told_from_others() -> None:
     load = Load(2, (App("chain", 4, {"maxUnavailable": 1}), App("free", 2)))
     # The bare loop asks for each pod once, and takes no refusal to heart.
     contenders: list[Contender] = [Ideal(), Gracectl(), BARE]

@@ -113,7 +113,7 @@ def test_only_what_blocks_and_only_one_namespace(place: Fleet) -> None:
         place.ask("PATCH", f"{NODE_BUDGETS}/pool", change, "application/merge-patch+json")
 
 
-def test_who_may_not_see_budgets_for_nodes_is_told_so_and_sees_the_others(place: Fleet) -> None:
+def test_without_permission_on_node_budgets_it_says_so_and_shows_the_others(place: Fleet) -> None:
     reader = place.user("reader", *rights(*READS[:-1]))
     told = in_json(place, as_=reader)
     assert told["nodeBudgets"] is None
@@ -161,7 +161,7 @@ NO_LEADER = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)
         ),
     ],
 )
-def test_who_does_not_count_is_told_as_far_as_it_is_known(leadership: Leadership, generation: int, words: str) -> None:
+def test_a_missing_leader_is_named_as_far_as_it_is_known(leadership: Leadership, generation: int, words: str) -> None:
     budget = NodeDisruptionBudget(
         "pool",
         "u",
@@ -176,7 +176,7 @@ def test_who_does_not_count_is_told_as_far_as_it_is_known(leadership: Leadership
     assert words in text_of(Console(width=1000), budgets_table(told))
 
 
-def test_who_looks_after_one_namespace_sees_its_budgets(place: Fleet) -> None:
+def test_with_permissions_in_one_namespace_its_budgets_are_shown(place: Fleet) -> None:
     narrow = place.user("narrow")
     rules = rights(("", ["pods"]), ("policy", ["poddisruptionbudgets"]))
     place.ask("POST", f"{RBAC}/namespaces/default/roles", {"metadata": {"name": "narrow"}, "rules": rules})

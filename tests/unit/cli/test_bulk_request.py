@@ -97,7 +97,7 @@ async def test_an_unexpected_error_is_no_refusal() -> None:
     assert raised.group_contains(ZeroDivisionError)
 
 
-async def test_so_many_at_a_time_and_cut_short_it_knows_who_is_who() -> None:
+async def test_so_many_at_a_time_and_interrupted_it_knows_each_outcome() -> None:
     nodes = [a_node(f"n{number:02}") for number in range(CONCURRENCY + 3)]
     bulk, held = BulkRequest(), anyio.Event()
 

@@ -27,7 +27,7 @@ def test_a_file_has_lines_without_end_and_no_colours(monkeypatch: pytest.MonkeyP
     assert text_of(console, Text("x" * 5000, "red")) == "x" * 5000
 
 
-def test_who_says_how_many_columns_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explicit_number_of_columns_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     a_file(monkeypatch)
     monkeypatch.setenv("COLUMNS", "40")
     assert stdout_console().width == 40

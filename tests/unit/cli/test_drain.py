@@ -228,7 +228,7 @@ def test_one_is_refused_and_the_others_go_on(place: Fleet) -> None:
     assert not place.is_deleted("theirs")
 
 
-def test_who_may_not_watch_is_told_what_goes_on_all_the_same(place: Fleet) -> None:
+def test_without_permission_to_watch_it_says_how_to_follow(place: Fleet) -> None:
     place.held("unseen")
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "delete"]}]
     result = place.run("drain", "unseen", as_=place.user("blind", *rules))

@@ -91,7 +91,7 @@ def test_a_node_that_was_to_stay_and_is_deleted_is_watched_to_its_end() -> None:
     assert awaited.has_failed
 
 
-def test_who_is_left_is_named_with_what_each_waits_for() -> None:
+def test_nodes_that_are_left_are_named_with_what_each_waits_for() -> None:
     awaited = DrainProgress([A, B], NOW - 7, for_maintenance=False)
     assert awaited.unfinished("10m0s") == (
         f"2 of 2 nodes are not terminated after 10m0s: a, b; the controller continues; to watch: {WATCH} a b"

@@ -128,7 +128,7 @@ async def test_a_sight_of_a_server_that_goes_away_and_comes_back(tmp_path: Path)
 
 @pytest.mark.anyio
 @pytest.mark.real_time
-async def test_who_looks_at_a_server_that_is_not_there_is_told_soon(tmp_path: Path) -> None:
+async def test_an_absent_server_is_reported_soon(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     async with a_cluster() as cluster, listening(cluster, kubeconfig):
         pass

@@ -122,7 +122,7 @@ def test_nodes_by_their_labels_are_foretold_together(place: Place) -> None:
     }
 
 
-def test_a_budget_for_nodes_that_would_refuse_is_told_to_who_may_see_it(place: Place, tmp_path: Path) -> None:
+def test_a_node_budget_that_would_refuse_is_shown_with_permission_to_read_it(place: Place, tmp_path: Path) -> None:
     cluster = Fleet(place.admin, tmp_path)
     path = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
     cluster.call("POST", path, a_node_budget_manifest("pool", {"pool": "a"}, maxUnavailable=0))
@@ -272,7 +272,7 @@ def test_a_kubeconfig_that_is_not_there() -> None:
     assert "/nowhere/kubeconfig" in result.stderr
 
 
-def test_who_does_not_want_to_wait_any_more_is_let_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_it_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def long(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

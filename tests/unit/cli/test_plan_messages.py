@@ -140,7 +140,7 @@ def test_a_pod_of_a_later_wave_waits_and_has_its_budget_still_before_it() -> Non
     assert (when, how) == ("0:00-0:30", f"{words} when budget shop/web allows it; deleted by 14:30")
 
 
-def test_who_waits_for_a_pod_that_holds_the_node_is_told_which() -> None:
+def test_a_pod_that_waits_for_a_protected_pod_names_it() -> None:
     holder = a_replica("holder", labels={names.DO_NOT_EVICT: "true"})
     how = "stays: blocked by do-not-evict of shop/holder"
     assert line(a_replica(), holder) == ("never", how)
@@ -214,7 +214,7 @@ def test_many_pods_are_summed_up_unless_all_are_requested() -> None:
     assert [each.count for each in lines(node)] == [1] * 110
 
 
-def test_who_only_waits_for_the_rate_is_told_so() -> None:
+def test_a_pod_that_only_waits_for_the_rate_says_so() -> None:
     pods = [a_replica(f"p{n:03}") for n in range(30)]
     forecast = foretold(ending("n1", *pods), rate=EvictionRate(qps=10.0, burst=10))
     (node,) = plan_text(forecast, Detail()).nodes
@@ -401,7 +401,7 @@ def test_it_is_said_what_is_certain_and_what_is_not() -> None:
     assert "-v lists each of them" in remarks(crowd())
 
 
-def test_who_gives_no_settings_is_told_what_depends_on_them() -> None:
+def test_without_settings_it_says_what_depends_on_them() -> None:
     assert "give the controller's own with --config" in remarks(a_day(), by_default=True)
     assert "--config" not in remarks(a_day())
 

@@ -72,7 +72,7 @@ def ending(place: Fleet, name: str, pod: str, **metadata: Any) -> None:
 # -- what it says ------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_ends_says_who_holds_it_and_for_how_long(place: Fleet, reader: Path) -> None:
+def test_a_terminating_node_says_what_blocks_it_and_for_how_long(place: Fleet, reader: Path) -> None:
     ending(place, "ends", "notebook", **FOR_EVER)
     result = place.run("status", "ends", as_=reader)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -188,7 +188,7 @@ def test_settings_a_server_and_rights_that_are_not_there(place: Fleet, tmp_path:
     assert "forbidden: add the verb list on nodes" in result.stderr
 
 
-def test_who_may_only_list_is_told_what_watching_needs(place: Fleet, reader: Path) -> None:
+def test_without_permission_to_watch_it_says_what_is_needed(place: Fleet, reader: Path) -> None:
     result = place.run("status", "-w", as_=reader)
     assert result.exit_code == 3
     assert "forbidden: add the verb watch on " in result.stderr

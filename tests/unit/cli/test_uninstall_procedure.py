@@ -368,7 +368,7 @@ async def test_what_one_may_not_do_is_named_with_the_right_and_the_rest_is_done(
 
 
 @pytest.mark.parametrize("missing", ["leases", "nodes pods"])
-async def test_who_may_not_take_the_lease_or_look_changes_nothing(missing: str) -> None:
+async def test_without_permission_on_the_lease_nothing_is_changed(missing: str) -> None:
     async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
         await stage.settle(controller)
         few = [each for each in ENOUGH if each["resources"] != missing.split()]

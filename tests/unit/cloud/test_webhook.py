@@ -265,7 +265,7 @@ async def test_what_does_not_pass_is_unavailable_after_a_few_tries(site: Site) -
     assert len(site.endpoint.calls) == 3 + 5
 
 
-async def test_who_asks_for_patience_gets_it(site: Site) -> None:
+async def test_a_retry_after_is_respected(site: Site) -> None:
     site.answers(says(429, None, retry_after="7"), says(202))
     await site.provider.terminate(ID)
     assert site.clock.slept == [7.0]
@@ -275,7 +275,7 @@ async def test_who_asks_for_patience_gets_it(site: Site) -> None:
     assert 4 <= site.clock.slept[-1] <= 6
 
 
-async def test_who_asks_for_much_patience_is_asked_again_later_by_the_controller(site: Site) -> None:
+async def test_a_long_retry_after_is_left_to_the_controller(site: Site) -> None:
     site.answers(says(503, None, retry_after="3600"))
     with pytest.raises(ProviderUnavailable):
         await site.provider.terminate(ID)

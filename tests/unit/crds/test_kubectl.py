@@ -139,7 +139,7 @@ async def test_manifests_of_both_versions_are_applied_and_applied_again(claimed:
     assert await kubectl("get", "nodeclaim", "old-b8t5n", "-o", "jsonpath={.status.nodeName}") == "n9"
 
 
-async def test_who_changes_the_grace_is_told_what_to_do_instead(claimed: tuple[Kubectl, Place]) -> None:
+async def test_a_refused_change_of_the_grace_says_what_to_do_instead(claimed: tuple[Kubectl, Place]) -> None:
     kubectl, _ = claimed
     await kubectl.apply(claim(terminationGracePeriod="15m"))
     patch = '{"spec":{"terminationGracePeriod":"5m"}}'

@@ -137,7 +137,7 @@ async def test_wanting_the_same_again_changes_nothing() -> None:
         assert stage.deleter.statistics().wheel.armed == 4  # each once for its time, once for the deadline
 
 
-async def test_who_leaves_the_set_is_spared() -> None:
+async def test_a_pod_that_leaves_the_set_is_not_deleted() -> None:
     async with deleting() as stage:
         await stage.add(a=30, b=30, c=30)
         stage.set_pods(100)
@@ -292,7 +292,7 @@ async def test_settling_at_the_deadline() -> None:
         assert sorted(stage.asked[2:]) == [(100, "slow", 1), (100, "web", 1)]
 
 
-async def test_who_settles_is_not_left_waiting_for_a_pod_that_goes() -> None:
+async def test_settling_does_not_wait_for_a_pod_that_goes() -> None:
     async with deleting() as stage:
         await stage.add(a=30, b=30)
         stage.wire.seconds = 4.0
@@ -336,7 +336,7 @@ async def test_ten_thousand_at_once_leave_the_event_loop_its_turns() -> None:
         assert stage.asked[-1].at == pytest.approx(72, abs=0.5)
 
 
-async def test_whose_time_has_begun_is_told_with_its_whole_grace_and_once() -> None:
+async def test_a_due_pod_is_deleted_with_its_whole_grace_and_once() -> None:
     async with deleting() as stage:
         await stage.add(quick=30, slow=600)
         await stage.until(2.5)
@@ -346,7 +346,7 @@ async def test_whose_time_has_begun_is_told_with_its_whole_grace_and_once() -> N
         assert stage.asked == [(2.5, "quick", 30), (2.5, "slow", 58)]
 
 
-async def test_whose_time_has_not_begun_is_told_when_it_does() -> None:
+async def test_a_pod_is_deleted_when_it_is_due() -> None:
     async with deleting() as stage:
         await stage.add(quick=30, slow=600)
         stage.set_pods(900, begins=400)
@@ -354,7 +354,7 @@ async def test_whose_time_has_not_begun_is_told_when_it_does() -> None:
         assert stage.asked == [(300, "slow", 600), (400, "quick", 30)]
 
 
-async def test_a_second_try_of_whose_time_has_begun_takes_nothing_from_its_grace_that_there_is_time_for() -> None:
+async def test_a_second_try_of_a_due_pod_takes_nothing_from_its_grace_that_there_is_time_for() -> None:
     async with deleting() as stage:
         await stage.add(quick=30, slow=600)
         stage.wire.down = REFUSED
@@ -384,7 +384,7 @@ async def test_a_second_try_of_whose_time_has_begun_takes_nothing_from_its_grace
         ]
 
 
-async def test_the_deadline_is_no_instant_of_its_own_for_whose_time_has_begun() -> None:
+async def test_the_deadline_is_no_instant_of_its_own_for_a_due_pod() -> None:
     """The owner of the deletion decides then whether the pod has more time."""
     async with deleting() as stage:
         await stage.add(slow=600)
@@ -394,7 +394,7 @@ async def test_the_deadline_is_no_instant_of_its_own_for_whose_time_has_begun() 
         assert [round(each.at, 3) for each in stage.asked if each.at > 50] == [52.7, 62.7]
 
 
-async def test_whose_answer_is_lost_is_looked_at_even_after_the_deadline_if_its_time_has_begun() -> None:
+async def test_a_due_pod_with_a_lost_answer_is_looked_at_even_after_the_deadline() -> None:
     async with deleting() as stage:
         await stage.add(slow=600)
         stage.wire.losses["slow"].append(LOST)
@@ -406,7 +406,7 @@ async def test_whose_answer_is_lost_is_looked_at_even_after_the_deadline_if_its_
         assert stage.wire.looked_at == [(1.1, "slow")]
 
 
-async def test_a_server_whose_clock_is_a_second_ahead_is_asked_once_for_whose_time_has_begun() -> None:
+async def test_a_server_whose_clock_is_a_second_ahead_gets_one_request_for_a_due_pod() -> None:
     async with deleting() as stage:
         await stage.add(slow=600)
         stage.ours.offset = -1.0

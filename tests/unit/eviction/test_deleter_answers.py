@@ -29,7 +29,7 @@ CONFLICT = a_status(409, "the object has been modified", name="web")
         (LOST, errors.Unreachable),
     ],
 )
-async def test_who_is_refused_is_asked_for_again_with_what_is_left_then(
+async def test_a_refused_deletion_is_sent_again_with_what_is_left_then(
     answer: Answer, error: type[errors.ApiError]
 ) -> None:
     async with deleting() as stage:
@@ -69,7 +69,7 @@ async def test_it_is_never_given_up_and_tried_every_ten_seconds_at_least() -> No
         assert stage.asked[-1].at <= 3610
 
 
-async def test_who_is_withdrawn_is_not_tried_again() -> None:
+async def test_a_cancelled_deletion_is_not_tried_again() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.down = REFUSED
@@ -233,7 +233,7 @@ async def test_a_failing_server_is_given_the_time_it_asks_for(code: int) -> None
         assert stage.asked == [(70, "web", 30), (75, "web", 25)]
 
 
-async def test_who_is_spared_while_the_client_waits_for_a_busy_server_is_spared() -> None:
+async def test_a_deletion_cancelled_while_the_client_waits_for_a_busy_server_is_not_sent() -> None:
     async with deleting() as stage:
         await stage.add(web=30, other=29)
         stage.wire.refusals["web"].append(busy(10))

@@ -284,7 +284,7 @@ def test_a_budget_that_is_not_observed_is_not_even_asked() -> None:
         ({}, {"unhealthy_pod_eviction_policy": "AlwaysAllow"}, False),
     ],
 )
-def test_who_may_go_free_is_asked_although_the_lane_sleeps(
+def test_a_free_pod_is_evicted_although_the_queue_sleeps(
     pod: dict[str, Any], budget: dict[str, Any], is_uncharged: bool
 ) -> None:
     world = World(a_pod("web-1"), a_pod("web-2", **pod), budgets=(a_budget(**{**budget, "disruptions_allowed": 0}),))

@@ -123,7 +123,7 @@ def test_a_subscriber_can_leave() -> None:
     assert (len(told), len(also)) == (2, 1)
 
 
-def test_who_comes_late_can_be_told_what_is_there_already() -> None:
+def test_a_late_subscriber_can_be_told_what_is_there_already() -> None:
     cache, _ = a_cache()
     cache.put(Thing("a"))
     late: Told = []

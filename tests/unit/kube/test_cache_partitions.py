@@ -79,7 +79,7 @@ def test_a_partition_that_is_not_followed_any_more_takes_its_objects_with_it() -
     assert [thing.name for thing in cache.values()] == ["c"]
 
 
-def test_who_still_writes_to_a_part_that_was_dropped_changes_nothing() -> None:
+def test_a_late_write_to_a_dropped_partition_changes_nothing() -> None:
     cache, told = a_cache()
     dropped, again = cache.partition("place", "x"), cache.partition("place", "x")
     dropped.put(Thing("a", "x"))

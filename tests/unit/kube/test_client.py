@@ -164,7 +164,7 @@ async def test_a_busy_server_slows_the_whole_client(client: KubeClient, transpor
     assert (statistics.throttle_pauses, statistics.throttled_seconds) == (1, 3.0)
 
 
-async def test_who_asks_for_a_year_of_silence_gets_a_minute_and_is_told_of_once(
+async def test_a_retry_after_of_a_year_counts_a_minute_and_is_logged_once(
     client: KubeClient, transport: ScriptedTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
     year = answer({"kind": "Status", "message": "busy"}, 429, retry_after="31536000")

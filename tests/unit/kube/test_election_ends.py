@@ -82,7 +82,7 @@ async def test_a_renewal_that_was_not_waited_for_does_not_prevent_the_release() 
         assert b.terms == [[9.0]]
 
 
-async def test_who_is_stopped_while_it_takes_the_lease_gives_it_back() -> None:
+async def test_a_candidate_stopped_while_it_takes_the_lease_releases_it() -> None:
     place = Hustings()
     a, b = place.contender("a"), place.contender("b")
     a.wire.behind.add(Rule(fault=Latency(3.0, 3.0), method="POST", count=1))

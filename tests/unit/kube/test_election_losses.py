@@ -36,7 +36,7 @@ async def shielded(a: Contender) -> list[float]:
     return ends
 
 
-async def test_who_cannot_renew_begins_nothing_then_is_cut_and_only_then_may_another_lead() -> None:
+async def test_a_leader_that_cannot_renew_begins_nothing_then_is_cut_and_only_then_may_another_lead() -> None:
     place = Hustings()
     a, b = place.contender("a"), place.contender("b")
     ends = await shielded(a)

@@ -69,7 +69,7 @@ async def test_the_first_version_that_is_served_is_read(client: KubeClient, tran
     assert versions_of(transport) == ["v1", "v1", "v1beta1", "v1", "v1beta1"]
 
 
-async def test_who_has_no_right_to_what_is_not_served_does_not_miss_it(
+async def test_without_permission_on_what_is_not_served_nothing_is_missing(
     client: KubeClient, transport: ScriptedTransport
 ) -> None:
     transport.answers.extend([FORBIDDEN, NOT_SERVED, NOT_SERVED])

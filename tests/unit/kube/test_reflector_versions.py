@@ -115,7 +115,7 @@ async def test_what_is_known_is_given_up_only_when_none_has_been_served_twice() 
         assert [thing.name for thing in world.cache.values()] == ["b"]
 
 
-async def test_who_has_no_right_to_what_is_not_served_does_not_miss_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_permission_on_what_is_not_served_nothing_is_missing(caplog: pytest.LogCaptureFixture) -> None:
     """A server refuses before it looks whether it has the resource at all; its discovery tells."""
     caplog.set_level("INFO")
     world = World()

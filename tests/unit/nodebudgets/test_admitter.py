@@ -334,7 +334,7 @@ async def test_an_admission_that_no_deletion_follows_is_forgotten() -> None:
         assert list(status_of(stage)["disruptedNodes"]) == ["n1"]
 
 
-async def test_who_is_too_slow_for_the_others_is_told_to_come_again() -> None:
+async def test_a_request_too_slow_for_the_others_is_told_to_retry() -> None:
     async with staged() as stage, replicas(stage) as [gate]:
         await a_pool(stage, 3)
         await create_node_budget(stage, maxUnavailable=2)

@@ -23,7 +23,7 @@ def places(*plans: tuple[float, str, Plan]) -> dict[str, QueuePosition]:
     return {waiting.entry.pod.name: found[waiting.entry.pod.uid] for waiting in lane}
 
 
-def test_the_places_of_a_lane_are_numbered_and_each_knows_who_goes_before() -> None:
+def test_the_positions_of_a_queue_are_numbered_and_each_knows_those_before() -> None:
     found = places(begun("n1", a_pod("b"), a_pod("a"), since=NOW), begun("n2", a_pod("c"), since=NOW - 60))
     assert [(name, place.number, place.of) for name, place in found.items()] == [("c", 1, 3), ("a", 2, 3), ("b", 3, 3)]
     assert [place.ahead and place.ahead.entry.pod.name for place in found.values()] == [None, "c", "a"]

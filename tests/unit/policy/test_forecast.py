@@ -191,7 +191,7 @@ def test_a_pod_with_more_grace_than_there_is_time_is_deleted_at_once_with_what_i
     assert [(o.at - NOW, o.method, o.grace) for o in of(told, "slow").removals] == [(0, RemovalMethod.DELETED, 900)]
 
 
-def test_at_the_deadline_who_is_left_is_told_again_and_the_node_is_over() -> None:
+def test_at_the_deadline_pods_that_are_left_are_deleted_again_and_the_node_is_over() -> None:
     late = a_pod("late", deletion_timestamp=NOW - 5, deletion_grace_seconds=30)
     told = foretold(ending("n1", late, deadline=20))
     assert span(told.nodes[0].drained) == (2, 20)

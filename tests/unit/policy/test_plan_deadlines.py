@@ -21,7 +21,7 @@ DAEMON = owned_by("DaemonSet")
 D = NOW + 900
 
 
-def test_whose_time_has_come_is_deleted_whatever_holds_it() -> None:
+def test_a_due_pod_is_deleted_whatever_blocks_it() -> None:
     """Over waves, protection, the pod that holds the node, and budgets; the others wait as before."""
     for grace, outcome in [
         (900, dict.fromkeys(("protected", "holder", "last", "blocked", "free"), Outcome.DELETE)),

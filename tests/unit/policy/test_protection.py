@@ -131,7 +131,7 @@ def test_the_administrator_caps_every_protection(value: str) -> None:
         ("nonsense", 60, 60, True),
     ],
 )
-def test_it_is_known_who_ends_a_protection(
+def test_it_is_known_what_ends_a_protection(
     value: str, maximum: float | None, until: float | None, is_capped: bool
 ) -> None:
     pod = a_pod(annotations={names.DO_NOT_DISRUPT: value}, created=NOW)

@@ -42,7 +42,7 @@ def test_a_range_without_pods_begins_nowhere_and_nothing_takes_longer_than_its_g
     assert rehearsal.over == 12
 
 
-def test_who_is_passed_over_is_listed_with_the_reason() -> None:
+def test_a_skipped_pod_is_listed_with_the_reason() -> None:
     pods = [a_pod("etcd", annotations={names.MIRROR_POD: "x"}), a_pod("job", phase="Succeeded"), a_pod("me", uid="own")]
     rehearsal = rehearse(KEP, [*pods, a_pod("web")], 660, NOW, "own")
     assert [(pod.name, reason) for pod, reason in rehearsal.ignored] == [

@@ -189,7 +189,7 @@ def test_a_beginning_just_beside_a_whole_second_grants_no_second_more_than_the_p
     assert granted(notice.pod, notice.deadline, max(NOW + fraction, notice.begins)) == 60
 
 
-def test_who_is_to_be_told_is_the_same_at_every_look_until_the_range_is_over() -> None:
+def test_the_pods_to_delete_are_the_same_at_every_look_until_the_range_is_over() -> None:
     pods = (a_pod("web", grace_seconds=SLOW),)
     first = step(begin(KEP, 660, at(0, *pods)), at(0, *pods))
     second = step(first.shutdown, at(13.37, *pods))
@@ -213,7 +213,7 @@ def terminating(name: str, asked: float, grace: int, **fields: Any) -> Pod:
     )
 
 
-def test_who_terminates_in_time_is_not_told_again_but_waited_for() -> None:
+def test_a_pod_that_terminates_in_time_is_not_deleted_again_but_waited_for() -> None:
     machine = Machine(KEP, [terminating("web", -10, 30), a_pod("c", priority=1_000)])
     machine.run()
     assert machine.told == [("c", 20, 30)]
@@ -226,7 +226,7 @@ def test_a_pod_that_would_terminate_beyond_the_end_of_its_range_is_shortened_onc
     assert machine.over == 60
 
 
-def test_who_would_be_killed_by_a_second_delete_is_left_in_peace() -> None:
+def test_a_pod_that_a_second_delete_would_kill_is_left_alone() -> None:
     """A server counts a shorter grace from the first DELETE (policy.deadlines.shorten_before)."""
     machine = Machine(KEP, [terminating("web", -300, 600)])
     machine.run()
@@ -234,7 +234,7 @@ def test_who_would_be_killed_by_a_second_delete_is_left_in_peace() -> None:
     assert machine.over == 60  # it is waited for, and does not delay the end
 
 
-def test_who_terminates_in_a_later_range_is_judged_in_its_turn() -> None:
+def test_a_pod_that_terminates_in_a_later_range_is_judged_in_its_turn() -> None:
     machine = Machine(KEP, [a_pod("web", grace_seconds=SLOW), terminating("c", -5, 600, priority=1_000)])
     machine.run()
     assert machine.told == [("web", 0, 60), ("c", 60, 120)]
@@ -271,7 +271,7 @@ def test_a_deadline_that_moves_earlier_in_mid_shutdown_makes_pods_hurry() -> Non
 # -- who comes late ----------------------------------------------------------------------------------------------------
 
 
-def test_who_comes_late_into_the_range_or_an_earlier_one_has_what_is_left_of_the_period() -> None:
+def test_a_late_pod_of_the_range_or_an_earlier_one_has_what_is_left_of_the_period() -> None:
     machine = Machine(KEP, [a_pod("c", priority=1_000, grace_seconds=SLOW), a_pod("a", priority=100_000)])
     machine.look(until=30)
     machine.add(a_pod("early", grace_seconds=SLOW), a_pod("same", priority=2_000, grace_seconds=SLOW))
@@ -280,7 +280,7 @@ def test_who_comes_late_into_the_range_or_an_earlier_one_has_what_is_left_of_the
     assert machine.told == [("c", 0, 120), ("early", 30, 90), ("same", 30, 90), ("later", 120, 180), ("a", 300, 30)]
 
 
-def test_who_comes_late_is_waited_for_within_the_period() -> None:
+def test_a_late_pod_is_waited_for_within_the_period() -> None:
     machine = Machine(KEP, [a_pod("c", priority=1_000, grace_seconds=20), a_pod("a", priority=100_000)])
     machine.look(until=10)
     machine.add(a_pod("early", grace_seconds=50))
@@ -332,7 +332,7 @@ def test_a_daemon_pod_that_was_there_when_the_pods_became_known_replaces_no_pod(
         ({"uid": "own"}, "the node agent itself: it ends with its machine"),
     ],
 )
-def test_who_is_passed_over_is_neither_told_nor_waited_for(fields: dict[str, Any], reason: str) -> None:
+def test_a_skipped_pod_is_neither_deleted_nor_waited_for(fields: dict[str, Any], reason: str) -> None:
     pod = a_pod("odd", **fields)
     seen = at(0, pod)
     shutdown = begin(KEP, 660, seen, "own")

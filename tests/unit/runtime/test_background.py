@@ -26,7 +26,7 @@ class Writes:
         return "written"
 
 
-async def test_who_does_not_wait_any_longer_does_not_end_it_and_who_comes_later_joins() -> None:
+async def test_a_cancelled_waiter_does_not_end_it_and_a_later_one_joins() -> None:
     background, writes = Background(), Writes(10.0)
     async with anyio.create_task_group() as group:
         group.start_soon(background.run)
@@ -43,7 +43,7 @@ async def test_who_does_not_wait_any_longer_does_not_end_it_and_who_comes_later_
         group.cancel_scope.cancel()
 
 
-async def test_a_failure_is_raised_to_who_attends_and_else_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_raised_to_waiters_and_otherwise_logged(caplog: pytest.LogCaptureFixture) -> None:
     background = Background()
 
     async def fail() -> None:

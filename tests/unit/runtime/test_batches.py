@@ -71,7 +71,7 @@ async def test_a_caller_during_the_call_gets_a_call_of_its_own() -> None:
     assert desk.calls == [(0.05, ["a"]), (0.55, ["a"])]
 
 
-async def test_the_exception_of_one_key_is_raised_to_those_who_asked_for_it() -> None:
+async def test_the_exception_of_one_key_is_raised_to_its_callers() -> None:
     desk = Desk()
     async with anyio.create_task_group() as group:
         for key in ("a", "bad", "b"):
@@ -99,7 +99,7 @@ async def test_a_call_that_fails_fails_for_all_and_the_next_is_a_new_one() -> No
     ],
     ids=["before it left", "while it was on its way"],
 )
-async def test_the_next_takes_over_from_a_carrier_who_is_cancelled(
+async def test_the_next_takes_over_from_a_cancelled_carrier(
     patience: float, calls: list[tuple[float, list[str]]], cut: list[list[str]]
 ) -> None:
     desk = Desk()
@@ -128,7 +128,7 @@ async def test_a_batch_that_all_callers_have_left_is_never_sent_and_takes_no_mor
     assert desk.calls == [(0.07, ["c"])]
 
 
-async def test_those_who_are_cancelled_together_send_nothing_more() -> None:
+async def test_callers_cancelled_together_send_nothing_more() -> None:
     desk = Desk()
     with anyio.move_on_after(0.5):
         async with anyio.create_task_group() as group:

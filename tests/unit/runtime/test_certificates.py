@@ -59,7 +59,7 @@ def test_a_certificate_says_for_which_names_and_how_long() -> None:
     assert certificate_info(issued.authority) == CertificateInfo(frozenset(), NOW - SKEW_SECONDS, NOW + 3600)
 
 
-def test_who_trusts_the_authority_trusts_the_certificate_under_its_names_only() -> None:
+def test_a_client_of_the_authority_trusts_the_certificate_under_its_names_only() -> None:
     now = SystemClock().now()
     issued, other = issue(NAMES, now, 3600), issue(NAMES, now, 3600)
     context = served(issued.pair)
@@ -124,7 +124,7 @@ def test_a_bundle_is_taken_apart_and_what_has_expired_is_left_out() -> None:
         authorities_in(b"no bundle")
 
 
-def test_who_vouches_for_a_certificate_has_signed_it_or_is_it() -> None:
+def test_an_authority_of_a_certificate_has_signed_it_or_is_it() -> None:
     one, other = issue(NAMES, NOW, 3600), issue(NAMES, NOW, 3600)
     both = (one.authority, other.authority)
     assert issuers_of(one.pair.certificate, both) == (one.authority,)

@@ -91,7 +91,7 @@ def test_an_offset_does_not_move_durations(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("step", [-3600.0, 3600.0])
-def test_who_sets_the_machines_clock_moves_no_deadline(machine: Machine, step: float) -> None:
+def test_setting_the_machines_clock_moves_no_deadline(machine: Machine, step: float) -> None:
     clock = SystemClock()
     machine.go(10.0)
     machine.today += step

@@ -222,7 +222,7 @@ async def test_nothing_begins_and_nothing_goes_on_when_it_must_not(story: list[t
     assert running == {}
 
 
-async def test_who_waits_until_it_is_empty_waits_for_the_last_one() -> None:
+async def test_waiting_until_it_is_empty_waits_for_the_last_one() -> None:
     fence = Fence(LoopClock())
     fence.open()
     await fence.empty()

@@ -335,7 +335,7 @@ async def test_thousands_of_delayed_keys_come_in_order() -> None:
     assert [instant for _, instant in taken] == [1 + number / 8 for number in range(count)]
 
 
-async def test_who_does_not_wait_gets_what_is_ready_and_nothing_else() -> None:
+async def test_taking_without_waiting_returns_only_what_is_ready() -> None:
     line = Line()
     line.queue.add_after("later", 1)
     with pytest.raises(anyio.WouldBlock):

@@ -71,7 +71,7 @@ async def test_nothing_is_granted_during_a_pause(qps: float) -> None:
     assert callers.instants == [3]
 
 
-async def test_a_pause_reaches_those_who_wait_already_and_ends_without_a_burst() -> None:
+async def test_a_pause_reaches_earlier_waiters_and_ends_without_a_burst() -> None:
     callers = Callers(qps=2, burst=2)
     async with anyio.create_task_group() as group:
         for number in range(5):
@@ -128,7 +128,7 @@ async def test_a_caller_that_leaves_takes_no_token_and_delays_no_other(leaver: i
     assert callers.granted == [("first", 0), (stayed[0], 1), (stayed[1], 2)]
 
 
-async def test_who_comes_later_does_not_overtake() -> None:
+async def test_a_later_caller_does_not_overtake() -> None:
     callers = Callers(qps=1, burst=1)
     await callers.ask("first")
     async with anyio.create_task_group() as group:
@@ -147,7 +147,7 @@ class BlockedClock(LoopClock):
         return super().monotonic() + self.missed
 
 
-async def test_after_a_blocked_event_loop_who_waits_comes_before_who_asks() -> None:
+async def test_after_a_blocked_event_loop_waiters_come_before_new_callers() -> None:
     callers = Callers(qps=1, burst=5)
     clock = BlockedClock()
     callers.bucket = TokenBucket(clock, qps=1, burst=5)
@@ -163,7 +163,7 @@ async def test_after_a_blocked_event_loop_who_waits_comes_before_who_asks() -> N
     assert [name for name, _ in callers.granted] == ["first", "second", "late"]
 
 
-async def test_statistics_tell_who_waits_and_until_when() -> None:
+async def test_statistics_count_waiters_and_say_until_when() -> None:
     callers = Callers(qps=0.5, burst=1)
     async with anyio.create_task_group() as group:
         for number in range(3):

@@ -151,7 +151,7 @@ async def test_a_group_keeps_its_order_and_a_key_that_is_added_twice_is_worked_o
     assert office.queue.statistics().handed_out == 6
 
 
-async def test_more_room_is_used_at_once_by_who_was_passed_over() -> None:
+async def test_more_room_is_used_at_once_by_skipped_keys() -> None:
     office = Office(2)
     office.seconds["a"] = 10.0
     office.add("a", 3)

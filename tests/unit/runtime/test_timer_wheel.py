@@ -185,7 +185,7 @@ async def test_a_cancelled_timer_does_not_fire() -> None:
     assert not watch.wheel.cancel("a")
 
 
-async def test_who_is_told_may_arm_and_cancel() -> None:
+async def test_a_callback_may_arm_and_cancel() -> None:
     def then(key: str) -> None:
         assert key not in watch.wheel
         if key == "every second" and len(watch.fired) < 6:
@@ -333,7 +333,7 @@ async def test_the_cancellation_of_run_loses_nothing() -> None:
     assert watch.fired[told:] == [*rest, (str(BURST - 2), 9.0)]
 
 
-async def test_a_failure_of_who_is_told_ends_the_run_and_costs_no_other_timer() -> None:
+async def test_a_failure_of_a_callback_ends_the_run_and_costs_no_other_timer() -> None:
     def then(key: str) -> None:
         if key == "bad":
             raise LookupError(key)

@@ -58,7 +58,7 @@ async def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> 
 
 
 @pytest.mark.anyio
-async def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
+async def test_openmetrics_is_served_on_request() -> None:
     body, content_type = await Exposition(StillClock(), (lambda: SAMPLES,)).render(
         "application/openmetrics-text; version=1.0.0"
     )

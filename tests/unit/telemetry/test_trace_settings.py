@@ -46,7 +46,7 @@ OF_TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://collector/v1/traces"
         ({**ENDPOINT, "OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "zipkin"}, False),
     ],
 )
-def test_who_wants_them(variables: dict[str, str], wanted: bool) -> None:
+def test_when_traces_are_enabled(variables: dict[str, str], wanted: bool) -> None:
     assert traces_enabled(variables) is wanted
 
 

@@ -152,7 +152,7 @@ class TestVariables:
             ),
         ],
     )
-    async def test_who_we_are(
+    async def test_resource_attributes(
         self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: dict[str, str]
     ) -> None:
         for name, value in variables.items():
