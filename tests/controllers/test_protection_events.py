@@ -245,7 +245,7 @@ async def test_lifted_left_or_deleted_is_not_elapsed() -> None:
     async with lasting("n1", settings=with_grace_period("2h")) as stage, stage.controller() as controller:
         await stage.settle(controller)
         finished = protected("finished", "1h", behaviour={"exit-seconds": 600}, restartPolicy="Never")
-        await made_at_start(stage, finished, *(protected(name, "3h") for name in ("lifted", "deleted", "deleted")))
+        await made_at_start(stage, finished, *(protected(name, "3h") for name in ("lifted", "deleted", "overdue")))
         await delete_at_start(stage, "n1")
         await until(stage, 1000.0)
         await edit(stage, "lifted", "10m")

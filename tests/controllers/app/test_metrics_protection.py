@@ -120,7 +120,7 @@ async def test_how_long_each_has_held_the_drain_and_why_that_ended() -> None:
             protected("shorter", "3h"),
             protected("finished", "3h", behaviour={"exit-seconds": 300}, restartPolicy="Never"),
             protected("deleted", "true"),
-            protected("deleted", "3h", terminationGracePeriodSeconds=60),
+            protected("overdue", "3h", terminationGracePeriodSeconds=60),
             protected("stubborn", "true", terminationGracePeriodSeconds=60, behaviour={"ignores-sigterm": "true"}),
             protected("free", None),
         )
