@@ -101,7 +101,7 @@ def test_a_node_is_foretold(place: Place) -> None:
     lines = result.stdout.splitlines()
     assert lines[0].startswith("What happens if worker-1 is deleted now (0:00 is 20")
     assert lines[2] == "worker-1: drained between 0:02 and 10:00 after its deletion"
-    assert lines[3].startswith("  deadline 15:00 (")
+    assert lines[3].startswith("  deadline: 15:00 (")
     assert lines[3].endswith("termination grace period 15m0s of NodeClaim worker-1-claim")
     (row,) = [line for line in lines if "  shop/orders-" in line]
     assert row.endswith("  evicted, as budget shop/orders allows it now")
@@ -112,7 +112,7 @@ def test_nodes_by_their_labels_are_foretold_together(place: Place) -> None:
     told = forecast(place.reader, "-l", "pool=a")
     assert [node["name"] for node in told["nodes"]] == ["worker-1", "worker-2", "worker-3"]
     (budget,) = told["budgets"]
-    assert len(budget["queuePosition"]) == 3
+    assert len(budget["queue"]) == 3
     assert {pod["queuePosition"]["of"] for node in told["nodes"] for pod in node["pods"]} == {3}
     assert told["assumptions"] == {
         "replacementSeconds": 30.0,
@@ -129,11 +129,11 @@ def test_a_node_budget_that_would_refuse_is_shown_with_permission_to_read_it(pla
     try:
         told = forecast(place.admin, "worker-1", "plain")
         warnings = {node["name"]: [each["kind"] for each in node["warnings"]] for node in told["nodes"]}
-        assert "NodeBudgetForbids" in warnings["worker-1"]
-        assert "NodeBudgetForbids" not in warnings["plain"]
+        assert "NodeBudgetBlocks" in warnings["worker-1"]
+        assert "NodeBudgetBlocks" not in warnings["plain"]
         assert "deletion would be refused: node disruption budget pool" in plan(place.admin, "worker-1").stdout
         (unseen,) = forecast(place.reader, "worker-1")["nodes"]
-        assert "NodeBudgetForbids" not in [each["kind"] for each in unseen["warnings"]]
+        assert "NodeBudgetBlocks" not in [each["kind"] for each in unseen["warnings"]]
     finally:
         cluster.call("DELETE", f"{path}/pool")
 
@@ -178,7 +178,7 @@ def test_bars_are_drawn_for_whatever_stands_at_the_other_end(place: Place) -> No
         root, ["plan", "--kubeconfig", str(place.reader), "-l", "pool=a", "--timeline"]
     )
     assert old.stdout.isascii()
-    assert "??? may leave here" in old.stdout
+    assert "??? may be removed" in old.stdout
 
 
 def test_a_picture_and_a_page_are_written_beside_the_answer(place: Place, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:
         (["n1", "--replacement-seconds", "-1"], "Invalid value for '--replacement-seconds'"),
         (["n1", "--replacement-seconds", "nan"], "Invalid value for '--replacement-seconds'"),
         (["n1", "-o", "yaml"], "Invalid value for '-o' / '--output'"),
-        (["n1", "-o", "json", "--timeline"], "--timeline is for people, -o json for machines"),
+        (["n1", "-o", "json", "--timeline"], "--timeline and -o json exclude each other"),
     ],
 )
 def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
@@ -247,7 +247,7 @@ def test_a_file_that_cannot_be_written_is_told_behind_the_answer(place: Place, t
     assert result.exit_code == 2
     assert "worker-1: drained between" in result.stdout
     assert result.stderr == (
-        f"gracectl: {path} cannot be written: No such file or directory; choose another file for {option}\n"
+        f"gracectl: {path}: cannot be written: No such file or directory; choose another file for {option}\n"
     )
 
 
