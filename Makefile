@@ -63,11 +63,12 @@ fuzz: $(READY) ## hostile bytes for every decoder of what others have written, f
 unit: $(READY) ## the tests that start no other program: a minute
 	$(PYTEST) tests --ignore tests/e2e --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
 
-lint: $(READY) ## ruff, mypy --strict, import-linter
+lint: $(READY) ## ruff, mypy --strict, import-linter, and the word list
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/words.py
 
 format: $(READY) ## rewrite the sources as the formatter wants them
 	$(BIN)/ruff check --fix .
