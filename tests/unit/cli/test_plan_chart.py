@@ -36,23 +36,23 @@ SPENT: dict[str, Any] = {"disruptions_allowed": 0, "desired_healthy": 3}
 HOUR: dict[str, Any] = {"created": NOW, "annotations": {names.DO_NOT_DISRUPT: "1h"}}
 
 CASES: list[tuple[Pod, dict[str, Any], Drawn, float | None]] = [
-    (a_replica(), {}, [("ENDING", 0, 30)], None),
+    (a_replica(), {}, [("GRACE", 0, 30)], None),
     (a_replica(**FOR_EVER), {}, [("PROTECTED", 0, None)], None),
-    (a_replica(**FOR_EVER), {"deadline": 900}, [("PROTECTED", 0, 870), ("ENDING", 870, 900)], 870),
-    (a_replica(**HOUR), {}, [("PROTECTED", 0, 3600), ("ENDING", 3600, 3630)], None),
-    (a_replica(**HOUR), {"budgets": (a_budget(**SPENT),)}, [("PROTECTED", 0, 3600), ("HELD", 3600, None)], None),
-    (a_replica(), {"budgets": (a_budget(**SPENT),)}, [("HELD", 0, None)], None),
-    (a_replica(), {"budgets": (a_budget("a"), a_budget("b"))}, [("HELD", 0, None)], None),
-    (a_replica(), {"budgets": (a_budget(**LACKING),)}, [("MAY_LEAVE", 0, None)], None),
+    (a_replica(**FOR_EVER), {"deadline": 900}, [("PROTECTED", 0, 870), ("GRACE", 870, 900)], 870),
+    (a_replica(**HOUR), {}, [("PROTECTED", 0, 3600), ("GRACE", 3600, 3630)], None),
+    (a_replica(**HOUR), {"budgets": (a_budget(**SPENT),)}, [("PROTECTED", 0, 3600), ("BLOCKED", 3600, None)], None),
+    (a_replica(), {"budgets": (a_budget(**SPENT),)}, [("BLOCKED", 0, None)], None),
+    (a_replica(), {"budgets": (a_budget("a"), a_budget("b"))}, [("BLOCKED", 0, None)], None),
+    (a_replica(), {"budgets": (a_budget(**LACKING),)}, [("REMOVABLE", 0, None)], None),
     (
         a_replica(),
         {"budgets": (a_budget(**LACKING),), "deadline": 900},
-        [("MAY_LEAVE", 0, 870), ("ENDING", 870, 900)],
+        [("REMOVABLE", 0, 870), ("GRACE", 870, 900)],
         870,
     ),
-    (a_replica(grace_seconds=3600), {"deadline": 900}, [("ENDING", 0, 900)], 0),
-    (a_replica(deletion_timestamp=NOW + 20, deletion_grace_seconds=30), {}, [("ENDING", 0, 20)], None),
-    (a_replica(deletion_timestamp=NOW - 20, deletion_grace_seconds=30), {}, [("ENDING", 0, None)], None),
+    (a_replica(grace_seconds=3600), {"deadline": 900}, [("GRACE", 0, 900)], 0),
+    (a_replica(deletion_timestamp=NOW + 20, deletion_grace_seconds=30), {}, [("GRACE", 0, 20)], None),
+    (a_replica(deletion_timestamp=NOW - 20, deletion_grace_seconds=30), {}, [("GRACE", 0, None)], None),
 ]
 
 
@@ -68,11 +68,11 @@ def test_what_becomes_of_a_pod_is_a_row_of_stretches(
 
 def test_a_pod_of_a_later_wave_waits_until_it_may_leave() -> None:
     first, last = a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "60s"}), a_replica("dns", priority=CRITICAL)
-    assert drawn(row_of(last, first)) == [("WAITING", 0, 60), ("MAY_LEAVE", 60, 90), ("ENDING", 90, 120)]
+    assert drawn(row_of(last, first)) == [("WAITING", 0, 60), ("REMOVABLE", 60, 90), ("GRACE", 90, 120)]
     assert [bar.reason for bar in row_of(last, first).bars] == [
-        "waits until the non-critical pods are gone",
-        "told to leave at 1:00-1:30: waits until the non-critical pods are gone, then evicted",
-        "told to leave by 1:30, gone by 2:00",
+        "waiting for the non-critical pods",
+        "removed at 1:00-1:30: waiting for the non-critical pods, then evicted",
+        "removed by 1:30, terminated by 2:00",
     ]
 
 
@@ -81,7 +81,7 @@ def test_the_nodes_share_one_axis_and_a_legend_of_what_occurs() -> None:
     assert [(panel.name, panel.deadline, len(panel.rows)) for panel in chart.panels] == [
         (f"node-{n}", 900.0, 1) for n in (1, 2, 3)
     ]
-    assert [drawn(panel.rows[0]) for panel in chart.panels] == [[("MAY_LEAVE", 0, 300), ("ENDING", 300, 900)]] * 3
+    assert [drawn(panel.rows[0]) for panel in chart.panels] == [[("REMOVABLE", 0, 300), ("GRACE", 300, 900)]] * 3
     assert chart.axis.unit is None
     assert chart.axis.end > 900
     assert (chart.kinds, chart.has_deadline, chart.has_deletion) == ((BarKind.REMOVABLE, BarKind.GRACE), True, True)
