@@ -54,12 +54,12 @@ def test_nodes_are_deleted_and_watched_until_they_are_gone(place: Fleet) -> None
     result = place.run("drain", "gone-1", "gone-2")
     assert (result.exit_code, result.stderr) == (0, "")
     assert [after(line) for line in told(result.stdout)] == [
-        "gone-1: terminated after <time>",
         f"gone-1: {ASKED}",
-        "gone-2: terminated after <time>",
+        "gone-1: terminated after <time>",
         f"gone-2: {ASKED}",
+        "gone-2: terminated after <time>",
     ]
-    assert "gone-1: ending for 0:0" in result.stdout
+    assert "gone-1: terminating for 0:0" in result.stdout
     assert place.node("gone-1") is None
     assert not place.pod_is_there("on-gone-1")
 
@@ -70,9 +70,9 @@ def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
     result = place.run("drain", "-l", "pool=x", "--no-wait")
     assert (result.exit_code, result.stderr) == (0, "")
     assert told(result.stdout) == [
-        "to watch: gracectl status -w pool-1 pool-2",
         f"pool-1: {ASKED}",
         f"pool-2: {ASKED}",
+        "to watch: gracectl status -w pool-1 pool-2",
     ]
     assert not place.is_deleted("pool-3")
 
@@ -91,12 +91,12 @@ def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch
     place.delete("before")
     asked = overheard(monkeypatch)
     with place.running("drain", "before") as process:
-        process.until("before: ending for")
+        process.until("before: terminating for")
         place.release("before")
         assert process.ended() == (0, "")
     assert [after(line) for line in told(process.out)] == [
-        "before: terminated after <time>",
         "before: already being deleted for <time>",
+        "before: terminated after <time>",
     ]
     place.held("before-2")
     place.delete("before-2")
@@ -200,7 +200,7 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
         (["n1", "--timeout", "-5s"], "Invalid value for '--timeout': -5s is negative"),
         (["n1", "--timeout", "-1"], "Invalid value for '--timeout': -1 is negative"),
         (["n1", "--timeout", "nan"], "Invalid value for '--timeout': 'nan' is no duration"),
-        (["n1", "--timeout", "5s", "--no-wait"], "--timeout says how long to watch, --no-wait not to"),
+        (["n1", "--timeout", "5s", "--no-wait"], "--timeout and --no-wait exclude each other"),
         (["n1", "--dry-run", "--no-wait"], "--dry-run waits for nothing"),
         (["n1", "--dry-run", "--timeout", "0"], "--dry-run waits for nothing"),
     ],
@@ -221,7 +221,7 @@ def test_one_is_refused_and_the_others_go_on(place: Fleet) -> None:
     rules = [*rules, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"], "resourceNames": ["ours"]}]
     result = place.run("drain", "-l", "shared=yes", as_=place.user("sharer", *rules))
     assert result.exit_code == 3
-    assert [after(line) for line in told(result.stdout)] == ["ours: terminated after <time>", f"ours: {ASKED}"]
+    assert [after(line) for line in told(result.stdout)] == [f"ours: {ASKED}", "ours: terminated after <time>"]
     assert result.stderr.startswith(
         "gracectl: theirs: delete nodes theirs: forbidden: add the verb delete on nodes to the role of the user"
     )
@@ -279,8 +279,8 @@ def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
     result = place.run("drain", "quick", "slow", "--timeout", "4s")
     assert result.exit_code == 4
     assert [after(line) for line in told(result.stdout)] == [
-        "quick: terminated after <time>",
         f"quick: {ASKED}",
+        "quick: terminated after <time>",
         f"slow: {ASKED}",
     ]
     assert result.stderr == (
@@ -295,9 +295,9 @@ def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
 def test_seconds_will_do_and_none_are_endless(place: Fleet) -> None:
     place.held("patient")
     result = place.run("drain", "patient", "--timeout", "1.5")
-    assert (result.exit_code, "the node is not gone after 1.5s: patient" in result.stderr) == (4, True)
+    assert (result.exit_code, "the node is not terminated after 1.5s: patient" in result.stderr) == (4, True)
     with place.running("drain", "patient", "--timeout", "0") as process:
-        process.until("patient: ending for")
+        process.until("patient: terminating for")
         place.release("patient")
         assert process.ended() == (0, "")
 
@@ -315,16 +315,16 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
         "kept: default/cache has data in an emptyDir, which stays behind when it leaves, and is lost\n"
     )
     assert told(result.stdout) == [
-        "kept: drained for maintenance; to undo: gracectl uncordon kept",
         "kept: drain requested",
+        "kept: drained for maintenance; to undo: gracectl uncordon kept",
     ]
     assert not place.is_deleted("kept")
     assert not place.pod_is_there("plain")
     again = place.run("drain", "kept", "--keep")
     assert (again.exit_code, again.stderr) == (0, "")
     assert [after(line) for line in told(again.stdout)] == [
+        "kept: drain already requested <time> ago",
         "kept: drained for maintenance; to undo: gracectl uncordon kept",
-        "kept: is drained for maintenance already, for <time>",
     ]
 
 
@@ -349,7 +349,7 @@ def test_when_the_time_is_over_a_kept_node_is_still_being_drained(place: Fleet) 
     place.held("lasting")
     result = place.run("drain", "lasting", "--keep", "--timeout", "1s")
     assert result.exit_code == 4
-    assert result.stderr.startswith("gracectl: the node is not drained after 1s: lasting (it is not cordoned yet); ")
+    assert result.stderr.startswith("gracectl: the node is not drained after 1s: lasting (not cordoned yet); ")
     assert names.KEEP_DRAINED in place.annotations("lasting")
 
 

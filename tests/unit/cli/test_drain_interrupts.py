@@ -57,7 +57,11 @@ def test_only_those_that_are_left_are_named(place: Fleet) -> None:
         process.until("done: terminated after")
         process.interrupt()
         code, told = process.ended(SOON)
-    assert (code, "the deletion of left cannot be taken back: gracectl status -w left shows" in told) == (130, True)
+    assert (code, told) == (
+        130,
+        "gracectl: interrupted; the controller continues to terminate left, which cannot be undone; "
+        "to watch: gracectl status -w left\n",
+    )
     place.release("left")
 
 

@@ -139,8 +139,11 @@ async def test_terminations_under_way_are_waited_for_and_no_longer_than_was_said
             assert 75 <= stage.clock.monotonic() - began <= 77
         assert stage.instance_state("n1") == "terminated"
         assert [each.node for each in report.orphaned_instances] == ["n2"]
-        assert leaving.said[:2] == ["waiting for the end of n1, n2", "waiting for the end of n2"]
-        assert "after 60 s these were still on their way to their end: n2" in report.notes
+        assert leaving.said[:2] == [
+            "waiting for the termination of n1, n2",
+            "waiting for the termination of n2",
+        ]
+        assert "still terminating after 60 s: n2" in report.notes
 
 
 async def test_without_a_leader_nothing_is_waited_for() -> None:
@@ -152,7 +155,7 @@ async def test_without_a_leader_nothing_is_waited_for() -> None:
         began = stage.clock.monotonic()
         report = await Leaving(stage, wait=600.0).run()
         assert stage.clock.monotonic() - began <= 17
-        assert "no controller leads, so nothing was waited for" in report.notes
+        assert "no controller leads: nothing was waited for" in report.notes
 
 
 async def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
@@ -284,7 +287,7 @@ async def test_without_a_lease_it_goes_on_and_says_what_that_means() -> None:
         report = await Leaving(stage).run()
         assert held(stage) == []
         assert report.lease is None
-        assert "leads without leader election" in report.notes[0]
+        assert "leader election is disabled in the settings" in report.notes[0]
         stage.settings = Settings()
         report = await Leaving(stage).run()
         assert "no Lease gracectl found" in report.notes[0]
