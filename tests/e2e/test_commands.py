@@ -106,10 +106,10 @@ async def test_a_drain_continues_when_its_command_is_interrupted(story: Story) -
     (node,) = await story.nodes("a")
     slow = await story.pod("slow", on=node, behaviour={"stop-seconds": "12"})
     async with running(story, "drain", node) as (process, lines):
-        await lines.until(f"{node}: ending for")
+        await lines.until(f"{node}: terminating for")
         await story.sight.until("the pod is asked", lambda: story.sight.asked(slow))
         process.send_signal(signal.SIGINT)
-        told = await lines.until("not watched any more")
+        told = await lines.until(f"the controller continues to terminate {node}, which cannot be undone")
         assert f"gracectl status -w {node}" in told
         with anyio.fail_after(10):
             assert await process.wait() == 130
@@ -123,7 +123,7 @@ async def test_no_drain_is_requested_if_one_node_would_be_deleted_at_once(story:
     (foreign,) = await story.nodes("foreign", managed=False)
     ended = await run(story, "drain", held, foreign)
     assert (ended.code, ended.out) == (3, "")
-    assert f"  - {foreign}: the finalizer {names.FINALIZER} is not on this node" in ended.err
+    assert f"  - {foreign}: finalizer {names.FINALIZER} missing" in ended.err
     assert f"- {held}:" not in ended.err
     # A request sent by now would be seen after this.
     await story.patch("Node", foreign, {"metadata": {"labels": {"looked-at": "yes"}}})

@@ -150,7 +150,7 @@ async def test_probes_and_metrics_of_the_process(story: Story) -> None:
         controller.send(signal.SIGTERM)
         await controller.until_said("stopping")
         assert await asked("/readyz") == (503, (await asked("/readyz"))[1])
-        assert "FAILED running: told to stop\n" in (await asked("/readyz"))[1]
+        assert "FAILED running: stopping\n" in (await asked("/readyz"))[1]
         assert (await asked("/healthz"))[0] == 200, "it finishes what it has begun"
         hold.go_on.set()
         assert await controller.ended(5) == 0

@@ -61,7 +61,7 @@ async def test_a_node_without_an_order_is_told_what_is_missing() -> None:
         with pytest.raises(NoOrder, match=r"node n1: no shutdown order: .* have neither shutdown") as found:
             await inputs(stage, leaderElection={"enabled": False})
         assert FAILURES[type(found.value)] == 2
-        with pytest.raises(NoOrder, match=rf"counts for nothing, as featureGates\.{GATE} is false"):
+        with pytest.raises(NoOrder, match=rf"is ignored: featureGates\.{GATE} is false"):
             await inputs(stage, **KEP, featureGates={GATE: False})
         with pytest.raises(NoOrder, match="have neither"):
             await inputs(stage, nodeGroups=[{**GROUP, "shutdownGracePeriod": "30s"}])
