@@ -51,8 +51,12 @@ def quick(place: Fleet) -> str:
 
 
 def holder(place: Fleet) -> str:
-    """Who has gracectl's Lease."""
-    found: str = place.ask("GET", f"{leases_of('kube-system')}/gracectl")["spec"]["holderIdentity"]
+    """The holder of gracectl's Lease; "": none, or no Lease yet."""
+    status, answer = place.call("GET", f"{leases_of('kube-system')}/gracectl")
+    if status == 404:
+        return ""
+    assert status == 200, answer
+    found: str = answer["spec"].get("holderIdentity") or ""
     return found
 
 
@@ -102,6 +106,7 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
 
 
 def test_interrupted_it_says_what_that_means(place: Fleet) -> None:
+    place.until("the Lease is held", lambda: holder(place))
     before = holder(place)
     with place.running("uninstall", "--config", quick(place)) as process:
         place.until("the Lease is taken over", lambda: holder(place) != before)
