@@ -78,7 +78,7 @@ def test_a_terminating_node_says_what_blocks_it_and_for_how_long(place: Fleet, r
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert re.fullmatch(r"1 node is terminating \(20\S+Z by the server's clock\)", lines[0])
-    assert re.fullmatch(r"ends: ending for 0:\d\d, since 20\S+Z; step drain, 1 pod left", lines[2])
+    assert re.fullmatch(r"ends: terminating for 0:\d\d, since 20\S+Z; step drain, 1 pod left", lines[2])
     assert lines[3] == "  deadline: none; the drain takes as long as its pods need"
     assert re.fullmatch(r"  default/notebook +protected +0:\d\d +protected by do-not-disrupt", lines[6])
     assert "give the controller's own with --config" in lines[-1]
@@ -95,8 +95,8 @@ def test_without_names_all_that_is_under_way_is_shown(place: Fleet) -> None:
     place.delete("ends-2")
     place.add("kept-2", managed=True)
     place.patch("kept-2", {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}})
-    place.until("kept-2 is kept", lambda: _states(place).get("kept-2") == ("kept", "kept"))
-    assert _states(place) == {"ends-2": ("terminating", "cordon"), "kept-2": ("kept", "kept")}
+    place.until("kept-2 is kept", lambda: _states(place).get("kept-2") == ("maintenance", "kept"))
+    assert _states(place) == {"ends-2": ("terminating", "cordon"), "kept-2": ("maintenance", "kept")}
     text = place.run("status").stdout
     assert text.startswith("1 node is terminating, 1 is drained for maintenance (")
     place.patch("kept-2", {"spec": {"unschedulable": None}})
@@ -201,18 +201,18 @@ def test_named_nodes_are_watched_until_they_are_gone(place: Fleet) -> None:
     ending(place, "watched", "stays", **FOR_EVER)
     watcher = place.user("watcher", *rights("list", "watch"))
     with place.running("status", "-w", "watched", kubeconfig=watcher) as process:
-        process.until("watched: ending for")
+        process.until("watched: terminating for")
         place.release("watched")
         assert process.ended() == (0, "")
     lines = process.out.splitlines()
-    assert lines[0].endswith("at step drain, 1 pod left: protected by do-not-disrupt – default/stays")
+    assert lines[0].endswith("; step drain, 1 pod left: protected by do-not-disrupt – default/stays")
     assert re.fullmatch(r"20\S+Z  watched: terminated after 0:\d\d", lines[-1])
 
 
 def test_without_names_it_watches_until_it_is_interrupted(place: Fleet) -> None:
     with place.running("status", "-w") as process:
         ending(place, "comes", "stays-too", **FOR_EVER)
-        process.until("comes: ending for")
+        process.until("comes: terminating for")
         place.release("comes")
         process.until("comes: terminated after")
         process.interrupt()
@@ -239,7 +239,7 @@ def test_a_server_that_goes_away_is_told_once_and_nothing_else_is(tmp_path: Path
             Fleet(kubeconfig, tmp_path).delete("n1")
             process.until("n1: terminating for")
             cluster.close()
-            process.until("the connection is lost; this is how it was 0:0")
+            process.until("connection lost, retrying; this status is 0:0")
             process.interrupt()
             assert process.ended() == (130, "gracectl: interrupted\n")
 
