@@ -39,16 +39,16 @@ PAGE = ROOT / "docs" / "plan.md"
 PICTURE = ROOT / "docs" / "pictures" / "plan.svg"
 
 
-class Foretold(msgspec.Struct, frozen=True):
+class Prediction(msgspec.Struct, frozen=True):
     """Of the three replicas, and of the node with a bit of everything."""
 
     replicas: DrainForecast
     everything: DrainForecast
 
 
-def foretell() -> Foretold:
+def predict() -> Prediction:
     """Look at both worlds, on virtual time."""
-    return Foretold(_seen(_replicas, NODES, GRACE), _seen(_everything, ("worker-1",), 30.0))
+    return Prediction(_seen(_replicas, NODES, GRACE), _seen(_everything, ("worker-1",), 30.0))
 
 
 def _seen(world: Callable[[Stage], Awaitable[None]], asked: Sequence[str], replacement_seconds: float) -> DrainForecast:
@@ -57,13 +57,13 @@ def _seen(world: Callable[[Stage], Awaitable[None]], asked: Sequence[str], repla
             await world(stage)
             async with stage.controller() as controller:
                 await settle(stage, controller)
-                return await _foretold(stage, NodeChoice(tuple(asked)), replacement_seconds)
+                return await _predicted(stage, NodeChoice(tuple(asked)), replacement_seconds)
 
     told: DrainForecast = anyio.run(read_input, backend_options={"loop_factory": looptime.new_event_loop})
     return told
 
 
-async def _foretold(stage: Stage, nodes: NodeChoice, replacement_seconds: float) -> DrainForecast:
+async def _predicted(stage: Stage, nodes: NodeChoice, replacement_seconds: float) -> DrainForecast:
     settings = stage.settings.termination
     client = KubeClient(stage.transport, stage.clock)
     cluster = await snapshot(client, lambda node: nodes.picks(node) or is_draining(node, settings))
@@ -90,7 +90,7 @@ async def _everything(stage: Stage) -> None:
     await stage.add_nodes("worker-2")
 
 
-def blocks_of(forecast: Foretold) -> dict[str, str]:
+def blocks_of(forecast: Prediction) -> dict[str, str]:
     """What is printed, by the name under which the page has it."""
     console = Console(width=COLUMNS)
     bars = timeline(plan_text(forecast.everything, Detail()), chart_of(forecast.everything), COLUMNS)
@@ -101,19 +101,19 @@ def blocks_of(forecast: Foretold) -> dict[str, str]:
     }
 
 
-def drawn(forecast: Foretold) -> str:
+def drawn(forecast: Prediction) -> str:
     """The node with a bit of everything as a picture."""
     told = forecast.everything
     return svg_of(chart_of(told), plan_text(told, Detail()).title)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Foretell, print, draw."""
+    """Predict, print, draw."""
     parser = argparse.ArgumentParser(prog="python -m examples.beforehand", description=__doc__)
     parser.add_argument("--update", action="store_true", help="write what is printed and drawn into docs/")
     chosen = parser.parse_args(arguments)
     logging.getLogger("gracectl").addHandler(logging.NullHandler())
-    forecast = foretell()
+    forecast = predict()
     blocks = blocks_of(forecast)
     print("\n\n\n".join(blocks.values()))
     if chosen.update:

@@ -24,6 +24,7 @@ INSTEAD: Final = {
     r"outlooks?|prospects?": "forecast, bounds",
     r"standings?|holdings": "status, usage",
     r"doomed": "scheduled for deletion",
+    r"foretold|foretells?": "predicted",
     r"tallies|census": "statistics, counts",
     r"gracious|graceful to": "say what is done",
     r"DESIGN \d[\d.]*|the seeds?'?s?": "name the specification, or say the rule",

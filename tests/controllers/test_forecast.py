@@ -1,4 +1,4 @@
-"""What is foretold of nodes as the caches show them: their deadlines and where these come from, and what they lack."""
+"""What is predicted of nodes as the caches show them: their deadlines and where these come from, and what they lack."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cluster(*things: Node | NodeClaim) -> ClusterCache:
     return found
 
 
-def foretold(
+def predicted(
     *things: Node | NodeClaim, asked: tuple[str, ...] = ("n1",), for_maintenance: bool = False, **policy: Any
 ) -> DrainForecast:
     settings = TerminationSettings(policy=PolicySettings(**policy))
@@ -54,7 +54,7 @@ def foretold(
 
 
 def of_n1(*things: Node | NodeClaim, **policy: Any) -> NodeDrainForecast:
-    (node,) = foretold(*things, **policy).nodes
+    (node,) = predicted(*things, **policy).nodes
     return node
 
 
@@ -122,7 +122,7 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         ),
     ],
 )
-def test_what_keeps_a_node_from_ending_as_foretold_is_said(
+def test_what_keeps_a_node_from_ending_as_predicted_is_said(
     things: tuple[Node | NodeClaim, ...], kind: WarningKind, message: str
 ) -> None:
     assert [(warning.kind, warning.message) for warning in of_n1(*things).warnings] == [(kind, message)]
@@ -134,7 +134,7 @@ def test_warnings_of_all_sources_are_sorted_by_importance() -> None:
 
 
 def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about_are_answered() -> None:
-    told = foretold(
+    told = predicted(
         a_good_node("n1"),
         a_good_node("n2", deletion_timestamp=NOW - 60),
         a_good_node("n3", deletion_timestamp=NOW - 60, finalizers=()),  # not ours to end
@@ -148,19 +148,19 @@ def test_nodes_that_end_already_are_part_of_the_whole_but_only_those_asked_about
 
 def test_nodes_that_are_drained_for_maintenance_are_part_of_the_whole_and_end_only_if_they_are_asked_about() -> None:
     kept = a_good_node("n2", annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
-    told = foretold(a_good_node("n1"), kept, asked=("n1",), node_groups=GROUPS)
+    told = predicted(a_good_node("n1"), kept, asked=("n1",), node_groups=GROUPS)
     assert [(each.name, each.draining.since, each.plan.deadline) for each in told.whole.nodes] == [
         ("n1", NOW, NOW + 1800),
         ("n2", NOW - 60, None),
     ]
     assert told.whole.nodes[1].draining.view.is_maintenance
-    told = foretold(a_good_node("n1"), kept, asked=("n2",), node_groups=GROUPS)
+    told = predicted(a_good_node("n1"), kept, asked=("n2",), node_groups=GROUPS)
     assert [(each.name, each.plan.deadline) for each in told.whole.nodes] == [("n2", NOW + 1800)]
 
 
 def test_a_node_in_maintenance_that_is_not_ours_is_unmanaged() -> None:
     kept = a_good_node("n2", annotations={names.KEEP_DRAINED: ""}, labels={names.CONTROL_PLANE_ROLE: ""})
-    assert [each.name for each in foretold(a_good_node("n1"), kept).whole.nodes] == ["n1"]
+    assert [each.name for each in predicted(a_good_node("n1"), kept).whole.nodes] == ["n1"]
 
 
 # -- if they are to stay -----------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_node_in_maintenance_that_is_not_ours_is_unmanaged() -> None:
 
 def test_a_node_that_is_to_stay_has_no_deadline_and_claims_do_not_matter() -> None:
     claims = (a_claim("c1", termination_grace_period="15m"), a_claim("c2"))
-    node = foretold(
+    node = predicted(
         a_good_node(annotations=annotated(NOW + 60)), *claims, for_maintenance=True, node_groups=GROUPS
     ).nodes[0]
     assert (node.deadline, node.deadline_origin, node.warnings) == (None, None, ())
@@ -177,28 +177,28 @@ def test_a_node_that_is_to_stay_has_no_deadline_and_claims_do_not_matter() -> No
     assert node.forecast.draining.since == NOW
 
 
-def test_one_that_is_kept_already_is_foretold_from_its_request_on() -> None:
+def test_one_that_is_kept_already_is_predicted_from_its_request_on() -> None:
     kept = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60)})
-    (node,) = foretold(kept, for_maintenance=True).nodes
+    (node,) = predicted(kept, for_maintenance=True).nodes
     assert (node.is_requested, node.forecast.draining.since) == (True, NOW - 60)
     back = a_good_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60), names.CORDONED: "unschedulable"})
-    (node,) = foretold(back, for_maintenance=True).nodes
+    (node,) = predicted(back, for_maintenance=True).nodes
     assert (node.is_requested, node.forecast.draining.since) == (False, NOW)
 
 
 def test_one_that_is_deleted_already_ends_whatever_is_asked() -> None:
-    node = foretold(a_good_node(deletion_timestamp=NOW - 60), for_maintenance=True, node_groups=GROUPS).nodes[0]
+    node = predicted(a_good_node(deletion_timestamp=NOW - 60), for_maintenance=True, node_groups=GROUPS).nodes[0]
     assert (node.is_maintenance, node.is_terminating) == (False, True)
     assert node.deadline is not None
 
 
 def test_only_those_that_were_asked_about_are_taken_to_stay() -> None:
-    told = foretold(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), for_maintenance=True)
+    told = predicted(a_good_node("n1"), a_good_node("n2", deletion_timestamp=NOW - 60), for_maintenance=True)
     assert [each.draining.view.is_maintenance for each in told.whole.nodes] == [True, False]
 
 
 def test_an_unmanaged_node_is_not_drained_for_maintenance_either() -> None:
-    (node,) = foretold(a_good_node(finalizers=()), for_maintenance=True).nodes
+    (node,) = predicted(a_good_node(finalizers=()), for_maintenance=True).nodes
     assert [(warning.kind, warning.message) for warning in node.warnings] == [
         (
             WarningKind.FINALIZER_MISSING,

@@ -1,4 +1,4 @@
-"""What a plan foretells is what then happens: random worlds, told beforehand, then lived through."""
+"""What a plan predicts is what then happens: random worlds, told beforehand, then lived through."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Happened(msgspec.Struct, frozen=True):
     grace: int | None
 
 
-async def foretold(
+async def predicted(
     stage: Stage, controller: Controller, world: World, *, for_maintenance: bool = False
 ) -> DrainForecast:
     """What is said of the nodes in question at the beginning of a second, as which the server's timestamps are."""
@@ -50,8 +50,8 @@ async def foretold(
 
 
 async def lived_through(stage: Stage, controller: Controller, world: World) -> DrainForecast:
-    """Foretell in the instant of the deletion, delete, and let all happen."""
-    told = await foretold(stage, controller, world)
+    """Predict in the instant of the deletion, delete, and let all happen."""
+    told = await predicted(stage, controller, world)
     for name in world.deleted:
         await stage.delete_node(name)
     with anyio.move_on_after(HORIZON):
@@ -61,7 +61,7 @@ async def lived_through(stage: Stage, controller: Controller, world: World) -> D
 
 async def kept_through(stage: Stage, controller: Controller, world: World) -> tuple[DrainForecast, dict[str, float]]:
     """The same of nodes that are drained for maintenance; also by name when (Unix seconds) each of them was empty."""
-    told = await foretold(stage, controller, world, for_maintenance=True)
+    told = await predicted(stage, controller, world, for_maintenance=True)
     for name in world.deleted:
         await gracectl_keep(stage, name)
     at_rest: dict[str, float] = {}
@@ -94,25 +94,25 @@ def _grace(executed: Executed) -> int | None:
 
 
 def differences(pod: PodForecast, happened: Happened | None, now: float) -> list[str]:
-    """What happened to a pod, held against what was foretold."""
+    """What happened to a pod, held against what was predicted."""
     name, told = pod.entry.pod.name, pod.removal
     if told is None:
-        return [f"{name}: not foretold, but {happened}"] if happened else []
+        return [f"{name}: not predicted, but {happened}"] if happened else []
     earliest, latest = told.earliest - now, None if told.latest is None else told.latest - now
     if happened is None:
         return [f"{name}: {pod.methods} at {earliest} to {latest}, but nothing happened"] if latest is not None else []
     found = []
     if happened.how not in pod.methods:
-        found.append(f"{name}: {pod.methods} foretold, {happened}")
+        found.append(f"{name}: {pod.methods} predicted, {happened}")
     if not earliest - SLACK <= happened.at <= (float("inf") if latest is None else latest + SLACK):
-        found.append(f"{name}: at {earliest} to {latest} foretold, {happened}")
+        found.append(f"{name}: at {earliest} to {latest} predicted, {happened}")
     if pod.is_certain and happened.how is RemovalMethod.DELETED and pod.removals[0].grace != happened.grace:
-        found.append(f"{name}: {pod.removals[0]} foretold, {happened}")
+        found.append(f"{name}: {pod.removals[0]} predicted, {happened}")
     return found
 
 
 def disorder(pods: list[PodForecast], happened: dict[str, Happened]) -> list[str]:
-    """Pairs that were foretold in one order, and left in the other."""
+    """Pairs that were predicted in one order, and left in the other."""
     told = [pod for pod in pods if pod.removal is not None and pod.entry.pod.uid in happened]
     return [
         f"{first.entry.pod.name} was to leave before {second.entry.pod.name}"
@@ -134,14 +134,14 @@ def ends(stage: Stage, node: NodeForecast) -> float | None:
 
 
 def drains(node: NodeForecast, at: float | None) -> list[str]:
-    """When the node was drained, held against what was foretold."""
+    """When the node was drained, held against what was predicted."""
     if node.drained is None:
-        return [f"{node.name}: never drained foretold, drained at {at}"] if at is not None else []
+        return [f"{node.name}: never drained predicted, drained at {at}"] if at is not None else []
     earliest, latest = node.drained.earliest, node.drained.latest
     if at is None:
-        return [] if latest is None else [f"{node.name}: drained by {latest} foretold, never drained"]
+        return [] if latest is None else [f"{node.name}: drained by {latest} predicted, never drained"]
     if at < earliest - SLACK or (latest is not None and at > latest + SLACK):
-        return [f"{node.name}: drained at {earliest} to {latest} foretold, drained at {at}"]
+        return [f"{node.name}: drained at {earliest} to {latest} predicted, drained at {at}"]
     return []
 
 
@@ -157,7 +157,7 @@ def errors(stage: Stage, told: DrainForecast, drained: Callable[[NodeForecast], 
 
 
 @pytest.mark.seeds(6)
-async def test_what_is_foretold_happens(seed: int) -> None:
+async def test_what_is_predicted_happens(seed: int) -> None:
     world = a_world(seed)
     async with staged(settings=world.settings, seed=seed) as stage:
         await create(stage, world)
@@ -168,7 +168,7 @@ async def test_what_is_foretold_happens(seed: int) -> None:
 
 
 @pytest.mark.seeds(3)
-async def test_what_is_foretold_of_nodes_that_stay_happens(seed: int) -> None:
+async def test_what_is_predicted_of_nodes_that_stay_happens(seed: int) -> None:
     world = a_world(seed)
     async with staged(settings=world.settings, seed=seed) as stage:
         await create(stage, world)

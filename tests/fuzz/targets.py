@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from hypothesis import strategies as st
 from support.builders import NOW, a_node, a_pod
-from support.forecasts import foretold
+from support.forecasts import predicted
 
 from fuzz.effort import assert_small, bounded_work
 from fuzz.material import documents, json_bytes, mostly_whole, recorded, texts, yaml_bytes
@@ -264,7 +264,7 @@ def _forecast(body: bytes) -> None:
     node = a_node(deletion_timestamp=NOW)
     for at in (None, NOW + 900):
         view = NodeView(node, (pod, a_pod("other")), {}, cordoned_at=NOW, deadline=at)
-        to_json(plan_report(foretold(DrainingNode(view, NOW))))
+        to_json(plan_report(predicted(DrainingNode(view, NOW))))
 
 
 def _ends_of(node: Any) -> None:

@@ -24,7 +24,7 @@ CRITICAL = 2_000_000_000
 FOR_EVER: dict[str, Any] = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 
 
-def foretold(*going: DrainingNode, asked: tuple[str, ...] | None = None, **assumptions: Any) -> DrainForecast:
+def predicted(*going: DrainingNode, asked: tuple[str, ...] | None = None, **assumptions: Any) -> DrainForecast:
     """Of these nodes, or those `asked` about; every deadline is that of a claim."""
     whole = forecast(going, NOW, Assumptions(**assumptions))
     nodes = (_node_drain_forecast(each) for each in whole.nodes if asked is None or each.name in asked)
@@ -47,7 +47,7 @@ def three_replicas() -> DrainForecast:
     """A deadline of fifteen minutes, ten minutes of grace, a budget for one at a time."""
     pods = [a_pod(f"orders-7d4b9c6f5-{end}", owners=REPLICA, grace_seconds=600) for end in ("5qtvx", "2zltl", "lsgxq")]
     nodes = [ending(f"node-{n}", pod, budgets=(a_budget("orders"),), deadline=900) for n, pod in enumerate(pods, 1)]
-    return foretold(*nodes, replacement_seconds=600.0)
+    return predicted(*nodes, replacement_seconds=600.0)
 
 
 def a_day() -> DrainForecast:
@@ -61,7 +61,7 @@ def a_day() -> DrainForecast:
         a_pod("done", phase="Succeeded"),
     ]
     budget = (a_budget(),)
-    return foretold(ending("worker-1", *pods, budgets={"web-1": budget, "web-2": budget}))
+    return predicted(ending("worker-1", *pods, budgets={"web-1": budget, "web-2": budget}))
 
 
 def never() -> DrainForecast:
@@ -73,7 +73,7 @@ def never() -> DrainForecast:
         a_pod("quick", grace_seconds=5),
         a_pod("dns", priority=CRITICAL),
     ]
-    return foretold(ending("worker-1", *pods, budgets={"twice": (a_budget("web"), a_budget("also"))}))
+    return predicted(ending("worker-1", *pods, budgets={"twice": (a_budget("web"), a_budget("also"))}))
 
 
 def under_way() -> DrainForecast:
@@ -82,7 +82,7 @@ def under_way() -> DrainForecast:
     leaving = a_pod("leaving", owners=REPLICA, deletion_timestamp=NOW + 20, deletion_grace_seconds=30)
     first = ending("old-1", leaving, a_pod("b", owners=REPLICA), budgets={"b": budget}, since=NOW - 60, deadline=840)
     second = ending("old-2", a_pod("c", owners=REPLICA), budgets=budget, since=NOW - 30)
-    return foretold(first, second, asked=("old-1",))
+    return predicted(first, second, asked=("old-1",))
 
 
 def ranges() -> DrainForecast:
@@ -93,7 +93,7 @@ def ranges() -> DrainForecast:
         a_pod("slow", owners=REPLICA, grace_seconds=3600),
         a_pod("high", owners=REPLICA, priority=1000, grace_seconds=600),
     ]
-    return foretold(ending("worker-1", *pods, deadline=900, settings=settings))
+    return predicted(ending("worker-1", *pods, deadline=900, settings=settings))
 
 
 def crowd() -> DrainForecast:
@@ -104,7 +104,7 @@ def crowd() -> DrainForecast:
         pods = [a_pod(f"service-{p % 44:02}-6f7d8c9b5f-{n}{p:03}", uid=f"{n}/{p}", owners=REPLICA) for p in range(110)]
         of = {pod.name: (a_budget(pod.name[:10]),) for pod in pods if pod.name[8:10] < "40"}
         nodes.append(ending(node, *pods, budgets=of))
-    return foretold(*nodes, rate=EvictionRate(qps=100.0, burst=100))
+    return predicted(*nodes, rate=EvictionRate(qps=100.0, burst=100))
 
 
 def extremes() -> DrainForecast:
@@ -124,14 +124,14 @@ def extremes() -> DrainForecast:
     first = ending("worker-1", *pods, budgets=budget, since=EARLIEST)
     second = ending("worker-2", a_pod("patient-2", grace_seconds=LONGEST_GRACE, owners=REPLICA), deadline=LATEST - NOW)
     third = ending("worker-3", a_pod("patient-3", grace_seconds=LONGEST_GRACE, owners=REPLICA), deadline=900)
-    return foretold(first, second, third)
+    return predicted(first, second, third)
 
 
 def unknown() -> DrainForecast:
     """A pod that cannot be decoded beside one that can, without a deadline and with one."""
     nothing = UnknownPod("shop", "nothing", "u1", "7", "worker-1", error="Expected `int | null`, got `str`")
     less = msgspec.structs.replace(nothing, name="less", uid="u2", node_name="worker-2")
-    return foretold(
+    return predicted(
         ending("worker-1", nothing, a_pod("quick", grace_seconds=5)),
         ending("worker-2", less, a_pod("notebook", **FOR_EVER), deadline=900),
     )
@@ -139,7 +139,7 @@ def unknown() -> DrainForecast:
 
 def empty() -> DrainForecast:
     """A node on which nothing is waited for."""
-    return foretold(ending("worker-1"))
+    return predicted(ending("worker-1"))
 
 
 WORLDS: dict[str, Callable[[], DrainForecast]] = {

@@ -377,17 +377,19 @@ def test_a_node_deleted_meanwhile_is_watched_until_it_is_gone(place: Fleet) -> N
 
 
 def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.held("foretold")
-    place.pod("on-foretold", "foretold", spec=SCRATCH)
+    place.held("predicted")
+    place.pod("on-predicted", "predicted", spec=SCRATCH)
     asked = overheard(monkeypatch)
-    ends, plan = place.run("drain", "foretold", "--dry-run"), place.run("plan", "foretold")
+    ends, plan = place.run("drain", "predicted", "--dry-run"), place.run("plan", "predicted")
     assert (ends.exit_code, ends.stderr) == (0, "")
     assert ends.stdout.splitlines()[1:] == plan.stdout.splitlines()[1:]  # the first line tells the time
-    assert ends.stdout.startswith("What happens if foretold is deleted now (")
-    stays = place.run("drain", "foretold", "--dry-run", "--keep")
+    assert ends.stdout.startswith("What happens if predicted is deleted now (")
+    stays = place.run("drain", "predicted", "--dry-run", "--keep")
     assert stays.exit_code == 0
-    assert stays.stdout.startswith("What happens if foretold is drained for maintenance now (")
-    assert "default/on-foretold has data in an emptyDir, which stays behind when it leaves, and is lost" in stays.stdout
+    assert stays.stdout.startswith("What happens if predicted is drained for maintenance now (")
+    assert (
+        "default/on-predicted has data in an emptyDir, which stays behind when it leaves, and is lost" in stays.stdout
+    )
     assert "deadline" not in stays.stdout
     assert {request.method for request in asked} == {"GET"}
 

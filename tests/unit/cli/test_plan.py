@@ -24,7 +24,7 @@ from gracectl.model import names
 pytestmark = pytest.mark.real_time
 
 SCENARIO = """\
-name: foretold
+name: predicted
 description: Three nodes with a deadline, and one that never drains.
 start: prebuilt
 nodes:
@@ -71,7 +71,7 @@ class Place(msgspec.Struct, frozen=True):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("plan")
-    scenario = folder / "foretold.yaml"
+    scenario = folder / "predicted.yaml"
     scenario.write_text(SCENARIO)
     with embedded_cluster(folder, "--scenario", str(scenario), "--rbac") as admin:
         cluster = Fleet(admin, folder)
@@ -95,7 +95,7 @@ def forecast(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
 # -- what it says ------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_is_foretold(place: Place) -> None:
+def test_a_node_is_predicted(place: Place) -> None:
     result = plan(place.reader, "worker-1")
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
@@ -108,7 +108,7 @@ def test_a_node_is_foretold(place: Place) -> None:
     assert "give the controller's own with --config" in lines[-1]
 
 
-def test_nodes_by_their_labels_are_foretold_together(place: Place) -> None:
+def test_nodes_by_their_labels_are_predicted_together(place: Place) -> None:
     told = forecast(place.reader, "-l", "pool=a")
     assert [node["name"] for node in told["nodes"]] == ["worker-1", "worker-2", "worker-3"]
     (budget,) = told["budgets"]

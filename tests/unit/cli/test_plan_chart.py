@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.builders import NOW, a_budget, a_pod, ending
-from support.forecasts import CRITICAL, FOR_EVER, REPLICA, WORLDS, a_day, crowd, empty, foretold, never, three_replicas
+from support.forecasts import CRITICAL, FOR_EVER, REPLICA, WORLDS, a_day, crowd, empty, never, predicted, three_replicas
 
 from gracectl.cli.plan.chart import BarKind, PodRow, chart_of
 from gracectl.cli.plan.text import Detail, plan_text
@@ -23,7 +23,7 @@ def drawn(row: PodRow) -> Drawn:
 
 
 def row_of(pod: Pod, *others: Pod, **world: Any) -> PodRow:
-    (panel,) = chart_of(foretold(ending("n1", pod, *others, **world))).panels
+    (panel,) = chart_of(predicted(ending("n1", pod, *others, **world))).panels
     return next(row for row in panel.rows if row.name == f"shop/{pod.name}")
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from support.builders import a_pod, ending
-from support.forecasts import WORLDS, a_day, crowd, foretold, never, three_replicas, under_way
+from support.forecasts import WORLDS, a_day, crowd, never, predicted, three_replicas, under_way
 
 from gracectl.cli.console import UNLIMITED, text_of
 from gracectl.cli.plan.chart import chart_of
@@ -204,7 +204,7 @@ def test_what_people_have_written_cannot_leave_its_place_in_the_picture() -> Non
 
 def test_long_names_keep_their_ends() -> None:
     name = "a-deployment-with-a-very-long-name-indeed-6d5f7c8b9-x2k4p"
-    root = ElementTree.fromstring(as_picture(foretold(ending("n1", a_pod(name)))))
+    root = ElementTree.fromstring(as_picture(predicted(ending("n1", a_pod(name)))))
     shown = [element.text or "" for element in root.iter(f"{SVG}text")]
     assert "shop/a-deployment-with-a-very…-indeed-6d5f7c8b9-x2k4p"[-19:] in "".join(shown)
     assert name not in "".join(shown)

@@ -15,8 +15,8 @@ from support.forecasts import (
     WORLDS,
     a_day,
     crowd,
-    foretold,
     never,
+    predicted,
     three_replicas,
     under_way,
 )
@@ -37,7 +37,7 @@ RANGES = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
 
 
 def told(*going: Any, **detail: bool) -> PlanText:
-    return plan_text(foretold(*going), Detail(**detail))
+    return plan_text(predicted(*going), Detail(**detail))
 
 
 def lines(node: NodeText) -> list[PodLine]:
@@ -216,7 +216,7 @@ def test_many_pods_are_summed_up_unless_all_are_requested() -> None:
 
 def test_a_pod_that_only_waits_for_the_rate_says_so() -> None:
     pods = [a_replica(f"p{n:03}") for n in range(30)]
-    forecast = foretold(ending("n1", *pods), rate=EvictionRate(qps=10.0, burst=10))
+    forecast = predicted(ending("n1", *pods), rate=EvictionRate(qps=10.0, burst=10))
     (node,) = plan_text(forecast, Detail()).nodes
     assert lines(node) == [PodLine("0:00-0:02", "30 pods", "evicted, limited by eviction.qps", 30)]
 
@@ -275,7 +275,9 @@ def staying(*pods: Pod, since: float | None = None) -> DrainingNode:
 
 
 def test_of_a_node_that_stays_no_deadline_is_told() -> None:
-    told = plan_text(foretold(staying(a_replica(empty_dir=True), a_pod("log", owners=owned_by("DaemonSet")))), Detail())
+    told = plan_text(
+        predicted(staying(a_replica(empty_dir=True), a_pod("log", owners=owned_by("DaemonSet")))), Detail()
+    )
     (node,) = told.nodes
     assert told.title == (
         "What happens if n1 is drained for maintenance now (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
@@ -291,13 +293,13 @@ def test_of_a_node_that_stays_no_deadline_is_told() -> None:
 
 
 def test_of_one_that_is_being_drained_already_it_is_told_since_when() -> None:
-    told = plan_text(foretold(staying(a_replica(), since=NOW - 60)), Detail())
+    told = plan_text(predicted(staying(a_replica(), since=NOW - 60)), Detail())
     assert told.title == "What happens next (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
     assert told.nodes[0].facts == ("drained for maintenance since 1970-01-12T13:45:40Z (1:00 ago)",)
 
 
 def test_beside_one_that_stays_one_may_end() -> None:
-    told = plan_text(foretold(staying(a_replica()), ending("n2", a_replica("web-2"), since=NOW - 60)), Detail())
+    told = plan_text(predicted(staying(a_replica()), ending("n2", a_replica("web-2"), since=NOW - 60)), Detail())
     assert told.title.startswith("What happens if n1 is drained for maintenance now (")
     assert (
         "Drained: no pod is waited for any more; volumes and the instance come after that where a node is terminated."
@@ -388,7 +390,7 @@ def remarks(forecast: DrainForecast, **detail: bool) -> str:
 
 
 def test_it_is_said_what_is_certain_and_what_is_not() -> None:
-    sure = remarks(foretold(ending("n1", a_replica())))
+    sure = remarks(predicted(ending("n1", a_replica())))
     assert sure == (
         "Nothing was changed. A single time is certain, unless objects are changed meanwhile. Drained: no pod is "
         "waited for any more; volumes and the instance come after that."

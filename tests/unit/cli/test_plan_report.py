@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from support.builders import NOW, a_budget, a_pod, ending
-from support.forecasts import REPLICA, WORLDS, a_day, foretold, never, three_replicas, under_way
+from support.forecasts import REPLICA, WORLDS, a_day, never, predicted, three_replicas, under_way
 
 from gracectl.cli.plan.report import PlanReport, plan_report
 from gracectl.cli.report import to_json
@@ -166,7 +166,7 @@ def test_what_never_happens_is_null_and_what_keeps_it_is_said() -> None:
 
 def test_what_happens_perhaps_never_has_no_latest() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
-    (node,) = reported(foretold(ending("n1", a_pod(owners=REPLICA), budgets=(budget,))))["nodes"]
+    (node,) = reported(predicted(ending("n1", a_pod(owners=REPLICA), budgets=(budget,))))["nodes"]
     assert node["drained"]["latest"] is None
     assert node["pods"][0]["removalWindow"] == {
         "earliest": "1970-01-12T13:46:40Z",

@@ -78,10 +78,10 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     place.delete("going")
     assert place.run("drain", "kept", "--keep").exit_code == 0
     before = held(place)
-    foretold = place.run("uninstall", "--dry-run")
-    assert foretold.exit_code == 0, foretold.output
-    assert "would be removed" in foretold.stdout
-    assert "Lease kube-system/gracectl would be taken over from " in foretold.stdout
+    predicted = place.run("uninstall", "--dry-run")
+    assert predicted.exit_code == 0, predicted.output
+    assert "would be removed" in predicted.stdout
+    assert "Lease kube-system/gracectl would be taken over from " in predicted.stdout
     assert held(place) == before
     result = place.run("uninstall")
     assert result.exit_code == 0, result.output

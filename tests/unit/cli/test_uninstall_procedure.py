@@ -167,16 +167,16 @@ async def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
             await stage.delete_node("n1")
             await stage.clock.sleep(1)
             leaving = Leaving(stage, dry_run=True, wait=60.0)
-            foretold = await leaving.run()
+            predicted = await leaving.run()
             assert {each.request.method for each in leaving.wire.executed} == {"GET"}
             assert held(stage) == ["n1", "n2"]
             done = await Leaving(stage).run()
-        assert dict.fromkeys(outcomes(foretold), RemovalOutcome.REMOVED) == outcomes(done)
-        assert set(outcomes(foretold).values()) == {RemovalOutcome.WOULD_BE_REMOVED}
-        assert foretold.orphaned_instances == done.orphaned_instances
-        assert foretold.lease is not None
+        assert dict.fromkeys(outcomes(predicted), RemovalOutcome.REMOVED) == outcomes(done)
+        assert set(outcomes(predicted).values()) == {RemovalOutcome.WOULD_BE_REMOVED}
+        assert predicted.orphaned_instances == done.orphaned_instances
+        assert predicted.lease is not None
         assert done.lease is not None
-        assert (foretold.lease.previous_holder, foretold.lease.held_until) == (done.lease.previous_holder, None)
+        assert (predicted.lease.previous_holder, predicted.lease.held_until) == (done.lease.previous_holder, None)
 
 
 @pytest.mark.parametrize("after", [0.0, 0.4, 3.0, 9.0])

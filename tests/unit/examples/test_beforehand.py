@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from examples.beforehand import PAGE, PICTURE, Foretold, blocks_of, drawn, foretell
+from examples.beforehand import PAGE, PICTURE, Prediction, blocks_of, drawn, predict
 from examples.pages import put_in
 from examples.three_replicas import PLAYS, perform
 
@@ -13,23 +13,23 @@ REMEDY = "if that is as it should be, `make beforehand ARGS=--update` writes it 
 
 
 @pytest.fixture(scope="module")
-def foretold() -> Foretold:
-    return foretell()
+def predicted() -> Prediction:
+    return predict()
 
 
-def test_the_page_has_what_is_printed_word_for_word(foretold: Foretold) -> None:
-    assert put_in(TEXT, blocks_of(foretold)) == TEXT, REMEDY
+def test_the_page_has_what_is_printed_word_for_word(predicted: Prediction) -> None:
+    assert put_in(TEXT, blocks_of(predicted)) == TEXT, REMEDY
 
 
-def test_the_picture_is_the_one_that_is_drawn(foretold: Foretold) -> None:
-    assert PICTURE.read_text(encoding="utf-8") == drawn(foretold), REMEDY
+def test_the_picture_is_the_one_that_is_drawn(predicted: Prediction) -> None:
+    assert PICTURE.read_text(encoding="utf-8") == drawn(predicted), REMEDY
     assert f"]({PICTURE.relative_to(PAGE.parent)})" in TEXT
 
 
-def test_what_is_foretold_of_the_three_replicas_is_what_then_happens(foretold: Foretold) -> None:
+def test_what_is_predicted_of_the_three_replicas_is_what_then_happens(predicted: Prediction) -> None:
     history = perform(PLAYS[0]).history
-    at = foretold.replicas.whole.at
-    for node in foretold.replicas.nodes:
+    at = predicted.replicas.whole.at
+    for node in predicted.replicas.nodes:
         (pod,) = node.forecast.pods
         (leaver,) = [each for each in history.leavers if each.node == node.name]
         assert leaver.name == pod.entry.pod.name

@@ -1,4 +1,4 @@
-"""What is foretold of nodes that end: to the second where nothing is uncertain, between two instants elsewhere."""
+"""What is predicted of nodes that end: to the second where nothing is uncertain, between two instants elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPLICA = owned_by("ReplicaSet")
 SET = owned_by("StatefulSet")
 
 
-def foretold(*going: DrainingNode, **assumptions: Any) -> Forecast:
+def predicted(*going: DrainingNode, **assumptions: Any) -> Forecast:
     return forecast(going, NOW, Assumptions(**assumptions))
 
 
@@ -40,7 +40,7 @@ def tell(told: Forecast) -> dict[str, tuple[float, float | None] | None]:
 
 
 def test_pods_that_nothing_holds_are_told_at_once_and_for_certain() -> None:
-    told = foretold(ending("n1", a_pod("a"), a_pod("b", grace_seconds=60)))
+    told = predicted(ending("n1", a_pod("a"), a_pod("b", grace_seconds=60)))
     assert tell(told) == {"a": (0, 0), "b": (0, 0)}
     assert of(told, "a").is_certain
     assert of(told, "a").methods == (RemovalMethod.EVICTED,)
@@ -50,24 +50,24 @@ def test_pods_that_nothing_holds_are_told_at_once_and_for_certain() -> None:
 
 
 def test_an_empty_node_takes_the_minimum_time() -> None:
-    assert span(foretold(ending("n1")).nodes[0].drained) == (2, 2)
-    assert span(foretold(ending("n1", a_pod("static", owners=owned_by("Node")))).nodes[0].drained) == (2, 2)
+    assert span(predicted(ending("n1")).nodes[0].drained) == (2, 2)
+    assert span(predicted(ending("n1", a_pod("static", owners=owned_by("Node")))).nodes[0].drained) == (2, 2)
 
 
 def test_a_wave_is_told_when_the_one_before_has_stopped() -> None:
-    told = foretold(ending("n1", a_pod("plain"), a_pod("critical", priority=2_000_000_000)))
+    told = predicted(ending("n1", a_pod("plain"), a_pod("critical", priority=2_000_000_000)))
     assert tell(told) == {"plain": (0, 0), "critical": (0, 30)}
     assert not of(told, "critical").is_certain
 
 
 def test_a_pending_pod_stops_at_once() -> None:
     pending = a_pod("pending", phase="Pending", ready=False)
-    assert tell(foretold(ending("n1", pending, a_pod("last", priority=2_000_000_000))))["last"] == (0, 0)
+    assert tell(predicted(ending("n1", pending, a_pod("last", priority=2_000_000_000))))["last"] == (0, 0)
 
 
 def test_a_protected_pod_is_told_in_the_second_in_which_its_protection_ends() -> None:
     pod = a_pod("job", created=NOW - 3600, annotations={names.DO_NOT_DISRUPT: "4h"})
-    told = foretold(ending("n1", pod))
+    told = predicted(ending("n1", pod))
     assert tell(told) == {"job": (10_800, 10_800)}
     assert of(told, "job").is_certain
     assert span(told.nodes[0].drained) == (10_800, 10_830)
@@ -83,11 +83,11 @@ def test_a_protected_pod_is_told_in_the_second_in_which_its_protection_ends() ->
 def test_pods_under_one_budget_follow_each_other_over_all_nodes(owners: Any, latest: list[float]) -> None:
     pods = [a_pod(f"web-{n}", owners=owners) for n in range(3)]
     budget = a_budget()
-    told = foretold(ending("n1", *pods, budgets=(budget,)), replacement_seconds=20.0)
+    told = predicted(ending("n1", *pods, budgets=(budget,)), replacement_seconds=20.0)
     assert tell(told) == {f"web-{n}": (0, at) for n, at in enumerate(latest)}
     assert [pod.is_certain for pod in (of(told, "web-0"), of(told, "web-1"))] == [True, False]
     # Of two nodes that are deleted together it is not known which is reconciled first.
-    told = foretold(
+    told = predicted(
         ending("n1", pods[0], pods[1], budgets=(budget,)),
         ending("n2", pods[2], budgets=(budget,)),
         replacement_seconds=20.0,
@@ -105,19 +105,19 @@ def test_pods_under_one_budget_follow_each_other_over_all_nodes(owners: Any, lat
 def test_a_stateful_set_makes_its_pods_again_one_after_another() -> None:
     pods = [a_pod(f"db-{n}", owners=SET) for n in range(4)]
     budget = a_budget(disruptions_allowed=2, current_healthy=4, expected_pods=4)
-    told = foretold(ending("n1", *pods, budgets=(budget,)), replacement_seconds=20.0)
+    told = predicted(ending("n1", *pods, budgets=(budget,)), replacement_seconds=20.0)
     assert tell(told) == {"db-0": (0, 0), "db-1": (0, 0), "db-2": (0, 50), "db-3": (0, 70)}
 
 
 def test_the_heir_of_a_pod_without_grace_may_be_taken_for_the_pod_itself_for_two_minutes() -> None:
     pods = [a_pod(f"db-{n}", owners=SET, grace_seconds=0) for n in range(2)]
-    told = foretold(ending("n1", *pods, budgets=(a_budget(),)), replacement_seconds=20.0)
+    told = predicted(ending("n1", *pods, budgets=(a_budget(),)), replacement_seconds=20.0)
     assert tell(told) == {"db-0": (0, 0), "db-1": (0, 120)}
 
 
 def test_a_budget_of_pods_that_are_not_replaced_is_used_up() -> None:
     pods = [a_pod(f"web-{n}", owners=()) for n in range(3)]
-    told = foretold(ending("n1", *pods, budgets=(a_budget(disruptions_allowed=2, desired_healthy=1),)))
+    told = predicted(ending("n1", *pods, budgets=(a_budget(disruptions_allowed=2, desired_healthy=1),)))
     assert tell(told) == {"web-0": (0, 0), "web-1": (0, 0), "web-2": None}
     assert told.nodes[0].drained is None
     assert [pod.entry.pod.name for pod in told.nodes[0].held] == ["web-2"]
@@ -125,16 +125,16 @@ def test_a_budget_of_pods_that_are_not_replaced_is_used_up() -> None:
 
 def test_a_budget_that_can_never_allow_anything_holds_the_node_for_ever() -> None:
     budget = a_budget(disruptions_allowed=0, desired_healthy=3)
-    told = foretold(ending("n1", a_pod("web", owners=REPLICA), a_pod("other"), budgets=()))
+    told = predicted(ending("n1", a_pod("web", owners=REPLICA), a_pod("other"), budgets=()))
     assert told.nodes[0].held == ()
-    told = foretold(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
+    told = predicted(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
     assert told.nodes[0].drained is None
     assert [pod.entry.pod.name for pod in told.nodes[0].held] == ["web"]
 
 
 def test_a_budget_that_lacks_pods_now_may_allow_it_at_once_or_never() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
-    told = foretold(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
+    told = predicted(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
     assert tell(told) == {"web": (0, None)}
     assert span(told.nodes[0].drained) == (2, None)
     assert told.nodes[0].held == ()
@@ -143,7 +143,7 @@ def test_a_budget_that_lacks_pods_now_may_allow_it_at_once_or_never() -> None:
 def test_what_a_budget_lacks_because_a_pod_is_leaving_comes_back_in_time() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
     leaving = a_pod("leaving", owners=REPLICA, deletion_timestamp=NOW + 10, deletion_grace_seconds=30)
-    told = foretold(ending("n1", leaving, a_pod("web", owners=REPLICA), budgets=(budget,)), replacement_seconds=15.0)
+    told = predicted(ending("n1", leaving, a_pod("web", owners=REPLICA), budgets=(budget,)), replacement_seconds=15.0)
     assert tell(told) == {"leaving": None, "web": (0, 15)}
     assert span(of(told, "leaving").terminated) == (0, 10)
 
@@ -151,15 +151,15 @@ def test_what_a_budget_lacks_because_a_pod_is_leaving_comes_back_in_time() -> No
 def test_a_pod_that_is_not_ready_leaves_as_the_budget_s_policy_says() -> None:
     sick = a_pod("sick", ready=False, owners=REPLICA)
     spent: dict[str, Any] = {"disruptions_allowed": 0, "current_healthy": 1, "desired_healthy": 2}
-    assert tell(foretold(ending("n1", sick, budgets=(a_budget(**spent),)))) == {"sick": (0, None)}
+    assert tell(predicted(ending("n1", sick, budgets=(a_budget(**spent),)))) == {"sick": (0, None)}
     always = a_budget(**spent, unhealthy_pod_eviction_policy="AlwaysAllow")
-    assert tell(foretold(ending("n1", sick, budgets=(always,)))) == {"sick": (0, 0)}
+    assert tell(predicted(ending("n1", sick, budgets=(always,)))) == {"sick": (0, 0)}
 
 
 def test_two_budgets_hold_a_pod_until_the_deadline() -> None:
     both = (a_budget("web"), a_budget("also"))
-    assert foretold(ending("n1", a_pod("web"), budgets=both)).nodes[0].drained is None
-    told = foretold(ending("n1", a_pod("web"), budgets=both, deadline=900))
+    assert predicted(ending("n1", a_pod("web"), budgets=both)).nodes[0].drained is None
+    told = predicted(ending("n1", a_pod("web"), budgets=both, deadline=900))
     assert tell(told) == {"web": (870, 870)}
     assert of(told, "web").methods == (RemovalMethod.DELETED,)
     assert [(order.at - NOW, order.grace) for order in of(told, "web").removals] == [(870, 30)]
@@ -167,7 +167,7 @@ def test_two_budgets_hold_a_pod_until_the_deadline() -> None:
 
 def test_a_deadline_deletes_what_a_budget_blocks_in_unknown_order() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
-    told = foretold(ending("n1", a_pod("web", owners=REPLICA, grace_seconds=600), budgets=(budget,), deadline=900))
+    told = predicted(ending("n1", a_pod("web", owners=REPLICA, grace_seconds=600), budgets=(budget,), deadline=900))
     assert tell(told) == {"web": (0, 300)}
     assert of(told, "web").methods == (RemovalMethod.EVICTED, RemovalMethod.DELETED)
     assert span(told.nodes[0].drained) == (2, 900)
@@ -177,7 +177,7 @@ def test_three_replicas_and_fifteen_minutes() -> None:
     """The scenario of the grace period design: A is evicted at 0:00, B and C are deleted at 5:00 with 600 s each."""
     pods = [a_pod(name, owners=REPLICA, grace_seconds=600) for name in "abc"]
     nodes = [ending(f"n-{pod.name}", pod, budgets=(a_budget(),), deadline=900) for pod in pods]
-    told = foretold(*nodes, replacement_seconds=600.0)
+    told = predicted(*nodes, replacement_seconds=600.0)
     # One of them, unknown which, is evicted at once; the others when the deadline leaves them just their grace.
     assert tell(told) == dict.fromkeys("abc", (0, 300))
     assert of(told, "b").methods == (RemovalMethod.EVICTED, RemovalMethod.DELETED)
@@ -186,14 +186,14 @@ def test_three_replicas_and_fifteen_minutes() -> None:
 
 
 def test_a_pod_with_more_grace_than_there_is_time_is_deleted_at_once_with_what_is_left() -> None:
-    told = foretold(ending("n1", a_pod("slow", grace_seconds=3600), deadline=900))
+    told = predicted(ending("n1", a_pod("slow", grace_seconds=3600), deadline=900))
     assert of(told, "slow").is_certain
     assert [(o.at - NOW, o.method, o.grace) for o in of(told, "slow").removals] == [(0, RemovalMethod.DELETED, 900)]
 
 
 def test_at_the_deadline_pods_that_are_left_are_deleted_again_and_the_node_is_over() -> None:
     late = a_pod("late", deletion_timestamp=NOW - 5, deletion_grace_seconds=30)
-    told = foretold(ending("n1", late, deadline=20))
+    told = predicted(ending("n1", late, deadline=20))
     assert span(told.nodes[0].drained) == (2, 20)
 
 
@@ -201,7 +201,7 @@ def test_ranges_have_their_own_deadlines() -> None:
     settings = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
     kept = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
     pods = (a_pod("low", **kept), a_pod("high", priority=1000, **kept))
-    assert tell(foretold(ending("n1", *pods, deadline=900, settings=settings))) == {
+    assert tell(predicted(ending("n1", *pods, deadline=900, settings=settings))) == {
         "low": (570, 570),
         "high": (870, 870),
     }
@@ -211,7 +211,7 @@ def test_a_range_whose_deadline_may_move_is_told_early_or_late_and_may_stop_at_o
     settings = PolicySettings(order=by_priority([(0, 60.0), (1000, 60.0)]))
     kept = a_pod("kept", grace_seconds=90, annotations={names.DO_NOT_DISRUPT: "true"})
     slow = a_pod("slow", grace_seconds=400, priority=1000)
-    told = foretold(ending("n1", kept, slow, deadline=3600, settings=settings))
+    told = predicted(ending("n1", kept, slow, deadline=3600, settings=settings))
     # `slow` leaves at 3200. Is it gone by 3450, nothing is kept for its range, and `kept` has until 3600.
     assert tell(told) == {"kept": (3450, 3510), "slow": (3200, 3200)}
     assert span(of(told, "kept").terminated) == (3450, 3600)
@@ -221,34 +221,34 @@ def test_a_range_whose_deadline_may_move_is_told_early_or_late_and_may_stop_at_o
 def test_the_heir_of_a_pod_that_was_not_ready_is_not_one_more_than_there_should_be() -> None:
     sick, web = a_pod("sick", phase="Pending", ready=False, owners=REPLICA), a_pod("web", owners=REPLICA)
     budget = a_budget(disruptions_allowed=0, current_healthy=2, desired_healthy=3)
-    told = foretold(ending("n1", sick, web, budgets=(budget,)))
+    told = predicted(ending("n1", sick, web, budgets=(budget,)))
     assert tell(told) == {"sick": (0, 0), "web": None}
 
 
 def test_pods_of_a_node_without_a_kubelet_are_waited_for_until_they_count_as_stuck() -> None:
-    told = foretold(ending("n1", a_pod("web"), conditions=(Condition("Ready", "Unknown"),)))
+    told = predicted(ending("n1", a_pod("web"), conditions=(Condition("Ready", "Unknown"),)))
     assert span(told.nodes[0].drained) == (2, 90)
     assert span(of(told, "web").terminated) == (0, None)
 
 
 def test_do_not_evict_blocks_all_pods_until_the_protected_one_is_gone() -> None:
     holder = a_pod("holder", labels={names.DO_NOT_EVICT: "true"})
-    told = foretold(ending("n1", holder, a_pod("other")))
+    told = predicted(ending("n1", holder, a_pod("other")))
     assert tell(told) == {"holder": None, "other": None}
     ends = a_pod("holder", labels={names.DO_NOT_EVICT: "true"}, deletion_timestamp=NOW + 7, deletion_grace_seconds=7)
-    assert tell(foretold(ending("n1", ends, a_pod("other")))) == {"holder": None, "other": (0, 7)}
+    assert tell(predicted(ending("n1", ends, a_pod("other")))) == {"holder": None, "other": (0, 7)}
 
 
 def test_the_administrator_s_maximum_ends_a_protection_to_the_second() -> None:
     holder = a_pod("holder", labels={names.DO_NOT_EVICT: "true"}, created=NOW - 3600)
     capped = PolicySettings(protection=ProtectionSettings(maximum_seconds=7200.0))
-    told = foretold(ending("n1", holder, a_pod("other"), settings=capped))
+    told = predicted(ending("n1", holder, a_pod("other"), settings=capped))
     assert tell(told) == {"holder": (3600, 3600), "other": (3600, 3600)}
 
 
 def test_pods_without_a_budget_leave_as_fast_as_the_rate_allows() -> None:
     pods = [a_pod(f"p{n:03}") for n in range(250)]
-    told = foretold(ending("n1", *pods), rate=EvictionRate(qps=50.0, burst=100))
+    told = predicted(ending("n1", *pods), rate=EvictionRate(qps=50.0, burst=100))
     first, last = of(told, "p000").removal, of(told, "p249").removal
     assert span(first) == (0, 0)
     assert last is not None
@@ -257,7 +257,7 @@ def test_pods_without_a_budget_leave_as_fast_as_the_rate_allows() -> None:
 
 
 def test_nodes_share_nothing_but_budgets() -> None:
-    told = foretold(ending("n1", a_pod("a")), ending("n2", a_pod("b", annotations={names.DO_NOT_DISRUPT: "true"})))
+    told = predicted(ending("n1", a_pod("a")), ending("n2", a_pod("b", annotations={names.DO_NOT_DISRUPT: "true"})))
     assert [span(node.drained) for node in told.nodes] == [(2, 30), None]
 
 
@@ -272,21 +272,21 @@ def kept(told: Forecast, name: str) -> tuple[str, str] | None:
 def test_what_keeps_a_pod_in_the_end_is_another_matter_than_what_keeps_it_now() -> None:
     budget = a_budget(disruptions_allowed=0, desired_healthy=3)
     waits = a_pod("waits", owners=REPLICA, priority=2_000_000_000)
-    told = foretold(ending("n1", waits, budgets=(budget,)), ending("n2", a_pod("first")))
+    told = predicted(ending("n1", waits, budgets=(budget,)), ending("n2", a_pod("first")))
     assert kept(told, "waits") == ("blocked", "budget shop/web allows no disruption now (3 of 3 healthy, 3 required)")
     assert kept(told, "first") is None
     protected = a_pod("protected", owners=REPLICA, annotations={names.DO_NOT_DISRUPT: "2h"})
-    assert kept(foretold(ending("n1", protected, budgets=(budget,))), "protected") == kept(told, "waits")
+    assert kept(predicted(ending("n1", protected, budgets=(budget,))), "protected") == kept(told, "waits")
 
 
 def test_a_budget_that_was_used_up_is_told_as_it_is_then() -> None:
     pods = [a_pod(f"web-{n}", owners=()) for n in range(3)]
-    told = foretold(ending("n1", *pods, budgets=(a_budget(disruptions_allowed=2, desired_healthy=1),)))
+    told = predicted(ending("n1", *pods, budgets=(a_budget(disruptions_allowed=2, desired_healthy=1),)))
     assert kept(told, "web-2") == ("blocked", "budget shop/web allows no disruption now (1 of 3 healthy, 1 required)")
 
 
 def test_a_pod_that_waits_for_one_that_stays_is_blocked_by_it() -> None:
-    told = foretold(
+    told = predicted(
         ending("n1", a_pod("last", priority=2_000_000_000), a_pod("job", annotations={names.DO_NOT_DISRUPT: "true"}))
     )
     assert kept(told, "last") == ("waiting", "waiting for the non-critical pods")
@@ -295,6 +295,6 @@ def test_a_pod_that_waits_for_one_that_stays_is_blocked_by_it() -> None:
 
 def test_where_only_the_slow_are_kept_it_is_said_what_would_keep_them() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
-    told = foretold(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
+    told = predicted(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
     assert kept(told, "web") == ("blocked", "budget shop/web allows no disruption now (2 of 3 healthy, 2 required)")
-    assert kept(foretold(ending("n1", a_pod("web"), deadline=900)), "web") is None
+    assert kept(predicted(ending("n1", a_pod("web"), deadline=900)), "web") is None
