@@ -15,9 +15,8 @@ import anyio
 from gracectl.controllers.node.cordon import apply_cordon, write_marks
 from gracectl.controllers.node.drain import cancel_drain, drain
 from gracectl.controllers.node.volumes import await_volume_detachment
-from gracectl.controllers.pipeline.runner import requeue, run_steps
 from gracectl.controllers.pipeline.state import KEPT, InstanceWait, NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait, requeue, run_steps
 from gracectl.controllers.reporting.conditions import remove_conditions, report_step_failure
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import NotFound

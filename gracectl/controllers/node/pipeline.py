@@ -19,9 +19,8 @@ from gracectl.controllers.node.finalizer import remove_finalizer
 from gracectl.controllers.node.instance import detect_lost_instance, record_gone, terminate_instance_of_node
 from gracectl.controllers.node.volumes import await_volume_detachment
 from gracectl.controllers.pipeline.provider_slots import ProviderSlots
-from gracectl.controllers.pipeline.runner import requeue, run_steps
 from gracectl.controllers.pipeline.state import NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait, requeue, run_steps
 from gracectl.controllers.reporting.conditions import report_step_failure
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.runtime.workers import Requeue

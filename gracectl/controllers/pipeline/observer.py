@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Final
 
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.policy.plan import Plan
@@ -28,16 +28,3 @@ class TerminationObserver:
 
 
 NO_OBSERVER: Final = TerminationObserver()
-
-
-class RegistryListener(Protocol):
-    """Listener to a registry: may set the observer of a termination when it is opened."""
-
-    def opened(self, state: Any) -> None:
-        """The termination begins, or is resumed after a restart."""
-
-    def closed(self, state: Any) -> None:
-        """The termination is over."""
-
-    def abandoned(self, state: Any) -> None:
-        """The termination is not over, but no longer this controller's."""

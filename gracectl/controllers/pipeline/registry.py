@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Generic
+from typing import Any, Generic, Protocol
 
 import msgspec
 
-from gracectl.controllers.pipeline.observer import RegistryListener
 from gracectl.controllers.pipeline.state import E, Progress
 from gracectl.controllers.pipeline.statistics import TerminationDurations
 from gracectl.model.claim import NodeClaim
@@ -25,6 +24,19 @@ logger = logging.getLogger(__name__)
 
 REMEMBERED = 1000
 """Terminations that are over and are remembered."""
+
+
+class RegistryListener(Protocol):
+    """Listener to a registry: may set the observer of a termination when it is opened."""
+
+    def opened(self, state: Any) -> None:
+        """The termination begins, or is resumed after a restart."""
+
+    def closed(self, state: Any) -> None:
+        """The termination is over."""
+
+    def abandoned(self, state: Any) -> None:
+        """The termination is not over, but no longer this controller's."""
 
 
 class Registry(Generic[E]):

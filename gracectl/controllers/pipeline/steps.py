@@ -1,4 +1,4 @@
-"""Interface of a step of a termination: its context and its answers.
+"""Steps of a termination: their context, their answers, and the runner.
 
 Invariant: every step is idempotent, as each reconcile runs all of them from the first one. A step that fails raises,
 and its object is retried with backoff.
@@ -7,7 +7,7 @@ and its object is retried with backoff.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic
 from weakref import WeakValueDictionary
 
@@ -22,12 +22,14 @@ from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.pod_outcomes import PodOutcomeTracker
 from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.runtime.background import Background
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.workers import Requeue
 
 
 class StepContext(msgspec.Struct, frozen=True):
@@ -92,3 +94,41 @@ class Step(msgspec.Struct, Generic[E], frozen=True):
 
     name: str
     run: Callable[[StepContext, E], Awaitable[Answer]]
+
+
+async def run_steps(
+    steps: Iterable[Step[E]],
+    state: E,
+    take: Callable[[Step[E], E], Awaitable[Answer]],
+    context: StepContext,
+    report_failure: Callable[[StepContext, E, str, ApiError], Awaitable[None]],
+) -> Answer:
+    """Run the steps in order until one answers Wait or Release, and return that; Proceed when all are done.
+
+    The seconds of the answer are the earliest of all steps that were run. A step that raises is reported by
+    `report_failure`, and the error is raised again: the queue retries with backoff.
+    """
+    earliest = math.inf
+    for step in steps:
+        state.enter_step(step.name, context.clock.now())
+        try:
+            answer = await take(step, state)
+        except NotLeading:
+            raise
+        except ApiError as error:
+            state.observer.failed(step.name, error, context.clock.now())
+            await report_failure(context, state, step.name, error)
+            raise
+        state.failures.succeeded(step.name)
+        earliest = min(earliest, answer.seconds)
+        if isinstance(answer, Release):
+            return Release(answer.reason, earliest)
+        if isinstance(answer, Wait):
+            state.wait_at(step.name, context.clock.now(), answer.reason)
+            return Wait(earliest, answer.reason)
+    return Proceed(earliest)
+
+
+def requeue(answer: Answer) -> Requeue | None:
+    """When the work queue is to hand the object out again; None: on its next event."""
+    return None if answer.seconds == math.inf else Requeue(answer.seconds)
