@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,9 @@ settings.register_profile("soak", max_examples=2000, deadline=None)
 
 # Workers of xdist inherit the width of a terminal that they do not have: what commands print would be broken at it.
 os.environ.pop("COLUMNS", None)
+# A shell lets what it runs in the background ignore SIGINT: so would the commands that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
