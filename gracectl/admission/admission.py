@@ -14,14 +14,11 @@ import msgspec
 from gracectl.admission.controller import CertificateRotator, WebhookController
 from gracectl.admission.files import SETTLING_SECONDS as FILES_SETTLE
 from gracectl.admission.files import ClientAuthorities, FileCertificate
-from gracectl.admission.metrics import admission_samples
 from gracectl.admission.nodebudgets import NodeBudgetValidator
 from gracectl.admission.nodeclaims import NodeClaimValidator
 from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
-from gracectl.admission.registration import WebhookRegistration
-from gracectl.admission.rotation import SETTLING_SECONDS
-from gracectl.admission.secret import CertificateSecret, SharedCertificate
-from gracectl.admission.server import LIMITS, WebhookServer
+from gracectl.admission.rotation import SETTLING_SECONDS, CertificateSecret, SharedCertificate
+from gracectl.admission.server import LIMITS, WebhookServer, admission_samples
 from gracectl.admission.serving_certificate import ServingCertificate
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import (
@@ -29,6 +26,7 @@ from gracectl.admission.webhooks import (
     NODE_CLAIM_WEBHOOK,
     NODE_CREATE_WEBHOOK,
     NODE_DELETE_WEBHOOK,
+    WebhookRegistration,
 )
 from gracectl.kube.client import KubeClient
 from gracectl.model.selectors import LabelSelector

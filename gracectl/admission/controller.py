@@ -10,10 +10,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from gracectl.admission.registration import WebhookRegistration
-from gracectl.admission.rotation import CertificateState, first_state, next_state
-from gracectl.admission.secret import CertificateSecret, SharedCertificate, StoredCertificate
+from gracectl.admission.rotation import (
+    CertificateSecret,
+    CertificateState,
+    SharedCertificate,
+    StoredCertificate,
+    first_state,
+    next_state,
+)
 from gracectl.admission.serving_certificate import ServingCertificate
+from gracectl.admission.webhooks import WebhookRegistration
 from gracectl.kube.errors import ApiError
 from gracectl.runtime.clock import Clock
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import anyio
+import msgspec
 from aiohttp import web
 
-from gracectl.admission.metrics import WebhookStatistics
 from gracectl.admission.reviews import (
     AdmissionRequest,
     AdmissionResponse,
@@ -24,14 +24,15 @@ from gracectl.admission.reviews import (
     decode_review,
     encode_review,
 )
-from gracectl.admission.webhooks import Webhook
+from gracectl.admission.webhooks import WEBHOOKS, Webhook
 from gracectl.kube.errors import ApiError
 from gracectl.model.durations import parse_seconds
+from gracectl.runtime.certificates import CertificateInfo
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.histogram import Histogram
+from gracectl.runtime.histogram import Distribution, Histogram
 from gracectl.telemetry import server
 from gracectl.telemetry.connections import BodyReader, BodyRefused, Limits
-from gracectl.telemetry.metrics import ADMISSION_LATENCY
+from gracectl.telemetry.metrics import ADMISSION_CERTIFICATE, ADMISSION_LATENCY, ADMISSION_REQUESTS, Sample
 
 logger = logging.getLogger(__name__)
 
@@ -150,3 +151,29 @@ def _log(webhook: Webhook, request: AdmissionRequest, response: AdmissionRespons
         )
     else:
         logger.debug("%s of %s: %s", request.operation, request.name, response.verdict, extra=keys)
+
+
+VERDICTS: Final = ("allowed", "patched", "denied", "invalid", "unready", "failed")
+"""Outcomes of requests: the last three have no response, because the request was invalid, came too early, or failed."""
+
+
+class WebhookStatistics(msgspec.Struct, frozen=True):
+    """By the short names of webhooks: requests per outcome of VERDICTS, and durations."""
+
+    verdicts: Mapping[tuple[str, str], int]
+    seconds: Mapping[str, Distribution]
+
+
+def empty_statistics() -> WebhookStatistics:
+    """Empty statistics."""
+    nothing = Histogram(ADMISSION_LATENCY.buckets).statistics()
+    return WebhookStatistics({}, {webhook.short: nothing for webhook in WEBHOOKS})
+
+
+def admission_samples(webhooks: WebhookStatistics, certificate: CertificateInfo | None) -> Iterator[Sample]:
+    """Samples of the webhooks and of the certificate."""
+    for short in (webhook.short for webhook in WEBHOOKS):
+        for verdict in VERDICTS:
+            yield Sample(ADMISSION_REQUESTS, (short, verdict), webhooks.verdicts.get((short, verdict), 0))
+        yield Sample(ADMISSION_LATENCY, (short,), webhooks.seconds[short])
+    yield Sample(ADMISSION_CERTIFICATE, (), certificate.ends if certificate else 0)

@@ -20,12 +20,9 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from gracectl.agent.cordon import ShutdownCordon
-from gracectl.agent.metrics import AgentStatistics, ShutdownOutcome
-from gracectl.agent.reporting import ShutdownReporter
+from gracectl.agent.reporting import ShutdownCondition, ShutdownReporter, ShutdownTrace
 from gracectl.agent.sequence import ShutdownSequence
-from gracectl.agent.shutdown import MachineShutdown, ShutdownDependencies
-from gracectl.agent.shutdown_condition import ShutdownCondition
-from gracectl.agent.trace import ShutdownTrace
+from gracectl.agent.shutdown import AgentStatistics, MachineShutdown, ShutdownDependencies, ShutdownOutcome
 from gracectl.agent.watch import Machine, WatchState
 from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
 from gracectl.eviction.settings import EvictionSettings
@@ -33,6 +30,7 @@ from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
+from gracectl.kube.rbac import Permission
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import Selection, bound_to, named
 from gracectl.kube.resources import NODES, PODS, Resource
@@ -381,3 +379,12 @@ def _is_short(state: WatchState) -> bool:
 def _effective_delay(state: WatchState) -> float:
     """Seconds that a shutdown waits for this lock: what is granted, and no more than what is wanted."""
     return min(state.delay or 0.0, state.wanted or 0.0)
+
+
+RIGHTS = (
+    *(Permission(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
+    Permission("patch", "nodes", subresource="status"),
+    *(Permission(verb, "pods") for verb in ("get", "list", "watch", "delete")),
+    *(Permission(verb, "events") for verb in ("create", "patch")),
+)
+"""All requests that it makes. RBAC cannot limit them to the agent's own node; an admission policy can."""

@@ -1,21 +1,34 @@
-"""Reporting of a shutdown: Events on the node and its pods, and log lines."""
+"""Reporting of a shutdown: Events on the node and its pods, log lines, the condition ShuttingDown, and a trace.
+
+A trace has a span for the whole, one for each range of pods, one for each pod. On a node that is being terminated they
+belong to the trace of that termination, beside the controller's spans; a shutdown is never resumed, as the agent dies
+with the machine. Invariant: the shutdown waits for none of it, and fails for none.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+import anyio
 import msgspec
 
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
-from gracectl.kube.errors import ApiError, Throttled, Unreachable
+from gracectl.kube.client import KubeClient
+from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal
+from gracectl.kube.errors import ApiError, NotFound, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, EventType, Subject
 from gracectl.kube.resources import NODES, PODS
+from gracectl.model import names
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
+from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import Clock
+from gracectl.telemetry.spans import Span, SpanEvent, SpanSink, Trace, Value, span_attributes
 
 logger = logging.getLogger(__name__)
 
@@ -113,3 +126,212 @@ def _subject(pod: ScheduledDeletion) -> Subject:
 
 def _keys(pod: ScheduledDeletion) -> dict[str, str]:
     return {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node}
+
+
+class ShutdownCondition:
+    """Writer of the node condition ShuttingDown, which `kubectl describe node` shows while the machine shuts down.
+
+    Only the latest state counts, and its write is retried. Invariant: a condition that is no longer true is removed,
+    however often that has to be tried. `node`: the node's object once known; `backoff` makes the waits after failures.
+    """
+
+    def __init__(
+        self, client: KubeClient, clock: Clock, node: Callable[[], Node | None], backoff: Callable[[], Backoff]
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._node = node
+        self._backoff = backoff
+        self._latest: ConditionUpdate | None = None
+        self._since = 0.0
+        self._is_pending = False
+        self._write_scope = anyio.CancelScope()
+        self._changed = anyio.Event()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the latest state is not on the node yet."""
+        return self._is_pending
+
+    def set(self, reason: str, message: str) -> None:
+        """Set the condition to True with this reason and message."""
+        if self._latest is None:
+            self._since = self._clock.now()
+        self._update(ConditionUpdate(names.SHUTTING_DOWN, names.TRUE, reason, message))
+
+    def clear(self) -> None:
+        """Remove the condition."""
+        self._update(None)
+
+    def _update(self, update: ConditionUpdate | None) -> None:
+        self._latest, self._is_pending = update, True
+        self._write_scope.cancel()  # a request under way completes, but is not repeated
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Component: write the latest state, until cancelled."""
+        while True:
+            self._changed = anyio.Event()
+            backoff = self._backoff()
+            while self._is_pending:
+                update, is_written = self._latest, False
+                try:
+                    with anyio.CancelScope() as self._write_scope:
+                        is_written = await self._write(update)
+                except ApiError as error:
+                    logger.debug("condition %s: not written: %s; retrying", names.SHUTTING_DOWN, error)
+                if is_written and update == self._latest:
+                    self._is_pending = False
+                elif not is_written:
+                    with anyio.move_on_after(backoff.next()):
+                        await self._changed.wait()
+                        self._changed = anyio.Event()
+            await self._changed.wait()
+
+    async def _write(self, update: ConditionUpdate | None) -> bool:
+        """Raises ApiError; False while the node is not known yet."""
+        node = self._node()
+        if node is None:
+            return False
+        patch = (
+            condition_removal([names.SHUTTING_DOWN])
+            if update is None
+            else condition_patch(update, self._since, self._clock.now())
+        )
+        try:
+            await self._client.patch(NODES, node.key, patch, subresource="status", uid=node.uid)
+        except NotFound:
+            return True
+        return True
+
+
+class _PodSpan(msgspec.Struct):
+    """Pod that is being deleted or terminating, and not gone yet."""
+
+    pod: Pod
+    since: float
+    parent: int
+    granted: int | None = None
+    events: list[SpanEvent] = []
+
+
+class ShutdownTrace:
+    """Trace of one shutdown of `node` that began at `began` (Unix seconds). `sink` None: no traces."""
+
+    def __init__(self, sink: SpanSink | None, node: Node | None, name: str, began: float) -> None:
+        is_terminating = node is not None and node.deletion_timestamp is not None
+        uid = name if node is None else node.uid
+        since = node.deletion_timestamp if node is not None and node.deletion_timestamp is not None else began
+        self._trace = trace = Trace.of(uid, since)
+        self._sink = sink if sink is not None and sink.is_sampled(trace) else None
+        self._id = trace.span("shutdown", f"{began:.3f}") if is_terminating else trace.root
+        self._parent = trace.root if is_terminating else None
+        self._subject = span_attributes(k8s__node__name=name, k8s__node__uid=uid if node is not None else None)
+        self._began = began
+        self._range: tuple[int, str, float, int] | None = None
+        self._pods: dict[str, _PodSpan] = {}
+
+    @property
+    def trace_id(self) -> str | None:
+        """Trace id for the log; None without a trace."""
+        return None if self._sink is None else self._trace.hex
+
+    def range_began(self, number: int, name: str, pods: Iterable[Pod], now: float) -> None:
+        """Start the span of a range; these pods are deleted now, or terminating already."""
+        listed = list(pods)
+        self._range = (number, name, now, len(listed))
+        for pod in listed:
+            self.pod_started(pod, now)
+
+    def pod_started(self, pod: Pod, now: float) -> None:
+        """Start the span of a pod."""
+        if self._range is not None and pod.uid not in self._pods:
+            self._pods[pod.uid] = _PodSpan(pod, now, self._range_id(self._range[0]), events=[])
+
+    def deleted(self, deletion: Deletion, now: float) -> None:
+        """Record a deletion that the server accepted."""
+        if span := self._pods.get(deletion.pod.uid):
+            span.granted = deletion.granted
+            span.events.append(SpanEvent("deleted", now, {"gracectl.grace.granted_seconds": deletion.granted}))
+
+    def refused(self, uid: str, refusal: Exception, now: float) -> None:
+        """Record a deletion that the server refused."""
+        if span := self._pods.get(uid):
+            attributes = {"gracectl.refusal": type(refusal).__name__, "message": str(refusal)}
+            span.events.append(SpanEvent("refused", now, attributes))
+
+    def gone(self, uid: str, now: float) -> None:
+        """End the span of a pod that is gone."""
+        if span := self._pods.pop(uid, None):
+            self._emit_pod(span, now, "")
+
+    def range_over(self, left: Iterable[Pod], now: float) -> None:
+        """End the span of a range; `left`: pods that are still there."""
+        if self._range is None:
+            return
+        number, name, since, count = self._range
+        self._range = None
+        names = [f"{pod.namespace}/{pod.name}" for pod in left]
+        attributes: dict[str, Value] = {"gracectl.range": name, "gracectl.pods": count}
+        if names:
+            attributes["gracectl.pods.left"] = names
+        error = f"{len(names)} of {count} pods left at the end of the period" if names else ""
+        self._emit(
+            Span(
+                trace=self._trace,
+                id=self._range_id(number),
+                parent=self._id,
+                name=f"range {name}",
+                start=since,
+                end=now,
+                attributes=attributes,
+                error=error,
+            )
+        )
+
+    def close(self, now: float, outcome: str, error: str = "") -> None:
+        """End the trace of the shutdown."""
+        for span in self._pods.values():
+            self._emit_pod(span, now, "left at the end of its period")
+        self._pods.clear()
+        self._emit(
+            Span(
+                trace=self._trace,
+                id=self._id,
+                parent=self._parent,
+                name="shut down node",
+                start=self._began,
+                end=now,
+                attributes={**self._subject, "gracectl.outcome": outcome},
+                error=error,
+            )
+        )
+
+    def _emit_pod(self, span: _PodSpan, now: float, error: str) -> None:
+        pod = span.pod
+        outcome = "left behind" if error else "deleted" if span.granted is not None else "terminated by another client"
+        self._emit(
+            Span(
+                trace=self._trace,
+                parent=span.parent,
+                name=f"pod {outcome}",
+                start=span.since,
+                end=now,
+                attributes=span_attributes(
+                    k8s__namespace__name=pod.namespace,
+                    k8s__pod__name=pod.name,
+                    k8s__pod__uid=pod.uid,
+                    gracectl__grace__requested_seconds=grace_of(pod),
+                    gracectl__grace__granted_seconds=span.granted,
+                ),
+                events=tuple(span.events),
+                error=error,
+            )
+        )
+
+    def _range_id(self, number: int) -> int:
+        return self._trace.span("shutdown", f"{self._began:.3f}", str(number))
+
+    def _emit(self, span: Span) -> None:
+        if self._sink is not None:
+            self._sink.emit(span)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from typing import Final
 
 import anyio
 import msgspec
 
 from gracectl.agent.cordon import ShutdownCordon
-from gracectl.agent.metrics import ShutdownOutcome
-from gracectl.agent.reporting import ShutdownReporter, counted, describe
+from gracectl.agent.reporting import ShutdownCondition, ShutdownReporter, ShutdownTrace, counted, describe
 from gracectl.agent.sequence import SequenceResult, ShutdownSequence
-from gracectl.agent.shutdown_condition import ShutdownCondition
-from gracectl.agent.trace import ShutdownTrace
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventType
@@ -33,6 +32,15 @@ from gracectl.policy.shutdown import RangeEnded, RangeStarted
 from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.telemetry.metrics import (
+    SHUTDOWN_BEGAN,
+    SHUTDOWN_DELAY,
+    SHUTDOWN_ENDED,
+    SHUTDOWN_LOCK,
+    SHUTDOWN_PODS,
+    SHUTDOWNS,
+    Sample,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -240,3 +248,37 @@ class MachineShutdown:
     @property
     def _keys(self) -> dict[str, str]:
         return {"node": self._deps.name}
+
+
+class ShutdownOutcome(StrEnum):
+    """Outcome of a shutdown, as far as pods are concerned."""
+
+    FINISHED = "finished"
+    OVERDUE = "overdue"
+    CANCELLED = "cancelled"
+
+
+class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Snapshot. `is_locked`: a shutdown would be noticed, and would wait. `granted`, `wanted`: seconds that a shutdown
+    waits, and should; `began`, `ended`: Unix seconds of the last shutdown, None if there was none, or it has not ended;
+    `waiting_pods`: pods that it waits for."""
+
+    is_locked: bool = False
+    granted: float | None = None
+    wanted: float | None = None
+    outcomes: Mapping[ShutdownOutcome, int] = msgspec.field(default_factory=Counter)
+    began: float | None = None
+    ended: float | None = None
+    waiting_pods: int = 0
+
+
+def agent_samples(agent: AgentStatistics) -> Iterator[Sample]:
+    """Samples for every value of every label."""
+    yield Sample(SHUTDOWN_LOCK, (), int(agent.is_locked))
+    yield Sample(SHUTDOWN_DELAY, ("granted",), agent.granted or 0)
+    yield Sample(SHUTDOWN_DELAY, ("wanted",), agent.wanted or 0)
+    for outcome in ShutdownOutcome:
+        yield Sample(SHUTDOWNS, (outcome.value,), agent.outcomes.get(outcome, 0))
+    yield Sample(SHUTDOWN_BEGAN, (), agent.began or 0)
+    yield Sample(SHUTDOWN_ENDED, (), agent.ended or 0)
+    yield Sample(SHUTDOWN_PODS, (), agent.waiting_pods)

@@ -15,9 +15,8 @@ from typing import Final
 
 import anyio
 
-from gracectl.agent.agent import Agent, AgentDependencies
-from gracectl.agent.metrics import agent_samples
-from gracectl.agent.rbac import RIGHTS
+from gracectl.agent.agent import RIGHTS, Agent, AgentDependencies
+from gracectl.agent.shutdown import agent_samples
 from gracectl.agent.watch import Machine
 from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.config import ConfigError, Settings

@@ -19,8 +19,8 @@ import anyio
 import msgspec
 
 from gracectl.admission.admission import Admission, AdmissionDependencies
-from gracectl.admission.metrics import admission_samples, empty_statistics
-from gracectl.admission.rbac import admission_permissions
+from gracectl.admission.server import admission_samples, empty_statistics
+from gracectl.admission.webhooks import admission_permissions
 from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
 from gracectl.cloud.wrappers import FencedProvider, MeteredProvider

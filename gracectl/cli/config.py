@@ -15,8 +15,7 @@ from click.core import ParameterSource
 
 from gracectl.cli.failures import print_error, reporting_errors
 from gracectl.cli.output import echo
-from gracectl.cloud.provider import Provider
-from gracectl.cloud.registry import ProviderSettings, UnknownProvider, check_options, load_provider
+from gracectl.cloud.provider import Provider, ProviderSettings, UnknownProvider, check_options, load_provider
 from gracectl.config import ConfigError, Settings, read_settings
 from gracectl.config.fields import schema
 from gracectl.config.output import as_builtins, as_yaml

@@ -38,7 +38,7 @@ from gracectl.cli.demo_view import Row, Scene, View
 from gracectl.cli.embedded import served
 from gracectl.cli.options import ClusterTarget, connected
 from gracectl.cli.traces import traced
-from gracectl.cloud.registry import ProviderSettings
+from gracectl.cloud.provider import ProviderSettings
 from gracectl.config import Settings
 from gracectl.controllers.pipeline.state import Progress
 from gracectl.kube.connection import closed_despite_cancellation

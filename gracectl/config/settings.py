@@ -8,7 +8,7 @@ import msgspec
 
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.agent.settings import AgentSettings, FeatureGates
-from gracectl.cloud.registry import ProviderSettings
+from gracectl.cloud.provider import ProviderSettings
 from gracectl.config.errors import prefix_errors
 from gracectl.controllers.settings import InstanceSettings, KarpenterSettings, TerminationSettings
 from gracectl.eviction.settings import EvictionSettings

@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
-from gracectl.controllers.node.unmanaged import unmanaged_report
+from gracectl.controllers.node.controller import unmanaged_report
 from gracectl.controllers.pipeline.state import KEPT
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted

@@ -12,7 +12,7 @@ from support.builders import NOW, a_node
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 from support.voluntary import AT_ONCE, TERMINABLE
 
-from gracectl.controllers.disruption.circuit_breaker import CircuitBreaker
+from gracectl.controllers.disruption.pace import CircuitBreaker
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node

@@ -12,7 +12,7 @@ from kubesim.faults import Refuse, Rule
 from support.deadlines import asked_to_end, delete_at_start, evictions, told, until, with_grace_period
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged
 
-from gracectl.controllers.pipeline.failures import LASTING_SECONDS, Failures
+from gracectl.controllers.pipeline.state import LASTING_SECONDS, Failures
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import a_budget, a_pod
 
-from gracectl.controllers.cluster import budget_matcher as matching
-from gracectl.controllers.cluster.budget_matcher import SLICE, BudgetsByPod
-from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
+from gracectl.controllers.cluster import cache as matching
+from gracectl.controllers.cluster.cache import SLICE, BudgetsByPod, ClusterCache, empty_cluster_cache
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.labels import PackedLabels
 from gracectl.model.pod import Pod

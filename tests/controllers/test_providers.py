@@ -15,8 +15,7 @@ from support.machines import DEFINITION, MACHINES, ClusterApi
 from support.stage import Stage, a_pod_manifest, reasons, staged
 
 from gracectl.cli.crds import shipped_definitions
-from gracectl.cloud.provider import Provider, UsesCluster
-from gracectl.cloud.registry import ProviderSettings, load_provider
+from gracectl.cloud.provider import Provider, ProviderSettings, UsesCluster, load_provider
 from gracectl.kube.rbac import Permission
 from gracectl.model import names
 

@@ -10,7 +10,7 @@ import pytest
 from support.deadlines import delete_at_start, deletions, evictions, with_grace_period
 from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, staged
 
-from gracectl.controllers.cluster import budget_matcher as matching
+from gracectl.controllers.cluster import cache as matching
 from gracectl.runtime.slices import Slices
 
 pytestmark = pytest.mark.anyio

@@ -516,7 +516,7 @@ async def test_another_node_of_the_same_name_has_another_trace() -> None:
 
 ROOM = Path(gracectl.__file__).parent / "controllers" / "tracing"
 PAGE = (Path(gracectl.__file__).parents[1] / "docs" / "tracing.md").read_text()
-NAMES = ("pods", "trace", "tracer", "nodeclaim", "../../agent/trace")
+NAMES = ("pods", "trace", "tracer", "../../agent/reporting")
 SOURCES = "".join((ROOM / f"{name}.py").read_text() for name in NAMES)
 DOCUMENTED = set(re.findall(r"`((?:gracectl|k8s)\.[a-z_.]+)`", PAGE))
 ELSEWHERE = {"gracectl.io"}

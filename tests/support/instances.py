@@ -12,8 +12,7 @@ from aiohttp import web
 from kubesim.http import HttpFace
 from kubesim.server import api
 
-from gracectl.cloud.provider import Provider
-from gracectl.cloud.registry import ProviderSettings, load_provider
+from gracectl.cloud.provider import Provider, ProviderSettings, load_provider
 from gracectl.cloud.simulated import STATES
 from support.endpoint import SECRET, Call, says, serving
 from support.machines import ClusterApi

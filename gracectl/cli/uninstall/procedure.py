@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from gracectl.admission.removal import Leftover, delete_leftover, leftovers
+from gracectl.admission.webhooks import Leftover, delete_leftover, leftovers
 from gracectl.cli.uninstall.report import (
     NO_LEADER,
     RECREATED,

@@ -1,4 +1,8 @@
-"""AWS clients: one for each service in each region, created on first use."""
+"""AWS clients: one for each service in each region, created on first use; and the translation of their errors.
+
+Errors are of three kinds: gone (done), transient (retried), or permanent until an administrator acts; then the message
+has the remedy.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,22 @@ import msgspec
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore import xform_name
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,
+    HTTPClientError,
+    InvalidRegionError,
+    NoAuthTokenError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    UnknownEndpointError,
+)
+from botocore.parsers import ResponseParserError
 
-from gracectl.cloud.aws.errors import FAULTS, Call, translate
-from gracectl.cloud.provider import ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, ProviderError, ProviderRefused, ProviderUnavailable
 
 T = TypeVar("T")
 
@@ -87,3 +104,114 @@ class Clients:
         loader = self._session.get_component("data_loader")
         for kind in ("service-2", "endpoint-rule-set-1"):
             loader.load_service_model(service, kind)
+
+
+FAULTS: Final = (BotoCoreError, ClientError, ResponseParserError, OSError, ValueError, LookupError)
+"""Exceptions of a call of botocore: ValueError for an invalid address, OSError for credential files, LookupError for
+XML that is not of AWS."""
+
+THROTTLED: Final = frozenset(
+    {
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "ResourceContention",
+        "ScalingActivityInProgress",
+    }
+)
+DENIED: Final = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
+EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+UNKNOWN_KEY: Final = frozenset(
+    {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "OptInRequired"}
+)
+NO_CREDENTIALS: Final = (NoCredentialsError, PartialCredentialsError, ProfileNotFound, NoAuthTokenError, SSOError)
+NO_ADDRESS: Final = (InvalidRegionError, UnknownEndpointError, ValueError)
+
+GIVE_CREDENTIALS: Final = (
+    "give the ServiceAccount of gracectl a role (EKS Pod Identity or IRSA), or see provider.options.profile"
+)
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One call: `ec2`, `us-west-2`, `TerminateInstances`, and its instances."""
+
+    service: str
+    region: str
+    operation: str
+    instances: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        about = f" of {', '.join(self.instances)}" if 0 < len(self.instances) <= 3 else ""
+        return f"{self.service}:{self.operation}{about} in {self.region}"
+
+
+class InvalidRequest(ProviderRefused):
+    """The service rejects the request for this instance; `reason` is its message."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message, "see docs/aws.md")
+        self.reason = reason
+        self.message = message
+
+
+def translate(error: Exception, call: Call) -> ProviderError:
+    """Provider error for one of FAULTS."""
+    if isinstance(error, ClientError):
+        return _translate_response(error, call)
+    reason = str(error) or type(error).__name__
+    if isinstance(error, NO_CREDENTIALS):
+        return ProviderRefused(f"{call}: no credentials: {reason}", GIVE_CREDENTIALS)
+    if isinstance(error, (HTTPClientError, ConnectionError)):
+        return ProviderUnavailable(f"{call}: no response: {reason}")
+    if isinstance(error, NO_ADDRESS):
+        remedy = "check provider.options.endpointUrl and provider.options.region"
+        return ProviderRefused(f"{call}: invalid endpoint: {reason}", remedy)
+    if isinstance(error, (ResponseParserError, LookupError)):
+        return ProviderUnavailable(f"{call}: not a response of AWS: {reason}")
+    return ProviderUnavailable(f"{call}: {reason}")
+
+
+def _translate_response(error: ClientError, call: Call) -> ProviderError:
+    details = error.response.get("Error", {})
+    code = str(details.get("Code", ""))
+    # The rest is for sts:DecodeAuthorizationMessage, and a thousand characters long.
+    text = str(details.get("Message", "")).partition(" Encoded authorization failure message:")[0]
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    message = f"{call}: {code}: {text}"
+    if code.startswith("InvalidInstanceID.NotFound"):
+        return InstanceGone(f"{call}: no such instance: {text}")
+    if code in DENIED:
+        return _denied(error, call, message)
+    if code in UNKNOWN_KEY:
+        return ProviderRefused(message, f"AWS rejects these credentials: {GIVE_CREDENTIALS}")
+    if code == "OperationNotPermitted":
+        protected = "disableApiTermination" in text
+        return ProviderRefused(message, _unprotect(call) if protected else "terminate it where it is managed")
+    if code.startswith("InvalidInstanceID"):
+        return ProviderRefused(message, "check spec.providerID of the node")
+    if code == "ValidationError":
+        return InvalidRequest(text, message)
+    if code in EXPIRED:
+        return ProviderUnavailable(f"{message}; waiting for new credentials (or the clock of this machine is wrong)")
+    if code in THROTTLED or status == 429:
+        return ProviderUnavailable(f"{message} (throttled)")
+    return ProviderUnavailable(message)
+
+
+def _denied(error: ClientError, call: Call, message: str) -> ProviderRefused:
+    if error.operation_name.startswith("AssumeRole"):  # sent by botocore itself
+        remedy = f"let the trust policy of the role allow sts:{error.operation_name} to gracectl's ServiceAccount"
+        return ProviderRefused(message, remedy)
+    return ProviderRefused(message, f"allow {call.service}:{call.operation} in the IAM policy of gracectl's role")
+
+
+def _unprotect(call: Call) -> str:
+    commands = (
+        f"aws ec2 modify-instance-attribute --region {call.region} --instance-id {name} --no-disable-api-termination"
+        for name in call.instances
+    )
+    return f"disable its termination protection: {'; '.join(commands)}"

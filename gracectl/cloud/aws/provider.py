@@ -9,10 +9,8 @@ from typing import Annotated, Final, Literal
 import anyio
 import msgspec
 
-from gracectl.cloud.aws.clients import CLOSED, Clients
-from gracectl.cloud.aws.errors import Call
-from gracectl.cloud.aws.ids import InstanceId, instance_of
-from gracectl.cloud.aws.region import Instance, Region, check_ownership
+from gracectl.cloud.aws.clients import CLOSED, Call, Clients
+from gracectl.cloud.aws.region import Instance, InstanceId, Region, check_ownership, instance_of
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.model import names
 from gracectl.runtime.batches import BatcherClosed

@@ -25,7 +25,6 @@ from gracectl.controllers.disruption.candidate import (
     find_candidate,
     nodes_of_key,
 )
-from gracectl.controllers.disruption.circuit_breaker import CircuitBreaker
 from gracectl.controllers.disruption.deletion import (
     delete_candidate,
     has_forced_deadline,
@@ -33,7 +32,7 @@ from gracectl.controllers.disruption.deletion import (
     restore_deadline,
 )
 from gracectl.controllers.disruption.events import DisruptionEvents
-from gracectl.controllers.disruption.pace import Pace, PaceStatistics
+from gracectl.controllers.disruption.pace import CircuitBreaker, Pace, PaceStatistics
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.errors import ApiError, RequestTimeout, ServerError, Unreachable

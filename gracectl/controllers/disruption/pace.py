@@ -8,6 +8,7 @@ permits no excess; a candidate that waits is woken by whatever frees a slot, a c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -22,9 +23,11 @@ from gracectl.kube.resources import NODES
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
+from gracectl.policy.health import UnhealthyNodes, unhealthy_until
 from gracectl.policy.pace import DisruptionRank, DisruptionSlot, controller_of, is_replaced, maximum_of, next_to_begin
 from gracectl.policy.pending import PendingReason
-from gracectl.policy.settings import VoluntarySettings
+from gracectl.policy.settings import HealthSettings, VoluntarySettings
 
 UNKNOWN_OUTCOME_SECONDS: Final = 60.0
 """How long a DELETE without a response may still be carried out: API servers end a request after that time."""
@@ -251,3 +254,51 @@ class Pace:
 def _note(slot: DisruptionSlot, pod: Pod) -> None:
     if controller := controller_of(pod):
         slot.controllers.add(controller)
+
+
+class CircuitBreaker:
+    """Circuit breaker of health terminations: open while more managed nodes are unhealthy than health.maximumUnhealthy.
+
+    `note` must be called with every change of a node. Invariant: the counts are those of the cache; a change of one
+    node costs the same however many nodes there are. Instants are Unix seconds.
+    """
+
+    def __init__(self, selector: LabelSelector, settings: HealthSettings) -> None:
+        self._selector = selector
+        self._settings = settings
+        self._managed: set[str] = set()
+        self._unhealthy: set[str] = set()
+        self._recovering: dict[str, float] = {}  # until when each counts; those that are over go with the next look
+
+    def note(self, old: Node | None, new: Node | None) -> None:
+        """Count a node that has changed, come (no `old`) or gone (no `new`)."""
+        node = new or old
+        if node is None:
+            return
+        self._managed.discard(node.name)
+        self._unhealthy.discard(node.name)
+        self._recovering.pop(node.name, None)
+        if new is None or not self._selector.matches(new.labels):
+            return
+        self._managed.add(new.name)
+        until = unhealthy_until(new, self._settings)
+        if until == math.inf:
+            self._unhealthy.add(new.name)
+        elif until > -math.inf:
+            self._recovering[new.name] = until
+
+    def counts(self, now: float) -> UnhealthyNodes:
+        """The counts at `now`."""
+        self._recovering = {name: until for name, until in self._recovering.items() if until > now}
+        return UnhealthyNodes(
+            unhealthy=len(self._unhealthy),
+            recovering=len(self._recovering),
+            managed=len(self._managed),
+            maximum=self._settings.maximum_unhealthy,
+        )
+
+    def closes_at(self, now: float) -> float | None:
+        """When it closes by the clock alone; None if it is closed, or only an event can close it."""
+        excess = self.counts(now).excess
+        ends = sorted(self._recovering.values())
+        return ends[excess - 1] if 0 < excess <= len(ends) else None

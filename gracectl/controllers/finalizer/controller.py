@@ -13,7 +13,7 @@ import anyio
 
 from gracectl.controllers.cluster.tracked import H, TrackedObject
 from gracectl.controllers.node.finalizer import addition, lacks
-from gracectl.controllers.pipeline.failures import Failures
+from gracectl.controllers.pipeline.state import Failures
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.errors import ApiError, NotLeading

@@ -14,12 +14,10 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import TrackedObject
-from gracectl.controllers.node.deadline import cached_deadline
-from gracectl.controllers.node.deadline_timer import DeadlineTimer
+from gracectl.controllers.node.deadline import DeadlineTimer, cached_deadline
 from gracectl.controllers.node.drain import cancel_drain, schedule_deletions
 from gracectl.controllers.node.maintenance import MaintenancePipeline, MaintenanceState
 from gracectl.controllers.node.pipeline import NodePipeline
-from gracectl.controllers.node.unmanaged import unmanaged_report
 from gracectl.controllers.pipeline.registry import Registry
 from gracectl.controllers.pipeline.state import InstanceWait, NodeState, Progress
 from gracectl.controllers.pipeline.steps import StepContext
@@ -27,8 +25,10 @@ from gracectl.controllers.reporting.events import emit_event
 from gracectl.controllers.reporting.pod_counts import RemainingPods, count_remaining
 from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
+from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
+from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.volume import VolumeAttachment
@@ -288,4 +288,27 @@ def _only_stops(old: Pod | None, new: Pod | None) -> bool:
         deletion_timestamp=new.deletion_timestamp,
         deletion_grace_seconds=new.deletion_grace_seconds,
         ready=new.ready,
+    )
+
+
+MISMATCH = "nodeSelector does not match it"
+REMEDY = "change nodeSelector or the node's labels"
+
+
+def unmanaged_report(node: Node) -> tuple[EventReason, str]:
+    """Event about the mark that the node carries: what it means, and the remedy."""
+    if is_finalizing(node):
+        return EventReason.UNMANAGED_NODE_HELD, (
+            f"finalizer {names.FINALIZER} holds this node, but it is not managed: {MISMATCH}; {REMEDY}, or remove the "
+            "finalizer by hand"
+        )
+    if is_maintenance_requested(node):
+        return EventReason.UNMANAGED_NODE_KEPT, (
+            f"annotation {names.KEEP_DRAINED} requests maintenance of this node, but it is not managed: {MISMATCH}; "
+            f"{REMEDY}, or remove the annotation"
+        )
+    return EventReason.UNMANAGED_NODE_KEPT, (
+        f"the maintenance of this node has ended, but it is not managed: {MISMATCH}, so what gracectl has put on it "
+        f"stays ({node.annotations[names.CORDONED] or 'conditions'}); {REMEDY}, or remove it by hand, and then "
+        f"annotation {names.CORDONED}"
     )

@@ -23,8 +23,8 @@ from gracectl.cloud.provider import (
     ProviderUnavailable,
 )
 from gracectl.controllers.cluster.cache import is_finalizing
-from gracectl.controllers.pipeline.state import AnyState, NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, StepContext, Wait
+from gracectl.controllers.pipeline.state import AnyState, E, NodeState
+from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate
@@ -215,3 +215,29 @@ async def _answer(call: Awaitable[T], seconds: float) -> T:
 
 def _identity(node: Node | None) -> NodeIdentity | None:
     return None if node is None else NodeIdentity(node.name, node.addresses)
+
+
+LATER_SECONDS = 5.0
+"""When to try again if all slots are taken."""
+
+
+class ProviderSlots:
+    """Limit of concurrent calls to the provider: three quarters of the `workers`; urgent calls may exceed it.
+
+    A provider that does not answer blocks each call for up to a minute; without a limit it would block all workers, and
+    no node could be cordoned or drained.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._count = max(workers * 3 // 4, 1)
+        self._taken = 0
+
+    async def run(self, step: Step[E], context: StepContext, state: E, *, is_urgent: bool = False) -> Answer:
+        """Run a step that calls the provider, or wait for a slot."""
+        if self._taken >= self._count and not (is_urgent and not state.instance.was_tried):
+            return Wait(LATER_SECONDS, state.waits_for or "waiting for a free provider slot")
+        self._taken += 1
+        try:
+            return await step.run(context, state)
+        finally:
+            self._taken -= 1

@@ -12,8 +12,7 @@ import math
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.node.deadline import publish
 from gracectl.controllers.node.finalizer import addition, take_finalizer_off
-from gracectl.controllers.node.instance import is_known_gone, leave_instance, terminate_instance
-from gracectl.controllers.pipeline.provider_slots import ProviderSlots
+from gracectl.controllers.node.instance import ProviderSlots, is_known_gone, leave_instance, terminate_instance
 from gracectl.controllers.pipeline.state import NodeClaimState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait, requeue, run_steps
 from gracectl.controllers.reporting.conditions import report_step_failure, set_condition

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
-from gracectl.controllers.pipeline.failures import Failures
-from gracectl.controllers.pipeline.observer import NO_OBSERVER, TerminationObserver
 from gracectl.controllers.pipeline.statistics import TerminationKind
 from gracectl.controllers.settings import InstanceSettings
+from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.resources import NODES, Resource
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -362,3 +361,60 @@ class NodeClaimState(TerminationState[NodeClaim]):
         """Progress at `now`."""
         nodes = tuple(sorted(node.name for node in self.nodes))
         return msgspec.structs.replace(super().progress(now), nodes=nodes)
+
+
+LASTING_SECONDS: Final = 60.0
+"""Shorter failures, such as a restart of the server, are only logged."""
+
+
+class Failures:
+    """Failures that last, each cause reported once until they end.
+
+    Of each failing key: since when (monotonic), and which causes were reported.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[Hashable, float] = {}
+        self._reported: dict[Hashable, set[Hashable]] = {}
+
+    def failed(self, key: Hashable, cause: Hashable, now: float) -> bool:
+        """Record a failure; returns whether to report it now."""
+        self._since.setdefault(key, now)
+        reported = self._reported.setdefault(key, set())
+        if not self.lasts(key, now) or cause in reported:
+            return False
+        reported.add(cause)
+        return True
+
+    def lasts(self, key: Hashable, now: float) -> bool:
+        """Whether it has failed for LASTING_SECONDS."""
+        return now - self._since.get(key, now) >= LASTING_SECONDS
+
+    def succeeded(self, key: Hashable) -> None:
+        """Forget the key: it has succeeded, or is no longer tried."""
+        self._since.pop(key, None)
+        self._reported.pop(key, None)
+
+
+class TerminationObserver:
+    """Observer of one termination; this one ignores all that happens. No method may fail or block.
+
+    Tracing implements it, so that the pipeline does not know tracing.
+    """
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace context to write on the object; None without a trace."""
+        return None
+
+    def step_over(self, step: str, since: float, until: float, waits_for: str) -> None:
+        """The termination has been at `step` from `since` to `until` (Unix seconds), and is no longer."""
+
+    def failed(self, step: str, error: Exception, now: float) -> None:
+        """The step has failed; it is tried again."""
+
+    def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
+        """A new plan of the drain; `departed`: outcomes, by UID, of the pods that it no longer lists."""
+
+
+NO_OBSERVER: Final = TerminationObserver()

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 import anyio
 
 from gracectl.controllers.pipeline.state import AnyState, NodeClaimState, NodeState
-from gracectl.controllers.tracing.nodeclaim import NodeClaimTrace
 from gracectl.controllers.tracing.pods import PodSpan, PriorProgress
-from gracectl.controllers.tracing.trace import TerminationTrace
+from gracectl.controllers.tracing.trace import NodeClaimTrace, TerminationTrace
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.errors import ApiError

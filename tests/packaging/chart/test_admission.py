@@ -10,9 +10,8 @@ import pytest
 from support.chart_sets import SETS
 from support.helm import JsonObject, Release, needs_helm
 
-from gracectl.admission.registration import CONFIGURATIONS
 from gracectl.admission.settings import AdmissionSettings
-from gracectl.admission.webhooks import WEBHOOKS, Kind, manifest
+from gracectl.admission.webhooks import CONFIGURATIONS, WEBHOOKS, Kind, manifest
 from gracectl.config import load_settings
 
 needs_helm()

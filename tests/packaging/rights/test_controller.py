@@ -13,7 +13,7 @@ from support.rbac.retelling import Retelling, all_told, each_is_missed
 from support.rbac.value_sets import EVERY, PLAIN, SETS, ValueSet
 
 from gracectl.app.controller import Controller
-from gracectl.cloud.registry import load_provider
+from gracectl.cloud.provider import load_provider
 from gracectl.controllers.rbac import MissingPermissions
 from gracectl.kube.rbac import Permission
 from gracectl.model.names import KARPENTER_LEASE

@@ -12,8 +12,7 @@ from kubesim.faults import Refuse, Reset, Rule
 from kubesim.server.api import JsonObject
 
 from gracectl.app.controller import Controller
-from gracectl.cloud.provider import ProviderUnavailable
-from gracectl.cloud.registry import load_provider
+from gracectl.cloud.provider import ProviderUnavailable, load_provider
 from gracectl.model import names
 from gracectl.model.times import format_time
 from support.installed import Place

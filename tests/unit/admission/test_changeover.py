@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from support.hosted import NODES, SECRET, Hosted, free_port, hosted
 
-from gracectl.admission import admission, files, rotation, secret
+from gracectl.admission import admission, files, rotation
 from gracectl.admission import controller as webhook_controller
 from gracectl.model import names
 from gracectl.runtime.certificates import Issued, issue
@@ -35,7 +35,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
     for module, name, seconds in (
         (files, "RELOAD_SECONDS", 0.02),
-        (secret, "READ_SECONDS", 0.05),
+        (rotation, "READ_SECONDS", 0.05),
         (webhook_controller, "SYNC_SECONDS", 0.05),
         (rotation, "SETTLING_SECONDS", 0.5),
         (admission, "SETTLING_SECONDS", 0.5),

@@ -18,13 +18,16 @@ from kubesim.server.api import JsonObject, Request
 from support.inprocess import InProcessTransport, Line
 
 from gracectl.admission.controller import SYNC_SECONDS, CertificateRotator, WebhookController
-from gracectl.admission.rbac import admission_permissions
-from gracectl.admission.registration import WebhookRegistration
-from gracectl.admission.rotation import LIFE_SECONDS, SETTLING_SECONDS
-from gracectl.admission.secret import READ_SECONDS, CertificateSecret, SharedCertificate
+from gracectl.admission.rotation import (
+    LIFE_SECONDS,
+    READ_SECONDS,
+    SETTLING_SECONDS,
+    CertificateSecret,
+    SharedCertificate,
+)
 from gracectl.admission.serving_certificate import RETAINED_SECONDS, Material, ServingCertificate
 from gracectl.admission.settings import AdmissionSettings, CertificateFiles
-from gracectl.admission.webhooks import IS_AVAILABLE, WEBHOOKS
+from gracectl.admission.webhooks import IS_AVAILABLE, WEBHOOKS, WebhookRegistration, admission_permissions
 from gracectl.kube.client import KubeClient
 from gracectl.runtime.certificates import authorities_in, certificate_info, issue, issuers_of
 from gracectl.runtime.clock import LoopClock

@@ -10,8 +10,8 @@ import pytest
 from kubesim_support.accounts import guarded, rule
 from support.inprocess import InProcessTransport
 
-from gracectl.admission.rbac import admission_permissions
 from gracectl.admission.settings import AdmissionSettings
+from gracectl.admission.webhooks import admission_permissions
 from gracectl.config import ConfigError, load_settings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.rbac import missing_permissions

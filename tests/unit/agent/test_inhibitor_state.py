@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from gracectl.agent.inhibitor_state import InhibitorRequest, InhibitorState
 from gracectl.agent.logind import InhibitorLock
+from gracectl.agent.watch import InhibitorRequest, InhibitorState, WatchState
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
@@ -26,6 +26,9 @@ class Ear:
 
     def cancelled(self) -> None:
         self.heard.append("cancelled")
+
+    def state_changed(self, state: WatchState) -> None:
+        """The watch reports states, not the lock."""
 
 
 class Locks:

@@ -19,7 +19,7 @@ from support.deployment import NAME, NAMESPACE, PATHS, Request, agent_objects, d
 from support.inprocess import ASKING
 from support.stage import staged
 
-from gracectl.agent.rbac import RIGHTS
+from gracectl.agent.agent import RIGHTS
 from gracectl.agent.settings import BUS_ADDRESS, AgentSettings
 from gracectl.cli.agent.command import agent
 from gracectl.cli.root import root

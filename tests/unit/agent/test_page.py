@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.agents import KEP
 
-from gracectl.agent.rbac import RIGHTS
+from gracectl.agent.agent import RIGHTS
 from gracectl.agent.settings import GATE, AgentSettings
 from gracectl.model.names import EventReason
 from gracectl.policy.shutdown import ShutdownView, begin

@@ -10,8 +10,7 @@ import anyio
 import pytest
 from support.aws import ACCOUNT, GROUP, Moto, at, give_credentials, moto_server, provider_id
 
-from gracectl.cloud.aws.clients import Clients
-from gracectl.cloud.aws.errors import Call
+from gracectl.cloud.aws.clients import Call, Clients
 from gracectl.cloud.provider import (
     InstanceGone,
     InstanceState,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gracectl.cloud.aws.ids import InstanceId, instance_of
 from gracectl.cloud.aws.provider import AwsProvider
+from gracectl.cloud.aws.region import InstanceId, instance_of
 from gracectl.cloud.provider import KeysInstances, ProviderRefused
 
 NAME = "i-0123456789abcdef0"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gracectl.cloud.aws.ids import instance_of
-from gracectl.cloud.aws.region import Instance, check_ownership
+from gracectl.cloud.aws.region import Instance, check_ownership, instance_of
 from gracectl.cloud.provider import NodeIdentity, ProviderRefused
 
 NAME = "i-0123456789abcdef0"

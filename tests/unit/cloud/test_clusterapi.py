@@ -16,17 +16,17 @@ from support.inprocess import InProcessTransport
 from support.machines import DEFINITION, MACHINES, PLACE, ClusterApi, machine_definition, marks
 from support.stage import Stage, staged
 
-from gracectl.cloud.clusterapi import VERBS, ClusterApiProvider
-from gracectl.cloud.machines import MachineFinder, Scope
+from gracectl.cloud.clusterapi import VERBS, ClusterApiProvider, MachineFinder, Scope
 from gracectl.cloud.provider import (
     InstanceGone,
     InstanceState,
     NodeIdentity,
     ProviderRefused,
+    ProviderSettings,
     ProviderUnavailable,
     UsesCluster,
+    load_provider,
 )
-from gracectl.cloud.registry import ProviderSettings, load_provider
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import NotLeading
 from gracectl.kube.rbac import Permission

@@ -19,8 +19,15 @@ from support.stage import staged
 
 from gracectl.cloud.clusterapi import ClusterApiProvider
 from gracectl.cloud.exec import ExecProvider
-from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
-from gracectl.cloud.registry import ProviderSettings, load_provider
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    ProviderRefused,
+    ProviderSettings,
+    ProviderUnavailable,
+    load_provider,
+)
 from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.cloud.webhook import WebhookProvider
 from gracectl.runtime.documents import parse_yaml

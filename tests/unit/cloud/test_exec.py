@@ -16,10 +16,16 @@ import msgspec
 import pytest
 
 from gracectl.cloud import exec as execs
-from gracectl.cloud import process
 from gracectl.cloud.exec import LONGEST_OUTPUT, ExecProvider
-from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
-from gracectl.cloud.registry import ProviderSettings, load_provider
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    ProviderRefused,
+    ProviderSettings,
+    ProviderUnavailable,
+    load_provider,
+)
 from gracectl.runtime.clock import SystemClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -212,7 +218,7 @@ def pids_in(file: Path) -> list[int]:
 async def test_one_that_takes_too_long_is_killed_with_its_children(
     tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(execs, "GRACE_SECONDS", 0.2)
     pids = tmp_path / "pids"
     with pytest.raises(ProviderUnavailable, match=r"was killed after 0\.5 s"):
         await sh(script.format(pids=pids), timeoutSeconds=0.5).state(ID)
@@ -224,7 +230,7 @@ async def test_one_that_takes_too_long_is_killed_with_its_children(
 async def test_a_cancelled_question_leaves_nothing(
     tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(execs, "GRACE_SECONDS", 0.2)
     pids = tmp_path / "pids"
     provider = sh(script.format(pids=pids))
     async with anyio.create_task_group() as group:
@@ -243,7 +249,7 @@ async def test_one_that_obeys_may_clear_up(tmp_path: Path) -> None:
 
 
 async def test_a_child_that_stays_behind_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(execs, "LINGER_SECONDS", 0.1)
     pids = tmp_path / "pids"
     with anyio.fail_after(20):
         answer = await sh(f"""sleep 1000 & echo $! > {pids}; echo '{{"state": "running"}}'""").state(ID)
@@ -314,7 +320,7 @@ def test_options_that_do_not_fit_are_named(options: dict[str, Any], message: str
 async def test_a_question_that_is_cancelled_while_a_child_stays_behind_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "LINGER_SECONDS", 1000.0)
+    monkeypatch.setattr(execs, "LINGER_SECONDS", 1000.0)
     pids, others = tmp_path / "pids", children()
     async with anyio.create_task_group() as group:
         group.start_soon(sh(f"sleep 1000 & echo $! > {pids}; exit 0").state, ID)

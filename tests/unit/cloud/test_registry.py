@@ -11,10 +11,16 @@ import msgspec
 import pytest
 
 from gracectl.cli.config import provider_of
-from gracectl.cloud import registry
+from gracectl.cloud import provider
 from gracectl.cloud.none import NoneProvider
-from gracectl.cloud.provider import InstanceGone, InstanceState, Provider
-from gracectl.cloud.registry import ProviderSettings, UnknownProvider, load_provider
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    Provider,
+    ProviderSettings,
+    UnknownProvider,
+    load_provider,
+)
 from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.config import ConfigError, Settings
 
@@ -36,21 +42,21 @@ def test_an_unknown_one_lists_those_there_are() -> None:
 
 
 def test_none_installed_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints())
+    monkeypatch.setattr(provider, "entry_points", lambda group: EntryPoints())
     with pytest.raises(UnknownProvider, match="installed: none"):
         load_provider(ProviderSettings("none"))
 
 
 def test_one_from_another_package_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("mine", f"{NoneProvider.__module__}:NoneProvider", registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([entry]))
+    entry = EntryPoint("mine", f"{NoneProvider.__module__}:NoneProvider", provider.GROUP)
+    monkeypatch.setattr(provider, "entry_points", lambda group: EntryPoints([entry]))
     assert isinstance(load_provider(ProviderSettings("mine")), NoneProvider)
 
 
 @pytest.mark.parametrize("value", ["no.such.module:Provider", f"{NoneProvider.__module__}:NoSuchProvider"])
 def test_one_that_cannot_be_loaded_is_a_matter_of_configuration(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    entry = EntryPoint("mine", value, registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([entry]))
+    entry = EntryPoint("mine", value, provider.GROUP)
+    monkeypatch.setattr(provider, "entry_points", lambda group: EntryPoints([entry]))
     with pytest.raises(ConfigError, match=f'provider.name: provider "mine" cannot be loaded from {value}: '):
         provider_of(Settings(provider=ProviderSettings("mine")))
 
@@ -65,7 +71,7 @@ def test_one_whose_extra_is_not_installed_says_how_to_get_it(monkeypatch: pytest
 
 def test_nothing_of_an_extra_is_imported_before_it_is_named() -> None:
     program = (
-        "import sys, gracectl.cli.controller; from gracectl.cloud.registry import *;"
+        "import sys, gracectl.cli.controller; from gracectl.cloud.provider import *;"
         "load_provider(ProviderSettings()); sys.exit('aiobotocore' in sys.modules or 'botocore' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -18,8 +18,15 @@ from support.endpoint import SECRET, Call, Endpoint, is_signed, says, serving
 
 from gracectl.cli.config import provider_of
 from gracectl.cloud.http import LONGEST_RESPONSE, HttpClient
-from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
-from gracectl.cloud.registry import ProviderSettings, load_provider
+from gracectl.cloud.provider import (
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    ProviderRefused,
+    ProviderSettings,
+    ProviderUnavailable,
+    load_provider,
+)
 from gracectl.cloud.webhook import WebhookProvider, read_secrets, signed_headers
 from gracectl.config import ConfigError, Settings
 from gracectl.runtime.clock import SystemClock

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gracectl.agent.metrics import ShutdownOutcome
+from gracectl.agent.shutdown import ShutdownOutcome
 from gracectl.controllers.metrics import QUEUES, STEPS
 from gracectl.eviction.metrics import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.eviction.pod_outcomes import PodOutcome
