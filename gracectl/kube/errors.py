@@ -29,8 +29,6 @@ from gracectl.model.decode import Status, decode_status
 from gracectl.model.foreign import without_secrets
 from gracectl.runtime.fence import FenceClosed
 
-# A server that asks for patience without saying how much (client-go waits as long).
-_DEFAULT_RETRY_AFTER = 1.0
 # Seconds for which a Retry-After counts at most: for one request; for the whole client or one object.
 _LONGEST_PATIENCE, _LONGEST_SILENCE = 30.0, 60.0
 _ENDLESS = 10**9  # a number in JSON may be larger than any float
@@ -38,6 +36,13 @@ _ENDLESS = 10**9  # a number in JSON may be larger than any float
 
 class ApiError(Exception):
     """A request that failed. `operation` says which, `status_message` what the server said."""
+
+    meaning = "refused"
+    """What happened, in a few words."""
+    is_gone = False
+    """Whether the object of the request does not exist any more, or its name belongs to another one."""
+    is_outcome_unknown = False
+    """Whether the request may have been carried out all the same."""
 
     def __init__(self, operation: Operation, status_message: str = "") -> None:
         super().__init__(operation, status_message)
@@ -48,66 +53,38 @@ class ApiError(Exception):
         said = f" (server: {self.status_message})" if self.status_message else ""
         return f"{self.operation}: {self.meaning}{said}"
 
-    @property
-    def meaning(self) -> str:
-        """What happened, in a few words."""
-        return "refused"
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the object of the request does not exist any more, or its name belongs to another one."""
-        return False
-
-    @property
-    def is_outcome_unknown(self) -> bool:
-        """Whether the request may have been carried out all the same."""
-        return False
-
 
 class Delaying(ApiError):
     """Error with a Retry-After, or that could have one. `retry_after`: its seconds, None without; never more than
     `longest`, because a proxy can send anything, and must not stop us for long.
 
-    `asked_for`: the value that was sent.
+    `asked_for`: the value that was sent; `is_capped`: it exceeds `longest`. `delay`: seconds to wait at least, which is
+    `default` without a Retry-After.
     """
 
     longest: ClassVar[float] = _LONGEST_PATIENCE
+    default: ClassVar[float] = 0.0
 
     def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(operation, status_message)
         # Retry-After 0 counts as none: it would cause requests without end.
         self.asked_for = retry_after if retry_after is not None and retry_after > 0 else None
         self.retry_after = None if self.asked_for is None else min(self.asked_for, self.longest)
-
-    @property
-    def delay(self) -> float:
-        """Seconds to wait at least."""
-        return self.retry_after or 0.0
-
-    @property
-    def is_capped(self) -> bool:
-        """Whether the server asked for more than `longest`."""
-        return self.asked_for is not None and self.asked_for > self.longest
+        self.delay = self.retry_after or self.default
+        self.is_capped = self.asked_for is not None and self.asked_for > self.longest
 
 
 class NotFound(ApiError):
     """The object does not exist (or, on a create, its namespace)."""
 
-    @property
-    def meaning(self) -> str:
-        return "not found"
-
-    @property
-    def is_gone(self) -> bool:
-        return True
+    meaning = "not found"
+    is_gone = True
 
 
 class NotServed(ApiError):
     """The server does not know the resource: the custom resource definition is missing, or the server too old."""
 
-    @property
-    def meaning(self) -> str:
-        return "the server does not serve this resource"
+    meaning = "the server does not serve this resource"
 
 
 class Conflict(ApiError):
@@ -115,49 +92,33 @@ class Conflict(ApiError):
 
     def __init__(self, operation: Operation, status_message: str = "", *, uid_mismatch: bool = False) -> None:
         super().__init__(operation, status_message)
-        self.uid_mismatch = uid_mismatch
-
-    @property
-    def is_gone(self) -> bool:
-        return self.uid_mismatch
-
-    @property
-    def meaning(self) -> str:
-        return "another object has that name by now" if self.uid_mismatch else "changed meanwhile"
+        self.uid_mismatch = self.is_gone = uid_mismatch
+        self.meaning = "another object has that name by now" if uid_mismatch else "changed meanwhile"
 
 
 class AlreadyExists(ApiError):
     """An object of that name exists, or is still being deleted."""
 
-    @property
-    def meaning(self) -> str:
-        return "exists already"
+    meaning = "exists already"
 
 
 class Gone(ApiError):
     """The version or continue token is older than the server's history: list again."""
 
-    @property
-    def meaning(self) -> str:
-        return "the server no longer has that version"
+    meaning = "the server no longer has that version"
 
 
 class Invalid(ApiError):
     """The object would break a rule of its schema, or the request is malformed: a repeat cannot help."""
 
-    @property
-    def meaning(self) -> str:
-        return "invalid"
+    meaning = "invalid"
 
 
 class AdmissionDenied(Delaying):
     """An admission webhook or policy said no. `retry_after`: seconds, if the webhook gave them."""
 
     longest = _LONGEST_SILENCE
-
-    @property
-    def meaning(self) -> str:
-        return "denied by an admission webhook or policy"
+    meaning = "denied by an admission webhook or policy"
 
 
 class Forbidden(ApiError):
@@ -166,32 +127,23 @@ class Forbidden(ApiError):
     def __init__(self, operation: Operation, status_message: str = "", *, rbac: bool = True) -> None:
         super().__init__(operation, status_message)
         self.rbac = rbac
-
-    @property
-    def meaning(self) -> str:
-        if not self.rbac:
-            return "forbidden"
-        group = f' of API group "{self.operation.group}"' if self.operation.group else ""
-        return (
-            f"forbidden: add the verb {self.operation.verb} on {self.operation.resource}{group} "
-            "to the role of the user or service account"
+        group = f' of API group "{operation.group}"' if operation.group else ""
+        remedy = (
+            f": add the verb {operation.verb} on {operation.resource}{group} to the role of the user or service account"
         )
+        self.meaning = f"forbidden{remedy if rbac else ''}"
 
 
 class Unauthorized(ApiError):
     """The server does not accept the credentials."""
 
-    @property
-    def meaning(self) -> str:
-        return "the server does not accept the credentials (expired or revoked token, unknown certificate?)"
+    meaning = "the server does not accept the credentials (expired or revoked token, unknown certificate?)"
 
 
 class NamespaceTerminating(ApiError):
     """Nothing new can be created in a namespace that is being deleted."""
 
-    @property
-    def meaning(self) -> str:
-        return "the namespace is being deleted"
+    meaning = "the namespace is being deleted"
 
 
 class BudgetExhausted(Delaying):
@@ -201,81 +153,59 @@ class BudgetExhausted(Delaying):
     just created or edited; that takes milliseconds, whatever the number says (recording `eviction`).
     """
 
-    @property
-    def meaning(self) -> str:
-        return "the disruption budget " + ("is spent" if self.retry_after is None else "is still being processed")
+    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(operation, status_message, retry_after=retry_after)
+        self.meaning = f"the disruption budget is {'spent' if self.retry_after is None else 'still being processed'}"
 
 
 class Throttled(Delaying):
     """The server is busy and did not execute the request. The whole client pauses for `delay` seconds."""
 
     longest = _LONGEST_SILENCE
+    default = 1.0  # as in client-go
 
-    @property
-    def delay(self) -> float:
-        """See Delaying."""
-        return self.retry_after or _DEFAULT_RETRY_AFTER
-
-    @property
-    def meaning(self) -> str:
+    def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(operation, status_message, retry_after=retry_after)
         capped = f", {self.delay:g} s are waited" if self.is_capped else ""
-        return f"the server is busy: Retry-After {self.asked_for or self.delay:g} s{capped}"
+        self.meaning = f"the server is busy: Retry-After {self.asked_for or self.delay:g} s{capped}"
 
 
 class MultipleBudgets(ApiError):
     """More than one PodDisruptionBudget selects the pod: no eviction can succeed until one is left."""
 
-    @property
-    def meaning(self) -> str:
-        return "more than one PodDisruptionBudget selects this pod"
+    meaning = "more than one PodDisruptionBudget selects this pod"
 
 
 class Superseded(ApiError):
     """The request was not sent: while it waited for its turn, its precondition ceased to hold."""
 
-    @property
-    def meaning(self) -> str:
-        return "not sent: the precondition no longer holds"
+    meaning = "not sent: the precondition no longer holds"
 
 
 class NotLeading(ApiError, FenceClosed):
     """The request was not sent: this process may not write now, or no longer. Never repeated."""
 
-    @property
-    def meaning(self) -> str:
-        return "not sent: not the leader"
+    meaning = "not sent: not the leader"
 
 
 class ServerError(Delaying):
     """The server failed. A write may have happened. `retry_after` in seconds, if the server gave them."""
 
-    @property
-    def meaning(self) -> str:
-        return "the server failed"
-
-    @property
-    def is_outcome_unknown(self) -> bool:
-        return True
+    meaning = "the server failed"
+    is_outcome_unknown = True
 
 
 class TooLarge(ApiError):
     """The answer has more bytes than are read of it. A write has happened."""
 
-    @property
-    def meaning(self) -> str:
-        return "the answer is too large"
+    meaning = "the answer is too large"
 
 
 class RequestTimeout(Delaying):
     """No answer in time, from the server or within the server. A write may have happened."""
 
-    @property
-    def meaning(self) -> str:
-        return "timed out"
-
-    @property
-    def is_outcome_unknown(self) -> bool:
-        return True
+    meaning = "timed out"
+    is_outcome_unknown = True
 
 
 class Unreachable(ApiError):
@@ -283,18 +213,11 @@ class Unreachable(ApiError):
 
     def __init__(self, operation: Operation, status_message: str = "", *, sent: bool) -> None:
         super().__init__(operation, status_message)
-        self.sent = sent
-
-    @property
-    def is_outcome_unknown(self) -> bool:
-        return self.sent
+        self.sent = self.is_outcome_unknown = sent
+        self.meaning = "the connection broke" if sent else "the server cannot be reached"
 
     def __str__(self) -> str:
         return f"{self.operation}: {self.meaning}: {self.status_message}"
-
-    @property
-    def meaning(self) -> str:
-        return "the connection broke" if self.sent else "the server cannot be reached"
 
 
 def error_for(request: Request, response: Response) -> ApiError:
