@@ -45,14 +45,14 @@ class VisibleConsole(Console):
         )
 
 
-def stdout_console(unlimited: int = UNLIMITED) -> Console:
-    """Stdout. `unlimited`: its columns where there is no terminal."""
+def stdout_console() -> Console:
+    """Stdout."""
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal that knows no "…" gets a "?" instead of a traceback.
         sys.stdout.reconfigure(errors="replace")
     is_terminal = sys.stdout.isatty()
     is_limited = is_terminal or "COLUMNS" in os.environ
-    return VisibleConsole(force_terminal=is_terminal, width=None if is_limited else unlimited)
+    return VisibleConsole(force_terminal=is_terminal, width=None if is_limited else UNLIMITED)
 
 
 def print_on(console: Console, what: RenderableType) -> None:

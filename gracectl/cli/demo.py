@@ -18,15 +18,13 @@ from rich.console import Console, Group
 
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.demo_play import Order, perform
-from gracectl.cli.demo_report import Result, summary, to_json
-from gracectl.cli.demo_view import LiveView, PlainView, SilentView, View
+from gracectl.cli.demo_report import Result, summary
+from gracectl.cli.demo_view import DemoView
 from gracectl.cli.embedded import WORLD_FAILURES, world_options
 from gracectl.cli.failures import FAILED, reporting_errors, run_async
 from gracectl.cli.output import echo, program
+from gracectl.cli.report import to_json
 from gracectl.telemetry import logs
-
-PLAIN_WIDTH = 200
-"""Columns where there is no terminal: nothing is cut off."""
 
 
 @click.command()
@@ -60,20 +58,17 @@ def demo(output: Literal["text", "json"], verbose: bool, trace_file: Path | None
     Exit code 0: all nodes are gone, no budget was violated, every replacement pod runs; else 1.
     """
     order = Order(**world, trace_file=trace_file)
-    console = stdout_console(PLAIN_WIDTH)
-    view: View
-    if output == "json":
-        view = SilentView()
-    elif console.is_terminal and not console.is_dumb_terminal and not verbose:
-        view = LiveView(console)
-    else:
-        view = PlainView(console)
+    console = Console(quiet=True, force_terminal=False) if output == "json" else stdout_console()
+    view = DemoView(console, is_live=console.is_terminal and not console.is_dumb_terminal and not verbose)
     with reporting_errors(WORLD_FAILURES), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _logging(verbose):
         ending = _given(order, Path(folder), view)
         if isinstance(ending, Result):
-            _tell(ending, output, console)
-            if trace_file is not None and output == "text":
-                print_on(console, f"The trace of each node is in {trace_file}; load it into Jaeger's UI.")
+            if output == "json":
+                echo(to_json(ending))
+            else:
+                print_on(console, Group("", summary(ending)))
+                if trace_file is not None:
+                    print_on(console, f"The trace of each node is in {trace_file}; load it into Jaeger's UI.")
             if not ending.ok:
                 raise _Failed(*ending.failures)
             return
@@ -93,7 +88,7 @@ class _Failed(click.ClickException):
         echo(self.message, err=True, file=file)
 
 
-def _given(order: Order, folder: Path, view: View) -> Result | signal.Signals:
+def _given(order: Order, folder: Path, view: DemoView) -> Result | signal.Signals:
     try:
         return run_async(lambda: _until_interrupted(order, folder, view))
     except BaseExceptionGroup as group:
@@ -103,7 +98,7 @@ def _given(order: Order, folder: Path, view: View) -> Result | signal.Signals:
         sys.exit(FAILED)
 
 
-async def _until_interrupted(order: Order, folder: Path, view: View) -> Result | signal.Signals:
+async def _until_interrupted(order: Order, folder: Path, view: DemoView) -> Result | signal.Signals:
     """The result, or the signal that came before it."""
     ending: list[Result | signal.Signals] = []
 
@@ -128,19 +123,17 @@ def _logging(verbose: bool) -> Iterator[None]:
             yield
         return
     handle, name = tempfile.mkstemp(prefix="gracectl-demo-", suffix=".log")
+    is_kept = False
     try:
         with os.fdopen(handle, "w") as file, _logging_to(file):
             yield
-    except Exception:  # whatever it was, it goes on its way
-        if os.path.getsize(name):
+    except Exception:  # not an interruption, and not that the reader of the output is gone
+        if is_kept := os.path.getsize(name) > 0:
             echo(f"{program()}: the controller's log is {name}", err=True)
-        else:
+        raise
+    finally:
+        if not is_kept:
             os.unlink(name)
-        raise
-    except BaseException:  # interrupted, or the reader of the output is gone: nothing has failed
-        os.unlink(name)
-        raise
-    os.unlink(name)
 
 
 @contextmanager
@@ -153,10 +146,3 @@ def _logging_to(stream: TextIO) -> Iterator[None]:
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
-
-
-def _tell(result: Result, output: str, console: Console) -> None:
-    if output == "json":
-        echo(to_json(result))
-        return
-    print_on(console, Group("", summary(result)))

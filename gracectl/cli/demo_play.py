@@ -34,7 +34,7 @@ from gracectl.cli.demo_report import (
     ViolationResult,
     judged,
 )
-from gracectl.cli.demo_view import Row, Scene, View
+from gracectl.cli.demo_view import DemoFrame, DemoView, NodeRow
 from gracectl.cli.embedded import served
 from gracectl.cli.options import ClusterTarget, connected
 from gracectl.cli.traces import traced
@@ -68,7 +68,7 @@ class Order(msgspec.Struct, frozen=True):
         return GUARD_SECONDS / min(self.speed, 1.0)
 
 
-async def perform(order: Order, folder: Path, view: View) -> Result:
+async def perform(order: Order, folder: Path, view: DemoView) -> Result:
     """Give the whole play; whatever fails in it stands in the result. Raises ApiError, ComponentFailed for a broken
     stage.
 
@@ -78,7 +78,7 @@ async def perform(order: Order, folder: Path, view: View) -> Result:
         return await _perform(order, folder, view, spans)
 
 
-async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | None) -> Result:
+async def _perform(order: Order, folder: Path, view: DemoView, spans: SpanSink | None) -> Result:
     deadline = anyio.current_time() + order.guard
     plan = demo_plan(nodes=order.nodes, pods=order.pods, seed=order.seed)
     view.echo(f"Starting an embedded cluster of {order.nodes} nodes and {plan.all_pods} pods …")
@@ -104,7 +104,7 @@ async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | Non
 class _Play:
     """One performance; `run` it once."""
 
-    def __init__(self, order: Order, controller: Controller, api: ApiClient, clock: Clock, view: View) -> None:
+    def __init__(self, order: Order, controller: Controller, api: ApiClient, clock: Clock, view: DemoView) -> None:
         self._order = order
         self._controller = controller
         self._api = api
@@ -147,7 +147,7 @@ class _Play:
                 show.start_soon(self._keep_showing)
                 await self._end_nodes()
                 show.cancel_scope.cancel()
-            self._view.show(self._scene())
+            self._view.show(self._frame())
 
     async def _end_nodes(self) -> None:
         self._began = self._clock.now()
@@ -181,14 +181,14 @@ class _Play:
 
     async def _keep_showing(self) -> None:
         while True:
-            self._view.show(self._scene())
+            self._view.show(self._frame())
             await self._clock.sleep(REFRESH_SECONDS)
 
-    def _scene(self) -> Scene:
+    def _frame(self) -> DemoFrame:
         statistics = self._controller.statistics().client
         ready, pods = self._verifier.ready_pods()
         now = self._clock.now()
-        return Scene(
+        return DemoFrame(
             seconds=now - self._began,
             rows=tuple(self._rows(now)),
             budgets=self._verifier.budgets(),
@@ -198,7 +198,7 @@ class _Play:
             pods=pods,
         )
 
-    def _rows(self, now: float) -> Iterable[Row]:
+    def _rows(self, now: float) -> Iterable[NodeRow]:
         under_way = {progress.uid: progress for progress in self._controller.under_way()}
         records = {node.uid: node for node in self._verifier.nodes()}
         for name, node in self._targets.items():
@@ -206,9 +206,9 @@ class _Play:
             progress = under_way.get(node.uid)
             seconds = (gone_at or now) - self._began
             if gone_at is not None or progress is None:
-                yield Row(name, "", 0, seconds, "", is_gone=gone_at is not None)
+                yield NodeRow(name, "", 0, seconds, "", is_gone=gone_at is not None)
             else:
-                yield Row(name, _step(progress), progress.pods_left, seconds, progress.waits_for)
+                yield NodeRow(name, _step(progress), progress.pods_left, seconds, progress.waits_for)
 
     # -- what came of it -----------------------------------------------------------------------------------------------
 

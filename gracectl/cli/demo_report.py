@@ -6,16 +6,17 @@ from collections.abc import Mapping
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from gracectl.model.foreign import visible_json
+from gracectl.cli.console import Row, Table
+from gracectl.cli.format import counted
+from gracectl.cli.report import JsonObject
 
 STEPS = ("cordon", "drain", "volumes", "instance", "finalizer")
 """The steps of a termination as people are told of them; the look at the instance before the first one counts to it."""
 
 
-class NodeResult(msgspec.Struct, frozen=True, rename="camel"):
+class NodeResult(JsonObject, frozen=True):
     """One deleted node. `seconds`: from its DELETE until the watch showed it gone (null: it is not gone).
 
     `steps`: seconds by step, as the controller counted them. `pods`: how many left it, as the watch showed.
@@ -27,7 +28,7 @@ class NodeResult(msgspec.Struct, frozen=True, rename="camel"):
     pods: int
 
 
-class BudgetResult(msgspec.Struct, frozen=True, rename="camel"):
+class BudgetResult(JsonObject, frozen=True):
     """A budget as the referee saw it. `lowest`: fewest healthy pods at any event (null: it was never fulfilled)."""
 
     name: str
@@ -38,7 +39,7 @@ class BudgetResult(msgspec.Struct, frozen=True, rename="camel"):
     violations: int
 
 
-class ViolationResult(msgspec.Struct, frozen=True, rename="camel"):
+class ViolationResult(JsonObject, frozen=True):
     """`seconds` after the deletion of the nodes, an event about `pod` broke `budget`."""
 
     seconds: float
@@ -48,21 +49,21 @@ class ViolationResult(msgspec.Struct, frozen=True, rename="camel"):
     required: int
 
 
-class Replacements(msgspec.Struct, frozen=True, rename="camel"):
+class Replacements(JsonObject, frozen=True):
     """How many of the evicted pods are to run again on other nodes, and how many of these are Ready there."""
 
     expected: int = 0
     running: int = 0
 
 
-class Leavings(msgspec.Struct, frozen=True, rename="camel"):
+class Leavings(JsonObject, frozen=True):
     """Things of the deleted nodes: how many there were, and how many of them are left now."""
 
     before: int = 0
     left: int = 0
 
 
-class Result(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Result(JsonObject, frozen=True, kw_only=True):
     """The JSON object of `-o json`, in this order.
 
     `seconds`: from the first DELETE until all was done. `evictions` and `refusals`: answers 201 and 429 (budget spent)
@@ -93,11 +94,6 @@ def judged(result: Result, *failures: str) -> Result:
     """The result with `ok` and `failures` filled in: those given, and those that its own figures show."""
     found = (*failures, *_failures(result))
     return msgspec.structs.replace(result, ok=not found, failures=found)
-
-
-def to_json(result: Result) -> str:
-    """One JSON object, indented."""
-    return visible_json(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
 
 
 def summary(result: Result) -> RenderableType:
@@ -133,51 +129,43 @@ def _failures(result: Result) -> list[str]:
     return found
 
 
-def _table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
-    """No borders: the same table reads well at 80 columns and in a file. `numbers`: columns that align right."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True, overflow="ellipsis")
-    return table
-
-
 def _nodes_table(nodes: tuple[NodeResult, ...]) -> Table:
-    table = _table("node (seconds)", *STEPS, "total", "pods", numbers=(*STEPS, "total", "pods"))
+    rows = []
     for node in nodes:
-        steps = (f"{node.steps[step]:.2f}" if step in node.steps else "-" for step in STEPS)
+        steps = [f"{node.steps[step]:.2f}" if step in node.steps else "-" for step in STEPS]
         total = Text("not gone", "red") if node.seconds is None else f"{node.seconds:.2f}"
-        table.add_row(node.name, *steps, total, str(node.pods))
-    return table
+        rows.append(Row([node.name, *steps, total, str(node.pods)]))
+    numbers = (*STEPS, "total", "pods")
+    return Table(("node (seconds)", *numbers), rows, frozenset(numbers))
 
 
 def _budgets_table(budgets: tuple[BudgetResult, ...]) -> Table:
-    numbers = ("pods", "required", "lowest")
-    table = _table("budget", "bound", *numbers, "verdict", numbers=numbers)
+    rows = []
     for budget in budgets:
+        verdict = Text("kept" if budget.lowest is None else "never violated", "green")
+        if budget.violations:
+            verdict = Text(f"VIOLATED {budget.violations}×", "bold red")
         lowest = "-" if budget.lowest is None else str(budget.lowest)
-        verdict = Text(f"VIOLATED {budget.violations}×", "bold red") if budget.violations else Text("kept", "green")
-        if not budget.violations and budget.lowest is not None:
-            verdict = Text("never violated", "green")
-        table.add_row(budget.name, budget.bound, str(budget.pods), str(budget.required), lowest, verdict)
-    return table
+        rows.append(Row([budget.name, budget.bound, str(budget.pods), str(budget.required), lowest, verdict]))
+    numbers = ("pods", "required", "lowest")
+    return Table(("budget", "bound", *numbers, "verdict"), rows, frozenset(numbers))
 
 
-def _figures(result: Result) -> RenderableType:
-    table = _table("", "")
-    table.show_header = False
+def _figures(result: Result) -> Text:
     replacements, instances, volumes = result.replacements, result.instances, result.volumes
-    table.add_row("evictions", f"{result.evictions} ({result.evictions_seen} seen in the watch)")
-    table.add_row("refused (429)", str(result.refusals))
-    table.add_row("replacements", f"{replacements.running} of {replacements.expected} run on other nodes")
-    table.add_row("instances", f"{instances.before - instances.left} of {instances.before} ended")
-    table.add_row("volumes", f"{volumes.before - volumes.left} of {volumes.before} detached")
-    return table
+    return Text(
+        f"evictions      {result.evictions} ({result.evictions_seen} seen in the watch)\n"
+        f"refused (429)  {result.refusals}\n"
+        f"replacements   {replacements.running} of {replacements.expected} run on other nodes\n"
+        f"instances      {instances.before - instances.left} of {instances.before} ended\n"
+        f"volumes        {volumes.before - volumes.left} of {volumes.before} detached"
+    )
 
 
 def _closing(result: Result) -> Text:
     if not result.ok:
         return Text("\nNot as it should be: see below.", "bold red")
     pods = sum(node.pods for node in result.nodes)
-    nodes, them = ("1 node", "it") if len(result.nodes) == 1 else (f"{len(result.nodes)} nodes", "them")
-    left = f"{pods} pod{'' if pods == 1 else 's'} left {them}"
-    return Text(f"\n{nodes} ended in {result.seconds:.1f} s; {left}, and no budget was violated.", "bold green")
+    left = f"{counted(pods, 'pod')} left {'it' if len(result.nodes) == 1 else 'them'}"
+    ended = f"{counted(len(result.nodes), 'node')} ended in {result.seconds:.1f} s"
+    return Text(f"\n{ended}; {left}, and no budget was violated.", "bold green")

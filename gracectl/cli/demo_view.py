@@ -1,29 +1,26 @@
-"""How a running demo is shown: a live table on a terminal, lines where there is none, nothing beside JSON.
-
-A view is given the same scene again and again and decides what of it is worth telling.
-"""
+"""View of a running demo: a live table on a terminal, a line for each change without one."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 import msgspec
 from kubesim.verifier.verifier import BudgetRecord
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from gracectl.cli.console import Screen
+from gracectl.cli import console
+from gracectl.cli.console import Screen, Table
+from gracectl.cli.format import counted
 
-NEWS_EVERY_SECONDS = 2.0
-"""A node whose pods leave, but whose step stays the same, is worth a line this often."""
+LINE_SECONDS = 2.0
+"""Between two lines about a node while pods leave and its step stays the same."""
 
 LONGEST_REASON = 120
 """Characters of a reason on a line of its own."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class NodeRow(msgspec.Struct, frozen=True):
     """A deleted node. `step` is "" before its termination begins; `seconds` since its deletion."""
 
     node: str
@@ -34,11 +31,11 @@ class Row(msgspec.Struct, frozen=True):
     is_gone: bool = False
 
 
-class Scene(msgspec.Struct, frozen=True):
-    """What there is to see at one instant, `seconds` after the first deletion."""
+class DemoFrame(msgspec.Struct, frozen=True):
+    """The demo at one instant, `seconds` after the first deletion."""
 
     seconds: float
-    rows: tuple[Row, ...]
+    rows: tuple[NodeRow, ...]
     budgets: tuple[BudgetRecord, ...]
     evictions: int
     refusals: int
@@ -46,139 +43,76 @@ class Scene(msgspec.Struct, frozen=True):
     pods: int
 
 
-class View(Protocol):
-    """Shows a demo while it runs."""
+class DemoView:
+    """Shows frames as they come. `is_live`: as a table that is redrawn."""
+
+    def __init__(self, target: Console, *, is_live: bool) -> None:
+        self._screen = Screen(target, "a taller terminal shows them")
+        self._is_live = is_live
+        self._printed: dict[str, NodeRow] = {}
 
     def echo(self, text: str) -> None:
-        """Something happened before or after the show."""
-
-    def showing(self) -> AbstractContextManager[None]:
-        """The show is on inside."""
-
-    def show(self, scene: Scene) -> None:
-        """The scene as it is now."""
-
-
-class SilentView:
-    """For machines: the result is all they want."""
-
-    def echo(self, text: str) -> None:
-        """See View."""
-
-    def showing(self) -> AbstractContextManager[None]:
-        """See View."""
-        return nullcontext()
-
-    def show(self, scene: Scene) -> None:
-        """See View."""
-
-
-class LiveView:
-    """A table that stands still and changes, as wide as the terminal; one line a node whatever there is to say."""
-
-    def __init__(self, console: Console) -> None:
-        self._screen = Screen(console, "a taller terminal shows them")
-
-    def echo(self, text: str) -> None:
-        """See View."""
+        """Print a line that stays."""
         self._screen.echo(text)
 
     def showing(self) -> AbstractContextManager[None]:
-        """See View."""
-        return self._screen.showing()
+        """The view is on inside."""
+        return self._screen.showing() if self._is_live else nullcontext()
 
-    def show(self, scene: Scene) -> None:
-        """See View."""
-        self._screen.show(drawn(scene))
-
-
-class PlainView:
-    """One line per change worth telling."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._told: dict[str, Row] = {}
-
-    def echo(self, text: str) -> None:
-        """See View."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def showing(self) -> AbstractContextManager[None]:
-        """See View."""
-        return nullcontext()
-
-    def show(self, scene: Scene) -> None:
-        """See View."""
-        for row in scene.rows:
-            news = _news(self._told.get(row.node), row)
-            if news:
-                self._told[row.node] = row
-                counts = f"; {scene.evictions} evictions so far, {scene.refusals} refused" if row.is_gone else ""
-                self.echo(f"{scene.seconds:6.1f} s  {row.node}: {news}{counts}")
+    def show(self, frame: DemoFrame) -> None:
+        """Show the newest frame."""
+        if self._is_live:
+            self._screen.show(frame_table(frame))
+            return
+        for row in frame.rows:
+            if change := _change(self._printed.get(row.node), row):
+                self._printed[row.node] = row
+                counts = f"; {frame.evictions} evictions so far, {frame.refusals} refused" if row.is_gone else ""
+                self.echo(f"{frame.seconds:6.1f} s  {row.node}: {change}{counts}")
 
 
-def _news(told: Row | None, row: Row) -> str:
-    """What is worth telling of a node, compared with what was told last; "" for nothing."""
+def _change(printed: NodeRow | None, row: NodeRow) -> str:
+    """What to print of a node, compared with what was printed last; "" for nothing."""
     if row.is_gone:
-        return "" if told and told.is_gone else f"gone after {row.seconds:.1f} s"
+        return "" if printed and printed.is_gone else f"gone after {row.seconds:.1f} s"
     if not row.step:
         return ""
-    left = f", {_pods(row.pods_left)} left" if row.step == "drain" else ""
-    if told is None or told.step != row.step:
-        return (f"{told.step} → {row.step}" if told else row.step) + left
-    is_due = row.step == "drain" and row.seconds - told.seconds >= NEWS_EVERY_SECONDS
-    if is_due and (told.pods_left, told.waits_for) != (row.pods_left, row.waits_for):
-        return f"{_pods(row.pods_left)} left: {_shortened(row.waits_for)}"
+    left = f", {counted(row.pods_left, 'pod')} left" if row.step == "drain" else ""
+    if printed is None or printed.step != row.step:
+        return (f"{printed.step} → {row.step}" if printed else row.step) + left
+    is_due = row.step == "drain" and row.seconds - printed.seconds >= LINE_SECONDS
+    if is_due and (printed.pods_left, printed.waits_for) != (row.pods_left, row.waits_for):
+        why = row.waits_for
+        shortened = why if len(why) <= LONGEST_REASON else f"{why[: LONGEST_REASON - 1]}…"
+        return f"{counted(row.pods_left, 'pod')} left: {shortened}"
     return ""
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"
+def frame_table(frame: DemoFrame) -> RenderableType:
+    """All of a frame, a line for each node and budget."""
+    totals = f"{frame.evictions} evictions, {frame.refusals} refused (429), {frame.ready} of {frame.pods} pods Ready"
+    return Group(
+        Text(), _nodes(frame), Text(), _budgets(frame), Text(), Text(totals, "bold", no_wrap=True, overflow="ellipsis")
+    )
 
 
-def _pods(count: int) -> str:
-    return f"{count} pod{'' if count == 1 else 's'}"
+def _nodes(frame: DemoFrame) -> Table:
+    rows = []
+    for row in frame.rows:
+        step = Text("✓ gone", "green") if row.is_gone else Text(row.step or "deleted", "cyan")
+        step.pad_right(max(len("finalizer") - len(step), 0))
+        left = "" if row.step in ("", "cordon") and not (row.is_gone or row.pods_left) else str(row.pods_left)
+        reason = Text(row.waits_for, no_wrap=True, overflow="ellipsis")
+        rows.append(console.Row([row.node, step, left, f"{row.seconds:4.1f} s", reason]))
+    headers = ("node", "step", "pods left", "time", "waiting for")
+    return Table(headers, rows, frozenset({"pods left", "time"}), has_message=True)
 
 
-def drawn(scene: Scene) -> RenderableType:
-    """The scene as a live table, about twenty lines however large the cluster is."""
-    return Group(Text(), _nodes(scene), Text(), _budgets(scene), Text(), _totals(scene))
-
-
-def _nodes(scene: Scene) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)
-    table.add_column("node", no_wrap=True)
-    table.add_column("step", no_wrap=True, min_width=9)
-    table.add_column("pods left", no_wrap=True, justify="right")
-    table.add_column("time", no_wrap=True, justify="right", min_width=6)
-    table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
-    for row in scene.rows:
-        left = "" if row.step in ("", "cordon") and not row.pods_left else str(row.pods_left)
-        time = f"{row.seconds:.1f} s"
-        if row.is_gone:
-            table.add_row(row.node, Text("✓ gone", "green"), "0", time, "")
-        else:
-            table.add_row(row.node, Text(row.step or "deleted", "cyan"), left, time, row.waits_for)
-    return table
-
-
-def _budgets(scene: Scene) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)
-    table.add_column("budget", no_wrap=True, overflow="ellipsis")
-    table.add_column("bound", no_wrap=True)
-    table.add_column("healthy, lowest, required", no_wrap=True, overflow="ellipsis", ratio=1)
-    for budget in scene.budgets:
+def _budgets(frame: DemoFrame) -> Table:
+    rows = []
+    for budget in frame.budgets:
         lowest = budget.healthy if budget.lowest is None else budget.lowest
         figures = f"{budget.healthy:>3} of {budget.expected}, lowest {lowest}, required {budget.required}"
         style = "bold red" if budget.violations else "yellow" if budget.healthy <= budget.required else ""
-        table.add_row(budget.name, budget.bound, Text(figures, style))
-    return table
-
-
-def _totals(scene: Scene) -> Text:
-    return Text(
-        f"{scene.evictions} evictions, {scene.refusals} refused (429), {scene.ready} of {scene.pods} pods Ready",
-        "bold",
-        no_wrap=True,
-        overflow="ellipsis",
-    )
+        rows.append(console.Row([budget.name, budget.bound, Text(figures, style, no_wrap=True, overflow="ellipsis")]))
+    return Table(("budget", "bound", "healthy, lowest, required"), rows, has_message=True)

@@ -28,10 +28,10 @@ from gracectl.cli.demo_report import (
     ViolationResult,
     judged,
     summary,
-    to_json,
 )
 from gracectl.cli.demo_report import Result as DemoResult
-from gracectl.cli.demo_view import LiveView, PlainView, Row, Scene, drawn
+from gracectl.cli.demo_view import DemoFrame, DemoView, NodeRow, frame_table
+from gracectl.cli.report import to_json
 from gracectl.cli.root import root
 from gracectl.cloud.provider import InstanceState
 from gracectl.cloud.simulated import SimulatedProvider
@@ -233,16 +233,19 @@ REASON = (
 )
 
 
-def a_scene(seconds: float, *rows: Row) -> Scene:
+def a_frame(seconds: float, *rows: NodeRow) -> DemoFrame:
     budgets = (BudgetRecord("shop/web", "maxUnavailable: 1", 16, 15, 15, 15, 0),)
-    return Scene(seconds, rows, budgets, evictions=40, refusals=1, ready=128, pods=130)
+    return DemoFrame(seconds, rows, budgets, evictions=40, refusals=1, ready=128, pods=130)
 
 
 class TestViews:
     @pytest.mark.parametrize("width", [80, 160])
     def test_a_live_line_is_never_wrapped_and_uses_the_width(self, width: int) -> None:
-        rows = (Row("node-a-7v5tp", "drain", 5, 3.21, REASON), Row("node-b-xxxxx", "drain", 0, 9.0, "", is_gone=True))
-        lines = _printed(drawn(a_scene(4.0, *rows)), width).splitlines()
+        rows = (
+            NodeRow("node-a-7v5tp", "drain", 5, 3.21, REASON),
+            NodeRow("node-b-xxxxx", "drain", 0, 9.0, "", is_gone=True),
+        )
+        lines = _printed(frame_table(a_frame(4.0, *rows)), width).splitlines()
         assert len(lines) == 9
         assert all(len(line) <= width for line in lines)
         draining, gone = lines[2:4]
@@ -254,11 +257,12 @@ class TestViews:
 
     def test_the_live_view_leaves_its_last_scene_behind_and_the_cursor_visible(self) -> None:
         stream = io.StringIO()
-        view = LiveView(Console(file=stream, width=80, height=24, force_terminal=True, _environ={"TERM": "xterm"}))
+        console = Console(file=stream, width=80, height=24, force_terminal=True, _environ={"TERM": "xterm"})
+        view = DemoView(console, is_live=True)
         view.echo("Starting …")
         with view.showing():
-            view.show(a_scene(1.0, Row("n", "drain", 9, 1.0, REASON)))
-            view.show(a_scene(2.0, Row("n", "", 0, 2.0, "", is_gone=True)))
+            view.show(a_frame(1.0, NodeRow("n", "drain", 9, 1.0, REASON)))
+            view.show(a_frame(2.0, NodeRow("n", "", 0, 2.0, "", is_gone=True)))
         shown = stream.getvalue()
         assert shown.startswith("Starting …\n\x1b[?25l")
         assert shown.rindex("✓ gone") > shown.rindex("drain")
@@ -266,18 +270,18 @@ class TestViews:
 
     def test_plain_lines_tell_changes_once(self) -> None:
         stream = io.StringIO()
-        view = PlainView(Console(file=stream, width=200))
+        view = DemoView(Console(file=stream, width=200), is_live=False)
         for row in (
-            Row("n", "", 0, 0.0, ""),
-            Row("n", "drain", 9, 0.3, REASON),
-            Row("n", "drain", 7, 1.0, REASON),
-            Row("n", "drain", 5, 2.4, REASON),
-            Row("n", "drain", 5, 6.0, REASON),
-            Row("n", "instance", 0, 7.0, ""),
-            Row("n", "", 0, 8.0, "", is_gone=True),
-            Row("n", "", 0, 8.0, "", is_gone=True),
+            NodeRow("n", "", 0, 0.0, ""),
+            NodeRow("n", "drain", 9, 0.3, REASON),
+            NodeRow("n", "drain", 7, 1.0, REASON),
+            NodeRow("n", "drain", 5, 2.4, REASON),
+            NodeRow("n", "drain", 5, 6.0, REASON),
+            NodeRow("n", "instance", 0, 7.0, ""),
+            NodeRow("n", "", 0, 8.0, "", is_gone=True),
+            NodeRow("n", "", 0, 8.0, "", is_gone=True),
         ):
-            view.show(a_scene(row.seconds, row))
+            view.show(a_frame(row.seconds, row))
         lines = stream.getvalue().splitlines()
         assert lines[0] == "   0.3 s  n: drain, 9 pods left"
         assert lines[1].startswith(f"   2.4 s  n: 5 pods left: {BUDGET} – shop/web-with")
