@@ -26,7 +26,7 @@ from gracectl.kube.http import HttpTransport
 from gracectl.kube.requests import MergePatch, Preconditions, evict_request, list_request, patch_request
 from gracectl.kube.resources import NODES, PODS
 from gracectl.kube.transport import Request, Response
-from gracectl.model.decode import decode_page
+from gracectl.model.envelope import decode_page
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import SystemClock
 

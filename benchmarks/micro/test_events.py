@@ -17,7 +17,8 @@ from benchmarks.micro.watched import Watched
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.kube.client import KubeClient
-from gracectl.model.decode import PodDecoder, decode_event
+from gracectl.model.decode import PodDecoder
+from gracectl.model.envelope import decode_event
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import SystemClock
 

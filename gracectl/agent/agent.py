@@ -25,7 +25,7 @@ from gracectl.agent.sequence import ShutdownSequence
 from gracectl.agent.shutdown import AgentStatistics, MachineShutdown, ShutdownDependencies, ShutdownOutcome
 from gracectl.agent.watch import Machine, WatchState
 from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
-from gracectl.eviction.settings import EvictionSettings
+from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError

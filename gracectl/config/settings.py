@@ -11,7 +11,7 @@ from gracectl.agent.settings import AgentSettings, FeatureGates
 from gracectl.cloud.provider import ProviderSettings
 from gracectl.config.errors import prefix_errors
 from gracectl.controllers.settings import InstanceSettings, KarpenterSettings, TerminationSettings
-from gracectl.eviction.settings import EvictionSettings
+from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube.settings import LeaderElectionSettings
 from gracectl.kube.skew import LARGEST_OFFSET
 from gracectl.model.selectors import WireLabelSelector, WireRequirement

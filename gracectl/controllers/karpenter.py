@@ -19,7 +19,7 @@ from gracectl.kube.requests import Key
 from gracectl.kube.resources import LEASES
 from gracectl.model import names
 from gracectl.model.foreign import harmless
-from gracectl.model.lease import Lease
+from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
 

@@ -31,8 +31,8 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.tracing.tracer import Tracer
 from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
 from gracectl.eviction.evictor import Evictor, EvictorStatistics
+from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.eviction.pod_outcomes import PodOutcomeTracker
-from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource

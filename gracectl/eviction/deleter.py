@@ -24,6 +24,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from gracectl.eviction.pdb_queue import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.eviction.pending_deletions import (
     PendingDeletion,
     PendingDeletions,
@@ -31,7 +32,6 @@ from gracectl.eviction.pending_deletions import (
     is_terminating_within,
     pending_deletion,
 )
-from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient

@@ -16,8 +16,16 @@ from typing import Final, Literal, Protocol, get_args
 import anyio
 import msgspec
 
-from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
-from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
+from gracectl.eviction.pdb_queue import (
+    PLACES_PER_NAMESPACE,
+    Evict,
+    EvictionCandidate,
+    EvictionSettings,
+    Idle,
+    PdbQueue,
+    PodLookup,
+    Wait,
+)
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient

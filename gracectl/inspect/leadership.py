@@ -18,7 +18,7 @@ from gracectl.kube.reading import read_all
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES
 from gracectl.kube.settings import DEFAULT_NAMESPACE, LeaderElectionSettings
-from gracectl.model.lease import Lease
+from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
 from gracectl.runtime.clock import Clock

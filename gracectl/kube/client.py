@@ -37,7 +37,7 @@ from gracectl.kube.resources import Resource, T
 from gracectl.kube.retry import RetryPolicy, RetrySettings
 from gracectl.kube.transport import Request, Response, Transport
 from gracectl.kube.watch import Watch
-from gracectl.model.decode import UndecodableObject, decode_envelope, decode_page_in_slices
+from gracectl.model.envelope import UndecodableObject, decode_envelope, decode_page_in_slices
 from gracectl.model.untrusted import Decoder
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceClosed

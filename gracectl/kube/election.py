@@ -32,7 +32,7 @@ from gracectl.kube.resources import LEASES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Transport
 from gracectl.model.envelope import UndecodableObject
-from gracectl.model.lease import Lease
+from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence

@@ -25,7 +25,7 @@ import msgspec
 
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.transport import Request, Response
-from gracectl.model.decode import Status, decode_status
+from gracectl.model.envelope import Status, decode_status
 from gracectl.model.foreign import without_secrets
 from gracectl.runtime.fence import FenceClosed
 

@@ -17,7 +17,7 @@ from gracectl.kube.errors import NotFound
 from gracectl.kube.requests import Key
 from gracectl.kube.resources import LEASES, Raw, Resource, untyped
 from gracectl.model.decode import decode_lease
-from gracectl.model.lease import Lease
+from gracectl.model.meta import Lease
 from gracectl.model.times import format_micro_time
 from gracectl.runtime.clock import Clock
 

@@ -30,7 +30,7 @@ from gracectl.kube.reading import is_absent
 from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import Resource
 from gracectl.kube.watch import LONGEST_LINE, OversizeEvent, Undecodable, WatchFailed
-from gracectl.model.decode import UndecodableObject, WatchEvent, decode_envelope, decode_meta
+from gracectl.model.envelope import UndecodableObject, WatchEvent, decode_envelope, decode_meta
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 

@@ -25,13 +25,12 @@ from gracectl.model.decode import (
     unknown_pod,
 )
 from gracectl.model.envelope import UndecodableObject
-from gracectl.model.lease import Lease
 from gracectl.model.machine import Machine, decode_machine
+from gracectl.model.meta import Lease
 from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod
+from gracectl.model.pod import PersistentVolumeClaim, Pod, VolumeAttachment
 from gracectl.model.untrusted import Decoder
-from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
 
 T = TypeVar("T")
 Raw = bytes | msgspec.Raw

@@ -11,7 +11,7 @@ import msgspec
 
 from gracectl.kube.errors import ApiError, error_for_event
 from gracectl.kube.transport import Request, Stream
-from gracectl.model.decode import WatchEvent, decode_event
+from gracectl.model.envelope import WatchEvent, decode_event
 
 
 class WatchFailed(Exception):

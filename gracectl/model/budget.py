@@ -6,19 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
-from gracectl.model.meta import Condition
+from gracectl.model.meta import ClusterObject, Condition, NamespacedObject
 from gracectl.model.selectors import LabelSelector
 
 
-class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
+class PodDisruptionBudget(NamespacedObject, frozen=True, gc=False):
     """One budget (policy/v1). A status that was never written reads as zeros."""
 
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str = ""
     generation: int = 0
     observed_generation: int = 0
     """Behind `generation` until the disruption controller has seen the latest spec: nothing is allowed then."""
@@ -38,18 +32,10 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
     """The condition DisruptionAllowed: since when the budget has allowed something or nothing, and why."""
     deletion_timestamp: float | None = None
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
-        return (self.namespace, self.name)
 
-
-class NodeDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
+class NodeDisruptionBudget(ClusterObject, frozen=True, gc=False):
     """One budget (termination.karpenter.sh/v1alpha2). A status that was never written reads as zeros."""
 
-    name: str
-    uid: str
-    resource_version: str = ""
     generation: int = 0
     observed_generation: int = 0
     """Behind `generation` until our controller has counted by the latest spec: nothing is allowed then."""
@@ -68,11 +54,6 @@ class NodeDisruptionBudget(msgspec.Struct, frozen=True, gc=False):
     verdict: Condition | None = None
     """The condition DisruptionAllowed: since when the budget has allowed something or nothing, and why."""
     deletion_timestamp: float | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """("", name)."""
-        return ("", self.name)
 
 
 _PERCENT: Final = re.compile(r"([+-]?[0-9]{1,300})%")

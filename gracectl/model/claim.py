@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
-from gracectl.model.meta import Condition
+from gracectl.model.meta import ClusterObject, Condition
 from gracectl.model.node import Node
 
 
-class NodeClaim(msgspec.Struct, frozen=True, gc=False):
+class NodeClaim(ClusterObject, frozen=True, gc=False):
     """One claim; v1 and v1beta1 read alike."""
 
-    name: str
-    uid: str
-    resource_version: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     """Only those of names.CLAIM_ANNOTATIONS."""
@@ -35,11 +30,6 @@ class NodeClaim(msgspec.Struct, frozen=True, gc=False):
     node_name: str = ""
     """Empty until the node has registered."""
     conditions: tuple[Condition, ...] = ()
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """("", name)."""
-        return ("", self.name)
 
 
 def belongs(node: Node, claim: NodeClaim) -> bool:

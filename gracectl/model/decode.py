@@ -19,56 +19,14 @@ import msgspec
 from gracectl.model import names, wire
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
-from gracectl.model.envelope import (
-    ListPage,
-    Status,
-    StatusCause,
-    StatusDetails,
-    UndecodableObject,
-    WatchEvent,
-    decode_envelope,
-    decode_event,
-    decode_meta,
-    decode_page,
-    decode_page_in_slices,
-    decode_status,
-)
-from gracectl.model.lease import Lease
-from gracectl.model.meta import Condition, condition_of
+from gracectl.model.envelope import UndecodableObject
+from gracectl.model.meta import Condition, Lease, condition_of
 from gracectl.model.node import Node, Taint
-from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, Pod, UnknownPod
+from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, PersistentVolumeClaim, Pod, UnknownPod, VolumeAttachment
 from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
 from gracectl.model.sharing import Sharing
 from gracectl.model.times import in_range
 from gracectl.model.untrusted import Decoder
-from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
-
-__all__ = [
-    "ClaimDecoder",
-    "ListPage",
-    "NodeDecoder",
-    "PodDecoder",
-    "Status",
-    "StatusCause",
-    "StatusDetails",
-    "UndecodableObject",
-    "WatchEvent",
-    "decode_attachment",
-    "decode_budget",
-    "decode_claim",
-    "decode_envelope",
-    "decode_event",
-    "decode_lease",
-    "decode_meta",
-    "decode_node",
-    "decode_node_budget",
-    "decode_page",
-    "decode_page_in_slices",
-    "decode_pod",
-    "decode_status",
-    "decode_volume_claim",
-    "unknown_pod",
-]
 
 # One empty map for all objects without annotations; for reading only, like every shared value.
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}

@@ -11,6 +11,7 @@ import msgspec
 
 from gracectl.model import wire
 from gracectl.model.foreign import harmless
+from gracectl.model.meta import NamespacedObject
 from gracectl.model.untrusted import Decoder, Sliced, finish
 
 T = TypeVar("T")
@@ -37,21 +38,12 @@ class WatchEvent(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class UndecodableObject(msgspec.Struct, frozen=True):
+class UndecodableObject(NamespacedObject, frozen=True, gc=False):
     """An object that cannot be decoded: what can be read of its envelope (empty: not even that), and why it cannot."""
 
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
-    node_name: str
+    node_name: str = ""
     """spec.nodeName: where a pod stands."""
-    error: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
-        return (self.namespace, self.name)
+    error: str = ""
 
 
 class StatusCause(msgspec.Struct, frozen=True):

@@ -7,16 +7,13 @@ from typing import Final
 import msgspec
 
 from gracectl.model import names, wire
+from gracectl.model.meta import NamespacedObject
 from gracectl.model.untrusted import Decoder
 
 
-class Machine(msgspec.Struct, frozen=True):
+class Machine(NamespacedObject, frozen=True, gc=False):
     """One Machine; v1beta2 and v1beta1 read alike."""
 
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str = ""
     cluster: str = ""
     provider_id: str = ""
     """Empty until its instance is made."""
@@ -30,11 +27,6 @@ class Machine(msgspec.Struct, frozen=True):
     """The node that Cluster API has found for it; empty: none so far."""
     deletion_message: str = ""
     """What Cluster API says of its deletion; empty if nothing."""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
-        return (self.namespace, self.name)
 
     def __str__(self) -> str:
         return f"Machine {self.namespace}/{self.name}"

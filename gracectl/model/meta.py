@@ -1,8 +1,35 @@
-"""What objects of every kind have in common."""
+"""What objects of every kind have in common, and Lease, which has little else."""
 
 from __future__ import annotations
 
 import msgspec
+
+
+class NamespacedObject(msgspec.Struct, frozen=True, gc=False):
+    """Base of the kinds that live in namespaces; a namesake with another uid is another object."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return (self.namespace, self.name)
+
+
+class ClusterObject(msgspec.Struct, frozen=True, gc=False):
+    """Base of the kinds that live in no namespace; a namesake with another uid is another object."""
+
+    name: str
+    uid: str
+    resource_version: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """("", name)."""
+        return ("", self.name)
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False):
@@ -36,3 +63,14 @@ def condition_of(conditions: tuple[Condition, ...], type_: str) -> Condition | N
 def pointer(*parts: str) -> str:
     """A JSON pointer (RFC 6901); parts may hold slashes, as label keys do."""
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+class Lease(NamespacedObject, frozen=True, gc=False):
+    """One lease. Its expiry is enforced by holders and contenders, not by the server."""
+
+    holder: str = ""
+    """Empty when it was released."""
+    duration_seconds: int = 0
+    acquire_time: float | None = None
+    renew_time: float | None = None
+    transitions: int = 0

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gracectl.model import names
-from gracectl.model.meta import Condition, condition_of
+from gracectl.model.meta import ClusterObject, Condition, condition_of
 from gracectl.model.pod import Toleration
 
 
@@ -20,12 +20,9 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
     effect: str = ""
 
 
-class Node(msgspec.Struct, frozen=True, gc=False):
+class Node(ClusterObject, frozen=True, gc=False):
     """One node. A node that comes back under the same name has another uid and is another node."""
 
-    name: str
-    uid: str
-    resource_version: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     """Only those of names.NODE_ANNOTATIONS."""
@@ -39,11 +36,6 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     addresses: tuple[str, ...] = ()
     """IP addresses and host names of its status, the first few; what can be neither is left out."""
     conditions: tuple[Condition, ...] = ()
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """("", name)."""
-        return ("", self.name)
 
     @property
     def ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""A pod as decisions see it: few fields, immutable, small enough to keep 150,000 of them."""
+"""A pod as decisions see it: few fields, immutable, small enough to keep 150,000 of them; and its volumes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.model.meta import OwnerReference
+from gracectl.model.meta import ClusterObject, NamespacedObject, OwnerReference
 
 LONGEST_DURATION: Final = 60
 """Characters of a do-not-disrupt that can be a duration; a longer one is invalid whatever it says.
@@ -29,16 +29,12 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
     effect: str = ""
 
 
-class Pod(msgspec.Struct, frozen=True, gc=False):
+class Pod(NamespacedObject, frozen=True, gc=False):
     """One pod. A pod is identified by its uid; a namesake with another uid is another pod.
 
     Maps and tuples may be shared between pods: they are for reading only.
     """
 
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str = ""
     node_name: str = ""
     """Empty while the pod is not bound."""
     labels: Mapping[str, str] = {}
@@ -66,11 +62,6 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     empty_dir: bool = False
     """Whether it has an emptyDir volume, whose data is lost with the pod."""
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
-        return (self.namespace, self.name)
-
 
 class UnknownPod(Pod, frozen=True, gc=False):
     """A pod whose object cannot be decoded: it is there, and nothing but its envelope is known.
@@ -79,3 +70,20 @@ class UnknownPod(Pod, frozen=True, gc=False):
     """
 
     error: str = ""
+
+
+class VolumeAttachment(ClusterObject, frozen=True, gc=False):
+    """A volume that is, or is to be, attached to a node."""
+
+    node_name: str = ""
+    volume_name: str = ""
+    """The PersistentVolume; empty for an inline volume."""
+    attached: bool = False
+    deletion_timestamp: float | None = None
+
+
+class PersistentVolumeClaim(NamespacedObject, frozen=True, gc=False):
+    """Joins a pod's volume to the PersistentVolume that an attachment names."""
+
+    volume_name: str = ""
+    """Empty until the claim is bound."""

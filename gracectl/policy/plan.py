@@ -15,8 +15,7 @@ import msgspec
 
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod, UnknownPod
-from gracectl.model.volume import VolumeAttachment
+from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
 from gracectl.policy.budgets import Allowance, BudgetKey, eviction_verdict
 from gracectl.policy.deadlines import delete_at, ends_at, latest_shortening
 from gracectl.policy.evictability import Ignored, ignored, stuck_at, undecodable_reason

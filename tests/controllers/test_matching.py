@@ -14,9 +14,9 @@ from support.builders import a_budget, a_pod
 from gracectl.controllers.cluster import cache as matching
 from gracectl.controllers.cluster.cache import SLICE, BudgetsByPod, ClusterCache, empty_cluster_cache
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.model.labels import PackedLabels
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector, Requirement, selects
+from gracectl.model.sharing import PackedLabels
 from gracectl.runtime.slices import run_at_once
 
 

@@ -40,19 +40,15 @@ from gracectl.model.decode import (
     decode_attachment,
     decode_budget,
     decode_claim,
-    decode_envelope,
-    decode_event,
     decode_lease,
-    decode_meta,
     decode_node,
     decode_node_budget,
-    decode_page,
     decode_pod,
-    decode_status,
     decode_volume_claim,
     unknown_pod,
 )
 from gracectl.model.durations import format_duration, parse_duration, parse_seconds
+from gracectl.model.envelope import decode_envelope, decode_event, decode_meta, decode_page, decode_status
 from gracectl.model.machine import decode_machine, decode_membership
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector

@@ -20,7 +20,7 @@ from kubesim.faults import LateWatch, Rule
 from kubesim.server import api
 
 from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
-from gracectl.eviction.settings import EvictionSettings
+from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient

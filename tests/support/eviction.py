@@ -13,8 +13,7 @@ import anyio
 import msgspec
 
 from gracectl.eviction.evictor import Evictor
-from gracectl.eviction.pdb_queue import EvictionCandidate
-from gracectl.eviction.settings import EvictionSettings
+from gracectl.eviction.pdb_queue import EvictionCandidate, EvictionSettings
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import ApiError

@@ -15,7 +15,7 @@ from gracectl.kube.operation import Operation
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.resources import LEASES
 from gracectl.kube.retry import RetrySettings
-from gracectl.model.lease import Lease
+from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 from support.scripted import ScriptedTransport
 

@@ -17,7 +17,7 @@ from kubesim.server.api import JsonObject
 
 from gracectl.agent.sequence import SequenceResult, ShutdownSequence
 from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
-from gracectl.eviction.settings import EvictionSettings
+from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient

@@ -52,7 +52,7 @@ from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES, NODE_BUDGETS
 from gracectl.kube.settings import DEFAULT_NAMESPACE
 from gracectl.kube.takeover import Takeover
-from gracectl.model.lease import Lease
+from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import ungrouped

@@ -14,11 +14,10 @@ from gracectl.kube.cache import Cache
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim, belongs, only_claim, surviving_nodes
-from gracectl.model.labels import PackedLabels
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod
+from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.selectors import LabelSelector
-from gracectl.model.volume import VolumeAttachment
+from gracectl.model.sharing import PackedLabels
 from gracectl.policy.budgets import matching_budgets
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored

@@ -28,9 +28,8 @@ from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod
+from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.sharing import Sharing
-from gracectl.model.volume import VolumeAttachment
 from gracectl.runtime.clock import Clock
 
 MANY = 30

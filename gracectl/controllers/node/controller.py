@@ -30,8 +30,7 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod
-from gracectl.model.volume import VolumeAttachment
+from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.maintenance import is_in_maintenance, is_maintenance_requested
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue

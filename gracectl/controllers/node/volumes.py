@@ -17,7 +17,7 @@ from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import NotFound
 from gracectl.kube.resources import VOLUME_CLAIMS
 from gracectl.model import names
-from gracectl.model.volume import VolumeAttachment
+from gracectl.model.pod import VolumeAttachment
 from gracectl.policy.plan import plan
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import orjson
 
 from benchmarks.micro import pods
-from gracectl.model.decode import PodDecoder, decode_event
+from gracectl.model.decode import PodDecoder
+from gracectl.model.envelope import decode_event
 from gracectl.model.pod import Pod
 
 

@@ -9,8 +9,16 @@ import msgspec
 import pytest
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.pdb_queue import UNOBSERVED_SECONDS, Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
-from gracectl.eviction.settings import EvictionSettings
+from gracectl.eviction.pdb_queue import (
+    UNOBSERVED_SECONDS,
+    Evict,
+    EvictionCandidate,
+    EvictionSettings,
+    Idle,
+    PdbQueue,
+    PodLookup,
+    Wait,
+)
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.runtime.backoff import Backoff

@@ -12,7 +12,7 @@ from support.eviction import EvictionServer, a_candidate
 
 from gracectl.eviction.deleter import PodDeleter, ScheduledDeletion
 from gracectl.eviction.evictor import Evictor
-from gracectl.eviction.settings import EvictionSettings
+from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.retry import RetrySettings

@@ -13,7 +13,7 @@ from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES, Resource
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Response
-from gracectl.model.lease import Lease
+from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio

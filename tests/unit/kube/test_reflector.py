@@ -17,7 +17,7 @@ from gracectl.kube.client import ClientSettings
 from gracectl.kube.reflector import ReflectorSettings
 from gracectl.kube.transport import Request, Response
 from gracectl.model.envelope import UndecodableObject
-from gracectl.model.lease import Lease
+from gracectl.model.meta import Lease
 
 pytestmark = pytest.mark.anyio
 

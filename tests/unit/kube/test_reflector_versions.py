@@ -16,7 +16,7 @@ from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.resources import LEASES, Resource
 from gracectl.kube.retry import RetrySettings
-from gracectl.model.lease import Lease
+from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio

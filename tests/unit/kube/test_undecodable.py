@@ -21,7 +21,7 @@ from gracectl.kube.reading import fill, read_all
 from gracectl.kube.reflector import Reflector
 from gracectl.kube.resources import LEASES, NODES, PODS
 from gracectl.kube.retry import RetrySettings
-from gracectl.model.decode import UndecodableObject
+from gracectl.model.envelope import UndecodableObject
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.runtime.clock import LoopClock
 

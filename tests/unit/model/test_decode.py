@@ -20,11 +20,10 @@ from gracectl.model.decode import (
     decode_pod,
     decode_volume_claim,
 )
-from gracectl.model.lease import Lease
-from gracectl.model.meta import Condition
+from gracectl.model.meta import Condition, Lease
 from gracectl.model.node import Node, Taint
+from gracectl.model.pod import PersistentVolumeClaim, VolumeAttachment
 from gracectl.model.selectors import LabelSelector, Requirement
-from gracectl.model.volume import PersistentVolumeClaim, VolumeAttachment
 
 
 def test_what_concerns_a_node_that_stays_is_read_from_nodes_only() -> None:
@@ -231,7 +230,7 @@ def test_a_volume_attachment_and_an_inline_one() -> None:
 
 def test_a_volume_claim_bound_and_unbound() -> None:
     bound = decode_volume_claim(encoded(metadata=META, spec={"volumeName": "pv-1"}))
-    assert bound == PersistentVolumeClaim("shop", "web-1", "pv-1", "4f9c", "42")
+    assert bound == PersistentVolumeClaim("shop", "web-1", "4f9c", "42", "pv-1")
     assert decode_volume_claim(encoded(metadata=META, spec={})).volume_name == ""
 
 

@@ -6,9 +6,7 @@ import pytest
 from support.written import META, NEW_YEAR, NULL_META, encoded
 
 from gracectl.model import names
-from gracectl.model.decode import (
-    decode_pod,
-)
+from gracectl.model.decode import decode_pod
 from gracectl.model.meta import OwnerReference
 from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, Pod, Toleration
 from gracectl.model.times import parse_time

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gracectl.model.decode import (
+from gracectl.model.decode import decode_pod
+from gracectl.model.envelope import (
     ListPage,
     Status,
     StatusCause,
@@ -13,7 +14,6 @@ from gracectl.model.decode import (
     decode_event,
     decode_meta,
     decode_page,
-    decode_pod,
     decode_status,
 )
 

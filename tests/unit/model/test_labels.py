@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gracectl.model.labels import PackedLabels
+from gracectl.model.sharing import PackedLabels
 
 WORDS = st.text(alphabet="ab\0é\U0001f600/.", max_size=3)
 MAPS = st.dictionaries(WORDS, WORDS, max_size=12)

@@ -17,15 +17,13 @@ from gracectl.model.decode import (
     decode_attachment,
     decode_budget,
     decode_claim,
-    decode_event,
     decode_lease,
     decode_node,
     decode_node_budget,
-    decode_page,
     decode_pod,
-    decode_status,
     decode_volume_claim,
 )
+from gracectl.model.envelope import decode_event, decode_page, decode_status
 from gracectl.model.machine import decode_machine, decode_membership
 from gracectl.model.times import EARLIEST, LATEST
 from gracectl.model.untrusted import MAXIMUM_DEPTH, Decoder, finish, repair

@@ -12,8 +12,7 @@ from support.builders import NOW, a_budget, a_pod, owned_by
 from support.plans import decide, entry, outcomes, reason, tolerating, view
 
 from gracectl.model import names
-from gracectl.model.pod import Pod, UnknownPod
-from gracectl.model.volume import VolumeAttachment
+from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
 from gracectl.policy.explain import explain
 from gracectl.policy.plan import Blocker, Outcome, Plan, plan
 

@@ -10,8 +10,7 @@ from support.builders import NOW, a_budget, a_node, a_pod, owned_by
 from support.plans import decide, entry, outcomes, reason, tolerating, view
 
 from gracectl.model import names
-from gracectl.model.pod import Pod
-from gracectl.model.volume import VolumeAttachment
+from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.explain import explain, summarize
 from gracectl.policy.plan import NodeView, Outcome, plan
 from gracectl.policy.settings import PolicySettings
