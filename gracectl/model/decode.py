@@ -40,11 +40,15 @@ LONGEST_NAME: Final = 253
 """Characters: no object has a longer one, so a volume of a longer one is never mounted."""
 
 
-class PodDecoder:
-    """Reads pods, sharing what they have in common through `sharing` (its own, unless one is given)."""
+class _SharingDecoder:
+    """Shares what its objects have in common through `sharing` (its own, unless one is given)."""
 
     def __init__(self, sharing: Sharing | None = None) -> None:
         self.sharing = sharing or Sharing()
+
+
+class PodDecoder(_SharingDecoder):
+    """Reads pods."""
 
     def __call__(self, raw: bytes | msgspec.Raw) -> Pod:
         """The pod in this JSON object."""
@@ -60,7 +64,7 @@ class PodDecoder:
             resource_version=meta.resource_version or "",
             node_name=share.string(spec.node_name),
             labels=share.labels(meta.labels),
-            annotations=_pod_annotations(meta.annotations),
+            annotations=_annotations(meta.annotations, LONGEST_DURATION + 1),
             owners=share.owners(meta.owner_references),
             created=_created(meta.creation_timestamp),
             started=_instant(status.start_time),
@@ -77,11 +81,8 @@ class PodDecoder:
         )
 
 
-class NodeDecoder:
-    """Reads nodes, sharing what they have in common (zones, the words of their conditions) through `sharing`."""
-
-    def __init__(self, sharing: Sharing | None = None) -> None:
-        self.sharing = sharing or Sharing()
+class NodeDecoder(_SharingDecoder):
+    """Reads nodes; they have zones and the words of their conditions in common."""
 
     def __call__(self, raw: bytes | msgspec.Raw) -> Node:
         """The node in this JSON object."""
@@ -95,7 +96,7 @@ class NodeDecoder:
             uid=meta.uid or "",
             resource_version=meta.resource_version or "",
             labels=share.words(meta.labels),
-            annotations=_node_annotations(meta.annotations),
+            annotations=_annotations(meta.annotations, LONGEST_ANNOTATION),
             created=_created(meta.creation_timestamp),
             deletion_timestamp=_instant(meta.deletion_timestamp),
             finalizers=meta.finalizers or (),
@@ -110,12 +111,8 @@ class NodeDecoder:
         )
 
 
-class ClaimDecoder:
-    """Reads NodeClaims, v1 and v1beta1 alike, sharing through `sharing` what they have in common with each other and
-    with their nodes."""
-
-    def __init__(self, sharing: Sharing | None = None) -> None:
-        self.sharing = sharing or Sharing()
+class ClaimDecoder(_SharingDecoder):
+    """Reads NodeClaims, v1 and v1beta1 alike; they have as much in common with their nodes as with each other."""
 
     def __call__(self, raw: bytes | msgspec.Raw) -> NodeClaim:
         """The claim in this JSON object."""
@@ -129,7 +126,7 @@ class ClaimDecoder:
             uid=meta.uid or "",
             resource_version=meta.resource_version or "",
             labels=share.words(meta.labels),
-            annotations=_claim_annotations(meta.annotations),
+            annotations=_annotations(meta.annotations, LONGEST_ANNOTATION),
             created=_created(meta.creation_timestamp),
             deletion_timestamp=_instant(meta.deletion_timestamp),
             finalizers=meta.finalizers or (),
@@ -314,51 +311,12 @@ def _volume_claims(pod: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
     return tuple([claim for claim in claims if len(claim) <= LONGEST_NAME])
 
 
-def _pod_annotations(read: wire.PodAnnotations | None) -> Mapping[str, str]:
+def _annotations(read: wire.PodAnnotations | wire.ClaimAnnotations | None, longest: int) -> Mapping[str, str]:
+    """Those that an object has, each cut to `longest` characters: others may write 256 KiB."""
     if read is None or read == _NO_POD_ANNOTATIONS:
         return _NO_ANNOTATIONS
-    found = _present(
-        {
-            names.DO_NOT_DISRUPT: read.do_not_disrupt,
-            names.DO_NOT_EVICT: read.do_not_evict,
-            names.MIRROR_POD: read.mirror_pod,
-        }
-    )
-    # A longer value means no more than that it is too long, and may be of 256 KiB.
-    return {name: value[: LONGEST_DURATION + 1] for name, value in found.items()}
-
-
-def _claim_annotations(read: wire.ClaimAnnotations | None) -> Mapping[str, str]:
-    return _NO_ANNOTATIONS if read is None else _present(_of_ends(read))
-
-
-def _node_annotations(read: wire.NodeAnnotations | None) -> Mapping[str, str]:
-    if read is None:
-        return _NO_ANNOTATIONS
-    return _present(
-        {
-            **_of_ends(read),
-            names.KEEP_DRAINED: read.keep_drained,
-            names.CORDONED: read.cordoned,
-            names.UNCORDONED: read.uncordoned,
-            names.PENDING_CORDONED: read.pending_cordoned,
-            names.SHUTDOWN_CORDONED: read.shutdown_cordoned,
-        }
-    )
-
-
-def _of_ends(read: wire.ClaimAnnotations) -> dict[str, str | None]:
-    """What concerns the end of a node or a claim."""
-    return {
-        names.TERMINATION_TIMESTAMP: read.termination_timestamp,
-        names.FORCED_DEADLINE: read.forced_deadline,
-        names.TRACEPARENT: read.traceparent,
-    }
-
-
-def _present(annotations: Mapping[str, str | None]) -> Mapping[str, str]:
-    kept = {name: value[:LONGEST_ANNOTATION] for name, value in annotations.items() if value is not None}
-    return kept or _NO_ANNOTATIONS
+    found = ((name, getattr(read, field)) for field, name in _ANNOTATIONS[type(read)])
+    return {name: value[:longest] for name, value in found if value is not None} or _NO_ANNOTATIONS
 
 
 def _conditions(status: wire.Conditions | None, kept: Callable[[str | None], str]) -> tuple[Condition, ...]:
@@ -400,6 +358,11 @@ def _checked_selector(read: WireLabelSelector | None) -> tuple[LabelSelector | N
 _NO_POD_SPEC: Final = wire.PodSpec()
 _NO_POD_STATUS: Final = wire.PodStatus()
 _NO_POD_ANNOTATIONS: Final = wire.PodAnnotations()
+
+_ANNOTATIONS: Final = {
+    type_: [(field.name, field.encode_name) for field in msgspec.structs.fields(type_)]
+    for type_ in (wire.PodAnnotations, wire.ClaimAnnotations, wire.NodeAnnotations)
+}
 
 _POD = Decoder(wire.Pod)
 _NODE = Decoder(wire.Node)

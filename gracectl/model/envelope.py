@@ -127,9 +127,9 @@ def decode_meta(raw: bytes | msgspec.Raw) -> str:
 
 def decode_envelope(raw: bytes | msgspec.Raw, error: msgspec.DecodeError) -> UndecodableObject:
     """What can be read of an object whose decoder has raised `error`; never raises itself."""
-    envelope = _read_or(_ENVELOPE, raw, _WireEnvelope())
-    meta = _read_or(_ENVELOPE_META, envelope.metadata, _WireEnvelopeMeta())
-    spec = _read_or(_ENVELOPE_SPEC, envelope.spec, _WireEnvelopeSpec())
+    envelope = _read_or(_ENVELOPE, raw, _Envelope())
+    meta = _read_or(_ENVELOPE, envelope.metadata, _Envelope())
+    spec = _read_or(_ENVELOPE, envelope.spec, _Envelope())
     return UndecodableObject(
         namespace=_read_or(_TEXT, meta.namespace, None) or "",
         name=_read_or(_TEXT, meta.name, None) or "",
@@ -147,22 +147,17 @@ def _read_or(decoder: Decoder[T], raw: bytes | msgspec.Raw, otherwise: T) -> T:
         return otherwise
 
 
-class _WireEnvelopeMeta(wire.Object):
-    """Each field undecoded, so that one of the wrong type spoils no other."""
+class _Envelope(wire.Object):
+    """An object, its metadata or its spec: each field undecoded, so that one of the wrong type spoils no other."""
+
+    metadata: msgspec.Raw = wire.ABSENT
+    spec: msgspec.Raw = wire.ABSENT
 
     name: msgspec.Raw = wire.ABSENT
     namespace: msgspec.Raw = wire.ABSENT
     uid: msgspec.Raw = wire.ABSENT
     resource_version: msgspec.Raw = wire.ABSENT
-
-
-class _WireEnvelopeSpec(wire.Object):
     node_name: msgspec.Raw = wire.ABSENT
-
-
-class _WireEnvelope(wire.Object):
-    metadata: msgspec.Raw = wire.ABSENT
-    spec: msgspec.Raw = wire.ABSENT
 
 
 class _WireListMeta(wire.Object):
@@ -203,7 +198,5 @@ _PAGE = Decoder(_WirePage)
 _EVENT = Decoder(WatchEvent)
 _STATUS = Decoder(_WireStatus)
 _BOOKMARK = Decoder(wire.Bookmark)
-_ENVELOPE = Decoder(_WireEnvelope)
-_ENVELOPE_META = Decoder(_WireEnvelopeMeta)
-_ENVELOPE_SPEC = Decoder(_WireEnvelopeSpec)
+_ENVELOPE = Decoder(_Envelope)
 _TEXT: Decoder[str | None] = Decoder(str | None)

@@ -41,15 +41,6 @@ _LARGE_AT_ONCE: Final = 8 * 1024 * 1024
 """Bytes of large parts that a pool reads before it prunes."""
 
 
-class SharingStatistics(msgspec.Struct, frozen=True):
-    """How many different values the pools hold."""
-
-    strings: int
-    labels: int
-    owners: int
-    tolerations: int
-
-
 class Sharing:
     """The pools of one cache. Give the same one to every decoder whose objects live equally long."""
 
@@ -102,9 +93,9 @@ class Sharing:
         # Only the keys: a value that no other map has (a StatefulSet pod's name) would be pooled for nothing.
         return {self.string(key): value for key, value in wire.read_labels(raw).items()}
 
-    def statistics(self) -> SharingStatistics:
-        """Sizes of the pools."""
-        return SharingStatistics(len(self._strings), len(self._labels), len(self._owners), len(self._tolerations))
+    def sizes(self) -> tuple[int, int, int, int]:
+        """How many different strings, labels, owners and tolerations the pools hold."""
+        return (len(self._strings), len(self._labels), len(self._owners), len(self._tolerations))
 
 
 def is_large(raw: msgspec.Raw) -> bool:

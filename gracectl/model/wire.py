@@ -206,10 +206,13 @@ class NodeClaim(Object):
 # -- the others ---------------------------------------------------------------------------------------
 
 
-class BudgetSpec(Object):
+class NodeBudgetSpec(Object):
     selector: WireLabelSelector | None = None
     min_available: Integer | str | None = None
     max_unavailable: Integer | str | None = None
+
+
+class BudgetSpec(NodeBudgetSpec):
     unhealthy_pod_eviction_policy: str | None = None
 
 
@@ -226,12 +229,6 @@ class Budget(Object):
     metadata: Meta
     spec: BudgetSpec | None = None
     status: BudgetStatus | None = None
-
-
-class NodeBudgetSpec(Object):
-    selector: WireLabelSelector | None = None
-    min_available: Integer | str | None = None
-    max_unavailable: Integer | str | None = None
 
 
 class NodeBudgetStatus(Conditions):
