@@ -18,6 +18,7 @@ from gracectl.controllers.reporting.pod_counts import ProtectedPodCounts, Remain
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.metrics import deadline_samples, eviction_samples
+from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.policy.pending import PendingReason
 from gracectl.runtime.histogram import empty_distribution
 from gracectl.runtime.queue import QueueStatistics
@@ -97,8 +98,8 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
         yield Sample(PODS_LEFT, (state,), number)
     for blocker, number in work.remaining.blocked.items():
         yield Sample(BLOCKED_PODS, (blocker,), number)
-    for how, number in statistics.pod_outcomes.statistics().items():
-        yield Sample(PODS_DRAINED, (how,), number)
+    for how in PodOutcome:
+        yield Sample(PODS_DRAINED, (how,), statistics.pod_outcomes[how])
     for held in HELD:
         yield Sample(NODES_BLOCKED_BY_BUDGET, (held,), work.blocked_by_node_budgets.get(held, 0))
     yield from _samples_of_pace(work.pace, now)

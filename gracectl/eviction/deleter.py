@@ -110,7 +110,7 @@ class DeleterStatistics(msgspec.Struct, frozen=True, kw_only=True):
     it without consent of the server, `failing` ones wait for another try.
 
     `deleted` counts the DELETEs that the server has agreed to, `results` all requests by what came of them; `late`
-    and `late_maximum` are seconds (see Deletion) of those agreed to.
+    is in seconds (see Deletion), of those agreed to.
     """
 
     scheduled: int = 0
@@ -120,7 +120,6 @@ class DeleterStatistics(msgspec.Struct, frozen=True, kw_only=True):
     deleted: int = 0
     results: Mapping[str, int] = msgspec.field(default_factory=dict)
     late: Distribution = empty_distribution(DEADLINE_LATENESS.buckets)
-    late_maximum: float = 0.0
     wheel: TimerWheelStatistics = TimerWheelStatistics()
     queue: QueueStatistics = QueueStatistics()
 
@@ -188,7 +187,6 @@ class PodDeleter:
         self._results: Counter[str] = Counter()
         self._deleting: set[str] = set()  # by uid
         self._late = Histogram(DEADLINE_LATENESS.buckets)
-        self._late_maximum = 0.0
         pods.subscribe(self._pod_changed)
         clock.subscribe(lambda: self._jumped.set())
 
@@ -266,7 +264,6 @@ class PodDeleter:
             deleted=self._results["Deleted"],
             results=dict(self._results),
             late=self._late.statistics(),
-            late_maximum=self._late_maximum,
             wheel=self._wheel.statistics(),
             queue=self._queue.statistics(),
         )
@@ -417,7 +414,6 @@ class PodDeleter:
             self._pending.add(scheduled.uid, scheduled.key, pending)
         self._reset(state)
         self._late.observe(state.late)
-        self._late_maximum = max(self._late_maximum, state.late)
         deletion = Deletion(scheduled, request.grace, grace_of(request.pod), pending_deletion(request.pod), state.late)
         for listener in self._listeners:
             listener.deleted(deletion)

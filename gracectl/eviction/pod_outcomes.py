@@ -30,32 +30,14 @@ class PodOutcome(StrEnum):
     """It was still there when the termination of its node was over."""
 
 
-class PodOutcomeCounts:
-    """Number of pods that have left, over all nodes, by outcome."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[PodOutcome] = Counter()
-
-    def note(self, outcome: PodOutcome, number: int = 1) -> None:
-        """Count so many pods."""
-        self._counts[outcome] += number
-
-    def statistics(self) -> Mapping[PodOutcome, int]:
-        """All so far."""
-        return {outcome: self._counts[outcome] for outcome in PodOutcome}
-
-
 class PodOutcomeTracker:
     """Listener of the evictor and the deleter that remembers what became of pods that still hold their node.
 
-    `in_flight`: whether a request for the pod of that UID is in flight: (an eviction, a deletion).
+    `counts`: of the pods that have left, over all nodes. `in_flight`: whether a request for the pod of that UID is in
+    flight: (an eviction, a deletion).
     """
 
-    def __init__(
-        self,
-        counts: PodOutcomeCounts,
-        in_flight: Callable[[str], tuple[bool, bool]],
-    ) -> None:
+    def __init__(self, counts: Counter[PodOutcome], in_flight: Callable[[str], tuple[bool, bool]]) -> None:
         self._counts = counts
         self._in_flight = in_flight
         self._holding: dict[str, frozenset[str]] = {}  # by node, the uids of the pods that hold it by its last plan
@@ -85,8 +67,7 @@ class PodOutcomeTracker:
         """
         holding = frozenset([entry.pod.uid for entry in plan.left])
         outcomes = {uid: self._outcome_of(uid) for uid in self._holding_of(node) - holding}
-        for outcome in outcomes.values():
-            self._counts.note(outcome)
+        self._counts.update(outcomes.values())
         self._holding[node] = holding
         return outcomes
 
@@ -96,7 +77,7 @@ class PodOutcomeTracker:
         """
         for uid in self._holding.pop(node, ()):
             if is_over:
-                self._counts.note(PodOutcome.ABANDONED)
+                self._counts[PodOutcome.ABANDONED] += 1
             self._outcomes.pop(uid, None)
 
     def _holding_of(self, node: str) -> frozenset[str]:

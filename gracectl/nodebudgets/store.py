@@ -45,7 +45,7 @@ class BudgetStore:
 
     async def write(
         self, budget: NodeDisruptionBudget, status: dict[str, Any], client: KubeClient | None = None
-    ) -> NodeDisruptionBudget:
+    ) -> None:
         """Merge this into the budget's status, unless it has changed since; raises Conflict then, and other ApiErrors.
 
         `client`: another client than the process's own.
@@ -59,7 +59,6 @@ class BudgetStore:
             resource_version=budget.resource_version,
         )
         self._note(written)
-        return written
 
     def _note(self, budget: NodeDisruptionBudget) -> None:
         seen = self._budgets.get("", budget.name)

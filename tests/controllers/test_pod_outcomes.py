@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from support.builders import a_node, a_pod
 
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
-from gracectl.eviction.pod_outcomes import PodOutcome, PodOutcomeCounts, PodOutcomeTracker
+from gracectl.eviction.pod_outcomes import PodOutcome, PodOutcomeTracker
 from gracectl.policy.plan import NodeView, Plan, plan
 
 NOW = 1_767_225_600.0
@@ -17,7 +19,7 @@ class Desk:
     """Outcomes of one node; `evicting` and `deleting` are the pods with a request in flight."""
 
     def __init__(self) -> None:
-        self.counts = PodOutcomeCounts()
+        self.counts: Counter[PodOutcome] = Counter()
         self.evicting: set[str] = set()
         self.deleting: set[str] = set()
         self.departures = PodOutcomeTracker(self.counts, lambda uid: (uid in self.evicting, uid in self.deleting))
@@ -34,7 +36,7 @@ class Desk:
 
     @property
     def left(self) -> dict[str, int]:
-        return {manner.value: number for manner, number in self.counts.statistics().items() if number}
+        return {manner.value: number for manner, number in self.counts.items()}
 
 
 def planned(*names: str) -> Plan:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 import msgspec
 
-from gracectl.eviction.pod_outcomes import PodOutcomeCounts
+from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.policy.protected_pods import ProtectionEnd
 from gracectl.policy.protection import ProtectionKind
 from gracectl.runtime.histogram import Distribution, Histogram
@@ -65,4 +66,5 @@ class TerminationStatistics(msgspec.Struct, frozen=True):
 
     protection_durations: ProtectionDurations = msgspec.field(default_factory=ProtectionDurations)
     durations: TerminationDurations = msgspec.field(default_factory=TerminationDurations)
-    pod_outcomes: PodOutcomeCounts = msgspec.field(default_factory=PodOutcomeCounts)
+    pod_outcomes: Counter[PodOutcome] = msgspec.field(default_factory=Counter)
+    """Number of pods that have left, over all nodes."""

@@ -45,7 +45,6 @@ async def test_a_refused_deletion_is_sent_again_with_what_is_left_then(
         assert deletion.granted == 27
         assert deletion.late == pytest.approx(3.1)
         assert stage.deleter.statistics().results == {error.__name__: 5, "Deleted": 1}
-        assert stage.deleter.statistics().late_maximum == deletion.late
         assert stage.deleter.statistics().failing == 0
 
 
