@@ -196,7 +196,7 @@ def _pod_usage(budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], lea
     failure = failure_of(budget)
     rivals = {name for each in {id(over[pod.uid]): over[pod.uid] for pod in selected}.values() for name in each}
     blocked = [
-        BlockedObject(_called(pod), leaving.get(pod.node_name, ""))
+        BlockedObject(pod.full_name, leaving.get(pod.node_name, ""))
         for pod in selected
         if pod.name not in budget.disrupted_pods and _is_blocked(pod, over[pod.uid])
     ]
@@ -234,11 +234,11 @@ def _pod_problem(selected: Sequence[Pod], failure: str | None, rivals: Sequence[
 def _unavailable_pods(budget: PodDisruptionBudget, pods: Sequence[Pod]) -> Iterator[UnavailableObject]:
     for pod in pods:
         if pod.deletion_timestamp is not None:
-            yield UnavailableObject(_called(pod), "terminating")
+            yield UnavailableObject(pod.full_name, "terminating")
         elif pod.name in budget.disrupted_pods:
-            yield UnavailableObject(_called(pod), "evicted", budget.disrupted_pods[pod.name])
+            yield UnavailableObject(pod.full_name, "evicted", budget.disrupted_pods[pod.name])
         elif not pod.ready:
-            yield UnavailableObject(_called(pod), "pending" if pod.phase == names.PENDING else "not Ready")
+            yield UnavailableObject(pod.full_name, "pending" if pod.phase == names.PENDING else "not Ready")
 
 
 def _removal_reason(cluster: ClusterCache, node: Node, settings: TerminationSettings, now: float) -> str:
@@ -251,10 +251,6 @@ def _removal_reason(cluster: ClusterCache, node: Node, settings: TerminationSett
 
 
 # -- both --------------------------------------------------------------------------------------------------------------
-
-
-def _called(pod: Pod) -> str:
-    return f"{pod.namespace}/{pod.name}"
 
 
 def _waiting_first(blocked: Sequence[BlockedObject]) -> tuple[BlockedObject, ...]:

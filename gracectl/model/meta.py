@@ -18,6 +18,11 @@ class NamespacedObject(msgspec.Struct, frozen=True, gc=False):
         """(namespace, name)."""
         return (self.namespace, self.name)
 
+    @property
+    def full_name(self) -> str:
+        """`namespace/name`, for messages."""
+        return f"{self.namespace}/{self.name}"
+
 
 class ClusterObject(msgspec.Struct, frozen=True, gc=False):
     """Base of the kinds that live in no namespace; a namesake with another uid is another object."""

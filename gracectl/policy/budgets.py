@@ -81,7 +81,7 @@ def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, take
     if not budgets or pod.phase in UNCHARGED_PHASES or pod.deletion_timestamp is not None:
         return EvictionVerdict(Allowance.UNCHARGED)
     if len(budgets) >= TOO_MANY_BUDGETS:
-        listed = " and ".join(_called(b) for b in budgets[:TOO_MANY_BUDGETS])
+        listed = " and ".join(b.full_name for b in budgets[:TOO_MANY_BUDGETS])
         reason = f"budgets {listed} both select it: the eviction API refuses such a pod"
         return EvictionVerdict(Allowance.AMBIGUOUS, reason)
     budget = budgets[0]
@@ -89,17 +89,18 @@ def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, take
         return EvictionVerdict(Allowance.UNCHARGED)
     if budget.observed_generation < budget.generation:
         return EvictionVerdict(
-            Allowance.NOT_OBSERVED, f"budget {_called(budget)} has just changed and is being counted"
+            Allowance.NOT_OBSERVED, f"budget {budget.full_name} has just changed and is being counted"
         )
     if budget.disruptions_allowed <= 0:
         if (failure := failure_of(budget)) is not None:
             return EvictionVerdict(
-                Allowance.NOT_COUNTABLE, f"budget {_called(budget)} allows nothing, as it cannot be counted: {failure}"
+                Allowance.NOT_COUNTABLE,
+                f"budget {budget.full_name} allows nothing, as it cannot be counted: {failure}",
             )
         health = f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} required"
-        return EvictionVerdict(Allowance.EXHAUSTED, f"budget {_called(budget)} allows no disruption now ({health})")
+        return EvictionVerdict(Allowance.EXHAUSTED, f"budget {budget.full_name} allows no disruption now ({health})")
     if budget.disruptions_allowed <= taken:
-        reason = f"waits for its turn under budget {_called(budget)}, which allows {budget.disruptions_allowed} now"
+        reason = f"waits for its turn under budget {budget.full_name}, which allows {budget.disruptions_allowed} now"
         return EvictionVerdict(Allowance.EXHAUSTED, reason)
     return EvictionVerdict(Allowance.ALLOWED)
 
@@ -117,7 +118,3 @@ def failure_of(budget: PodDisruptionBudget) -> str | None:
     if verdict is None or verdict.reason != names.SYNC_FAILED:
         return None
     return harmless(verdict.message, LONGEST_FAILURE) or "(no reason given)"
-
-
-def _called(budget: PodDisruptionBudget) -> str:
-    return f"{budget.namespace}/{budget.name}"

@@ -40,7 +40,7 @@ def left_behind(plan: Plan, *, shown: int = 3) -> str:
     if plan.deadline is None or not plan.left:
         return ""
     names = [
-        f"{_called(entry)} ({'running' if entry.pod.deletion_timestamp is None else 'terminating'})"
+        f"{entry.pod.full_name} ({'running' if entry.pod.deletion_timestamp is None else 'terminating'})"
         for entry in plan.left
     ]
     return f"the deadline {format_time(plan.deadline)} has passed with {_count(names)} left: {listed(names, shown)}"
@@ -63,7 +63,7 @@ def summarize(plan: Plan) -> str:
         return ""
     first = min(plan.left, key=_urgency)
     others = f" and {len(plan.left) - 1} more" if len(plan.left) > 1 else ""
-    return f"{_reason(first)} – {_called(first)}{others}"
+    return f"{_reason(first)} – {first.pod.full_name}{others}"
 
 
 def blocked_since(entry: PodPlan, budgets: Sequence[PodDisruptionBudget], began: float) -> float:
@@ -84,7 +84,7 @@ def blocked_since(entry: PodPlan, budgets: Sequence[PodDisruptionBudget], began:
 
 def explain_pod(entry: PodPlan) -> str:
     """`shop/web-1 (protected by do-not-disrupt "4h" until 2026-01-01T14:00:00Z)`."""
-    return f"{_called(entry)} ({_reason(entry)})"
+    return f"{entry.pod.full_name} ({_reason(entry)})"
 
 
 def _reason(entry: PodPlan) -> str:
@@ -95,7 +95,3 @@ def _reason(entry: PodPlan) -> str:
     if entry.delete_at is not None and entry.outcome in HELD:
         forced = f"; it is deleted at {format_time(entry.delete_at)} at the latest"
     return (entry.reason or "is being evicted") + until + forced
-
-
-def _called(entry: PodPlan) -> str:
-    return f"{entry.pod.namespace}/{entry.pod.name}"

@@ -269,7 +269,7 @@ class _PodPlanner(msgspec.Struct, frozen=True):
                 Outcome.PROTECTED, protection.description, protection.until, protection, Blocker.PROTECTION
             )
         if self.node_blocker:
-            reason = f"blocked by do-not-evict of {_called(self.node_blocker)}"
+            reason = f"blocked by do-not-evict of {self.node_blocker.full_name}"
             return _Decision(Outcome.WAITING, reason, blocker=Blocker.NEIGHBOUR)
         if self.wave is not None and wave > self.wave:
             reason = f"waiting for {self.order.waves[self.wave].pods}"
@@ -316,7 +316,3 @@ def settled_at(view: NodeView) -> float | None:
     if view.cordoned_at is None:
         return None
     return view.cordoned_at + view.settings.drain_of(view.node.labels).minimum_seconds
-
-
-def _called(pod: Pod) -> str:
-    return f"{pod.namespace}/{pod.name}"

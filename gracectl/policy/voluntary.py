@@ -208,7 +208,7 @@ def explain_blockers(blockers: tuple[VoluntaryBlocker, ...]) -> str:
     more = len(blockers) - 1
     others = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
     return (
-        f"pod {first.pod.namespace}/{first.pod.name} {first.reason}{until}{others}; to terminate the node, "
+        f"pod {first.pod.full_name} {first.reason}{until}{others}; to terminate the node, "
         f"{first.remedy}, or give the node a terminationGracePeriod (in nodeGroups, if its claim has none), or delete "
         "it"
     )
@@ -223,7 +223,7 @@ def explain_elapsed(blockers: Sequence[VoluntaryBlocker]) -> str:
     assert last.until is not None
     protection = f"was {last.protection.description} until {format_time(last.until)}{last.protection.limit_note}"
     others = f"; {len(blockers) - 1} more had ended before" if len(blockers) > 1 else ""
-    return f"pod {last.pod.namespace}/{last.pod.name} {protection}{others}"
+    return f"pod {last.pod.full_name} {protection}{others}"
 
 
 def _blocker(
