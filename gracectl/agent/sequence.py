@@ -126,9 +126,9 @@ class ShutdownSequence:
             shutdown = decided.shutdown
             self.waiting_pods = len(decided.awaited)
             self._execute(decided)
-            if decided.is_over:
+            if shutdown.is_over:
                 break
-            with anyio.move_on_after(decided.next_change - elapsed):
+            with anyio.move_on_after(shutdown.ends - elapsed):
                 await self._changed.wait()
         if decided.deletions:
             # These pods are not waited for, but their deletion is to be sent.

@@ -8,9 +8,9 @@ from typing import Literal
 from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.times import format_time
-from gracectl.policy.bounds import Window
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin
 from gracectl.policy.eviction_queues import QueuePosition
+from gracectl.policy.forecast import Window
 from gracectl.policy.plan import Outcome, PodPlan
 
 DAY = 86_400

@@ -2,23 +2,78 @@
 
 How long a pod takes to terminate, or its replacement to become Ready, is not known. So several scenarios are
 simulated: the fastest, the slowest, in which every pod uses all of its grace, and some in between. What they agree on
-is certain unless something interferes; for everything else there is a window.
+is certain unless something interferes; for everything else there is a window. Every simulation is one possibility
+among infinitely many: pods may terminate, and others be removed, earlier or later than in any of them. So the bounds of
+a pod also follow from those of the pods that it waits for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gracectl.policy.bounds import PodForecast, Window, forecast_pods, simultaneous_pods, window_of
-from gracectl.policy.budgets import BudgetKey
+from gracectl.policy.budgets import UNCHARGED_PHASES, BudgetKey
+from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuedPod, queues_of
-from gracectl.policy.plan import NodeView, Plan, plan, settled_at
-from gracectl.policy.simulation import DrainingNode, EvictionRate, Scenario, simulate
+from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan, settled_at
+from gracectl.policy.simulation import (
+    DrainingNode,
+    EvictionRate,
+    PodRemoval,
+    PodResult,
+    RemovalMethod,
+    Scenario,
+    SimulationResult,
+    simulate,
+)
 
 MIXED_SCENARIOS = 2
 """Scenarios in which some pods are quick and others slow."""
+
+
+SAME_SECONDS = 1.0
+"""Two instants that are less apart are shown as one."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Between which instants something happens (Unix seconds); `latest` None: perhaps never."""
+
+    earliest: float
+    latest: float | None
+
+    @property
+    def is_certain(self) -> bool:
+        """It is known to the second."""
+        return self.latest is not None and self.latest - self.earliest < SAME_SECONDS
+
+
+class PodForecast(msgspec.Struct, frozen=True):
+    """Forecast of one pod. `entry`: its plan at the beginning.
+
+    `removal`: when it is evicted or deleted for the first time; None: never, or that was before. `terminated`: when its
+    containers have stopped; None: not before its node ends, or never. `methods`: how it may be removed; with two it is
+    not known which. `removals`: all requests if it takes its time: the first, and perhaps others with less grace.
+    `final_entry`: its plan in the end, if it may be that it is never removed.
+    """
+
+    entry: PodPlan
+    removal: Window | None = None
+    terminated: Window | None = None
+    methods: tuple[RemovalMethod, ...] = ()
+    removals: tuple[PodRemoval, ...] = ()
+    final_entry: PodPlan | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """How and when it is removed is known to the second."""
+        return self.removal is None or (self.removal.is_certain and len(self.methods) == 1)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Its node does not end before it is gone, or the deadline has come."""
+        return self.entry.outcome is not Outcome.IGNORED
 
 
 class Assumptions(msgspec.Struct, frozen=True):
@@ -68,10 +123,10 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     nodes = tuple(draining)
     plans = [plan(each.view, now) for each in nodes]
     results = [simulate(nodes, now, scenario, assumptions.rate) for scenario in _scenarios(plans, assumptions)]
-    simultaneous = simultaneous_pods(plans, results)
+    simultaneous = _simultaneous_pods(plans, results)
     found = []
     for each, decision in zip(nodes, plans, strict=True):
-        pods = forecast_pods(decision, results, simultaneous)
+        pods = _forecast_pods(decision, results, simultaneous)
         drained = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
         found.append(NodeForecast(each, decision, pods, drained))
     begun = ((each.since, each.view.node.name, decision) for each, decision in zip(nodes, plans, strict=True))
@@ -89,7 +144,7 @@ def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario
 
 def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[PodForecast]) -> Window | None:
     """From when the last pod may be gone until when it is, but no later than the deadline."""
-    found, settled = window_of(instants), settled_at(view)
+    found, settled = _window_of(instants), settled_at(view)
     if found is None or settled is None:
         return found
     terminated = [pod.terminated for pod in pods if pod.terminated is not None and pod.is_waited_for]
@@ -99,3 +154,132 @@ def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[Po
         latest = max([latest, *(window.latest for window in terminated if window.latest is not None)])
         latest = latest if view.deadline is None else min(latest, max(view.deadline, found.earliest))
     return Window(min(found.earliest, soonest), latest)
+
+
+def _forecast_pods(
+    decision: Plan, results: Sequence[SimulationResult], simultaneous: dict[str, tuple[str, ...]]
+) -> tuple[PodForecast, ...]:
+    """Forecast the pods of one node, in the plan's order. `simultaneous`: see `_simultaneous_pods`."""
+    joined = [_from_simulations(entry, results, simultaneous.get(entry.pod.uid, ())) for entry in decision.pods]
+    alone = [_with_grace(each, decision.deadline) for each in joined]
+    if any(each.entry.protection and each.entry.protection.holds_node for each in alone):
+        return tuple(alone)  # all wait for that pod, and for nothing else
+    behind = (
+        _after_earlier_waves(each, [other for other in alone if _is_before(other, each)], results) for each in alone
+    )
+    return tuple(_with_grace(each, decision.deadline) for each in behind)
+
+
+def _simultaneous_pods(plans: Iterable[Plan], results: Iterable[SimulationResult]) -> dict[str, tuple[str, ...]]:
+    """By pod UID, the pods of several nodes that join the queue of the same budgets in the same instant, itself
+    included: each may have the position of any other, as the order in which nodes are reconciled is not known."""
+    entries = [(number, entry) for number, decision in enumerate(plans) for entry in decision.pods if entry.budgets]
+    found: dict[str, tuple[str, ...]] = {}
+    for result in results:
+        together: dict[tuple[object, float], list[tuple[int, str]]] = {}
+        for number, entry in entries:
+            at = result.queued_at.get(entry.pod.uid)
+            if at is not None:
+                together.setdefault((entry.budgets, at), []).append((number, entry.pod.uid))
+        for group in together.values():
+            if len({number for number, _ in group}) > 1:
+                uids = tuple(uid for _, uid in group)
+                found |= {uid: tuple(dict.fromkeys((*found.get(uid, ()), *uids))) for uid in uids}
+    return found
+
+
+def _window_of(instants: Sequence[float | None]) -> Window | None:
+    """From the first to the last; a scenario that is fast for one pod may be slow for another under the same budget."""
+    known = [at for at in instants if at is not None]
+    if not known:
+        return None
+    return Window(min(known), None if len(known) < len(instants) else max(known))
+
+
+def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simultaneous: Sequence[str]) -> PodForecast:
+    """What the simulations say, where the position of each simultaneous pod may be that of this one."""
+    own = [result.pods.get(entry.pod.uid, PodResult()) for result in results]
+    removal = _window_of(_first_removals(own))
+    if simultaneous and removal is not None:
+        others = [result.pods.get(uid, PodResult()) for result in results for uid in simultaneous]
+        removal = _capped(_window_of(_first_removals(others)) or removal, removal, entry)
+    finals = (result.final_entries[entry.pod.uid] for result in results if entry.pod.uid in result.final_entries)
+    return PodForecast(
+        entry=entry,
+        removal=removal,
+        terminated=_window_of([pod.terminated for pod in own]),
+        methods=tuple(dict.fromkeys(pod.removals[0].method for pod in own if pod.removals)),
+        removals=max((pod.removals for pod in own), key=lambda removals: removals[0].at if removals else -math.inf),
+        final_entry=next(finals, None),
+    )
+
+
+def _after_earlier_waves(
+    pod: PodForecast, before: Sequence[PodForecast], results: Sequence[SimulationResult]
+) -> PodForecast:
+    """Widen the removal of a pod to the bounds of the pods `before` it, which are those of earlier waves.
+
+    ::
+
+        earlier waves are gone     freed.earliest ├───────────────┬───────────┤ freed.latest
+        in the latest simulation                                  │ simulated
+        this pod, simulated                                       └─▶ removal.latest
+        this pod, bounds     freed.earliest (or the end of      removal.latest + (freed.latest - simulated)
+                             its protection, if that is later)
+    """
+    if pod.removal is None or not before or RemovalMethod.EVICTED not in pod.methods:
+        return pod
+    freed = _last_of([each.terminated for each in before])
+    earliest = min(pod.removal.earliest, max(freed.earliest, _protected_until(pod)))
+    latest = None
+    if pod.removal.latest is not None and freed.latest is not None:
+        simulated = max(_last_terminated(before, result) for result in results)
+        latest = pod.removal.latest + max(freed.latest - simulated, 0.0)
+    return msgspec.structs.replace(pod, removal=_capped(Window(earliest, latest), pod.removal, pod.entry))
+
+
+def _is_before(other: PodForecast, pod: PodForecast) -> bool:
+    return other.is_waited_for and other.entry.wave < pod.entry.wave
+
+
+def _last_of(windows: Sequence[Window | None]) -> Window:
+    """When all of it has happened; what has no known window may happen at once, or never."""
+    latest = [math.inf if each is None or each.latest is None else each.latest for each in windows]
+    earliest = max((each.earliest for each in windows if each is not None), default=-math.inf)
+    return Window(earliest, None if math.inf in latest else max(latest))
+
+
+def _last_terminated(pods: Sequence[PodForecast], result: SimulationResult) -> float:
+    instants = (result.pods.get(pod.entry.pod.uid, PodResult()).terminated for pod in pods)
+    return max((at for at in instants if at is not None), default=-math.inf)
+
+
+def _protected_until(pod: PodForecast) -> float:
+    protection = pod.entry.protection
+    if protection is None:
+        return -math.inf
+    return math.inf if protection.until is None else protection.until
+
+
+def _capped(window: Window, own: Window, entry: PodPlan) -> Window:
+    """A window derived from other pods, but not beyond the pod's own deletion for the deadline."""
+    if entry.delete_at is None or own.latest is None:
+        return window
+    last = max(entry.delete_at, own.latest)
+    return Window(window.earliest, last if window.latest is None else min(window.latest, last))
+
+
+def _with_grace(pod: PodForecast, deadline: float | None) -> PodForecast:
+    """The pod terminates at once or when its grace is over, whenever it is removed; by the node's deadline at most."""
+    removal, terminated = pod.removal, pod.terminated
+    if removal is None or terminated is None or pod.entry.pod.phase in UNCHARGED_PHASES:
+        return pod
+    latest = None
+    if removal.latest is not None and terminated.latest is not None:
+        latest = max(terminated.latest, removal.latest + grace_of(pod.entry.pod))
+        latest = latest if deadline is None else min(latest, max(deadline, terminated.latest))
+    return msgspec.structs.replace(pod, terminated=Window(min(terminated.earliest, removal.earliest), latest))
+
+
+def _first_removals(pods: Iterable[PodResult]) -> list[float | None]:
+    return [pod.removals[0].at if pod.removals else None for pod in pods]

@@ -1,7 +1,7 @@
-"""Shutdown of a machine: which pods are deleted now, with how much grace, and which are waited for.
+"""Shutdown of a machine, and its rehearsal: which pods are deleted now, with how much grace, which are waited for.
 
 The ranges of a DrainOrder leave one after the other, the lowest first, each for its period, as the kubelet has them
-(KEP-2712). The agent calls `step` when something has changed or `ShutdownStep.look_at` has come; nothing else knows
+(KEP-2712). The agent calls `step` when something has changed or `ShutdownState.ends` has come; nothing else knows
 these rules.
 
 Invariants: a range begins when the one before it is over, and not earlier; it is over when its last pod is gone or
@@ -13,6 +13,7 @@ and no end beyond that of its range, or of the node.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -133,27 +134,17 @@ class ShutdownStep(msgspec.Struct, frozen=True):
     """What is to be done at one instant of a shutdown."""
 
     shutdown: ShutdownState
-    """The state after this step."""
+    """The state after this step: whether it `is_over`, and else when to look again, seconds after it began (`ends`)."""
     deletions: tuple[ShutdownDeletion, ...]
-    """Pods to delete now. One that terminates in time is not repeated, unless its grace must be shortened."""
+    """Pods to delete now, those of a last range without a period also when it is over. One that terminates in time is
+    not repeated, unless its grace must be shortened.
+    """
     awaited: tuple[Pod, ...]
     """Pods that the range waits for."""
     left: tuple[Pod, ...]
     """All pods that still exist and are not ignored."""
     events: tuple[RangeStarted | RangeEnded, ...]
     """What has begun and ended with this step, in this order. A range without a pod does neither."""
-
-    @property
-    def is_over(self) -> bool:
-        """Nothing is left to wait for. Pods of a last range without a period are deleted all the same: see
-        `deletions`.
-        """
-        return self.shutdown.is_over
-
-    @property
-    def next_change(self) -> float:
-        """When to look again if nothing changes until then: the range is over, seconds after the shutdown began."""
-        return self.shutdown.ends
 
 
 def begin(order: DrainOrder, available: float, seen: ShutdownView, own_uid: str = "") -> ShutdownState:
@@ -288,3 +279,137 @@ def _deletion(shutdown: ShutdownState, pod: Pod, seen: ShutdownView) -> Shutdown
         return None
     grace = granted(pod, deadline, max(seen.now, begins))
     return None if grace is None else ShutdownDeletion(pod, wave, grace, begins, deadline)
+
+
+# Rehearsal.
+
+
+class RehearsedPod(msgspec.Struct, frozen=True):
+    """Pod that is deleted at `at` with `grace` seconds, and gone by `ends`; seconds after the shutdown began.
+
+    `at`, `grace` None: it is not deleted, because it terminates already, soon enough, or there is no time left for
+    its range. `ends` None: it still exists in the end.
+    """
+
+    pod: Pod
+    at: float | None
+    grace: int | None
+    ends: float | None
+
+
+class RehearsedRange(msgspec.Struct, frozen=True):
+    """Range from `begins` to `ends` (seconds after the shutdown began) of the `period` seconds that it has.
+
+    Without pods it is skipped (None); so is one that has pods and no time left.
+    """
+
+    number: int
+    wave: Wave
+    period: float
+    begins: float | None
+    ends: float | None
+    pods: tuple[RehearsedPod, ...]
+
+
+class Rehearsal(msgspec.Struct, frozen=True):
+    """All ranges, the first one first; the pods that are ignored, with the reason; and when all of it is over.
+
+    Every pod takes all the grace that it is granted, and no pod is created; a pod whose grace had ended before still
+    exists in the end. So no range can begin later than this says, unless pods outlive their grace.
+    """
+
+    available: float
+    ranges: tuple[RehearsedRange, ...]
+    ignored: tuple[tuple[Pod, str], ...]
+    over: float
+
+
+def rehearse(
+    order: DrainOrder,
+    pods: Sequence[Pod],
+    available: float,
+    now: float,
+    own_uid: str = "",
+    node_deadline: float | None = None,
+) -> Rehearsal:
+    """What a shutdown that begins at `now` (Unix seconds) and must be over in `available` seconds would do."""
+    node = _SimulatedNode(pods, now, node_deadline)
+    shutdown = first = begin(order, available, node.view(), own_uid)
+    while True:
+        current = step(shutdown, node.view())
+        shutdown = current.shutdown
+        node.carry_out(current)
+        if shutdown.is_over:
+            break
+        node.advance(shutdown.ends)
+    excluded = [(pod, reason) for pod in pods if (reason := ignored_reason(pod, first)) is not None]
+    waited = {pod.uid for pod, _ in excluded}
+    ranges = tuple(
+        RehearsedRange(
+            number=number,
+            wave=wave,
+            period=first.periods[number],
+            begins=node.began.get(number),
+            ends=node.over.get(number),
+            pods=tuple(node.result(pod) for pod in pods if pod.uid not in waited and order.wave_of(pod) == number),
+        )
+        for number, wave in enumerate(order.waves)
+    )
+    return Rehearsal(available, ranges, tuple(excluded), node.elapsed)
+
+
+class _SimulatedNode:
+    """Simulated pods, as the API would show them. Instants are seconds after the shutdown began."""
+
+    def __init__(self, pods: Sequence[Pod], now: float, node_deadline: float | None) -> None:
+        self._now = now
+        self._node_deadline = node_deadline
+        self._there = {pod.uid: pod for pod in pods}
+        self._ends: dict[str, float] = {}
+        self._deleted: dict[str, tuple[float, int]] = {}
+        self.elapsed = 0.0
+        self.began: dict[int, float] = {}
+        self.over: dict[int, float] = {}
+        for pod in pods:
+            if pod.deletion_timestamp is not None and pod.deletion_timestamp > now:
+                self._ends[pod.uid] = pod.deletion_timestamp - now
+
+    def view(self) -> ShutdownView:
+        """The current view."""
+        return ShutdownView(tuple(self._there.values()), self.elapsed, self._now + self.elapsed, self._node_deadline)
+
+    def carry_out(self, decided: ShutdownStep) -> None:
+        """Delete the pods of a step."""
+        for each in decided.events:
+            match each:
+                case RangeStarted():
+                    self.began[each.number] = each.at
+                case RangeEnded():
+                    self.over[each.number] = each.at
+        for deletion in decided.deletions:
+            self._delete(deletion)
+
+    def _delete(self, deletion: ShutdownDeletion) -> None:
+        uid = deletion.pod.uid
+        self._deleted[uid] = (self.elapsed, deletion.grace)
+        self._ends[uid] = min(self._ends.get(uid, math.inf), self.elapsed + deletion.grace)
+        # As a server marks it: in whole seconds.
+        ends = math.floor(self._now + self.elapsed) + deletion.grace
+        self._there[uid] = msgspec.structs.replace(
+            deletion.pod, deletion_timestamp=float(ends), deletion_grace_seconds=deletion.grace
+        )
+
+    def advance(self, latest: float) -> None:
+        """Advance to the instant at which the next pod ends, and no further than `latest`."""
+        self.elapsed = min((self._ends[uid] for uid in self._there if uid in self._ends), default=latest)
+        self.elapsed = min(self.elapsed, latest)
+        self._there = {
+            uid: pod
+            for uid, pod in self._there.items()
+            if self._ends.get(uid, math.inf) - self.elapsed > _ROUNDING_SECONDS
+        }
+
+    def result(self, pod: Pod) -> RehearsedPod:
+        """Result for one pod."""
+        at, grace = self._deleted.get(pod.uid, (None, None))
+        return RehearsedPod(pod, at, grace, self._ends.get(pod.uid))

@@ -17,11 +17,10 @@ from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.policy.bounds import PodForecast
 from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
-from gracectl.policy.forecast import NodeForecast
+from gracectl.policy.forecast import NodeForecast, PodForecast
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.protection import Protection
 from gracectl.policy.simulation import RemovalMethod
@@ -38,6 +37,7 @@ class WarningKind(StrEnum):
     NEVER_DRAINS = "NeverDrains"
     MAY_NEVER_DRAIN = "MayNeverDrain"
     OVERDUE = "Overdue"
+    # The blocking ones end here.
     MACHINE_SHUTS_DOWN = "MachineShutsDown"
     NOT_READY = "NotReady"
     SEVERAL_CLAIMS = "SeveralNodeClaims"
@@ -57,20 +57,9 @@ class WarningKind(StrEnum):
     @property
     def is_blocking(self) -> bool:
         """The node will not be drained, or not gracefully."""
-        return self in _BLOCKING
+        return _WEIGHT[self] <= _WEIGHT[WarningKind.OVERDUE]
 
 
-_BLOCKING = frozenset(
-    {
-        WarningKind.NOT_MANAGED,
-        WarningKind.FINALIZER_MISSING,
-        WarningKind.NO_CONTROLLER,
-        WarningKind.NODE_BUDGET_BLOCKS,
-        WarningKind.NEVER_DRAINS,
-        WarningKind.MAY_NEVER_DRAIN,
-        WarningKind.OVERDUE,
-    }
-)
 LONGEST_MESSAGE = 300
 """Characters of what others have written on a node that are shown."""
 
@@ -254,7 +243,7 @@ def _multiple_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
 
 def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:
     for budget in sorted(_budgets_over(node), key=lambda each: each.key):
-        called = f"{budget.namespace}/{budget.name}"
+        called = budget.full_name
         if (failure := failure_of(budget)) is not None:
             message = f"budget {called} cannot be counted and allows nothing: {failure}; fix or delete it"
             yield PlanWarning(WarningKind.BUDGET_NOT_COUNTED, message, (called,))
@@ -292,7 +281,7 @@ def _budget_violated(node: NodeForecast) -> Iterator[PlanWarning]:
 def data_loss(plan: Plan) -> PlanWarning | None:
     """What is lost with the pods of a node that stays; disks of a node that is terminated are not expected back."""
     running = [entry.pod for entry in plan.left if entry.pod.deletion_timestamp is None]
-    pods = tuple(f"{pod.namespace}/{pod.name}" for pod in running if pod.empty_dir)
+    pods = tuple(pod.full_name for pod in running if pod.empty_dir)
     if not pods:
         return None
     message = (
@@ -370,7 +359,7 @@ def _budgets_over(node: NodeForecast) -> Iterable[PodDisruptionBudget]:
 
 
 def _called(pod: PodForecast) -> str:
-    return f"{pod.entry.pod.namespace}/{pod.entry.pod.name}"
+    return pod.entry.pod.full_name
 
 
 def _is_running(pod: PodForecast) -> bool:

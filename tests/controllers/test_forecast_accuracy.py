@@ -15,8 +15,7 @@ from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
 
 from gracectl.app.controller import Controller
 from gracectl.inspect.forecast import DrainForecast, forecast_drains
-from gracectl.policy.bounds import PodForecast
-from gracectl.policy.forecast import Assumptions, NodeForecast
+from gracectl.policy.forecast import Assumptions, NodeForecast, PodForecast
 from gracectl.policy.simulation import RemovalMethod
 
 pytestmark = pytest.mark.anyio

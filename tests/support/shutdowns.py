@@ -65,13 +65,13 @@ class Machine:
 
     def run(self) -> None:
         """Until all of it is over."""
-        while not self._step().is_over:
+        while not self._step().shutdown.is_over:
             self._move_on(math.inf)
         self.over = self.elapsed
 
     def look(self, until: float) -> None:
         """As long as nothing after that instant has happened."""
-        while not self._step().is_over:
+        while not self._step().shutdown.is_over:
             if self._move_on(until):
                 return
 

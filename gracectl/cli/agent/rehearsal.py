@@ -20,7 +20,7 @@ from gracectl.kube.resources import NODES, PODS
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import deadline_of, grace_of, granted_already
-from gracectl.policy.rehearsal import Rehearsal, RehearsedPod, rehearse
+from gracectl.policy.shutdown import Rehearsal, RehearsedPod, rehearse
 from gracectl.policy.waves import DrainOrder
 
 

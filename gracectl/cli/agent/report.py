@@ -9,7 +9,7 @@ from gracectl.cli.agent.warnings import ShutdownWarning, rehearsal_warnings
 from gracectl.cli.report import JsonObject, WarningReport
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
-from gracectl.policy.rehearsal import RehearsedPod, RehearsedRange
+from gracectl.policy.shutdown import RehearsedPod, RehearsedRange
 from gracectl.policy.waves import is_daemon
 
 

@@ -15,7 +15,7 @@ from gracectl.cli.format import counted, elapsed
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.policy.explain import listed
-from gracectl.policy.rehearsal import RehearsedPod, RehearsedRange
+from gracectl.policy.shutdown import RehearsedPod, RehearsedRange
 
 HEADERS = ("pod", "priority", "grace", "deleted", "terminated")
 

@@ -10,7 +10,7 @@ import msgspec
 from gracectl.cli.agent.rehearsal import RehearsalResult, is_shortened, unshortened_grace
 from gracectl.model.times import format_time
 from gracectl.policy.explain import listed
-from gracectl.policy.rehearsal import RehearsedPod, RehearsedRange
+from gracectl.policy.shutdown import RehearsedPod, RehearsedRange
 from gracectl.policy.waves import is_daemon
 
 

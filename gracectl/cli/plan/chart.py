@@ -18,7 +18,7 @@ from gracectl.cli.plan.groups import PodGroup, groups_of
 from gracectl.cli.plan.messages import TimeOrigin, drained_text, time_origin_of
 from gracectl.cli.plan.text import wave_title
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
-from gracectl.policy.bounds import PodForecast
+from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.simulation import RemovalMethod
 

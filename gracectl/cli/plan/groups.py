@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from gracectl.cli.plan.messages import TimeOrigin, pod_name, removal_text, removal_time, short_removal_text
-from gracectl.policy.bounds import PodForecast, Window
 from gracectl.policy.deadlines import grace_of
+from gracectl.policy.forecast import PodForecast, Window
 from gracectl.policy.plan import Outcome
 from gracectl.policy.simulation import RemovalMethod
 

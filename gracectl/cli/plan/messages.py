@@ -23,10 +23,10 @@ from gracectl.cli.format import (
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
-from gracectl.policy.bounds import SAME_SECONDS, PodForecast, Window
 from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuePosition, positions_of
+from gracectl.policy.forecast import SAME_SECONDS, PodForecast, Window
 from gracectl.policy.plan import Outcome
 from gracectl.policy.simulation import PodRemoval, RemovalMethod
 from gracectl.policy.warnings import WarningKind

@@ -18,9 +18,9 @@ from gracectl.cli.report import (
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
-from gracectl.policy.bounds import PodForecast, Window
 from gracectl.policy.budgets import failure_of
 from gracectl.policy.deadlines import grace_of
+from gracectl.policy.forecast import PodForecast, Window
 from gracectl.policy.simulation import PodRemoval
 
 

@@ -28,8 +28,8 @@ from gracectl.cli.plan.messages import (
 )
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.times import format_time
-from gracectl.policy.bounds import PodForecast
 from gracectl.policy.explain import listed
+from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import PlanWarning
 

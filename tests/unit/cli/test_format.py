@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gracectl.cli.format import elapsed, elapsed_window
-from gracectl.policy.bounds import Window
+from gracectl.policy.forecast import Window
 
 
 @pytest.mark.parametrize(

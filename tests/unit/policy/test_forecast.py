@@ -9,8 +9,7 @@ from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
-from gracectl.policy.bounds import PodForecast, Window
-from gracectl.policy.forecast import Assumptions, Forecast, forecast
+from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, Window, forecast
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 from gracectl.policy.simulation import DrainingNode, EvictionRate, RemovalMethod
 from gracectl.policy.waves import by_priority

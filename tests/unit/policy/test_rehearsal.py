@@ -7,7 +7,7 @@ from support.shutdowns import KEP
 
 from gracectl.model import names
 from gracectl.model.pod import Pod
-from gracectl.policy.rehearsal import Rehearsal, rehearse
+from gracectl.policy.shutdown import Rehearsal, rehearse
 from gracectl.policy.waves import by_priority
 
 SLOW = 3600

@@ -294,7 +294,7 @@ def test_a_pod_not_deleted_in_its_range_is_deleted_in_the_next_one_but_not_waite
     second = step(first.shutdown, at(60, *pods))
     assert {notice.pod.name: notice.grace for notice in second.deletions} == {"web": 120, "c": 120}
     assert [pod.name for pod in second.awaited] == ["c"]
-    assert step(second.shutdown, at(70, pods[0])).is_over
+    assert step(second.shutdown, at(70, pods[0])).shutdown.is_over
 
 
 def test_a_daemon_pod_that_replaces_one_that_was_told_is_left_alone() -> None:
@@ -338,7 +338,7 @@ def test_a_skipped_pod_is_neither_deleted_nor_waited_for(fields: dict[str, Any],
     shutdown = begin(KEP, 660, seen, "own")
     assert ignored_reason(pod, shutdown) == reason
     decided = step(shutdown, seen)
-    assert (decided.is_over, decided.deletions, decided.events, decided.left) == (True, (), (), ())
+    assert (decided.shutdown.is_over, decided.deletions, decided.events, decided.left) == (True, (), (), ())
 
 
 def test_tolerating_a_cordon_or_protection_helps_no_pod_when_the_machine_goes_down() -> None:
@@ -419,7 +419,7 @@ def test_when_the_servers_clock_jumps_periods_run_on() -> None:
     pod = a_pod("web", grace_seconds=SLOW)
     first = step(begin(KEP, 660, at(0, pod)), at(0, pod))
     jumped = step(first.shutdown, ShutdownView((pod,), 10, NOW + 10 + 100))
-    assert jumped.next_change == 60
+    assert jumped.shutdown.ends == 60
     assert [(notice.deadline, notice.grace) for notice in jumped.deletions] == [(NOW + 160, 50)]
 
 

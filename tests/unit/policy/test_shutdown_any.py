@@ -13,8 +13,7 @@ from support.shutdowns import Machine
 
 from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import grace_of
-from gracectl.policy.rehearsal import rehearse
-from gracectl.policy.shutdown import ignored_reason
+from gracectl.policy.shutdown import ignored_reason, rehearse
 from gracectl.policy.waves import DrainOrder, by_priority
 
 LOWEST = (-5, 0, 10, 1_000)
