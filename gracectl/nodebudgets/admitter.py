@@ -25,8 +25,7 @@ from gracectl.kube.resources import NODES
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.nodebudgets.members import Members
-from gracectl.nodebudgets.store import BudgetStore
+from gracectl.nodebudgets.members import BudgetStore, Members
 from gracectl.policy.budgets import Allowance, EvictionVerdict
 from gracectl.policy.nodebudgets import (
     allowance_of,
