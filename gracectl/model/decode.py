@@ -64,7 +64,11 @@ class PodDecoder(_SharingDecoder):
             resource_version=meta.resource_version or "",
             node_name=share.string(spec.node_name),
             labels=share.labels(meta.labels),
-            annotations=_annotations(meta.annotations, LONGEST_DURATION + 1),
+            annotations=(
+                _NO_ANNOTATIONS
+                if (annotations := meta.annotations) is None or annotations == _NO_POD_ANNOTATIONS
+                else _annotations(annotations, LONGEST_DURATION + 1)
+            ),
             owners=share.owners(meta.owner_references),
             created=_created(meta.creation_timestamp),
             started=_instant(status.start_time),
@@ -313,7 +317,7 @@ def _volume_claims(pod: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
 
 def _annotations(read: wire.PodAnnotations | wire.ClaimAnnotations | None, longest: int) -> Mapping[str, str]:
     """Those that an object has, each cut to `longest` characters: others may write 256 KiB."""
-    if read is None or read == _NO_POD_ANNOTATIONS:
+    if read is None:
         return _NO_ANNOTATIONS
     found = ((name, getattr(read, field)) for field, name in _ANNOTATIONS[type(read)])
     return {name: value[:longest] for name, value in found if value is not None} or _NO_ANNOTATIONS
