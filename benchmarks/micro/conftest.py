@@ -92,7 +92,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     results: list[Result] = session.config.stash[RESULTS]
     if results and (file := session.config.getoption("save")):
         # Only here: it stands on much of gracectl, and a package of another time may lack what it needs.
-        from benchmarks.micro.kept import keep
+        from benchmarks.micro.maintenance import keep
 
         keep(results, file)
     if exitstatus == pytest.ExitCode.OK and any(map(is_missed, results)):

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gracectl.controllers.disruption.pace import STATES, PaceStatistics
-from gracectl.controllers.node import maintenance as kept_walk
+from gracectl.controllers.node import maintenance
 from gracectl.controllers.node import pipeline as node_walk
 from gracectl.controllers.nodeclaim import pipeline as nodeclaim
 from gracectl.controllers.pipeline.state import Progress
@@ -47,10 +47,10 @@ from gracectl.telemetry.runtime_metrics import queue_samples, timer_samples
 STEPS: Final[Mapping[TerminationKind, tuple[str, ...]]] = {
     "node": tuple(step.name for step in node_walk.STEPS),
     "nodeclaim": tuple(step.name for step in nodeclaim.STEPS),
-    "kept": tuple(step.name for step in (*kept_walk.KEEPING, *kept_walk.GIVING_BACK)),
+    "maintenance": tuple(step.name for step in (*maintenance.KEEPING, *maintenance.GIVING_BACK)),
 }
 
-RESTING: Final = kept_walk.KEEPING[-1].name
+RESTING: Final = maintenance.KEEPING[-1].name
 """Step of a node in maintenance that is drained."""
 
 NOT_LOOKED_AT: Final = "queued"

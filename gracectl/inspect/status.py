@@ -13,7 +13,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.node.controller import unmanaged_report
-from gracectl.controllers.pipeline.state import KEPT
+from gracectl.controllers.pipeline.state import MAINTENANCE
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted
 from gracectl.model import names
@@ -91,7 +91,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_done(self) -> bool:
         """Whether it is drained for maintenance."""
-        return self.state is NodePhase.MAINTENANCE and self.step == "kept"
+        return self.state is NodePhase.MAINTENANCE and self.step == "drained"
 
 
 class NodeClaimStatus(msgspec.Struct, frozen=True):
@@ -285,7 +285,7 @@ def _after_drain(node: Node, decision: Plan) -> tuple[str, str]:
     if detached is not None and detached.status == names.FALSE:
         return "volumes", detached.message
     if node.deletion_timestamp is None:
-        return ("kept", drained.message) if drained.reason == KEPT else ("drain", "no pod left")
+        return ("drained", drained.message) if drained.reason == MAINTENANCE else ("drain", "no pod left")
     return "instance", "" if ended is None else ended.message
 
 

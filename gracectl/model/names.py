@@ -214,7 +214,7 @@ class EventReason(StrEnum):
     # maintenance
     UNCORDONED = "Uncordoned"
     """Node: its maintenance has ended, and it takes pods again."""
-    UNMANAGED_NODE_KEPT = "UnmanagedNodeKept"
+    MAINTENANCE_IGNORED = "MaintenanceIgnored"
     """Node: maintenance is requested although it is not managed."""
     # the machine shuts down
     NODE_SHUTDOWN = "NodeShutdown"

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 from support.inprocess import Executed, uid_of
-from support.kept import gracectl_keep, is_at_rest
+from support.maintenance import gracectl_keep, is_at_rest
 from support.stage import Stage, staged
 from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
 

@@ -85,7 +85,7 @@ def status_of(node: Node, *pods: Pod, settings: TerminationSettings = SETTINGS, 
         ),
         (kept(taints=()), (), (NodePhase.MAINTENANCE, "cordon", "not cordoned yet")),
         (kept(), (replica(),), (NodePhase.MAINTENANCE, "drain", "is being evicted – shop/web-1")),
-        (kept(conditions=(KEPT,)), (), (NodePhase.MAINTENANCE, "kept", "all pods are gone")),
+        (kept(conditions=(KEPT,)), (), (NodePhase.MAINTENANCE, "drained", "all pods are gone")),
         # It was empty once, and a late pod has come.
         (kept(conditions=(KEPT,)), (replica(),), (NodePhase.MAINTENANCE, "drain", "is being evicted – shop/web-1")),
         (
@@ -109,7 +109,7 @@ def test_the_step_of_a_node(node: Node, pods: tuple[Pod, ...], expected: tuple[N
     found = status_of(node, *pods)
     assert (found.state, found.step, found.waits_for) == expected
     assert is_active(node) is (found.state is not NodePhase.IDLE)
-    assert found.is_done is (found.step == "kept")
+    assert found.is_done is (found.step == "drained")
 
 
 def test_what_is_not_there_is_left_out_and_the_others_come_by_name() -> None:

@@ -20,7 +20,7 @@ from gracectl.model.times import format_time
 from support.builders import NOW, READY, a_budget, a_node, a_pod, owned_by
 
 TAINTED = (Taint(names.DISRUPTED_TAINT_KEY, "", "NoSchedule"),)
-KEPT = Condition(names.DRAINED, "True", "Kept", "all pods are gone")
+KEPT = Condition(names.DRAINED, "True", "Maintenance", "all pods are gone")
 DRAINED = Condition(names.DRAINED, "True", "Drained", "all pods are gone")
 
 
@@ -81,7 +81,7 @@ def several() -> StatusFrame:
         going("ip-10-0-1-17.eu-central-1.compute.internal", annotations=deadline),
         going("worker-2", since=5000),
         kept("worker-3", since=90_000),
-        kept("worker-4", conditions=(Condition(names.DRAINED, "True", "Kept", "all pods are gone"),)),
+        kept("worker-4", conditions=(Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)),
         kept("worker-5", unschedulable=False),
         a_node("worker-6"),
         going("worker-7", taints=()),
@@ -104,7 +104,9 @@ def documented() -> StatusFrame:
     nodes = (
         going("worker-1", since=303),
         going("worker-2", since=12, annotations=deadline),
-        kept("worker-3", since=7200, conditions=(Condition(names.DRAINED, "True", "Kept", "all pods are gone"),)),
+        kept(
+            "worker-3", since=7200, conditions=(Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)
+        ),
         going("worker-4", since=40, taints=()),
     )
     pods = (

@@ -302,11 +302,11 @@ def unmanaged_report(node: Node) -> tuple[EventReason, str]:
             "finalizer by hand"
         )
     if is_maintenance_requested(node):
-        return EventReason.UNMANAGED_NODE_KEPT, (
+        return EventReason.MAINTENANCE_IGNORED, (
             f"annotation {names.KEEP_DRAINED} requests maintenance of this node, but it is not managed: {MISMATCH}; "
             f"{REMEDY}, or remove the annotation"
         )
-    return EventReason.UNMANAGED_NODE_KEPT, (
+    return EventReason.MAINTENANCE_IGNORED, (
         f"the maintenance of this node has ended, but it is not managed: {MISMATCH}, so what gracectl has put on it "
         f"stays ({node.annotations[names.CORDONED] or 'conditions'}); {REMEDY}, or remove it by hand, and then "
         f"annotation {names.CORDONED}"

@@ -15,7 +15,7 @@ import anyio
 from gracectl.controllers.node.cordon import apply_cordon, write_marks
 from gracectl.controllers.node.drain import cancel_drain, drain
 from gracectl.controllers.node.volumes import await_volume_detachment
-from gracectl.controllers.pipeline.state import KEPT, InstanceWait, NodeState
+from gracectl.controllers.pipeline.state import MAINTENANCE, InstanceWait, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait, requeue, run_steps
 from gracectl.controllers.reporting.conditions import remove_conditions, report_step_failure
 from gracectl.controllers.reporting.events import emit_event
@@ -67,7 +67,7 @@ def withdrawal(node: Node) -> MergePatch | None:
 class MaintenanceState(NodeState):
     """State of the maintenance of a node, until nothing of it is left on the node."""
 
-    kind = "kept"
+    kind = "maintenance"
     activity = "is drained for maintenance"
     outcome = "is no longer drained for maintenance"
 
@@ -84,7 +84,7 @@ class MaintenanceState(NodeState):
     @property
     def drained_condition(self) -> tuple[str, str]:
         """See NodeState."""
-        return KEPT, (
+        return MAINTENANCE, (
             "drained, but for pods that stay with the node; to return it: "
             f"gracectl uncordon {self.node.name}, or kubectl uncordon {self.node.name}"
         )
@@ -210,7 +210,7 @@ KEEPING: Steps = (
     Step("cordon", cordon_for_maintenance),
     Step("drain", drain),
     Step("volumes", await_volume_detachment),
-    Step("kept", rest),
+    Step("drained", rest),
 )
 GIVING_BACK: Steps = (Step("uncordon", uncordon), Step("conditions", clean_up))
 

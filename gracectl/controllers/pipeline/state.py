@@ -50,9 +50,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     finished: float | None = None
 
     @property
-    def kept(self) -> bool:
-        """Whether the node is in maintenance: at step "kept" when drained, at "uncordon" on its return."""
-        return self.kind == "kept"
+    def is_maintenance(self) -> bool:
+        """Whether the node is in maintenance: at step "drained" once it is empty, at "uncordon" on its return."""
+        return self.kind == "maintenance"
 
 
 class InstanceWait(msgspec.Struct):
@@ -224,7 +224,7 @@ RECORDON_SECONDS = (0.002, 60.0)
 STALL_REPORTED = math.inf
 """Value of `stalled_since`: the stall was reported."""
 
-KEPT = "Kept"
+MAINTENANCE = "Maintenance"
 """Reason of the condition Drained of a node in maintenance."""
 
 
@@ -234,7 +234,7 @@ class NodeState(TerminationState[Node]):
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
         super().__init__(TrackedObject(NODES, node), instance, now)
         drained = condition_of(node.conditions, names.DRAINED)
-        if drained is not None and drained.reason == KEPT:
+        if drained is not None and drained.reason == MAINTENANCE:
             self.is_resumed = False  # those Events were about a maintenance
         self.claim: TrackedObject[NodeClaim] | None = None
         self.next_claim = 0.0  # monotonic: when to retry the deletion of the claim

@@ -14,10 +14,10 @@ from gracectl.policy.protection import ProtectionKind
 from gracectl.runtime.histogram import Distribution, Histogram
 from gracectl.telemetry.metrics import PROTECTION_HELD, STEP_DURATION, TERMINATION_DURATION
 
-TerminationKind = Literal["node", "nodeclaim", "kept"]
-"""A termination of a node or claim, or a maintenance ("kept")."""
+TerminationKind = Literal["node", "nodeclaim", "maintenance"]
+"""A termination of a node or claim, or a maintenance of a node."""
 
-TERMINATION_KINDS: Final[tuple[TerminationKind, ...]] = ("node", "nodeclaim", "kept")
+TERMINATION_KINDS: Final[tuple[TerminationKind, ...]] = ("node", "nodeclaim", "maintenance")
 
 
 class TerminationDurations:

@@ -9,7 +9,7 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
 from support.contest import ANYBODYS
-from support.kept import keep, take_off
+from support.maintenance import keep, take_off
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
 from support.voluntary import TERMINABLE
 

@@ -28,7 +28,7 @@ RESOURCES = (
     "nodedisruptionbudgets.termination.karpenter.sh",
 )
 LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "gracectl_drains_stalled": (("node", "kept"),),
+    "gracectl_drains_stalled": (("node", "maintenance"),),
     "gracectl_pods_left": (("delete", "evict", "blocked", "waiting", "protected", "terminating"),),
     "gracectl_blocked_pods": (
         ("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave", "undecodable"),
@@ -101,7 +101,7 @@ def expected(name: str, labels: tuple[str, ...]) -> set[tuple[str, ...]]:
             ends = ("elapsed", "lifted", "left", "deadline")
             return {(name, kind, ended) for kind in ("do-not-disrupt", "do-not-evict") for ended in ends}
         case (("gracectl_termination_duration_seconds" | "gracectl_termination_oldest_seconds"), _):
-            return {(name, kind) for kind in ("node", "nodeclaim", "kept")}
+            return {(name, kind) for kind in ("node", "nodeclaim", "maintenance")}
     product: list[tuple[str, ...]] = [()]
     for values in LABELS[name]:
         product = [(*each, value) for each in product for value in values]
@@ -116,7 +116,7 @@ async def test_every_series_is_there_from_the_beginning_and_no_other() -> None:
         assert STEPS == {
             "node": ("claim", "deadline", "notice", "cordon", "drain", "volumes", "instance", "finalizer"),
             "nodeclaim": ("rivals", "deadline", "nodes", "instance", "finalizer"),
-            "kept": ("cordon", "drain", "volumes", "kept", "uncordon", "conditions"),
+            "maintenance": ("cordon", "drain", "volumes", "drained", "uncordon", "conditions"),
         }
 
 
@@ -237,15 +237,15 @@ async def test_a_kept_node_and_its_return() -> None:
         await stage.create(a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 5}))
         await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}})
         await stage.clock.sleep(3)
-        assert figures(controller, "terminations") == {("terminations", "kept", "drain"): 1}
+        assert figures(controller, "terminations") == {("terminations", "maintenance", "drain"): 1}
         await stage.clock.sleep(100)
         assert figures(controller, "terminations", "termination_oldest_seconds") == {
-            ("terminations", "kept", "kept"): 1
+            ("terminations", "maintenance", "drained"): 1
         }
         await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}})
         await stage.clock.sleep(1)
         assert figures(controller, "terminations", "pods_drained_total") == {("pods_drained_total", "evicted"): 1}
-        assert figures(controller, "termination_duration_seconds")["termination_duration_seconds", "kept"] == (
+        assert figures(controller, "termination_duration_seconds")["termination_duration_seconds", "maintenance"] == (
             1,
             pytest.approx(103, abs=2),
         )

@@ -16,8 +16,8 @@ from gracectl.cloud.provider import ProviderUnavailable, load_provider
 from gracectl.model import names
 from gracectl.model.times import format_time
 from support.installed import Place
-from support.kept import gracectl_uncordon, keep
 from support.machines import ClusterApi
+from support.maintenance import gracectl_uncordon, keep
 from support.nodebudgets import NODE_BUDGETS, POOL, a_node_budget_manifest, create_node_budget, figures
 from support.stage import (
     NAMESPACE,
@@ -171,7 +171,7 @@ async def a_node_is_kept_and_given_back(place: Place) -> None:
     await stage.create(a_workload("Deployment", "web", 2))
     async with leading(place):
         await keep(stage, "n1")
-        await stage.until(lambda: (stage.condition("n1", names.DRAINED) or {}).get("reason") == "Kept")
+        await stage.until(lambda: (stage.condition("n1", names.DRAINED) or {}).get("reason") == "Maintenance")
         await gracectl_uncordon(stage, "n1")
         await stage.until(lambda: not (stage.node("n1") or {})["spec"].get("unschedulable"))
 

@@ -60,7 +60,9 @@ def test_what_is_shown_is_what_is_left() -> None:
     list(awaited.update(whole))
     assert awaited.rest_of(whole) == frame(status_of(B))
     kept = DrainProgress([A, B], NOW - 7, for_maintenance=True)
-    whole = frame(status_of(A, NodePhase.MAINTENANCE, step="kept"), status_of(B, NodePhase.MAINTENANCE, step="drain"))
+    whole = frame(
+        status_of(A, NodePhase.MAINTENANCE, step="drained"), status_of(B, NodePhase.MAINTENANCE, step="drain")
+    )
     list(kept.update(whole))
     assert kept.rest_of(whole).nodes == (status_of(B, NodePhase.MAINTENANCE, step="drain"),)
 
@@ -69,7 +71,7 @@ def test_a_node_that_stays_is_done_when_it_is_empty() -> None:
     awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
     assert said(awaited, status_of(A, NodePhase.MAINTENANCE, step="drain")) == []
     assert "a" in awaited.left
-    done = status_of(A, NodePhase.MAINTENANCE, step="kept")
+    done = status_of(A, NodePhase.MAINTENANCE, step="drained")
     assert said(awaited, done) == ["a: drained for maintenance; to undo: gracectl uncordon a"]
     assert said(awaited, done) == []
     assert (awaited.left, awaited.has_failed) == ((), False)

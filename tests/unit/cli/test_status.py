@@ -95,8 +95,8 @@ def test_without_names_all_that_is_under_way_is_shown(place: Fleet) -> None:
     place.delete("ends-2")
     place.add("kept-2", managed=True)
     place.patch("kept-2", {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}})
-    place.until("kept-2 is kept", lambda: _states(place).get("kept-2") == ("maintenance", "kept"))
-    assert _states(place) == {"ends-2": ("terminating", "cordon"), "kept-2": ("maintenance", "kept")}
+    place.until("kept-2 is kept", lambda: _states(place).get("kept-2") == ("maintenance", "drained"))
+    assert _states(place) == {"ends-2": ("terminating", "cordon"), "kept-2": ("maintenance", "drained")}
     text = place.run("status").stdout
     assert text.startswith("1 node is terminating, 1 is drained for maintenance (")
     place.patch("kept-2", {"spec": {"unschedulable": None}})

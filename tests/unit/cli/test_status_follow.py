@@ -11,7 +11,7 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
 from support.inprocess import InProcessTransport
-from support.kept import gracectl_keep, take_off
+from support.maintenance import gracectl_keep, take_off
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, staged
 from support.watchers import a_client, being_deleted, named
 
@@ -117,7 +117,7 @@ async def test_a_node_that_was_under_way_is_missed_and_one_that_was_given_back_i
             await stage.clock.sleep(5)
             group.cancel_scope.cancel()
         assert [gone.name for gone in camera.scenes[-1].terminated] == ["n1"]
-        assert camera.steps("n2")[-1] == "kept"
+        assert camera.steps("n2")[-1] == "drained"
         assert camera.scenes[-1].nodes == ()
 
 

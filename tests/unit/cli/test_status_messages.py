@@ -80,7 +80,7 @@ def test_several_nodes_have_a_line_each_and_those_that_are_held_say_more() -> No
     assert rows["ip-10-0-1-17.eu-central-1.compute.internal"][:4] == ["drain", "1:40", "1", "10:00"]
     assert rows["worker-2"][:4] == ["drain", "1:23:20", "3", "-"]
     assert rows["worker-3"][:5] == ["drain", "1d", "01:00:00", "2", "-"]
-    assert rows["worker-4"][:4] == ["kept", "1:40", "0", "-"]
+    assert rows["worker-4"][:4] == ["drained", "1:40", "0", "-"]
     assert rows["worker-5"][:2] == ["uncordon", "-"]
     assert rows["worker-6"] == ["-", "-"]
     assert rows["control-1"][:3] == ["none", "1:40", "-"]
@@ -198,7 +198,7 @@ def test_that_it_may_be_old_is_said_first() -> None:
         (going(annotations={names.TERMINATION_TIMESTAMP: format_time(NOW - 5)}), "deadline: passed 0:05 ago (1970-"),
         (going(), "deadline: none; the drain takes as long as its pods need"),
         (
-            kept(conditions=(Condition(names.DRAINED, "True", "Kept", "all pods are gone"),)),
+            kept(conditions=(Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)),
             "n1: drained for maintenance for 1:40, since 1970-01-12T13:45:00Z; all pods are gone",
         ),
         (kept(unschedulable=False), "n1: uncordoning; step uncordon: removal of the marks of its cordon"),

@@ -8,7 +8,7 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Partition, Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
 from support.karpenter import karpenter_leads
-from support.kept import keep
+from support.maintenance import keep
 from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
 from support.uninstall import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.voluntary import TERMINABLE
@@ -239,7 +239,7 @@ async def test_a_namesake_that_is_not_ours_is_left_and_said_to_be() -> None:
         await stage.call("GET", WEBHOOKS.format(kind="mutating") + "/gracectl")
 
 
-async def test_kept_nodes_are_named_with_what_gives_them_back() -> None:
+async def test_maintenance_nodes_are_named_with_what_gives_them_back() -> None:
     async with staged("n1", settings=the_settings(leaderElection={"enabled": True})) as stage:
         async with stage.controller() as controller:
             await stage.settle(controller)

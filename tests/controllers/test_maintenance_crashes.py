@@ -17,7 +17,7 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, Latency, LateWatch, Refuse, Reset, Rule
 from kubesim.server.api import JsonObject
 from support.inprocess import ASKING, Stutter
-from support.kept import (
+from support.maintenance import (
     WAYS_BACK,
     Way,
     a_daemon_set,
@@ -125,7 +125,7 @@ async def test_a_restart_while_the_node_rests_writes_nothing_and_emits_no_event(
         async with stage.controller() as controller:
             await controller.wait_live()
             await stage.clock.sleep(120)
-            assert [each.step for each in controller.under_way()] == ["kept"]
+            assert [each.step for each in controller.under_way()] == ["drained"]
             assert stage.node("n1") == before
             assert await stage.events() == told
 

@@ -37,7 +37,7 @@ async def uncordon(story: Story, node: str) -> None:
 
 def is_at_rest(story: Story, node: str) -> bool:
     condition = story.condition(node, names.DRAINED)
-    return (condition.get("status"), condition.get("reason")) == ("True", "Kept")
+    return (condition.get("status"), condition.get("reason")) == ("True", "Maintenance")
 
 
 def is_given_back(story: Story, node: str) -> bool:
@@ -145,7 +145,7 @@ async def test_maintenance_of_an_unmanaged_node_is_reported_and_not_started(stor
     (foreign,) = await story.nodes("foreign", managed=False)
     node, pod = story.sees("Node", foreign), await story.pod("web", on=foreign)
     await story.patch("Node", foreign, {"metadata": {"annotations": {names.KEEP_DRAINED: ""}}})
-    await story.sight.until("an Event is emitted", lambda: told(story, node, names.EventReason.UNMANAGED_NODE_KEPT))
+    await story.sight.until("an Event is emitted", lambda: told(story, node, names.EventReason.MAINTENANCE_IGNORED))
     assert not story.sees("Node", foreign)["spec"].get("unschedulable")
     assert story.sight.asked(pod) is None
 

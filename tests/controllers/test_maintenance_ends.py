@@ -8,7 +8,7 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
 from support.deadlines import asked_to_end, deletions, evictions, told, until, with_grace_period, written_on
-from support.kept import (
+from support.maintenance import (
     WAYS_BACK,
     Way,
     a_daemon_set,
@@ -49,11 +49,11 @@ async def test_a_node_at_rest_that_is_deleted_ends_with_its_daemons() -> None:
             await stage.clock.sleep(1)
             assert asked(stage, start) == [(daemon, 0.0)]
             (ending,) = controller.under_way()
-            assert (ending.kept, ending.step) == (False, "drain")
+            assert (ending.is_maintenance, ending.step) == (False, "drain")
             await stage.until_gone("n1")
             assert stage.provider.instants_of("terminate") == [pytest.approx(start + 3.0, abs=0.001)]
             await stage.clock.sleep(0.01)
-            assert [each.kept for each in controller.finished()] == [True, False]
+            assert [each.is_maintenance for each in controller.finished()] == [True, False]
         drain, end = ["Cordoned", "Draining", "Drained"], ["Draining", "InstanceTerminating", "InstanceTerminated"]
         assert await reasons(stage, "n1") == [*drain, *end]
         [message] = await told(stage, daemon, "Evicted")
@@ -194,7 +194,7 @@ async def test_a_node_that_is_ending_is_not_kept() -> None:
             assert names.KEEP_DRAINED not in seen(stage, "n1").annotations
             await keep(stage, "n1")
             await stage.clock.sleep(0.01)
-            assert [each.kept for each in controller.under_way()] == [False]
+            assert [each.is_maintenance for each in controller.under_way()] == [False]
             assert names.CORDONED not in seen(stage, "n1").annotations
             assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
         assert len(asked(stage, start)) == 2

@@ -8,7 +8,7 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from support.deadlines import with_grace_period
-from support.kept import (
+from support.maintenance import (
     RECORD,
     a_daemon_set,
     asked,
@@ -59,9 +59,15 @@ async def test_a_node_is_cordoned_drained_and_kept() -> None:
             assert condition is not None
             assert condition["message"] == MESSAGE
             (kept,) = controller.under_way()
-            assert (kept.name, kept.kept, kept.step, kept.pods_left, kept.deadline) == ("n1", True, "kept", 0, None)
+            assert (kept.name, kept.is_maintenance, kept.step, kept.pods_left, kept.deadline) == (
+                "n1",
+                True,
+                "drained",
+                0,
+                None,
+            )
             assert kept.waits_for == MESSAGE
-            assert {step: round(spent) for step, spent in kept.seconds.items() if step != "kept"} == {
+            assert {step: round(spent) for step, spent in kept.seconds.items() if step != "drained"} == {
                 "cordon": 0,
                 "drain": 5,
                 "volumes": 0,
@@ -223,7 +229,7 @@ async def test_a_late_pod_is_drained_too_and_then_the_node_rests_again() -> None
         assert asked(stage, bound) == [("late", 0.0)]
         await stage.clock.sleep(0.01)
         (kept,) = controller.under_way()
-        assert kept.step == "kept"
+        assert kept.step == "drained"
         assert (await reasons(stage, "n1")).count("Drained") == 2
 
 
@@ -261,7 +267,7 @@ async def test_volumes_of_drained_pods_are_waited_for() -> None:
             assert await stage.until(is_detached) - start == pytest.approx(6.0, abs=0.3)
             await stage.clock.sleep(0.01)
             (kept,) = controller.under_way()
-            assert kept.step == "kept"
+            assert kept.step == "drained"
 
 
 @pytest.mark.parametrize("value", ["", "true", "yesterday", "2026-13-45", "2999-01-01T00:00:00Z"])
@@ -368,7 +374,7 @@ async def test_a_node_that_is_not_managed_is_complained_about_once_and_left_alon
             await stage.clock.sleep(1)
             assert controller.statistics().events.recorded == 2
         told = await stage.events()
-        assert [reason for _, reason, _ in told] == ["UnmanagedNodeKept"] * 2
+        assert [reason for _, reason, _ in told] == ["MaintenanceIgnored"] * 2
         message = told[0][2]
         assert message == (
             "annotation gracectl.io/keep-drained requests maintenance of this node, but it is not managed: "
@@ -391,7 +397,7 @@ async def test_a_kept_node_that_is_no_longer_managed_is_left_alone_and_taken_up_
             await take_off(stage, "n1")
             await stage.clock.sleep(10)
             assert is_cordoned(stage, "n1")
-            told = [message for _, reason, message in await stage.events() if reason == "UnmanagedNodeKept"]
+            told = [message for _, reason, message in await stage.events() if reason == "MaintenanceIgnored"]
             assert len(told) == 1  # both are of the same kind, and within five minutes
             await stage.patch_node("n1", {"metadata": {"labels": {"pool": "mine"}}})
             await stage.clock.sleep(1)

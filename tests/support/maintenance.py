@@ -99,7 +99,7 @@ def remains(stage: Stage, node: str) -> dict[str, Any]:
 def is_at_rest(stage: Stage, node: str) -> bool:
     """Whether the condition says that the node is drained and kept."""
     condition = stage.condition(node, names.DRAINED)
-    return condition is not None and (condition["status"], condition["reason"]) == ("True", "Kept")
+    return condition is not None and (condition["status"], condition["reason"]) == ("True", "Maintenance")
 
 
 def a_daemon_set(name: str, **more: Any) -> JsonObject:

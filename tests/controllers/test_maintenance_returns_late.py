@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kubesim.faults import Latency, LateWatch, Partition, Refuse, Rule
-from support.kept import (
+from support.maintenance import (
     Way,
     asked,
     each_way_back,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kubesim.faults import Latency, LateWatch, Rule
-from support.kept import (
+from support.maintenance import (
     RECORD,
     WAYS_BACK,
     Way,
@@ -55,7 +55,7 @@ async def test_a_node_at_rest_is_as_it_was_before(give_back: Way) -> None:
             assert remains(stage, "n1") == before
             assert controller.under_way() == ()
             (done,) = controller.finished()
-            assert (done.name, done.kept) == ("n1", True)
+            assert (done.name, done.is_maintenance) == ("n1", True)
             assert names.UNCORDONED not in seen(stage, "n1").annotations
             await stage.create(a_pod_manifest("b"), a_workload("Deployment", "web", 4))
             assert any(name.startswith("web") for name in names_on(stage, "n1"))
