@@ -43,6 +43,7 @@ from gracectl.config import Settings
 from gracectl.controllers.pipeline.state import Progress
 from gracectl.kube.connection import closed_despite_cancellation
 from gracectl.model import names
+from gracectl.model.meta import natural_key
 from gracectl.model.selectors import read_selector, selects
 from gracectl.runtime.clock import Clock, SystemClock
 from gracectl.telemetry.spans import SpanSink
@@ -136,7 +137,7 @@ class _Play:
         pods, budgets = await self._items(PODS), await self._items(BUDGETS)
         nodes = {node.name: node for node in self._verifier.nodes()}
         count = min(DELETED, len(nodes) - 1)
-        self._targets = {name: nodes[name] for name in chosen(count, sorted(nodes), pods, budgets)}
+        self._targets = {name: nodes[name] for name in chosen(count, sorted(nodes, key=natural_key), pods, budgets)}
         self._volumes_before = await self._volumes()
         self._view.echo("The controller watches it over HTTP, and every node has its finalizer.")
         self._view.echo(f"Deleting {', '.join(self._targets)} …")
@@ -315,8 +316,8 @@ def chosen(count: int, nodes: list[str], pods: list[JsonObject], budgets: list[J
         if len(picked) < count and not any(wanted[node] for node in picked):
             picked += _best([node for node in nodes if wanted[node] and node not in picked], tight, 1)
     picked += _best([node for node in nodes if node not in picked], tight, count - len(picked))
-    return tuple(sorted(picked))
+    return tuple(sorted(picked, key=natural_key))
 
 
 def _best(nodes: list[str], worth: Counter[str], count: int) -> list[str]:
-    return sorted(nodes, key=lambda node: (-worth[node], node))[:count]
+    return sorted(nodes, key=lambda node: (-worth[node], natural_key(node)))[:count]

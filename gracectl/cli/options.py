@@ -18,6 +18,7 @@ from gracectl.kube import connection
 from gracectl.kube.connection import Connection
 from gracectl.kube.skew import LARGEST_OFFSET
 from gracectl.model.durations import parse_seconds
+from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelQuery, SelectorError, parse_selector
 from gracectl.policy.explain import listed
@@ -91,7 +92,7 @@ class NodeChoice(msgspec.Struct, frozen=True):
 
     def among(self, nodes: Iterable[Node]) -> tuple[str, ...]:
         """The names of those that the command is about. Raises UnknownNodes if one of them is not there."""
-        found = sorted(node.name for node in nodes if self.picks(node))
+        found = sorted((node.name for node in nodes if self.picks(node)), key=natural_key)
         missing = [name for name in self.names if name not in found]
         if missing:
             raise UnknownNodes(missing)

@@ -15,6 +15,7 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
+from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
@@ -94,10 +95,10 @@ def node_budget_usages(
     cluster: ClusterCache, budgets: Collection[NodeDisruptionBudget], settings: TerminationSettings, now: float
 ) -> tuple[NodeBudgetUsage, ...]:
     """Status of the budgets of nodes at `now`, by name."""
-    nodes = sorted(cluster.nodes.values(), key=lambda node: node.name)
+    nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
     return tuple(
         _node_usage(cluster, budget, [node for node in nodes if selects_node(budget, node)], settings, now)
-        for budget in sorted(budgets, key=lambda budget: budget.name)
+        for budget in sorted(budgets, key=lambda budget: natural_key(budget.name))
     )
 
 
@@ -107,13 +108,13 @@ def pod_budget_usages(
     """Status of the PodDisruptionBudgets of one or all namespaces at `now`, by namespace and name."""
     budgets = [each for each in cluster.budgets.values() if namespace in {"", each.namespace}]
     of_namespace: dict[str, list[Pod]] = {}
-    for pod in sorted(cluster.pods.values(), key=lambda pod: pod.key):
+    for pod in sorted(cluster.pods.values(), key=lambda pod: natural_key(pod.full_name)):
         if pod.phase not in {names.SUCCEEDED, names.FAILED}:
             of_namespace.setdefault(pod.namespace, []).append(pod)
     leaving = {
         node.name: why for node in cluster.nodes.values() if (why := _removal_reason(cluster, node, settings, now))
     }
-    in_order = sorted(budgets, key=lambda budget: budget.key)
+    in_order = sorted(budgets, key=lambda budget: natural_key(budget.full_name))
     over = _budgets_over(in_order, of_namespace)
     return tuple(_pod_usage(budget, over, of_namespace.get(budget.namespace, ()), leaving) for budget in in_order)
 
@@ -203,7 +204,7 @@ def _pod_usage(budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], lea
     return PodBudgetUsage(
         budget=budget,
         state=_pod_state(budget, failure),
-        problem=_pod_problem(selected, failure, sorted(rivals - {budget.name})),
+        problem=_pod_problem(selected, failure, sorted(rivals - {budget.name}, key=natural_key)),
         unavailable=tuple(_unavailable_pods(budget, selected)),
         missing=max(budget.expected_pods - len(selected), 0),
         blocked=_waiting_first(blocked),

@@ -18,6 +18,7 @@ from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
+from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of, deadline_origin, invalid_deadline
@@ -76,7 +77,7 @@ def forecast_drains(
 
     `for_maintenance`: if they are drained and stay; a node that is deleted already is terminated all the same.
     """
-    nodes = sorted(cluster.nodes.values(), key=lambda node: node.name)
+    nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
     draining = [node for node in nodes if node.name in asked or is_draining(node, settings)]
     stays = {
         node.name
@@ -222,7 +223,7 @@ def node_warnings(
         return  # neither claim nor deadline matters
     claims = cluster.claims_of(node)
     if len(claims) > 1:
-        listed = ", ".join(sorted(claim.name for claim in claims))
+        listed = ", ".join(sorted((claim.name for claim in claims), key=natural_key))
         message = f"several node claims have this node ({listed}): none is used; delete all but one"
         yield PlanWarning(WarningKind.SEVERAL_CLAIMS, message)
     holders: list[Node | NodeClaim] = [node, *claims]

@@ -18,7 +18,7 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted
 from gracectl.model import names
 from gracectl.model.foreign import harmless
-from gracectl.model.meta import condition_of
+from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
 from gracectl.policy.evictability import is_disrupted
@@ -144,7 +144,7 @@ def node_statuses(
     The pods of all draining nodes must be in the cache, as they wait in the same queues. `has_pods`: whether those of a
     node have been listed. Costs a plan for each of them.
     """
-    nodes = sorted(cluster.nodes.values(), key=lambda node: node.name)
+    nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
     draining = {node.name: node for node in nodes if is_draining(node, settings) and has_pods(node.name)}
     began = {name: _requested_at(node, now) for name, node in draining.items()}
     views = {name: _view(cluster, settings, node, now) for name, node in draining.items()}
@@ -180,7 +180,7 @@ def claims_without_node_status(
 ) -> tuple[NodeClaimStatus, ...]:
     """Terminating NodeClaims that no node shows."""
     found = []
-    for claim in sorted(cluster.claims.values(), key=lambda claim: claim.name):
+    for claim in sorted(cluster.claims.values(), key=lambda claim: natural_key(claim.name)):
         nodes = cluster.nodes_of(claim)
         is_shown = any(node.deletion_timestamp is not None for node in nodes)
         if not is_finalizing(claim) or is_shown or not cluster.is_managed(claim, settings.node_selector):
@@ -189,7 +189,7 @@ def claims_without_node_status(
         waits_for = next((each.message for each in conditions if each is not None and each.message), "")
         assert claim.deletion_timestamp is not None
         deadline = deadline_of(nodes[0] if nodes else None, claim, settings.policy)
-        undeleted = tuple(sorted(node.name for node in nodes))
+        undeleted = tuple(sorted((node.name for node in nodes), key=natural_key))
         found.append(NodeClaimStatus(claim.name, undeleted, min(claim.deletion_timestamp, now), deadline, waits_for))
     return tuple(found)
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
+
+_NUMBERS: Final = re.compile(r"([0-9]+)")
 
 
 class NamespacedObject(msgspec.Struct, frozen=True, gc=False):
@@ -63,6 +68,13 @@ def condition_of(conditions: tuple[Condition, ...], type_: str) -> Condition | N
         if condition.type == type_:
             return condition
     return None
+
+
+def natural_key(name: str) -> tuple[tuple[str, int, str], ...]:
+    """Sort key of names in lists that people read: `node-2` comes before `node-10`. Different names never tie."""
+    parts = [*_NUMBERS.split(name), ""]
+    numbers = [(len(digits.lstrip("0")) if digits else -1, digits.lstrip("0")) for digits in parts[1::2]]
+    return (*((text, *number) for text, number in zip(parts[::2], numbers, strict=True)), (name, 0, ""))
 
 
 def pointer(*parts: str) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import harmless
-from gracectl.model.meta import condition_of
+from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import BudgetKey, failure_of
@@ -242,7 +242,7 @@ def _multiple_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
 
 
 def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:
-    for budget in sorted(_budgets_over(node), key=lambda each: each.key):
+    for budget in sorted(_budgets_over(node), key=lambda each: natural_key(each.full_name)):
         called = budget.full_name
         if (failure := failure_of(budget)) is not None:
             message = f"budget {called} cannot be counted and allows nothing: {failure}; fix or delete it"
@@ -265,7 +265,7 @@ def _budget_violated(node: NodeForecast) -> Iterator[PlanWarning]:
     for is_sure in (True, False):
         found = [pod for pod in forced if (pod.methods == (RemovalMethod.DELETED,)) is is_sure]
         pods = tuple(map(_called, found))
-        budgets = sorted({"/".join(key) for pod in found for key in pod.entry.budgets})
+        budgets = sorted({"/".join(key) for pod in found for key in pod.entry.budgets}, key=natural_key)
         if not found:
             continue
         condition = f"if {_it(pods)} {_have(pods)} not been evicted by then"

@@ -17,6 +17,7 @@ from gracectl.kube.errors import NotFound
 from gracectl.kube.reading import read_all
 from gracectl.kube.requests import bound_to
 from gracectl.kube.resources import NODES, PODS
+from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.deadlines import deadline_of, grace_of, granted_already
@@ -61,7 +62,7 @@ async def read_input(connection: Connection, node: str, settings: Settings, own_
     deadline = None if found.deletion_timestamp is None else deadline_of(found, None, policy)
     return RehearsalInput(
         node=found,
-        pods=tuple(sorted(pods, key=lambda pod: pod.key)),
+        pods=tuple(sorted(pods, key=lambda pod: natural_key(pod.full_name))),
         order=order,
         # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
         now=float(math.floor(connection.clock.now())),

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gracectl.cli.plan.messages import TimeOrigin, pod_name, removal_text, removal_time, short_removal_text
+from gracectl.model.meta import natural_key
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.forecast import PodForecast, Window
 from gracectl.policy.plan import Outcome
@@ -108,11 +109,12 @@ def _around(windows: Sequence[Window | None]) -> Window | None:
     return Window(min(window.earliest for window in known), last)
 
 
-def _order(pod: PodForecast, origin: TimeOrigin) -> tuple[float, float, int, str]:
+def _order(pod: PodForecast, origin: TimeOrigin) -> tuple[Any, ...]:
     window = pod.removal or (pod.terminated if pod.entry.outcome is Outcome.TERMINATING else None)
     position = origin.positions.get(pod.entry.pod.uid)
     earliest, latest = (math.inf, None) if window is None else (window.earliest, window.latest)
-    return earliest, math.inf if latest is None else latest, position.number if position else 0, pod_name(pod)
+    number = position.number if position else 0
+    return earliest, math.inf if latest is None else latest, number, natural_key(pod_name(pod))
 
 
 def _likeness(pod: PodForecast) -> Any:

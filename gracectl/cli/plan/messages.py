@@ -22,6 +22,7 @@ from gracectl.cli.format import (
 )
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.meta import natural_key
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.deadlines import grace_of
@@ -211,7 +212,7 @@ def budgets_of(forecast: DrainForecast) -> list[PodDisruptionBudget]:
         budgets = {budget.key: budget for each in node.forecast.draining.view.budgets.values() for budget in each}
         wanted = {key for pod in node.forecast.pods if pod.is_waited_for for key in pod.entry.budgets}
         found |= {key: budgets[key] for key in wanted}
-    return [found[key] for key in sorted(found)]
+    return sorted(found.values(), key=lambda budget: natural_key(budget.full_name))
 
 
 def budget_line(forecast: DrainForecast, budget: PodDisruptionBudget) -> BudgetLine:
@@ -242,7 +243,7 @@ def budget_line(forecast: DrainForecast, budget: PodDisruptionBudget) -> BudgetL
 def tightest(budgets: list[BudgetLine]) -> list[BudgetLine]:
     """The budgets that block most, by name; not too many."""
     tight = sorted((line for line in budgets if line.blocks), key=lambda line: -line.blocks)[:MANY]
-    return sorted(tight, key=lambda line: line.name)
+    return sorted(tight, key=lambda line: natural_key(line.name))
 
 
 def other_budgets(budgets: list[BudgetLine]) -> str:

@@ -22,7 +22,7 @@ from gracectl.kube.patching import delete, patch_with_retry
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.model.meta import pointer
+from gracectl.model.meta import natural_key, pointer
 from gracectl.model.node import Node
 
 
@@ -119,7 +119,7 @@ def _report_failure(context: StepContext, state: NodeState, tracked: TrackedObje
 
 
 def _report_several_claims(context: StepContext, state: NodeState, claims: Sequence[NodeClaim]) -> None:
-    listed = ", ".join(sorted(each.name for each in claims))
+    listed = ", ".join(sorted((each.name for each in claims), key=natural_key))
     if (state.tracked.uid, listed) in state.reported:
         return
     state.reported.add((state.tracked.uid, listed))

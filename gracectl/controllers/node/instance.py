@@ -30,7 +30,7 @@ from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.foreign import harmless
-from gracectl.model.meta import condition_of
+from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.runtime.fence import FenceClosed
 
@@ -95,7 +95,7 @@ async def terminate_instance_of_node(context: StepContext, state: NodeState) -> 
     if not others or (all_end and state.is_overdue(context.clock.now())):
         return await terminate_instance(context, state)
     if all_end and all(other.name > node.name for other in others):
-        listed = ", ".join(sorted(other.name for other in others))
+        listed = ", ".join(sorted((other.name for other in others), key=natural_key))
         return Wait(math.inf, f"waiting for other nodes of the same instance: {listed}")
     context.without_instance[node.uid] = state
     return leave_instance(context, state, others)
@@ -103,7 +103,7 @@ async def terminate_instance_of_node(context: StepContext, state: NodeState) -> 
 
 def leave_instance(context: StepContext, state: AnyState, others: Sequence[Node]) -> Proceed:
     """Release a node or claim without its instance, which other nodes use."""
-    listed = ", ".join(sorted(other.name for other in others))
+    listed = ", ".join(sorted((other.name for other in others), key=natural_key))
     message = f"instance kept: {listed} uses the same instance"
     emit_event(context, state.objects[:1], names.EventReason.INSTANCE_SHARED, message)
     return Proceed()

@@ -17,6 +17,7 @@ from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import NotFound
 from gracectl.kube.resources import VOLUME_CLAIMS
 from gracectl.model import names
+from gracectl.model.meta import natural_key
 from gracectl.model.pod import VolumeAttachment
 from gracectl.policy.plan import plan
 
@@ -55,7 +56,7 @@ async def _attached(context: StepContext, state: NodeState) -> tuple[VolumeAttac
 
 
 def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
-    return ", ".join(sorted(each.volume_name or each.name for each in attachments))
+    return ", ".join(sorted((each.volume_name or each.name for each in attachments), key=natural_key))
 
 
 async def staying_volumes(context: StepContext, state: NodeState) -> frozenset[str]:

@@ -23,7 +23,7 @@ from gracectl.kube.patching import delete, patch_with_retry
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim, belongs
-from gracectl.model.meta import condition_of
+from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, written_deadline
@@ -68,7 +68,7 @@ async def yield_to_rivals(context: StepContext, state: NodeClaimState) -> Answer
     rivals = context.cluster.rivals_of(state.claim)
     if not rivals:
         return Proceed()
-    listed = ", ".join(sorted(each.name for each in rivals))
+    listed = ", ".join(sorted((each.name for each in rivals), key=natural_key))
     message = (
         f"another node claim has the same instance ({listed}): released without terminating node or instance; a node "
         "with this claim in its ownerReferences, as Karpenter's have, is deleted by the cluster"
@@ -123,7 +123,7 @@ async def delete_nodes(context: StepContext, state: NodeClaimState) -> Answer:
         return Wait(NODE_RETRY_SECONDS, message)
     if blocked:
         return await _wait_for_node_budgets(context, state, blocked)
-    return Wait(math.inf, f"waiting for its nodes: {', '.join(sorted(node.name for node in nodes))}")
+    return Wait(math.inf, f"waiting for its nodes: {', '.join(sorted((node.name for node in nodes), key=natural_key))}")
 
 
 async def terminate_instance_of_claim(context: StepContext, state: NodeClaimState) -> Answer:

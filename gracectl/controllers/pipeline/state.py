@@ -20,7 +20,7 @@ from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.resources import NODES, Resource
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.model.meta import condition_of
+from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.plan import Plan
@@ -359,7 +359,7 @@ class NodeClaimState(TerminationState[NodeClaim]):
 
     def progress(self, now: float) -> Progress:
         """Progress at `now`."""
-        nodes = tuple(sorted(node.name for node in self.nodes))
+        nodes = tuple(sorted((node.name for node in self.nodes), key=natural_key))
         return msgspec.structs.replace(super().progress(now), nodes=nodes)
 
 
