@@ -66,10 +66,14 @@ async def snapshot(client: KubeClient, selects: Selection) -> ClusterCache:
 
 
 class ConnectionLoss(msgspec.Struct, frozen=True):
-    """The connection is lost because of `error`; the cache is that of `since` (Unix seconds; None: never read)."""
+    """The connection is lost because of `error`; the cache is that of `since` (Unix seconds; None: never read).
+
+    `latest`: the instant of the newest part of the cache; None: never read, or a part of it is still current.
+    """
 
     since: float | None
     error: str
+    latest: float | None = None
 
 
 class ClusterWatcher:
@@ -138,12 +142,18 @@ class ClusterWatcher:
         """The loss of the connection, or None."""
         watchs = [self._all_pods] if self._all_pods is not None else list(self._node_pods.values())
         reflectors = (*self._reflectors.whole, *(watch.reflector for watch in watchs))
-        failing = [each for each in (reflector.statistics() for reflector in reflectors) if each.failing]
+        statistics = [reflector.statistics() for reflector in reflectors]
+        failing = [each for each in statistics if each.failing]
         if not failing:
             return None
-        now = self._clock.monotonic()
-        silent = max((now - each.last_line for each in failing if each.last_line is not None), default=None)
-        return ConnectionLoss(None if silent is None else self._clock.now() - silent, failing[0].last_error)
+        offset = self._clock.now() - self._clock.monotonic()
+        current_until = [each.last_line + offset for each in failing if each.last_line is not None]
+        is_total = len(failing) == len(statistics)
+        return ConnectionLoss(
+            since=min(current_until, default=None),
+            error=failing[0].last_error,
+            latest=max(current_until, default=None) if is_total else None,
+        )
 
     # -- watches of pods -----------------------------------------------------------------------------------------------
 

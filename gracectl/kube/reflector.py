@@ -73,7 +73,8 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReflectorStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts since the start; `last_line` is the monotonic instant of the last sign of life, None before the first.
+    """Counts since the start; `last_line` is the monotonic instant of the last sign of life, None before the first:
+    of a line, or of the end of a stream that had not stalled. Until then the cache was current.
 
     `failing`: the last attempt to list or watch has failed, and none has succeeded since; `last_error` says how.
     """
@@ -293,14 +294,18 @@ class Reflector(Generic[T]):
                 self._streams += 1
                 rearmed = self._last_line = self._clock.monotonic()
                 scope.deadline = anyio.current_time() + settings.stall
-                async for event in events:
-                    now = self._last_line = self._clock.monotonic()
-                    if now - rearmed >= _REARM_SECONDS:
-                        rearmed = now
-                        scope.deadline = anyio.current_time() + settings.stall
-                    self._take(event)
-                    if self._events % _EVENTS_BETWEEN_YIELDS == 0:
-                        await anyio.lowlevel.checkpoint()
+                try:
+                    async for event in events:
+                        now = self._last_line = self._clock.monotonic()
+                        if now - rearmed >= _REARM_SECONDS:
+                            rearmed = now
+                            scope.deadline = anyio.current_time() + settings.stall
+                        self._take(event)
+                        if self._events % _EVENTS_BETWEEN_YIELDS == 0:
+                            await anyio.lowlevel.checkpoint()
+                finally:
+                    if not scope.cancel_called:
+                        self._last_line = self._clock.monotonic()
         return scope.cancelled_caught
 
     def _take(self, event: WatchEvent) -> None:

@@ -75,11 +75,26 @@ async def test_a_view_can_say_as_of_when_it_is_true() -> None:
         found = sight.connection_loss()
         assert found is not None
         assert found.since == last_line_of_nodes
+        assert found.latest is None  # the watches that have had no line since are still open
         assert "connection refused" in found.error
         stage.transport.before.clear()
         stage.transport.is_listening = True
         await stage.clock.sleep(6)
         assert sight.connection_loss() is None
+
+
+async def test_a_stream_that_was_silent_until_it_broke_was_current_until_then() -> None:
+    async with staged("n1", kubelet=SILENT) as stage:
+        stage.transport.before.add(Rule(fault=DropWatch(48.0)))  # without a line: bookmarks come once a minute
+        async with seeing(stage, named("n1")) as sight:
+            died = stage.clock.now() + 48
+            await stage.clock.sleep(47)
+            stage.transport.is_listening = False
+            await stage.clock.sleep(7)
+            found = sight.connection_loss()
+            assert found is not None
+            assert found.since == pytest.approx(died)
+            assert found.latest == pytest.approx(died)
 
 
 async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:

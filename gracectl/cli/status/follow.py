@@ -45,6 +45,7 @@ class TerminatedNode(msgspec.Struct, frozen=True):
 class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
     """Status of nodes at the instant `at` (Unix seconds, the server's clock).
 
+    While the connection is lost, `at` stands still, and the frame is `age` seconds old.
     `leadership`: whether a controller runs. `terminated`: nodes that were expected or active, in the order in which
     they were terminated. `longest_protection`: the maximum of the settings in seconds; None: there is none.
     `is_complete` False: the cluster has not been listed yet, and nothing is known of any node.
@@ -52,6 +53,7 @@ class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     nodes: tuple[NodeStatus, ...]
+    age: float = 0.0
     claims: tuple[NodeClaimStatus, ...] = ()
     terminated: tuple[TerminatedNode, ...] = ()
     connection_loss: ConnectionLoss | None = None
@@ -138,14 +140,15 @@ class _Follower:
         return StatusFrame(at=self._clock.now(), nodes=(), connection_loss=connection_loss, is_complete=False)
 
     def _frame(self) -> StatusFrame:
-        cluster, now = self.watcher.cluster, self._clock.now()
+        cluster, now, loss = self.watcher.cluster, self._clock.now(), self.watcher.connection_loss()
+        at = now if loss is None or loss.latest is None else loss.latest
         selected = [node for node in cluster.nodes.values() if self._selects(node)]
-        self._note_terminated({node.uid for node in cluster.nodes.values()}, now)
+        self._note_terminated({node.uid for node in cluster.nodes.values()}, at)
         found = node_statuses(
             cluster,
             self._settings,
             {node.name for node in selected},
-            now,
+            at,
             history=self._history,
             has_pods=self.watcher.has_pods_of,
         )
@@ -154,12 +157,13 @@ class _Follower:
                 self._began[status.uid] = status.since
                 self._expected.setdefault(status.uid, status.name)
         return StatusFrame(
-            at=now,
+            at=at,
+            age=now - at,
             nodes=with_leadership(found, self._leadership),
             leadership=self._leadership,
-            claims=claims_without_node_status(cluster, self._settings, now) if self._with_claims else (),
+            claims=claims_without_node_status(cluster, self._settings, at) if self._with_claims else (),
             terminated=tuple(self._terminated),
-            connection_loss=self.watcher.connection_loss(),
+            connection_loss=loss,
             longest_protection=self._settings.policy.protection.maximum_seconds,
         )
 

@@ -304,9 +304,9 @@ def all_terminated_text(nodes: Iterable[TerminatedNode], most: int = 3) -> str:
     return listed([terminated_text(node) for node in nodes][::-1], most)
 
 
-def connection_loss_text(loss: ConnectionLoss, at: float) -> str:
+def connection_loss_text(loss: ConnectionLoss, now: float) -> str:
     """That what is shown may be old."""
     if loss.since is None:
         return f"not connected yet, retrying: {loss.error}"
-    age = elapsed(max(at - loss.since, 0.0))
+    age = elapsed(max(now - loss.since, 0.0))
     return f"connection lost, retrying; this status is {age} old: {loss.error}"

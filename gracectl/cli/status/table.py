@@ -24,7 +24,7 @@ def status_table(frame: StatusFrame, *, verbose: bool = False) -> RenderableType
 
 def _parts(frame: StatusFrame, verbose: bool) -> Iterator[RenderableType]:
     if frame.connection_loss is not None:
-        yield Text(f"! {messages.connection_loss_text(frame.connection_loss, frame.at)}", "bold red")
+        yield Text(f"! {messages.connection_loss_text(frame.connection_loss, frame.at + frame.age)}", "bold red")
     yield Text(messages.title(frame))
     are_many = len(frame.nodes) > messages.FEW_NODES and not verbose
     if are_many:

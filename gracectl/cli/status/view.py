@@ -70,7 +70,7 @@ class StatusView:
 
     def _print_changes(self, frame: StatusFrame) -> None:
         if frame.connection_loss is not None and self._is_connected:
-            self._print(frame, messages.connection_loss_text(frame.connection_loss, frame.at))
+            self._print(frame, messages.connection_loss_text(frame.connection_loss, frame.at + frame.age))
         elif frame.connection_loss is None and not self._is_connected:
             self._print(frame, "connected again")
         self._is_connected = frame.connection_loss is None
@@ -83,7 +83,7 @@ class StatusView:
         self._terminated = len(frame.terminated)
 
     def _print(self, frame: StatusFrame, text: str) -> None:
-        echo(f"{format_time(frame.at)}  {text}")
+        echo(f"{format_time(frame.at + frame.age)}  {text}")
 
     def _has_changed(self, node: NodeStatus, at: float) -> bool:
         if node.uid not in self._printed:
@@ -114,7 +114,8 @@ class JsonView:
         """See View. An incomplete frame is left out."""
         if not frame.is_complete:
             return
-        timeless = repr((frame.nodes, frame.claims, frame.terminated, frame.connection_loss))
+        error = frame.connection_loss and frame.connection_loss.error
+        timeless = repr((frame.nodes, frame.claims, frame.terminated, error))
         if timeless != self._last:
             self._last = timeless
             echo(to_json(status_report(frame, self._settings), indent=0))

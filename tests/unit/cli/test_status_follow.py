@@ -159,6 +159,8 @@ async def test_a_lost_connection_is_shown_and_what_was_seen_stands() -> None:
         during = camera.scenes[lost:back]
         assert during[-1].connection_loss is not None
         assert {len(node.pods or ()) for frame in during for node in frame.nodes} == {1}
+        assert during[-1].at == during[-100].at  # the clocks of what is shown stand still
+        assert during[-1].age - during[-100].age > 90
         assert camera.scenes[-1].connection_loss is None
 
 
