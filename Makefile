@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal chart test soak fuzz unit lint format conformance e2e bench bench-page micro bench-compare helm clean
+.PHONY: help demo example beforehand rehearsal chart test soak fuzz unit lint docs format conformance e2e bench bench-page micro bench-compare helm clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -63,12 +63,19 @@ fuzz: $(READY) ## hostile bytes for every decoder of what others have written, f
 unit: $(READY) ## the tests that start no other program: a minute
 	$(PYTEST) tests --ignore tests/e2e --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
 
-lint: $(READY) ## ruff, mypy --strict, import-linter, and the word list
+lint: $(READY) docs ## ruff, mypy --strict, import-linter, the word list, and the docs site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words.py
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ./kubesim --editable '.[dev,docs]'
+	@touch $@
+
+docs: $(VENV)/.docs ## build the site of docs/ into build/site; a broken link or anchor fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY) ## rewrite the sources as the formatter wants them
 	$(BIN)/ruff check --fix .
