@@ -27,6 +27,7 @@ COMMANDS = {
     "plan": "plan.command",
     "simulate": "simulate",
     "status": "status.command",
+    "terminate": "drain.command",
     "uncordon": "uncordon",
     "uninstall": "uninstall.command",
 }

@@ -60,7 +60,7 @@ async def test_nodes_are_drained_by_label_under_one_budget_and_waited_for(story:
     await story.nodes("c")
     for node in (first, second):
         await story.patch("Node", node, {"metadata": {"labels": {"leaves": story.run}}})
-    ended = await run(story, "drain", "-l", f"leaves={story.run}", "--timeout", "50s")
+    ended = await run(story, "terminate", "--yes", "-l", f"leaves={story.run}", "--timeout", "50s")
     assert (ended.code, ended.err) == (0, "")
     for node in (first, second):
         assert f"{node}: deletion requested" in ended.out
@@ -75,7 +75,7 @@ async def test_maintenance_keeps_a_node_drained_until_it_is_uncordoned(story: St
     (node,) = await story.nodes("a")
     pod = await story.pod("web", on=node)
     (daemon,) = await story.workload("DaemonSet", "agent", 1)
-    ended = await run(story, "drain", node, "--keep", "--timeout", "50s")
+    ended = await run(story, "drain", node, "--timeout", "50s")
     assert (ended.code, ended.err) == (0, "")
     assert f"{node}: drained for maintenance; to undo: gracectl uncordon {node}\n" in ended.out
     assert story.sight.asked(pod) is not None
@@ -105,7 +105,7 @@ async def test_a_drain_continues_when_its_command_is_interrupted(story: Story) -
     await story.controller()
     (node,) = await story.nodes("a")
     slow = await story.pod("slow", on=node, behaviour={"stop-seconds": "12"})
-    async with running(story, "drain", node) as (process, lines):
+    async with running(story, "terminate", "--yes", node) as (process, lines):
         await lines.until(f"{node}: terminating for")
         await story.sight.until("the pod is asked", lambda: story.sight.asked(slow))
         process.send_signal(signal.SIGINT)
@@ -121,7 +121,7 @@ async def test_no_drain_is_requested_if_one_node_would_be_deleted_at_once(story:
     await story.controller()
     (held,) = await story.nodes("held")
     (foreign,) = await story.nodes("foreign", managed=False)
-    ended = await run(story, "drain", held, foreign)
+    ended = await run(story, "terminate", "--yes", held, foreign)
     assert (ended.code, ended.out) == (3, "")
     assert f"  - {foreign}: finalizer {names.FINALIZER} missing" in ended.err
     assert f"- {held}:" not in ended.err

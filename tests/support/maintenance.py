@@ -57,7 +57,7 @@ async def gracectl_uncordon(stage: Stage, node: str) -> float:
 
 
 async def gracectl_keep(stage: Stage, node: str) -> float:
-    """What `gracectl drain --keep` sends; returns the instant."""
+    """What `gracectl drain` sends; returns the instant."""
     await send(stage, node, request(seen(stage, node), stage.clock.now()))
     return stage.clock.monotonic()
 

@@ -1,1 +1,1 @@
-"""`gracectl drain`: requests drains and waits for them."""
+"""`gracectl drain` and `gracectl terminate`: request a drain or a termination, and wait for it."""

@@ -1,141 +1,104 @@
-"""`gracectl drain`: requests the drain of nodes from the controller, and waits until it is done."""
+"""`gracectl drain` and `gracectl terminate`: arguments and options, and the forecast that `--dry-run` prints."""
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import anyio
 import click
-import msgspec
 
-from gracectl.cli.bulk_request import CANCELLABLE_NODES, REPLACED, BulkRequest, Refused
-from gracectl.cli.console import stdout_console
-from gracectl.cli.drain.progress import DrainProgress
-from gracectl.cli.failures import REFUSED, UNFINISHED, interruptible, print_error, reporting_errors, run_async
-from gracectl.cli.format import elapsed
-from gracectl.cli.options import (
-    ClusterTarget,
-    NodeChoice,
-    UnknownNodes,
-    cluster_options,
-    connected,
-    duration,
-    node_arguments,
-)
-from gracectl.cli.output import command, echo
+from gracectl.cli.confirm import confirm, require_confirmation, yes_option
+from gracectl.cli.drain.request import DrainOptions, DrainRequest, Undrainable, check
+from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
+from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluster_options, duration, node_arguments
+from gracectl.cli.output import echo
 from gracectl.cli.plan.command import forecast_plan, read_input, show
 from gracectl.cli.plan.text import Detail
-from gracectl.cli.status.follow import StatusFrame, follow
-from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
-from gracectl.controllers.cluster.cache import ClusterCache
-from gracectl.controllers.node.maintenance import request
-from gracectl.inspect.forecast import unmanaged_warning
-from gracectl.inspect.watcher import snapshot
-from gracectl.kube.client import KubeClient
-from gracectl.kube.connection import Connection
-from gracectl.kube.errors import ApiError, Conflict, NotFound
-from gracectl.kube.patching import patch_with_retry
-from gracectl.kube.reading import read_all
-from gracectl.kube.resources import NODES
-from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
-from gracectl.model.node import Node
-from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
-from gracectl.policy.plan import plan
-from gracectl.policy.warnings import WarningKind, data_loss
+
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
-class Undrainable(Exception):
-    """Nothing was requested, as some nodes cannot be drained; the message names each of them, with its reason."""
-
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        self.reasons = dict(reasons)
-        listed = "\n".join(f"  - {name}: {reason}" for name, reason in reasons.items())
-        super().__init__(f"nothing was changed: not all of these nodes can be drained:\n{listed}")
-
-
-class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the command line. `timeout`: seconds; None or 0: no limit."""
-
-    keep: bool
-    no_wait: bool
-    dry_run: bool
-    timeout: float | None
+def request_options(command: Command) -> Command:
+    """The options that both commands have."""
+    # The last one that is added comes first in the help.
+    for option in (
+        click.option(
+            "--timeout",
+            callback=duration("means no limit"),
+            metavar="DURATION",
+            help="How long to wait: 10m, 90s, or seconds; 0: no limit, the default.",
+        ),
+        click.option("--dry-run", is_flag=True, help="Print the forecast, as plan does; nothing is changed."),
+        click.option("--no-wait", is_flag=True, help="Do not wait until it is done."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command()
 @node_arguments
-@click.option("--keep", is_flag=True, help="For maintenance: drain the node, and keep it until it is uncordoned.")
-@click.option("--no-wait", is_flag=True, help="Do not wait for the drain.")
-@click.option("--dry-run", is_flag=True, help="Print the forecast, as plan does; nothing is changed.")
-@click.option(
-    "--timeout",
-    callback=duration("means no limit"),
-    metavar="DURATION",
-    help="How long to wait: 10m, 90s, or seconds; 0: no limit, the default.",
-)
+@request_options
 @cluster_options
 def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
-    """Drain nodes, and wait until it is done.
+    """Drain nodes, which stay, and wait until it is done.
 
-    Deletes each NODE; the controller drains it under budgets and protection, and then terminates its instance. That
-    cannot be undone. With --keep the node is not deleted: it is drained, its DaemonSet pods stay, and it stays cordoned
-    until `uncordon`.
+    Cordons each NODE and drains it under budgets and protection. Its DaemonSet pods stay, and it stays cordoned until
+    `uncordon`. `terminate` also deletes the node, and terminates its instance.
 
     All nodes are checked first: if one of them would not be drained, nothing is requested of any. The controller does
     the work, so this command may be interrupted at any moment (Ctrl-C, --timeout): what was requested goes on.
     docs/drain.md says how it differs from kubectl drain, and which rights it needs.
 
-    Exit code 0: every node is terminated, or drained for maintenance, or with --no-wait requested; also if no node
-    matches the selector. 3 also if a node does not exist, if one would not be drained, if the server refused for one of
-    them, or if one was uncordoned or deleted during --keep. 4: the timeout is over. 130: interrupted.
+    Exit code 0: every node is drained, or with --no-wait requested; also if no node matches the selector. 3 also if a
+    node does not exist, if one would not be drained, if the server refused for one of them, or if one was uncordoned or
+    deleted meanwhile. 4: the timeout is over. 130: interrupted.
     """
-    chosen = msgspec.convert(options, DrainOptions)
-    if chosen.no_wait and chosen.timeout is not None:
+    _run(target, nodes, DrainOptions(for_maintenance=True, **options))
+
+
+@click.command()
+@node_arguments
+@request_options
+@yes_option
+@cluster_options
+def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options: Any) -> None:
+    """Terminate nodes, and wait until it is done.
+
+    Deletes each NODE: the controller drains it under budgets and protection, and then terminates its instance. That
+    cannot be undone, so it asks for confirmation. `drain` leaves the node where it is.
+
+    All nodes are checked first: if one of them would not be drained, nothing is requested of any. The controller does
+    the work, so this command may be interrupted at any moment (Ctrl-C, --timeout): what was requested goes on.
+    docs/drain.md says which rights it needs.
+
+    Exit code 0: every node is terminated, or with --no-wait requested; also if no node matches the selector. 2 also
+    without a terminal and without --yes: nothing was changed. 3 also if a node does not exist, if one would not be
+    drained, or if the server refused for one of them. 4: the timeout is over. 130: interrupted, or not confirmed.
+    """
+    _run(target, nodes, DrainOptions(for_maintenance=False, yes=yes, **options))
+
+
+def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> None:
+    if options.no_wait and options.timeout is not None:
         raise click.UsageError("--timeout and --no-wait exclude each other")
-    if chosen.dry_run and (chosen.no_wait or chosen.timeout is not None):
+    if options.dry_run and (options.no_wait or options.timeout is not None):
         raise click.UsageError("--dry-run waits for nothing: leave out --no-wait and --timeout")
+    if not options.for_maintenance and not options.dry_run:
+        require_confirmation(yes=options.yes)
     with reporting_errors({UnknownNodes: REFUSED, Undrainable: REFUSED}):
         settings = target.settings()
-        if chosen.dry_run:
-            _show_forecast(target, nodes, settings, for_maintenance=chosen.keep)
+        if options.dry_run:
+            _show_forecast(target, nodes, settings, for_maintenance=options.for_maintenance)
             return
-        drain_request = _DrainRequest(target, settings, chosen)
-        with interruptible(drain_request.interrupted):
-            code = run_async(lambda: drain_request.run(nodes))
+        request = DrainRequest(target, settings, options)
+        with interruptible(request.interrupted):
+            if not options.for_maintenance:
+                confirm(f"terminate {nodes.spelt}? This cannot be undone.", yes=options.yes)
+            code = run_async(lambda: request.run(nodes))
     if code:
         sys.exit(code)
-
-
-def check(nodes: Iterable[Node], settings: Settings, now: float, *, for_maintenance: bool, by_default: bool) -> None:
-    """Raise Undrainable unless all of these nodes would be drained, or are already.
-
-    `now`: Unix seconds. `for_maintenance`: they are to stay. `by_default`: no settings file was given.
-    """
-    reasons = {node.name: _reason(node, settings, now, for_maintenance, by_default) for node in nodes}
-    bad = {name: reason for name, reason in reasons.items() if reason}
-    if bad:
-        raise Undrainable(bad)
-
-
-def _reason(node: Node, settings: Settings, now: float, for_maintenance: bool, by_default: bool) -> str:
-    if for_maintenance and node.deletion_timestamp is not None:
-        return f"{_deletion_age(node, now)}; a deletion cannot be undone"
-    warning = unmanaged_warning(settings.termination, node, for_maintenance=for_maintenance)
-    if warning is None:
-        return ""
-    if warning.kind is WarningKind.NOT_MANAGED and by_default:
-        return f"{warning.message}; give the controller's own settings with --config"
-    return warning.message
-
-
-def _deletion_age(node: Node, now: float) -> str:
-    assert node.deletion_timestamp is not None
-    return f"already being deleted for {elapsed(max(now - node.deletion_timestamp, 0.0))}"
 
 
 def _show_forecast(target: ClusterTarget, nodes: NodeChoice, settings: Settings, *, for_maintenance: bool) -> None:
@@ -148,127 +111,3 @@ def _show_forecast(target: ClusterTarget, nodes: NodeChoice, settings: Settings,
         show(forecast_plan(inputs, settings, for_maintenance=for_maintenance), Detail(by_default=by_default))
     asked = [node for node in inputs.cluster.nodes.values() if node.name in inputs.asked]
     check(asked, settings, inputs.now, for_maintenance=for_maintenance, by_default=by_default)
-
-
-class _DrainRequest:
-    """One run of the command. It knows at any moment what it has requested, and what it waits for."""
-
-    def __init__(self, target: ClusterTarget, settings: Settings, options: DrainOptions) -> None:
-        self._target = target
-        self._settings = settings
-        self._options = options
-        self._bulk = BulkRequest()
-        self._progress: DrainProgress | None = None
-
-    async def run(self, choice: NodeChoice) -> int:
-        """The exit code. Raises UnknownNodes, Undrainable, and ApiError as long as nothing was requested."""
-        async with connected(self._target) as connection:
-            nodes = await self._checked(connection, choice)
-            if not nodes:
-                echo(choice.no_match, err=True)
-                return 0
-            requested_at = connection.clock.now()
-            await self._request(connection, nodes, requested_at)
-            requested = [node for node in nodes if self._is_requested(node)]
-            if requested and not self._options.no_wait:
-                self._progress = DrainProgress(requested, requested_at, for_maintenance=self._options.keep)
-                return await self._watch(connection, self._progress)
-        if requested:
-            echo(f"to watch: {command('status', '-w', *(node.name for node in requested))}")
-        return self._code
-
-    def interrupted(self) -> str:
-        """What was requested and goes on, for people that stop waiting."""
-        if self._progress is not None:
-            return self._progress.unwatched()
-        if self._options.keep:
-            return self._bulk.interrupted("drain", f" (to undo: {command('uncordon', *self._bulk.requested)})")
-        return self._bulk.interrupted("deletion", " (cannot be undone)")
-
-    @property
-    def _code(self) -> int:
-        has_failed = self._bulk.has_failed or (self._progress is not None and self._progress.has_failed)
-        return REFUSED if has_failed else 0
-
-    def _is_requested(self, node: Node) -> bool:
-        return node.deletion_timestamp is not None or node.name in self._bulk.requested
-
-    async def _checked(self, connection: Connection, choice: NodeChoice) -> list[Node]:
-        """The nodes in question, after all checks and warnings."""
-        for_maintenance = self._options.keep
-        cluster = await snapshot(connection.client, choice.picks) if for_maintenance else None
-        found = cluster.nodes.values() if cluster else await read_all(connection.client, NODES, keep=choice.picks)
-        names = choice.among(found)
-        nodes = sorted((node for node in found if node.name in names), key=lambda node: node.name)
-        now = connection.clock.now()  # the answers have set it by now
-        check(nodes, self._settings, now, for_maintenance=for_maintenance, by_default=self._target.config is None)
-        if cluster is not None:
-            _warn_of_data_loss(cluster, nodes, self._settings, now)
-        return nodes
-
-    async def _request(self, connection: Connection, nodes: Sequence[Node], now: float) -> None:
-        new = []
-        for node in nodes:
-            if node.deletion_timestamp is not None:
-                echo(f"{node.name}: {_deletion_age(node, now)}")
-            else:
-                new.append(node)
-        if self._options.keep:
-            await self._bulk.run(new, partial(_request_maintenance, connection))
-        else:
-            await self._bulk.run(new, partial(_request_deletion, connection.client))
-
-    async def _watch(self, connection: Connection, progress: DrainProgress) -> int:
-        view = StatusView(stdout_console(), drops_empty=True)
-
-        def show_frame(frame: StatusFrame) -> bool:
-            for line in progress.update(frame):
-                view.echo(line)
-            view.show(progress.rest_of(frame))
-            return not progress.left
-
-        seconds = self._options.timeout or math.inf
-        try:
-            with view.showing(), anyio.move_on_after(seconds) as timeout:
-                await follow(connection, self._settings, progress.has, show_frame, expected=progress.expected)
-        except ApiError as error:
-            print_error(f"{error}\n{progress.unwatched()}")
-            return REFUSED
-        if timeout.cancelled_caught and progress.left:
-            print_error(progress.unfinished(format_duration(round(seconds * NANOSECONDS_PER_SECOND))))
-            return UNFINISHED
-        return self._code
-
-
-def _warn_of_data_loss(cluster: ClusterCache, nodes: Sequence[Node], settings: Settings, now: float) -> None:
-    """Name the pods that lose an emptyDir, while the node with the disk stays."""
-    for node in nodes:
-        if is_maintenance_requested(node):
-            continue
-        view = msgspec.structs.replace(cluster.view_of(node, settings.termination.policy), is_maintenance=True)
-        if warning := data_loss(plan(view, now)):
-            echo(f"{node.name}: {warning.message}", err=True)
-
-
-async def _request_deletion(client: KubeClient, node: Node) -> str:
-    try:
-        await client.delete(CANCELLABLE_NODES, node.key, uid=node.uid)
-    except NotFound:
-        return "already deleted"
-    except Conflict as conflict:
-        if conflict.uid_mismatch:
-            raise Refused(REPLACED) from conflict
-        raise
-    return "deletion requested"
-
-
-async def _request_maintenance(connection: Connection, node: Node) -> str:
-    now = connection.clock.now()
-    if is_maintenance_requested(node):
-        return f"drain already requested {elapsed(now - maintenance_since(node, now))} ago"
-    after = await patch_with_retry(connection.client, CANCELLABLE_NODES, node, lambda found: request(found, now))
-    if after is None:
-        raise Refused(REPLACED)
-    if after.deletion_timestamp is not None:
-        raise Refused("deleted meanwhile; a deletion cannot be undone")
-    return "drain requested"

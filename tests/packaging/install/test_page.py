@@ -191,7 +191,7 @@ async def test_the_page_drains_a_node_and_leaves_nothing_behind(way: str, tmp_pa
 
 async def _followed(shell: Shell, step: Step, exchanged: Mapping[str, Instead], sight: ClusterWatcher) -> None:
     """Follow a step, and check what the page promises of it."""
-    if not any("gracectl drain " in line for line in step.lines):
+    if not any("gracectl terminate " in line for line in step.lines):
         said = await follow(shell, step, exchanged)
         # "Both of these print nothing."
         assert not said or not any("grep" in line for line in step.lines), said

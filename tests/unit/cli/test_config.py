@@ -69,8 +69,13 @@ def test_a_bad_file_and_a_bad_variable_end_it_with_2(tmp_path: Path) -> None:
 
 
 def test_every_command_that_reads_settings_heeds_the_environment() -> None:
-    for command in ("controller", "agent", "plan", "status", "uninstall", "drain", "uncordon", "budgets"):
-        arguments = {"plan": ["n"], "drain": ["n"], "uncordon": ["n"], "uninstall": ["--dry-run"]}.get(command, [])
+    for command in ("controller", "agent", "plan", "status", "uninstall", "drain", "terminate", "uncordon", "budgets"):
+        needed = {
+            "terminate": ["n", "--yes"],
+            "uninstall": ["--dry-run"],
+            **{name: ["n"] for name in ("plan", "drain", "uncordon")},
+        }
+        arguments = needed.get(command, [])
         shown = CliRunner().invoke(root, [command, *arguments], env={"GRACECTL__EVICTION__QSP": "5"})
         assert (shown.exit_code, "did you mean GRACECTL__EVICTION__QPS?" in shown.stderr) == (2, True), command
 

@@ -1,4 +1,4 @@
-"""`gracectl drain` over HTTP, with a controller beside it: what it asks for, what it watches, and how it ends."""
+"""`gracectl drain` and `terminate` over HTTP beside a controller: requests, watching, outcome."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_nodes_are_deleted_and_watched_until_they_are_gone(place: Fleet) -> None
     for name in ("gone-1", "gone-2"):
         place.add(name, managed=True)
         place.pod(f"on-{name}", name, behaviour={"stop-seconds": "3"})
-    result = place.run("drain", "gone-1", "gone-2")
+    result = place.run("terminate", "--yes", "gone-1", "gone-2")
     assert (result.exit_code, result.stderr) == (0, "")
     assert [after(line) for line in told(result.stdout)] == [
         f"gone-1: {ASKED}",
@@ -67,7 +67,7 @@ def test_nodes_are_deleted_and_watched_until_they_are_gone(place: Fleet) -> None
 def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
     for name, pool in (("pool-1", "x"), ("pool-2", "x"), ("pool-3", "y")):
         place.add(name, managed=True, pool=pool)
-    result = place.run("drain", "-l", "pool=x", "--no-wait")
+    result = place.run("terminate", "--yes", "-l", "pool=x", "--no-wait")
     assert (result.exit_code, result.stderr) == (0, "")
     assert told(result.stdout) == [
         f"pool-1: {ASKED}",
@@ -79,7 +79,7 @@ def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
 
 def test_without_waiting_it_ends_when_it_has_asked(place: Fleet) -> None:
     place.held("unwatched")
-    result = place.run("drain", "unwatched", "--no-wait")
+    result = place.run("terminate", "--yes", "unwatched", "--no-wait")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == f"unwatched: {ASKED}\nto watch: gracectl status -w unwatched\n"
     assert place.is_deleted("unwatched")
@@ -90,7 +90,7 @@ def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch
     place.held("before")
     place.delete("before")
     asked = overheard(monkeypatch)
-    with place.running("drain", "before") as process:
+    with place.running("terminate", "--yes", "before") as process:
         process.until("before: terminating for")
         place.release("before")
         assert process.ended() == (0, "")
@@ -100,7 +100,7 @@ def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch
     ]
     place.held("before-2")
     place.delete("before-2")
-    assert place.run("drain", "before-2", "--timeout", "0.5").exit_code == 4
+    assert place.run("terminate", "--yes", "before-2", "--timeout", "0.5").exit_code == 4
     assert [request.path for request in asked if request.method != "GET"] == []
     place.release("before-2")
 
@@ -122,7 +122,7 @@ def test_another_node_of_the_same_name_is_not_touched(place: Fleet, monkeypatch:
         return await send(self, request)
 
     monkeypatch.setattr(HttpTransport, "send", late)
-    result = place.run("drain", "namesake")
+    result = place.run("terminate", "--yes", "namesake")
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == (
         "gracectl: namesake: deleted, or replaced by another node of that name, which was not touched\n"
@@ -135,8 +135,8 @@ def test_another_node_of_the_same_name_is_not_touched(place: Fleet, monkeypatch:
 
 def test_all_unknown_nodes_are_told_and_nothing_is_done(place: Fleet) -> None:
     place.held("known")
-    for more in ((), ("--keep",)):
-        result = place.run("drain", "nope", "known", "neither", *more)
+    for command in (("drain",), ("terminate", "--yes")):
+        result = place.run(*command, "nope", "known", "neither")
         assert (result.exit_code, result.stdout) == (3, "")
         assert result.stderr == (
             "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists those that there are\n"
@@ -146,9 +146,11 @@ def test_all_unknown_nodes_are_told_and_nothing_is_done(place: Fleet) -> None:
 
 
 def test_a_selector_that_no_node_matches_is_no_failure(place: Fleet) -> None:
-    for more in ((), ("--keep",), ("--dry-run",), ("--no-wait",)):
-        result = place.run("drain", "-l", "pool=none", *more)
+    for more in ((), ("--dry-run",), ("--no-wait",)):
+        result = place.run("terminate", "--yes", "-l", "pool=none", *more)
         assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No node matches the selector pool=none.\n")
+    result = place.run("drain", "-l", "pool=none")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No node matches the selector pool=none.\n")
 
 
 def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> None:
@@ -156,7 +158,7 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
     place.add("bare-1")
     place.add("bare-2", finalizers=OTHERS)
     place.delete("bare-2")
-    result = place.run("drain", "good", "bare-1", "bare-2")
+    result = place.run("terminate", "--yes", "good", "bare-1", "bare-2")
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == (
         "gracectl: nothing was changed: not all of these nodes can be drained:\n"
@@ -172,7 +174,7 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
 
 def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Fleet, tmp_path: Path) -> None:
     place.held("master", **{names.CONTROL_PLANE_ROLE: ""})
-    result = place.run("drain", "master")
+    result = place.run("terminate", "--yes", "master")
     assert result.exit_code == 3
     assert (
         "  - master: not managed: no nodeSelector match; gracectl does not drain it; give the "
@@ -181,13 +183,13 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
     settings = tmp_path / "settings.yaml"
     settings.write_text("nodeSelector: {matchLabels: {pool: b}}\n")
     place.held("pool-a")
-    result = place.run("drain", "pool-a", "--config", str(settings))
+    result = place.run("terminate", "--yes", "pool-a", "--config", str(settings))
     assert result.exit_code == 3
     assert result.stderr.endswith("not managed: no nodeSelector match; gracectl does not drain it\n")
     assert not place.is_deleted("master")
     assert not place.is_deleted("pool-a")
     settings.write_text("{}\n")
-    assert place.run("drain", "pool-a", "--no-wait", "--config", str(settings)).exit_code == 0
+    assert place.run("terminate", "--yes", "pool-a", "--no-wait", "--config", str(settings)).exit_code == 0
     place.release("pool-a")
 
 
@@ -206,9 +208,15 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
     ],
 )
 def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(root, ["drain", "--kubeconfig", "/nowhere", *arguments])
+    result = CliRunner().invoke(root, ["terminate", "--yes", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in " ".join(result.stderr.split())
+
+
+def test_without_a_terminal_a_termination_must_be_confirmed_by_an_option() -> None:
+    result = CliRunner().invoke(root, ["terminate", "--kubeconfig", "/nowhere", "n1"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "nothing was changed: no terminal to ask for confirmation; give --yes" in " ".join(result.stderr.split())
 
 
 # -- what the server refuses -------------------------------------------------------------------------------------------
@@ -219,7 +227,7 @@ def test_one_is_refused_and_the_others_go_on(place: Fleet) -> None:
         place.add(name, managed=True, shared="yes")
     rules: list[Any] = roles()["gracectl-reader"]
     rules = [*rules, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"], "resourceNames": ["ours"]}]
-    result = place.run("drain", "-l", "shared=yes", as_=place.user("sharer", *rules))
+    result = place.run("terminate", "--yes", "-l", "shared=yes", as_=place.user("sharer", *rules))
     assert result.exit_code == 3
     assert [after(line) for line in told(result.stdout)] == [f"ours: {ASKED}", "ours: terminated after <time>"]
     assert result.stderr.startswith(
@@ -231,7 +239,7 @@ def test_one_is_refused_and_the_others_go_on(place: Fleet) -> None:
 def test_without_permission_to_watch_it_says_how_to_follow(place: Fleet) -> None:
     place.held("unseen")
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "delete"]}]
-    result = place.run("drain", "unseen", as_=place.user("blind", *rules))
+    result = place.run("terminate", "--yes", "unseen", as_=place.user("blind", *rules))
     assert result.exit_code == 3
     assert result.stderr.startswith("gracectl: ")
     assert "forbidden: add the verb " in result.stderr
@@ -251,22 +259,24 @@ def roles() -> dict[str, list[Any]]:
 
 def test_the_rights_of_the_page_are_enough(place: Fleet) -> None:
     found = roles()
-    reader, drainer, keeper = (found[f"gracectl-{name}"] for name in ("reader", "drainer", "keeper"))
+    reader, terminator, drainer = (found[f"gracectl-{name}"] for name in ("reader", "terminator", "drainer"))
     for name in ("right-1", "right-2"):
         place.add(name, managed=True)
-    reads, drains = place.user("reader", *reader), place.user("drainer", *reader, *drainer)
-    for_maintenance = place.user("keeper", *reader, *keeper)
+    reads = place.user("reader", *reader)
+    drains = place.user("drainer", *reader, *drainer)
+    terminates = place.user("terminator", *reader, *terminator)
     assert place.run("plan", "right-1", as_=reads).exit_code == 0
     assert place.run("status", "right-1", as_=reads).exit_code == 0
-    assert place.run("drain", "right-1", as_=reads).exit_code == 3
-    assert place.run("drain", "right-1", "--keep", as_=drains).exit_code == 3
-    assert place.run("drain", "right-1", "--keep", as_=for_maintenance).exit_code == 0
-    assert place.run("uncordon", "right-1", as_=for_maintenance).exit_code == 0
-    assert place.run("drain", "right-1", as_=for_maintenance).exit_code == 3
+    assert place.run("terminate", "--yes", "right-1", as_=reads).exit_code == 3
+    assert place.run("drain", "right-1", as_=terminates).exit_code == 3
     assert place.run("drain", "right-1", as_=drains).exit_code == 0
+    assert place.run("uncordon", "right-1", as_=drains).exit_code == 0
+    assert place.run("terminate", "--yes", "right-1", as_=drains).exit_code == 3
+    assert place.run("terminate", "--yes", "right-1", as_=terminates).exit_code == 0
     place.held("right-3")
     listing = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
-    assert place.run("drain", "right-3", "--no-wait", as_=place.user("asker", listing, *drainer)).exit_code == 0
+    asker = place.user("asker", listing, *terminator)
+    assert place.run("terminate", "--yes", "right-3", "--no-wait", as_=asker).exit_code == 0
     place.release("right-3")
 
 
@@ -276,7 +286,7 @@ def test_the_rights_of_the_page_are_enough(place: Fleet) -> None:
 def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
     place.add("quick", managed=True)
     place.held("slow")
-    result = place.run("drain", "quick", "slow", "--timeout", "4s")
+    result = place.run("terminate", "--yes", "quick", "slow", "--timeout", "4s")
     assert result.exit_code == 4
     assert [after(line) for line in told(result.stdout)] == [
         f"quick: {ASKED}",
@@ -294,9 +304,9 @@ def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
 
 def test_seconds_will_do_and_none_are_endless(place: Fleet) -> None:
     place.held("patient")
-    result = place.run("drain", "patient", "--timeout", "1.5")
+    result = place.run("terminate", "--yes", "patient", "--timeout", "1.5")
     assert (result.exit_code, "the node is not terminated after 1.5s: patient" in result.stderr) == (4, True)
-    with place.running("drain", "patient", "--timeout", "0") as process:
+    with place.running("terminate", "--yes", "patient", "--timeout", "0") as process:
         process.until("patient: terminating for")
         place.release("patient")
         assert process.ended() == (0, "")
@@ -309,7 +319,7 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
     place.add("kept", managed=True)
     place.pod("cache", "kept", spec=SCRATCH)
     place.pod("plain", "kept")
-    result = place.run("drain", "kept", "--keep")
+    result = place.run("drain", "kept")
     assert result.exit_code == 0
     assert result.stderr == (
         "kept: default/cache has data in an emptyDir, which stays behind when it leaves, and is lost\n"
@@ -320,7 +330,7 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
     ]
     assert not place.is_deleted("kept")
     assert not place.pod_is_there("plain")
-    again = place.run("drain", "kept", "--keep")
+    again = place.run("drain", "kept")
     assert (again.exit_code, again.stderr) == (0, "")
     assert [after(line) for line in told(again.stdout)] == [
         "kept: drain already requested <time> ago",
@@ -333,7 +343,7 @@ def test_terminating_or_unmanaged_nodes_cannot_be_drained_for_maintenance(place:
     place.delete("late")
     place.add("nobodys")
     place.held("fine")
-    result = place.run("drain", "late", "nobodys", "fine", "--keep")
+    result = place.run("drain", "late", "nobodys", "fine")
     assert (result.exit_code, result.stdout) == (3, "")
     assert after(result.stderr) == (
         "gracectl: nothing was changed: not all of these nodes can be drained:\n"
@@ -347,7 +357,7 @@ def test_terminating_or_unmanaged_nodes_cannot_be_drained_for_maintenance(place:
 
 def test_when_the_time_is_over_a_kept_node_is_still_being_drained(place: Fleet) -> None:
     place.held("lasting")
-    result = place.run("drain", "lasting", "--keep", "--timeout", "1s")
+    result = place.run("drain", "lasting", "--timeout", "1s")
     assert result.exit_code == 4
     assert result.stderr.startswith("gracectl: the node is not drained after 1s: lasting (not cordoned yet); ")
     assert names.KEEP_DRAINED in place.annotations("lasting")
@@ -355,7 +365,7 @@ def test_when_the_time_is_over_a_kept_node_is_still_being_drained(place: Fleet) 
 
 def test_a_node_uncordoned_meanwhile_is_reported(place: Fleet) -> None:
     place.held("returned")
-    with place.running("drain", "returned", "--keep") as process:
+    with place.running("drain", "returned") as process:
         process.until("returned: being drained for maintenance")
         place.patch("returned", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}})
         assert process.ended() == (3, "")
@@ -364,7 +374,7 @@ def test_a_node_uncordoned_meanwhile_is_reported(place: Fleet) -> None:
 
 def test_a_node_deleted_meanwhile_is_watched_until_it_is_gone(place: Fleet) -> None:
     place.held("lost")
-    with place.running("drain", "lost", "--keep") as process:
+    with place.running("drain", "lost") as process:
         process.until("lost: being drained for maintenance")
         place.delete("lost")
         process.until("lost: deleted meanwhile; waiting for its termination")
@@ -380,11 +390,11 @@ def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pyte
     place.held("predicted")
     place.pod("on-predicted", "predicted", spec=SCRATCH)
     asked = overheard(monkeypatch)
-    ends, plan = place.run("drain", "predicted", "--dry-run"), place.run("plan", "predicted")
+    ends, plan = place.run("terminate", "predicted", "--dry-run"), place.run("plan", "predicted")
     assert (ends.exit_code, ends.stderr) == (0, "")
     assert ends.stdout.splitlines()[1:] == plan.stdout.splitlines()[1:]  # the first line tells the time
     assert ends.stdout.startswith("What happens if predicted is deleted now (")
-    stays = place.run("drain", "predicted", "--dry-run", "--keep")
+    stays = place.run("drain", "predicted", "--dry-run")
     assert stays.exit_code == 0
     assert stays.stdout.startswith("What happens if predicted is drained for maintenance now (")
     assert (
@@ -396,11 +406,11 @@ def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pyte
 
 def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) -> None:
     place.add("refused")
-    result = place.run("drain", "refused", "--dry-run")
+    result = place.run("terminate", "refused", "--dry-run")
     assert result.exit_code == 3
     assert "refused: not drained: not managed" in result.stdout
     assert result.stderr.startswith("gracectl: nothing was changed: not all of these nodes can be drained:\n")
-    assert place.run("drain", "nope", "--dry-run").exit_code == 3
+    assert place.run("terminate", "nope", "--dry-run").exit_code == 3
 
 
 # -- as a program ------------------------------------------------------------------------------------------------------
@@ -408,7 +418,7 @@ def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) 
 
 def test_it_leaves_nothing_behind(place: Fleet) -> None:
     place.add("tidy", managed=True)
-    with place.running("drain", "tidy") as process:
+    with place.running("terminate", "--yes", "tidy") as process:
         assert process.ended() == (0, "")
     assert place.call("GET", f"{NODES}/tidy")[0] == 404
 

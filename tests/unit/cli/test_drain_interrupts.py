@@ -1,4 +1,4 @@
-"""`gracectl drain` and Ctrl-C: it comes out at once, and says truthfully what was asked for. And webhooks that deny."""
+"""`gracectl drain` and `terminate`, interrupted: they exit at once and say what was requested; webhooks that deny."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def test_a_deletion_that_is_not_watched_any_more_goes_on(place: Fleet) -> None:
     place.held("worker-1")
-    with place.running("drain", "worker-1") as process:
+    with place.running("terminate", "--yes", "worker-1") as process:
         process.until("worker-1: terminating for")
         process.interrupt()
         assert process.ended(SOON) == (
@@ -53,7 +53,7 @@ def test_a_deletion_that_is_not_watched_any_more_goes_on(place: Fleet) -> None:
 def test_only_those_that_are_left_are_named(place: Fleet) -> None:
     place.add("done", managed=True)
     place.held("left")
-    with place.running("drain", "done", "left") as process:
+    with place.running("terminate", "--yes", "done", "left") as process:
         process.until("done: terminated after")
         process.interrupt()
         code, told = process.ended(SOON)
@@ -67,7 +67,7 @@ def test_only_those_that_are_left_are_named(place: Fleet) -> None:
 
 def test_a_drain_of_a_node_that_stays_can_be_taken_back(place: Fleet) -> None:
     place.held("worker-2")
-    with place.running("drain", "worker-2", "--keep") as process:
+    with place.running("drain", "worker-2") as process:
         process.until("worker-2: being drained for maintenance")
         process.interrupt()
         assert process.ended(SOON) == (
@@ -81,14 +81,15 @@ def test_a_drain_of_a_node_that_stays_can_be_taken_back(place: Fleet) -> None:
 # -- while the server does not answer ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [(), ("--keep",), ("--no-wait",)])
-def test_before_anything_was_asked_for_that_is_said(tmp_path: Path, more: tuple[str, ...]) -> None:
-    with mute(tmp_path, "worker-1", deaf=True) as (server, kubeconfig):
-        command = [*STRICTLY, "drain", "worker-1", "--kubeconfig", str(kubeconfig), *more]
-        with started(command) as process:
-            assert server.asked[""].wait(20)
-            process.interrupt()
-            assert process.ended(SOON) == (130, "gracectl: interrupted; nothing was requested\n")
+@pytest.mark.parametrize("command", [("terminate", "--yes"), ("drain",), ("drain", "--no-wait")])
+def test_before_anything_was_asked_for_that_is_said(tmp_path: Path, command: tuple[str, ...]) -> None:
+    with (
+        mute(tmp_path, "worker-1", deaf=True) as (server, kubeconfig),
+        started([*STRICTLY, *command, "worker-1", "--kubeconfig", str(kubeconfig)]) as process,
+    ):
+        assert server.asked[""].wait(20)
+        process.interrupt()
+        assert process.ended(SOON) == (130, "gracectl: interrupted; nothing was requested\n")
 
 
 def test_interrupted_while_it_asks_it_names_requested_and_unknown_nodes(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_interrupted_while_it_asks_it_names_requested_and_unknown_nodes(tmp_path
     silent = tuple(f"silent-{n:02}" for n in range(10))
     with mute(tmp_path, "asked", *silent, "waiting-1", "waiting-2", silent=silent) as (server, kubeconfig):
         nodes = ("asked", *silent, "waiting-1", "waiting-2")
-        with started([*STRICTLY, "drain", *nodes, "--kubeconfig", str(kubeconfig)]) as process:
+        with started([*STRICTLY, "terminate", "--yes", *nodes, "--kubeconfig", str(kubeconfig)]) as process:
             process.until(f"asked: {ASKED}")
             for name in silent:
                 assert server.asked[name].wait(20)
@@ -173,7 +174,7 @@ def test_a_webhook_s_words_are_told_and_the_others_go_on(place: Fleet, status: d
     place.held(guarded, guarded="yes")
     place.add(free, managed=True)
     with refusing(place, status):
-        result = place.run("drain", guarded, free)
+        result = place.run("terminate", "--yes", guarded, free)
     assert result.exit_code == 3
     assert f"{free}: terminated after" in result.stdout
     assert result.stderr == (

@@ -15,7 +15,7 @@ from gracectl.cli.root import root
 def test_help_names_every_command_with_its_purpose() -> None:
     shown = CliRunner().invoke(root, ["--help"])
     assert shown.exit_code == 0
-    for name in ("controller", "demo", "drain", "plan", "simulate", "status", "uncordon", "version"):
+    for name in ("controller", "demo", "drain", "plan", "simulate", "status", "terminate", "uncordon", "version"):
         line = next(line for line in shown.output.splitlines() if line.split()[:1] == [name])
         assert len(line.split()) > 2
 

@@ -29,7 +29,7 @@ def lines(text: str) -> list[str]:
 
 def test_a_kept_node_is_given_back(place: Fleet) -> None:
     place.add("kept", managed=True)
-    assert place.run("drain", "kept", "--keep").exit_code == 0
+    assert place.run("drain", "kept").exit_code == 0
     result = place.run("uncordon", "kept")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (

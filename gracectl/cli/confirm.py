@@ -1,0 +1,44 @@
+"""Confirmation of commands that cannot be undone: a question on a terminal, `--yes` elsewhere."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from gracectl.cli.failures import fail
+from gracectl.cli.output import echo
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+CANCELLED = 128 + signal.SIGINT
+"""The exit code of a command that was not confirmed, as of one that was interrupted."""
+
+
+def yes_option(command: Command) -> Command:
+    """`--yes`; the command gets it as its argument `yes`."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")(
+        command
+    )
+
+
+def require_confirmation(*, yes: bool) -> None:
+    """Refuse a command that could not be confirmed later. Raises UsageError."""
+    if not yes and not _can_ask():
+        raise click.UsageError("nothing was changed: no terminal to ask for confirmation; give --yes")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on stderr; the command ends here unless the answer is yes."""
+    if yes:
+        return
+    echo(f"{question} [y/N] ", err=True, nl=False)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        fail("cancelled; nothing was changed", CANCELLED)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
