@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity
+from gracectl.cloud.provider import NONE, InstanceGone, InstanceState, NodeIdentity
 
 
 class NoneProvider:
     """Terminates nothing: every instance counts as gone."""
 
-    name = "none"
+    name = NONE
     needs_provider_id = False
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

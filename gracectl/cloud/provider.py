@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from importlib.metadata import entry_points
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -140,11 +140,14 @@ class UsesCluster(Protocol):
 
 GROUP = "gracectl.providers"
 
+NONE: Final = "none"
+"""Name of the provider that terminates nothing; the default."""
+
 
 class ProviderSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Name of the provider, and its own options (each provider documents and checks them)."""
 
-    name: str = "none"
+    name: str = NONE
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.agent.settings import AgentSettings, FeatureGates
-from gracectl.cloud.provider import ProviderSettings
+from gracectl.cloud.provider import NONE, ProviderSettings
 from gracectl.config.errors import prefix_errors
 from gracectl.controllers.settings import InstanceSettings, KarpenterSettings, TerminationSettings
 from gracectl.eviction.pdb_queue import EvictionSettings
@@ -157,4 +157,5 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
             health=self.health,
             voluntary=self.voluntary,
             node_groups=tuple(group.group() for group in self.node_groups),
+            terminates_instances=self.provider.name != NONE,
         )

@@ -28,7 +28,14 @@ from gracectl.policy.maintenance import is_maintenance_requested, maintenance_si
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
 from gracectl.policy.plan import NodeView
 from gracectl.policy.simulation import DrainingNode
-from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
+from gracectl.policy.warnings import (
+    PlanWarning,
+    WarningKind,
+    by_importance,
+    machine_warnings,
+    shutdown_warnings,
+    warnings_of,
+)
 
 LONGEST = 400
 """Characters of a message that quotes foreign text."""
@@ -220,7 +227,8 @@ def node_warnings(
         yield warning
     yield from shutdown_warnings(node)
     if for_maintenance and node.deletion_timestamp is None:
-        return  # neither claim nor deadline matters
+        return  # neither machine nor claim nor deadline matters
+    yield from machine_warnings(node, settings.policy)
     claims = cluster.claims_of(node)
     if len(claims) > 1:
         listed = ", ".join(sorted((claim.name for claim in claims), key=natural_key))

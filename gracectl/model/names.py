@@ -205,6 +205,8 @@ class EventReason(StrEnum):
     INSTANCE_TERMINATION_FAILED = "InstanceTerminationFailed"
     INSTANCE_SHARED = "InstanceShared"
     """Node: it is deleted without its instance, which another node uses."""
+    MACHINE_KEEPS_RUNNING = "MachineKeepsRunning"
+    """Node, claim: it is removed, and no provider terminates its machine, which is one of a cloud."""
     STEP_FAILING = "StepFailing"
     """Node, claim: a step of its termination, or its finalizer, has failed for a minute."""
     CORDON_UNDONE = "CordonUndone"

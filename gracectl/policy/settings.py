@@ -178,6 +178,8 @@ class PolicySettings(msgspec.Struct, frozen=True):
     voluntary: VoluntarySettings = VoluntarySettings()
     node_groups: tuple[NodeGroup, ...] = ()
     """The first one whose selector matches a node's labels is its group."""
+    terminates_instances: bool = True
+    """False with provider `none`."""
 
     def group_of(self, labels: Mapping[str, str]) -> NodeGroup | None:
         """The group of a node with these labels."""

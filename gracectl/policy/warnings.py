@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,7 @@ from gracectl.policy.explain import listed
 from gracectl.policy.forecast import NodeForecast, PodForecast
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.protection import Protection
+from gracectl.policy.settings import PolicySettings
 from gracectl.policy.simulation import RemovalMethod
 from gracectl.policy.waves import period_share
 
@@ -38,6 +40,7 @@ class WarningKind(StrEnum):
     MAY_NEVER_DRAIN = "MayNeverDrain"
     OVERDUE = "Overdue"
     # The blocking ones end here.
+    MACHINE_KEEPS_RUNNING = "MachineKeepsRunning"
     MACHINE_SHUTS_DOWN = "MachineShutsDown"
     NOT_READY = "NotReady"
     SEVERAL_CLAIMS = "SeveralNodeClaims"
@@ -63,6 +66,15 @@ class WarningKind(StrEnum):
 LONGEST_MESSAGE = 300
 """Characters of what others have written on a node that are shown."""
 
+CLOUDS: Final = frozenset(
+    (
+        *("alicloud", "aws", "azure", "brightbox", "civo", "cloudstack", "digitalocean", "equinixmetal", "exoscale"),
+        *("external-cloudstack", "gce", "hcloud", "huaweicloud", "ibm", "ibmpowervs", "linode", "nutanix", "oci"),
+        *("openstack", "packet", "qcloud", "scaleway", "stackit", "upcloud", "vsphere", "vultr", "yandex"),
+    )
+)
+"""Schemes of providerIDs of instances that cost money, or hold capacity, for as long as they run."""
+
 _WEIGHT = {kind: number for number, kind in enumerate(WarningKind)}
 
 
@@ -87,6 +99,25 @@ def shutdown_warnings(node: Node) -> Iterator[PlanWarning]:
         yield PlanWarning(
             WarningKind.MACHINE_SHUTS_DOWN, f"its machine shuts down, and the agent on it deletes its pods: {reported}"
         )
+
+
+def keeps_running(provider_id: str) -> str:
+    """That the machine of a node that is terminated under provider `none` keeps running; empty if it is none of a
+    cloud.
+    """
+    scheme, separator, _ = provider_id.strip().partition("://")
+    if not separator or scheme.lower() not in CLOUDS:
+        return ""
+    return (
+        f"machine keeps running: provider none does not terminate {harmless(provider_id, LONGEST_MESSAGE)}; terminate "
+        "it in the cloud, or set provider.name before"
+    )
+
+
+def machine_warnings(node: Node, settings: PolicySettings) -> Iterator[PlanWarning]:
+    """Whether the machine of a node outlives its termination, and costs."""
+    if not settings.terminates_instances and (message := keeps_running(node.provider_id)):
+        yield PlanWarning(WarningKind.MACHINE_KEEPS_RUNNING, message)
 
 
 def by_importance(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:

@@ -59,6 +59,24 @@ def of_n1(*things: Node | NodeClaim, **policy: Any) -> NodeDrainForecast:
 
 
 @pytest.mark.parametrize(
+    ("provider_id", "policy", "for_maintenance", "is_warned"),
+    [
+        ("aws:///eu-central-1a/i-0abc", {"terminates_instances": False}, False, True),
+        ("azure:///subscriptions/x", {"terminates_instances": False}, False, True),
+        ("aws:///eu-central-1a/i-0abc", {"terminates_instances": False}, True, False),
+        ("aws:///eu-central-1a/i-0abc", {}, False, False),
+        ("kind://docker/kind/n1", {"terminates_instances": False}, False, False),
+        ("", {"terminates_instances": False}, False, False),
+    ],
+)
+def test_a_machine_of_a_cloud_that_no_provider_terminates_is_warned_of(
+    provider_id: str, policy: dict[str, Any], for_maintenance: bool, is_warned: bool
+) -> None:
+    (node,) = predicted(a_good_node(provider_id=provider_id), for_maintenance=for_maintenance, **policy).nodes
+    assert (WarningKind.MACHINE_KEEPS_RUNNING in {each.kind for each in node.warnings}) is is_warned
+
+
+@pytest.mark.parametrize(
     ("things", "deadline", "origin"),
     [
         ((a_good_node(),), 1800.0, DeadlineOrigin("nodeGroup", "nodeGroups[1]")),

@@ -180,6 +180,24 @@ async def test_the_provider_none_ends_nothing_and_waits_for_nothing() -> None:
         assert "InstanceTerminated" not in await reasons(stage, "n1")
 
 
+@pytest.mark.parametrize(
+    ("provider_id", "is_reported"), [("aws:///eu-central-1a/i-0abc", True), ("kind://docker/kind/n2", False)]
+)
+async def test_under_provider_none_the_machine_of_a_cloud_is_reported_to_keep_running(
+    provider_id: str, is_reported: bool
+) -> None:
+    async with staged("n1") as stage:
+        none: Any = NoneProvider(NoneProvider.Options())
+        stage.provider = none
+        await stage.call("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}, "spec": {"providerID": provider_id}})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n2")
+            await stage.until_gone("n2")
+            await stage.clock.sleep(1)
+        assert ("MachineKeepsRunning" in await reasons(stage, "n2")) is is_reported
+
+
 async def test_a_pod_that_came_after_the_instance_was_asked_to_end_does_not_hold_a_node_without_one() -> None:
     """Bound past the scheduler; with its protection, nothing but the end of the instance could ever free the node."""
     slow = CloudSettings(terminate_delay=30.0)

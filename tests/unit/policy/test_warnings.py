@@ -213,6 +213,7 @@ def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
         WarningKind.FINALIZER_MISSING,
         WarningKind.NO_CONTROLLER,
         WarningKind.NODE_BUDGET_BLOCKS,
+        WarningKind.MACHINE_KEEPS_RUNNING,
         WarningKind.MACHINE_SHUTS_DOWN,
         WarningKind.SEVERAL_CLAIMS,
         WarningKind.INVALID_DEADLINE,
