@@ -289,12 +289,12 @@ async def test_an_annotation_that_is_edited_in_the_middle_of_a_drain_counts_at_o
         await delete_at_start(stage, "n1")
         await until(stage, HOUR)
         await edit(stage, "job", after)
-        await until(stage, 12 * HOUR)
+        await until(stage, 7 * HOUR)
         assert evictions(stage) == ([] if leaves is None else [("job", leaves)])
         if leaves is None:
             await edit(stage, "job", None)
             await stage.until_gone("n1")
-            assert evictions(stage) == [("job", 12 * HOUR)]
+            assert evictions(stage) == [("job", 7 * HOUR)]
 
 
 async def test_an_annotation_that_comes_in_the_middle_of_a_drain_protects() -> None:
@@ -357,13 +357,13 @@ async def test_do_not_evict_holds_every_pod_of_its_node_until_it_is_taken_off(wh
         )
         await stage.create(a_pod_manifest("elsewhere", "n2"))
         await delete_at_start(stage, "n1", "n2")
-        await until(stage, 10 * HOUR)
+        await until(stage, 3 * HOUR)
         assert (stage.node("n1") or {})["spec"]["unschedulable"]
         assert evictions(stage) == [("elsewhere", 0.0)]
         off = {"metadata": {where: {names.DO_NOT_EVICT: None}}}
         await stage.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/holder", off, MERGE)
         await stage.until_gone("n1")
-        assert sorted(evictions(stage)[1:]) == [(name, 10 * HOUR) for name in ("holder", "job", "web")]
+        assert sorted(evictions(stage)[1:]) == [(name, 3 * HOUR) for name in ("holder", "job", "web")]
 
 
 async def test_do_not_evict_blocks_its_node_until_the_pod_is_gone_not_until_it_terminates() -> None:
