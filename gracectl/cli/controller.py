@@ -55,7 +55,8 @@ def _allow_connections() -> None:
 
 
 async def _run(settings: Settings, provider: Provider, target: ClusterTarget) -> None:
-    async with traced() as spans, connected(target, settings.client.maximum_clock_offset_seconds) as connection:
+    offset = settings.client.maximum_clock_offset_seconds
+    async with traced() as spans, connected(target, offset, logger.warning) as connection:
         program = Controller(settings, connection.transport, connection.clock, provider, spans=spans)
         program.show_skew(connection.skew)
         logs.add_trace_ids(program.trace_id)

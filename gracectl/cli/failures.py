@@ -20,7 +20,7 @@ from gracectl.config import ConfigError
 from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.controllers.rbac import MissingPermissions
 from gracectl.kube.credentials import CredentialsError
-from gracectl.kube.errors import ApiError, Unreachable
+from gracectl.kube.errors import ApiError, RequestTimeout, Unreachable
 from gracectl.runtime.supervise import ComponentFailed, leaves
 
 T = TypeVar("T")
@@ -62,7 +62,9 @@ def _explained(error: Exception) -> tuple[str, int] | None:
             listed = "\n".join(f"  - {right}" for right in rights)
             return f"the credentials do not allow all that the controller does; grant them:\n{listed}", REFUSED
         case Unreachable():
-            return f"{error}; check the server's address in the kubeconfig, and that it runs", REFUSED
+            return f"{error}; {error.remedy}", REFUSED
+        case RequestTimeout():
+            return f"{error}; check that the server runs, and the network between", REFUSED
         case ApiError():
             return str(error), REFUSED
         case ComponentFailed(__cause__=ApiError() as cause):

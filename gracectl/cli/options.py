@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from gracectl.cli.failures import print_error
 from gracectl.config import Settings, load_settings
 from gracectl.kube import connection
 from gracectl.kube.connection import Connection
@@ -57,12 +58,15 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-def connected(target: ClusterTarget, largest_offset: float = LARGEST_OFFSET) -> AbstractAsyncContextManager[Connection]:
+def connected(
+    target: ClusterTarget, largest_offset: float = LARGEST_OFFSET, notice: Callable[[str], None] = print_error
+) -> AbstractAsyncContextManager[Connection]:
     """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError.
 
-    `largest_offset`: seconds that the server's clock may be away from this machine's and be believed.
+    `largest_offset`: seconds that the server's clock may be away from this machine's and be believed. `notice`: gets
+    what is waited for while the server is silent.
     """
-    return connection.connected(target.kubeconfig, target.context, largest_offset=largest_offset)
+    return connection.connected(target.kubeconfig, target.context, largest_offset=largest_offset, notice=notice)
 
 
 class UnknownNodes(Exception):

@@ -300,7 +300,7 @@ class KubeClient:
                 if stream.status >= 300:
                     raise error_for(request, Response(status=stream.status, headers=stream.headers, body=body))
             except TimeoutError as error:
-                failure = RequestTimeout(operation, "no answer in time")
+                failure = RequestTimeout(operation, waited=self._settings.timeout)
                 self._note(operation, failure, status, began)
                 raise failure from error
             except ApiError as error:
@@ -388,7 +388,7 @@ class KubeClient:
         except FenceClosed as error:
             raise NotLeading(operation) from error
         except TimeoutError as error:
-            failure = RequestTimeout(operation, f"no answer in {self._clock.monotonic() - began:g} s")
+            failure = RequestTimeout(operation, waited=self._clock.monotonic() - began)
             self._note(operation, failure, None, began)
             raise failure from error
         except ApiError as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TypeVar
 
 import anyio
@@ -12,11 +13,15 @@ import msgspec
 from gracectl.kube import credentials
 from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.kube.http import HttpTransport
+from gracectl.kube.operation import operation_of
 from gracectl.kube.skew import LARGEST_OFFSET, SkewEstimate
-from gracectl.kube.transport import Transport
+from gracectl.kube.transport import Request, Response, Stream, Transport
 from gracectl.runtime.clock import Clock, SystemClock
 
 T = TypeVar("T")
+
+NOTICE_SECONDS = 3.0
+"""After so long without an answer a command says what it waits for."""
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -31,17 +36,70 @@ class Connection(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def connected(
-    kubeconfig: str | None = None, context: str | None = None, *, largest_offset: float = LARGEST_OFFSET
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    largest_offset: float = LARGEST_OFFSET,
+    notice: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Connection]:
     """A connection while the block runs; no request is sent yet. Raises CredentialsError.
 
     `largest_offset`: seconds by which the server's clock may differ from this machine's and still be believed.
+    `notice`: called once with what is waited for, if that takes more than NOTICE_SECONDS.
     """
     clock = SystemClock()
     skew = SkewEstimate(clock.adjust, largest_offset)
-    identity = await credentials.load(kubeconfig, context, clock=clock)
-    async with closed_despite_cancellation(HttpTransport(identity, clock, skew=skew)) as transport:
+    waiting = _Waiting(notice or _ignore)
+    with waiting.on(lambda: "waiting for credentials, as the kubeconfig says"):
+        identity = await credentials.load(kubeconfig, context, clock=clock)
+    async with closed_despite_cancellation(HttpTransport(identity, clock, skew=skew)) as http:
+        transport = _NoticingTransport(http, waiting, identity.url)
         yield Connection(transport, clock, KubeClient(transport, clock, settings=INTERACTIVE), identity.url, skew)
+
+
+def _ignore(_message: str) -> None:
+    """No notice."""
+
+
+class _Waiting:
+    """Says once what is waited for."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._notice: Callable[[str], None] = notice
+
+    @contextmanager
+    def on(self, message: Callable[[], str]) -> Iterator[None]:
+        """The block waits for something."""
+        timer = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self._say, message)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _say(self, message: Callable[[], str]) -> None:
+        notice, self._notice = self._notice, _ignore
+        notice(message())
+
+
+class _NoticingTransport:
+    """A transport that says so while the server is silent. A watch may be."""
+
+    def __init__(self, transport: Transport, waiting: _Waiting, url: str) -> None:
+        self._transport = transport
+        self._waiting = waiting
+        self._url = url
+
+    async def send(self, request: Request) -> Response:
+        """See Transport."""
+        with self._waiting.on(lambda: self._message(request)):
+            return await self._transport.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """See Transport."""
+        return self._transport.stream(request)
+
+    def _message(self, request: Request) -> str:
+        return f"waiting for {self._url}: no answer yet to {operation_of(request)}"
 
 
 @asynccontextmanager

@@ -202,17 +202,32 @@ class TooLarge(ApiError):
 
 
 class RequestTimeout(Delaying):
-    """No answer in time, from the server or within the server. A write may have happened."""
+    """No answer in time, from the server or within the server. A write may have happened. `waited`: the seconds in
+    which the server was silent; None: it has answered that it took too long.
+    """
 
-    meaning = "timed out"
     is_outcome_unknown = True
+
+    def __init__(
+        self,
+        operation: Operation,
+        status_message: str = "",
+        *,
+        retry_after: float | None = None,
+        waited: float | None = None,
+    ) -> None:
+        super().__init__(operation, status_message, retry_after=retry_after)
+        self.meaning = "timed out" if waited is None else f"no answer in {waited:.3g} s"
 
 
 class Unreachable(ApiError):
-    """No connection, or it broke. `sent` False: the server surely did not see the request."""
+    """No connection, or it broke. `sent` False: the server surely did not see the request. `remedy`: for people who
+    chose the server by a kubeconfig.
+    """
 
-    def __init__(self, operation: Operation, status_message: str = "", *, sent: bool) -> None:
+    def __init__(self, operation: Operation, status_message: str = "", *, sent: bool, remedy: str = "") -> None:
         super().__init__(operation, status_message)
+        self.remedy = remedy or "check the server's address in the kubeconfig, and that it runs"
         self.sent = self.is_outcome_unknown = sent
         self.meaning = "the connection broke" if sent else "the server cannot be reached"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -263,14 +264,50 @@ def _translated(request: Request) -> Iterator[None]:
 
 
 def _unreachable(request: Request, error: Exception, *, sent: bool) -> ApiError:
-    return Unreachable(operation_of(request), in_words(error), sent=sent)
+    return Unreachable(operation_of(request), in_words(error), sent=sent, remedy=_remedy(_cause_of(error)))
 
 
 def in_words(error: Exception) -> str:
-    """Message for an error of aiohttp."""
-    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
-        # aiohttp's own sentence shows its settings, and the reason only as the function that failed.
-        cause = error.os_error
-        reason = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or str(cause)
-        return f"no connection to {error.host}:{error.port}: {reason}"
-    return str(error) or type(error).__name__
+    """Message for an error of aiohttp, whose own sentence shows its settings, and the reason as the function that
+    failed."""
+    cause = _cause_of(error)
+    if not isinstance(error, aiohttp.ClientConnectorError) or cause is None:
+        return str(error) or type(error).__name__
+    place = f"{error.host}:{error.port}"
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return f"no TLS connection to {place}: its certificate is not trusted: {cause.verify_message.rstrip('.')}"
+        case ssl.SSLError():
+            return f"no TLS connection to {place}: {_reason(cause).replace('_', ' ').lower() or cause}"
+    reason = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or str(cause)
+    return f"no connection to {place}: {reason or 'the server closed it'}"
+
+
+def _cause_of(error: Exception) -> OSError | None:
+    """The error below a connection that could not be made."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return error.certificate_error if isinstance(error.certificate_error, OSError) else None
+    return error.os_error if isinstance(error, aiohttp.ClientConnectorError) else None
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """OpenSSL's name of the failure, if it has one."""
+    return getattr(error, "reason", "") or ""
+
+
+# OpenSSL's codes of a failed check: not yet valid, expired; another host name or address.
+_OUT_OF_DATE, _OF_ANOTHER = (9, 10), (62, 64)
+
+
+def _remedy(cause: OSError | None) -> str:
+    """What to check in the kubeconfig for a TLS connection that could not be made; empty for the ordinary."""
+    match cause:
+        case ssl.SSLCertVerificationError(verify_code=code) if code in _OUT_OF_DATE:
+            return "renew the server's certificate, or set the clock of this machine"
+        case ssl.SSLCertVerificationError(verify_code=code) if code in _OF_ANOTHER:
+            return "check the server's address in the kubeconfig, or set tls-server-name beside it"
+        case ssl.SSLCertVerificationError():
+            return "check certificate-authority or certificate-authority-data of the cluster in the kubeconfig"
+        case ssl.SSLError() if _reason(cause) in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            return "the server does not speak TLS there: check scheme and port of its address in the kubeconfig"
+    return ""

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.serving import listening
+from support.mute import mute
 from support.stage import a_pod_manifest
 from support.watchers import named, pods_seen
 
@@ -21,8 +22,11 @@ from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.root import root
 from gracectl.config import ConfigError
 from gracectl.inspect.watcher import ClusterWatcher, snapshot
+from gracectl.kube import connection
 from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import Unreachable
+from gracectl.kube.reading import read_all
+from gracectl.kube.resources import NODES
 from gracectl.runtime.clock import SystemClock
 
 OPTIONS = """\
@@ -108,12 +112,12 @@ async def test_a_sight_of_a_server_that_goes_away_and_comes_back(tmp_path: Path)
     kubeconfig = tmp_path / "kubeconfig"
     choice = ClusterTarget(str(kubeconfig))
     async with a_cluster() as cluster, anyio.create_task_group() as group:
-        async with listening(cluster, kubeconfig) as url, connected(choice) as connection:
-            assert connection.url == url
-            found = await snapshot(connection.client, named("n1"))
+        async with listening(cluster, kubeconfig) as url, connected(choice) as there:
+            assert there.url == url
+            found = await snapshot(there.client, named("n1"))
             assert [pod.name for pod in found.pods.values()] == ["on-n1"]
-        async with connected(choice) as connection:
-            sight = ClusterWatcher(connection.client, named("n1"), connection.clock)
+        async with connected(choice) as there:
+            sight = ClusterWatcher(there.client, named("n1"), there.clock)
             async with listening(cluster, kubeconfig, port=int(url.rpartition(":")[2])):
                 group.start_soon(sight.run)
                 await sight.wait_live()
@@ -132,9 +136,9 @@ async def test_an_absent_server_is_reported_soon(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     async with a_cluster() as cluster, listening(cluster, kubeconfig):
         pass
-    async with connected(ClusterTarget(str(kubeconfig))) as connection:
+    async with connected(ClusterTarget(str(kubeconfig))) as there:
         with anyio.fail_after(5), pytest.raises(Unreachable, match="list nodes: the server cannot be reached"):
-            await snapshot(connection.client, named("n1"))
+            await snapshot(there.client, named("n1"))
 
 
 def test_what_they_share_carries_no_embedded_cluster() -> None:
@@ -144,3 +148,29 @@ def test_what_they_share_carries_no_embedded_cluster() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_a_silent_server_is_named_once_while_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "NOTICE_SECONDS", 0.05)
+    said: list[str] = []
+    with mute(tmp_path, "n1", deaf=True) as (_, kubeconfig):
+        async with connected(ClusterTarget(str(kubeconfig)), notice=said.append) as found:
+            for _ in range(2):
+                with anyio.move_on_after(0.2):
+                    await found.client.server_version()
+            assert said == [f"waiting for {found.url}: no answer yet to get /version"]
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_nothing_is_said_of_a_server_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "NOTICE_SECONDS", 10.0)
+    said: list[str] = []
+    with mute(tmp_path, "n1") as (_, kubeconfig):
+        async with connected(ClusterTarget(str(kubeconfig)), notice=said.append) as found:
+            assert [node.name for node in await read_all(found.client, NODES)] == ["n1"]
+    assert said == []

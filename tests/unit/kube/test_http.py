@@ -391,12 +391,31 @@ async def test_a_server_that_is_not_the_one_we_trust_sees_nothing_of_the_request
     # In debug mode asyncio tells the loop of every handshake that a server of its own could not finish.
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     others = Trust(ca_file=str(CERTIFICATES / "other-ca.pem"))
-    for trust in (others, replace(OURS, server_name="impostor.example")):
+    for trust, reason, remedy in (
+        (others, "its certificate is not trusted: ", "check certificate-authority or"),
+        (replace(OURS, server_name="impostor.example"), "not valid for 'impostor.example'", "set tls-server-name"),
+    ):
         credentials = Credentials(f"https://127.0.0.1:{secure}", FixedToken("Bearer secret"), trust=trust)
         async with transport_to(secure, credentials) as transport:
-            with pytest.raises(errors.Unreachable, match="certificate") as caught:
+            with pytest.raises(errors.Unreachable, match=reason) as caught:
                 await transport.send(GET)
         assert not caught.value.sent
+        assert f"no TLS connection to 127.0.0.1:{secure}: " in str(caught.value)
+        assert "object at" not in str(caught.value)
+        assert remedy in caught.value.remedy
+
+
+async def test_a_server_without_tls_is_told_from_one_that_is_not_trusted() -> None:
+    async def ok(request: web.Request) -> web.Response:
+        return web.Response()
+
+    async with serving(ok) as port:
+        credentials = Credentials(f"https://127.0.0.1:{port}", FixedToken(), trust=OURS)
+        async with transport_to(port, credentials) as transport:
+            with pytest.raises(errors.Unreachable) as caught:
+                await transport.send(GET)
+    assert str(caught.value).endswith(f"no TLS connection to 127.0.0.1:{port}: wrong version number")
+    assert "check scheme and port" in caught.value.remedy
 
 
 async def test_another_name_for_the_server_and_no_check_at_all(secure: int) -> None:
