@@ -1,9 +1,9 @@
-"""`make bench-page`: put what was measured into docs/benchmarks.md and the README, and draw its pictures.
+"""`make bench-page`: put what was measured into docs/benchmarks.md, and draw its pictures.
 
     python -m benchmarks.page [--check]
 
 Reads the outcomes that `benchmarks/run.py --save` has written into docs/benchmarks. Nothing on the page's tables is
-written by hand; --check only says whether they are what the files say.
+written by hand; --check only says whether the page is what the files say.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from benchmarks.trial import Trial
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, FOLDER = DOCS / "benchmarks.md", DOCS / "benchmarks"
-README = DOCS.parent / "README.md"
-"""It shows the design's table alone."""
 GROUNDS = {"embedded": "embedded cluster", "kubernetes": "Kubernetes"}
 """The files, and what their columns are called."""
 MICRO = "micro"
@@ -71,7 +69,7 @@ def put_in(page: str, found: Mapping[str, str]) -> str:
     places = {name for _, name, _ in PLACE.findall(page)}
     if places != set(found):
         odd = ", ".join(sorted(places ^ set(found)))
-        raise click.ClickException(f"a page and what was measured do not agree on: {odd}")
+        raise click.ClickException(f"the page and what was measured do not agree on: {odd}")
     return PLACE.sub(lambda place: f"{place[1]}\n{found[place[2]]}\n{place[3]}", page)
 
 
@@ -131,20 +129,18 @@ def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Change nothing; exit code 1 if a page is not what the files say.")
+@click.option("--check", is_flag=True, help="Change nothing; exit code 1 if the page is not what the files say.")
 def main(check: bool) -> None:
-    """Write docs/benchmarks.md, its pictures and the table of the README from the outcomes in docs/benchmarks."""
+    """Write docs/benchmarks.md and its pictures from the outcomes in docs/benchmarks."""
     measured = read()
-    found = blocks(measured)
-    new = {PAGE: put_in(PAGE.read_text(), found), README: put_in(README.read_text(), {"budgets": found["budgets"]})}
+    text = put_in(PAGE.read_text(), blocks(measured))
     if check:
-        stale = [page.name for page, text in new.items() if text != page.read_text()]
-        raise SystemExit(f"{' and '.join(stale)}: not what was measured; run make bench-page" if stale else 0)
+        is_stale = text != PAGE.read_text()
+        raise SystemExit(f"{PAGE.name}: not what was measured; run make bench-page" if is_stale else 0)
     # Only here: it takes an extra to draw, and none to look.
     from benchmarks.plots import draw
 
-    for page, text in new.items():
-        page.write_text(text)
+    PAGE.write_text(text)
     for file in draw(measured["embedded"], FOLDER):
         click.echo(f"wrote {file}")
 

@@ -42,7 +42,7 @@ EVERYTHING = (
     rule("create patch", "events"),
     rule("get list watch create update", "leases", "coordination.k8s.io"),
 )
-"""What the README asks for, no more."""
+"""What docs/permissions.md lists, no more."""
 
 OUR_LEASE = ("kube-system", "gracectl")
 

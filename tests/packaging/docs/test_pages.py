@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gracectl.cli.root import COMMANDS
+from gracectl.model.names import NODE_ANNOTATIONS, EventReason
+
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -56,6 +59,17 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
                 found.add(target)
                 unread.append(target)
     assert not set(PAGES) - found
+
+
+def test_every_event_and_every_annotation_of_ours_is_on_its_page() -> None:
+    page = (ROOT / "docs/events.md").read_text()
+    assert [reason for reason in EventReason if not re.search(rf"\b{reason}\b", page)] == []
+    assert [name for name in NODE_ANNOTATIONS if f"`{name}`" not in page] == []
+
+
+def test_every_command_is_on_its_page() -> None:
+    page = (ROOT / "docs/cli.md").read_text()
+    assert [command for command in COMMANDS if not re.search(rf"`{command}`", page)] == []
 
 
 def test_operations_has_a_word_on_every_alert() -> None:
