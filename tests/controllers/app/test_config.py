@@ -131,6 +131,7 @@ def test_the_rooms_get_what_is_theirs(settings_file: Path) -> None:
     assert termination.policy == PolicySettings(
         drain=DrainSettings(minimum_seconds=5.0),
         protection=ProtectionSettings(reference="start", maximum_seconds=3600.0),
+        terminates_instances=False,
     )
     assert termination.instance.retry_maximum_seconds == 60.0
     assert termination.instance.retry_initial_seconds == 1.0
