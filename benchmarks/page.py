@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.report import UNITS, Figure, Outcome, cells, rounded, saved
+from benchmarks.report import Figure, Outcome, cells, rounded, saved
 from benchmarks.trial import Trial
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -103,7 +103,8 @@ def _scenario(grounds: Mapping[str, Outcome]) -> str:
     parts = [_table(("", *(GROUNDS.get(ground, "") for ground in grounds), "budget"), rows)]
     for ground, outcome in grounds.items():
         given = ", ".join(f"{name} {value}" for name, value in outcome.parameters.items())
-        parts.append(f"{GROUNDS.get(ground, 'This machine').capitalize()}: {given}.")
+        if given:
+            parts.append(f"{GROUNDS.get(ground, 'This machine').capitalize()}: {given}.")
         if outcome.trials:
             parts.append(_trials(outcome.trials))
         parts += outcome.notes
@@ -113,7 +114,7 @@ def _scenario(grounds: Mapping[str, Outcome]) -> str:
 def _trials(trials: Sequence[Trial]) -> str:
     heading = ("contender", "seconds", "×", "evictions/s", "evictions", "reads", "all", "429", "CPU", "MiB")
     rows = [(one.contender + one.failings, *cells(one, trials[0])) for one in trials]
-    return f"{_table(heading, rows)}\n\n({UNITS})"
+    return _table(heading, rows)
 
 
 def _value(figure: Figure | None) -> str:
