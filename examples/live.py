@@ -87,7 +87,7 @@ async def _frame(stage: Stage) -> StatusFrame:
             frames.append(frame)
         return bool(frames)
 
-    connection = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock), "")
+    connection = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock))
     await follow(connection, stage.settings, lambda node: node.name != "worker-6", show)
     return frames[0]
 

@@ -58,7 +58,7 @@ def _exporter() -> JsonObject:
 
 async def read_input(stage: Stage) -> RehearsalResult:
     """As the command does."""
-    connection = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock), "")
+    connection = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock))
     return await run_rehearsal(connection, NODE, the_settings(**KEP))
 
 

@@ -70,7 +70,11 @@ async def _run(settings: Settings, provider: Provider, target: ClusterTarget) ->
                 server = await program.check()
             if not beginning.cancelled_caught:
                 logger.info(
-                    "gracectl %s on %s (Kubernetes %s), provider %s", __version__, connection.url, server, provider.name
+                    "gracectl %s on %s (Kubernetes %s), provider %s",
+                    __version__,
+                    connection.cluster.server,
+                    server,
+                    provider.name,
                 )
                 group.start_soon(_spare_the_collector, program.wait_live)
                 await program.run(stop)

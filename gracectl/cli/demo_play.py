@@ -98,7 +98,7 @@ async def _perform(order: Order, folder: Path, view: DemoView, spans: SpanSink |
             controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
             await controller.check()
             # The audience has a clock of its own, which the controller does not set.
-            play = _Play(order, controller, OverHttp(session, there.url), SystemClock(), view)
+            play = _Play(order, controller, OverHttp(session, there.cluster.server), SystemClock(), view)
             return await play.run(deadline)
 
 

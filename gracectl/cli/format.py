@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
+from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin
 from gracectl.policy.eviction_queues import QueuePosition
@@ -15,7 +17,18 @@ from gracectl.policy.plan import Outcome, PodPlan
 
 DAY = 86_400
 
+LONGEST_ADDRESS = 300
+"""Characters of a context or an address that are shown."""
+
 NO_DEADLINE = "deadline: none; the drain takes as long as its pods need"
+
+
+def cluster_text(cluster: ClusterAddress) -> str:
+    """`cluster: kind-prod (https://10.0.0.1:6443)`."""
+    server = harmless(cluster.server, LONGEST_ADDRESS)
+    if cluster.context is None:
+        return f"cluster: {server} (service account of this pod)"
+    return f"cluster: {harmless(cluster.context, LONGEST_ADDRESS)} ({server})"
 
 
 def elapsed(seconds: float) -> str:

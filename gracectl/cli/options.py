@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import click
 import msgspec
 
 from gracectl.cli.failures import print_error
+from gracectl.cli.format import cluster_text
 from gracectl.config import Settings, load_settings
 from gracectl.kube import connection
 from gracectl.kube.connection import Connection
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.skew import LARGEST_OFFSET
 from gracectl.model.durations import parse_seconds
 from gracectl.model.meta import natural_key
@@ -58,15 +61,30 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-def connected(
-    target: ClusterTarget, largest_offset: float = LARGEST_OFFSET, notice: Callable[[str], None] = print_error
-) -> AbstractAsyncContextManager[Connection]:
+@asynccontextmanager
+async def connected(
+    target: ClusterTarget,
+    largest_offset: float = LARGEST_OFFSET,
+    notice: Callable[[str], None] = print_error,
+    *,
+    shows_cluster: bool = False,
+) -> AsyncIterator[Connection]:
     """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError.
 
     `largest_offset`: seconds that the server's clock may be away from this machine's and be believed. `notice`: gets
-    what is waited for while the server is silent.
+    what is waited for while the server is silent. `shows_cluster`: a first line says on a terminal which cluster it is.
     """
-    return connection.connected(target.kubeconfig, target.context, largest_offset=largest_offset, notice=notice)
+    chosen = connection.connected(target.kubeconfig, target.context, largest_offset=largest_offset, notice=notice)
+    async with chosen as found:
+        if shows_cluster and sys.stdout.isatty():
+            _show(found.cluster)
+        yield found
+
+
+def _show(cluster: ClusterAddress) -> None:
+    from gracectl.cli.console import print_on, stdout_console  # which a controller does without
+
+    print_on(stdout_console(), cluster_text(cluster))
 
 
 class UnknownNodes(Exception):

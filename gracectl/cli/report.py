@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.eviction_queues import QueuePosition
@@ -17,6 +18,13 @@ from gracectl.policy.warnings import PlanWarning
 
 class JsonObject(msgspec.Struct, frozen=True, rename="camel"):
     """Base of all JSON objects: immutable, names in camelCase."""
+
+
+class ClusterReport(JsonObject, frozen=True):
+    """The cluster. `context`: of the kubeconfig; null: the pod's service account was used."""
+
+    context: str | None
+    server: str
 
 
 class QueuePositionReport(JsonObject, frozen=True):
@@ -59,6 +67,11 @@ def to_json(value: object, *, indent: int = 2) -> str:
 def instant(at: float | None) -> str | None:
     """RFC 3339; None for None."""
     return None if at is None else format_time(at)
+
+
+def cluster_report(cluster: ClusterAddress) -> ClusterReport:
+    """The cluster that an object is about."""
+    return ClusterReport(cluster.context, cluster.server)
 
 
 def queue_position_report(position: QueuePosition | None) -> QueuePositionReport | None:

@@ -46,7 +46,7 @@ def uncordon(target: ClusterTarget, nodes: NodeChoice) -> None:
 
 
 async def _uncordon(target: ClusterTarget, choice: NodeChoice, settings: Settings, bulk: BulkRequest) -> None:
-    async with connected(target) as connection:
+    async with connected(target, shows_cluster=True) as connection:
         found = {node.name: node for node in await read_all(connection.client, NODES, keep=choice.picks)}
         names = choice.among(found.values())
         if not names:

@@ -12,6 +12,7 @@ import msgspec
 
 from gracectl.kube import credentials
 from gracectl.kube.client import INTERACTIVE, KubeClient
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.http import HttpTransport
 from gracectl.kube.operation import operation_of
 from gracectl.kube.skew import LARGEST_OFFSET, SkewEstimate
@@ -30,7 +31,7 @@ class Connection(msgspec.Struct, frozen=True):
     transport: Transport
     clock: Clock
     client: KubeClient
-    url: str
+    cluster: ClusterAddress = ClusterAddress()
     skew: SkewEstimate | None = None
 
 
@@ -53,8 +54,8 @@ async def connected(
     with waiting.on(lambda: "waiting for credentials, as the kubeconfig says"):
         identity = await credentials.load(kubeconfig, context, clock=clock)
     async with closed_despite_cancellation(HttpTransport(identity, clock, skew=skew)) as http:
-        transport = _NoticingTransport(http, waiting, identity.url)
-        yield Connection(transport, clock, KubeClient(transport, clock, settings=INTERACTIVE), identity.url, skew)
+        transport = _NoticingTransport(http, waiting, identity.cluster.server)
+        yield Connection(transport, clock, KubeClient(transport, clock, settings=INTERACTIVE), identity.cluster, skew)
 
 
 def _ignore(_message: str) -> None:

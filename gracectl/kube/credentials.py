@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from gracectl.kube.kubeconfig import Context, CredentialsError, read_context
+from gracectl.kube.kubeconfig import Context, CredentialsError, read_context, shown_address
 from gracectl.kube.tokens import FixedToken, Plugin, RefreshedToken, TokenFile, TokenSource, is_header
 from gracectl.runtime.clock import Clock
 
-__all__ = ["Credentials", "CredentialsError", "Identity", "Trust", "load", "own_namespace"]
+__all__ = ["ClusterAddress", "Credentials", "CredentialsError", "Identity", "Trust", "load", "own_namespace"]
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -66,13 +66,31 @@ class Identity(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None
 
 
+class ClusterAddress(msgspec.Struct, frozen=True):
+    """Which cluster a command talks to. `context`: of the kubeconfig; None: the pod's service account was used.
+
+    `server`: its URL without credentials.
+    """
+
+    context: str | None = None
+    server: str = ""
+
+
 class Credentials:
-    """Everything a transport needs to authenticate. `url` has no trailing slash."""
+    """Everything a transport needs to authenticate. `url` has no trailing slash; `context`: see ClusterAddress."""
 
     def __init__(
-        self, url: str, tokens: TokenSource, *, trust: Trust | None = None, proxy: str | None = None, source: str = ""
+        self,
+        url: str,
+        tokens: TokenSource,
+        *,
+        trust: Trust | None = None,
+        proxy: str | None = None,
+        source: str = "",
+        context: str | None = None,
     ) -> None:
         self.url = url.rstrip("/")
+        self.cluster = ClusterAddress(context, shown_address(self.url))
         self.proxy = proxy
         self.source = source
         self._tokens = tokens
@@ -192,6 +210,7 @@ async def _from_kubeconfig(paths: tuple[Path, ...], name: str | None, clock: Clo
         ),
         proxy=settings.proxy,
         source=chosen.source,
+        context=chosen.name,
     )
     # Now rather than with the first request: a plugin that fails is a matter of configuration.
     await credentials.identity()

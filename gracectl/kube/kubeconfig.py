@@ -8,6 +8,7 @@ finished context. Invariant: whatever is wrong is said once, with the file, the 
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 import yaml
+
+_USERINFO = re.compile(r"(?:(?<=//)|^)[^/?#]*@")
 
 # Which fields of a cluster or a user are paths, relative to the file they stand in.
 _PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
@@ -271,9 +274,14 @@ def _check_address(cluster: _Entry, place: str) -> None:
     except ValueError:
         is_good = False
     if not is_good:
-        problem = f"{server!r} is no URL" if server else "the cluster has no address"
+        problem = f"{shown_address(server)!r} is no URL" if server else "the cluster has no address"
         remedy = "give its URL, such as https://10.0.0.1:6443"
         raise CredentialsError(problem, source=cluster.source, field=f"{place}.server", remedy=remedy)
+
+
+def shown_address(url: str) -> str:
+    """The address of a server for people and logs: without a user, a password, and what may hold a token."""
+    return _USERINFO.sub("", url).partition("?")[0].partition("#")[0]
 
 
 def _check_plain(cluster: _Entry, place: str) -> None:

@@ -27,6 +27,7 @@ from gracectl.cloud.responses import decode_response, display_text
 from gracectl.config.errors import ConfigError
 from gracectl.config.loading import load_settings
 from gracectl.kube.cache import Cache
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import error_for, error_for_event
 from gracectl.kube.kubeconfig import CredentialsError, read_context
 from gracectl.kube.leases import LEASE_OBJECTS
@@ -260,7 +261,7 @@ def _forecast(body: bytes) -> None:
     node = a_node(deletion_timestamp=NOW)
     for at in (None, NOW + 900):
         view = NodeView(node, (pod, a_pod("other")), {}, cordoned_at=NOW, deadline=at)
-        to_json(plan_report(predicted(DrainingNode(view, NOW))))
+        to_json(plan_report(predicted(DrainingNode(view, NOW)), ClusterAddress()))
 
 
 def _ends_of(node: Any) -> None:

@@ -7,6 +7,7 @@ from kubesim.server.api import JsonObject
 from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
 from gracectl.cli.uninstall.report import RemovalOutcome, UninstallReport
 from gracectl.kube.client import INTERACTIVE, KubeClient
+from gracectl.kube.connection import Connection
 from gracectl.kube.transport import Transport
 from gracectl.model import names
 from support.inprocess import InProcessTransport
@@ -26,8 +27,9 @@ class Leaving:
         self._wanted = UninstallOptions(**wanted)  # type: ignore[arg-type]
 
     async def run(self, through: Transport | None = None) -> UninstallReport:
-        client = KubeClient(through or self.wire, self.stage.clock, settings=INTERACTIVE)
-        return await Uninstall(client, self.stage.clock, self.stage.settings, self._wanted, self.said.append).run()
+        transport, clock = through or self.wire, self.stage.clock
+        connection = Connection(transport, clock, KubeClient(transport, clock, settings=INTERACTIVE))
+        return await Uninstall(connection, self.stage.settings, self._wanted, self.said.append).run()
 
 
 def held(stage: Stage) -> list[str]:

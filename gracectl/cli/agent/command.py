@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -100,7 +101,8 @@ def agent(
             return
         if simulate_shutdown:
             with interruptible():
-                result = run_async(lambda: _rehearse(settings, node, pod_uid, target, is_here=is_here))
+                rehearse = partial(_rehearse, settings, node, pod_uid, target, is_here=is_here)
+                result = run_async(lambda: rehearse(shows_cluster=output == "table"))
             show(result, output)
             return
         logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
@@ -118,11 +120,11 @@ def disabled(settings: Settings) -> str:
 
 
 async def _rehearse(
-    settings: Settings, node: str, pod_uid: str, target: ClusterTarget, *, is_here: bool
+    settings: Settings, node: str, pod_uid: str, target: ClusterTarget, *, is_here: bool, shows_cluster: bool
 ) -> RehearsalResult:
     """`is_here`: this is the machine of the node, so its logind can be asked."""
     logind = await _logind(settings.agent.address) if is_here else None
-    async with connected(target) as connection:
+    async with connected(target, shows_cluster=shows_cluster) as connection:
         return await run_rehearsal(connection, node, settings, pod_uid, logind=logind)
 
 
@@ -143,7 +145,7 @@ async def _run(settings: Settings, node: str, pod_uid: str, target: ClusterTarge
         stop = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(set_on_signal, stop)
-            logger.info("gracectl %s, agent of node %s, on %s", __version__, node, connection.url)
+            logger.info("gracectl %s, agent of node %s, on %s", __version__, node, connection.cluster.server)
             gc.freeze()
             await program.run(stop)
             group.cancel_scope.cancel()

@@ -13,6 +13,7 @@ from gracectl.cli.failures import MISUSED, REFUSED
 from gracectl.cli.options import UnknownNodes
 from gracectl.config import Settings
 from gracectl.kube.connection import Connection
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import NotFound
 from gracectl.kube.reading import read_all
 from gracectl.kube.requests import bound_to
@@ -45,6 +46,7 @@ class RehearsalInput(msgspec.Struct, frozen=True):
     now: float
     deadline: float | None = None
     own_uid: str = ""
+    cluster: ClusterAddress = ClusterAddress()
 
 
 async def read_input(connection: Connection, node: str, settings: Settings, own_uid: str = "") -> RehearsalInput:
@@ -68,6 +70,7 @@ async def read_input(connection: Connection, node: str, settings: Settings, own_
         now=float(math.floor(connection.clock.now())),
         deadline=None if deadline is None else deadline.at,
         own_uid=own_uid,
+        cluster=connection.cluster,
     )
 
 

@@ -6,7 +6,7 @@ import math
 
 from gracectl.cli.agent.rehearsal import Logind, RehearsalResult, is_shortened, unshortened_grace
 from gracectl.cli.agent.warnings import ShutdownWarning, rehearsal_warnings
-from gracectl.cli.report import JsonObject, WarningReport
+from gracectl.cli.report import ClusterReport, JsonObject, WarningReport, cluster_report
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.policy.shutdown import RehearsedPod, RehearsedRange
@@ -69,6 +69,7 @@ class IgnoredPodReport(JsonObject, frozen=True):
 class RehearsalReport(JsonObject, frozen=True, kw_only=True):
     """The whole object. `logind` null: it was not asked."""
 
+    cluster: ClusterReport
     at: str
     node: str
     required_seconds: float
@@ -85,6 +86,7 @@ def rehearsal_report(result: RehearsalResult) -> RehearsalReport:
     """The report of a rehearsal."""
     inputs, rehearsal = result.inputs, result.rehearsal
     return RehearsalReport(
+        cluster=cluster_report(inputs.cluster),
         at=format_time(inputs.now),
         node=inputs.node.name,
         required_seconds=result.required,

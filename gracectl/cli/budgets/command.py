@@ -60,7 +60,7 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
 
     \b
     -o json prints one object:
-      at, note,
+      cluster {context, server}, at, note,
       nodeBudgets [{name, minAvailable, maxUnavailable,
         state [allowing|spent|uncounted|unobserved], problem,
         expected, available, required, allowed,
@@ -86,7 +86,7 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
 
 
 async def _read(target: ClusterTarget, options: BudgetsOptions, settings: Settings) -> BudgetUsages:
-    async with connected(target) as connection:
+    async with connected(target, shows_cluster=options.output == "table") as connection:
         cluster, note = await _read_cluster(connection.client, options.namespace)
         node_budgets, note = (None, note) if note else await _node_budgets(connection.client)
         leadership = await read_leadership(connection.client, settings.leader_election, connection.clock)
@@ -98,7 +98,13 @@ async def _read(target: ClusterTarget, options: BudgetsOptions, settings: Settin
         nodes = None if nodes is None else tuple(filter(_is_blocking, nodes))
         pods = tuple(filter(_is_blocking, pods))
     return BudgetUsages(
-        at=now, nodes=nodes, pods=pods, note=note, leadership=leadership, only_blocking=options.blocking
+        at=now,
+        nodes=nodes,
+        pods=pods,
+        note=note,
+        leadership=leadership,
+        only_blocking=options.blocking,
+        cluster=connection.cluster,
     )
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gracectl.cli.report import JsonObject, instant
+from gracectl.cli.report import ClusterReport, JsonObject, cluster_report, instant
 from gracectl.inspect.budget_status import BlockedObject, NodeBudgetUsage, PodBudgetUsage, UnavailableObject
 from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 
@@ -30,6 +31,7 @@ class BudgetUsages(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     leadership: Leadership = UNKNOWN_LEADERSHIP
     only_blocking: bool = False
+    cluster: ClusterAddress = ClusterAddress()
 
 
 class UnavailableReport(JsonObject, frozen=True):
@@ -89,6 +91,7 @@ class PodBudgetReport(BudgetReport, frozen=True, kw_only=True):
 class BudgetsReport(JsonObject, frozen=True, kw_only=True):
     """The whole object. `nodeBudgets` null: see `note`."""
 
+    cluster: ClusterReport
     at: str
     node_budgets: tuple[NodeBudgetReport, ...] | None
     pod_budgets: tuple[PodBudgetReport, ...]
@@ -98,6 +101,7 @@ class BudgetsReport(JsonObject, frozen=True, kw_only=True):
 def budgets_report(usages: BudgetUsages) -> BudgetsReport:
     """The report of all budgets in question."""
     return BudgetsReport(
+        cluster=cluster_report(usages.cluster),
         at=format_time(usages.at),
         node_budgets=None if usages.nodes is None else tuple(map(_of_nodes, usages.nodes)),
         pod_budgets=tuple(map(_of_pods, usages.pods)),

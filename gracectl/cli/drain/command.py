@@ -104,7 +104,7 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
 def _show_forecast(target: ClusterTarget, nodes: NodeChoice, settings: Settings, *, for_maintenance: bool) -> None:
     by_default = target.config is None
     with interruptible():
-        inputs = run_async(lambda: read_input(target, nodes, settings))
+        inputs = run_async(lambda: read_input(target, nodes, settings, shows_cluster=True))
         if not inputs.asked:
             echo(nodes.no_match, err=True)
             return

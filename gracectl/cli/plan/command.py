@@ -26,6 +26,7 @@ from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets
 from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.reading import read_served
 from gracectl.kube.resources import NODE_BUDGETS
@@ -79,7 +80,8 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     \b
     -o json prints one object; windows are {earliest, latest, earliestSeconds,
     latestSeconds, certain}, latest null is "perhaps never", a window null is "never":
-      at, assumptions {replacementSeconds, evictionQps, evictionBurst, settings},
+      cluster {context, server}, at,
+      assumptions {replacementSeconds, evictionQps, evictionBurst, settings},
       nodes [{name, terminating, deletedAt,
         deadline {at, atSeconds, source, holder, gracePeriodSeconds},
         drained (window), warnings [{kind, blocking, message, objects}],
@@ -103,9 +105,9 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     with reporting_errors({UnknownNodes: REFUSED}):
         settings = target.settings()
         with interruptible():
-            inputs = run_async(lambda: read_input(target, nodes, settings))
+            inputs = run_async(lambda: read_input(target, nodes, settings, shows_cluster=chosen.output == "table"))
             forecast = forecast_plan(inputs, settings, chosen.replacement_seconds)
-        _answer(forecast, nodes, chosen, target.config)
+        _answer(inputs.address, forecast, nodes, chosen, target.config)
 
 
 class PlanInput(msgspec.Struct, frozen=True):
@@ -115,18 +117,19 @@ class PlanInput(msgspec.Struct, frozen=True):
     asked: tuple[str, ...]
     now: float
     node_budgets: tuple[NodeDisruptionBudget, ...] = ()
+    address: ClusterAddress = ClusterAddress()
 
 
-async def read_input(target: ClusterTarget, nodes: NodeChoice, settings: Settings) -> PlanInput:
+async def read_input(target: ClusterTarget, nodes: NodeChoice, settings: Settings, *, shows_cluster: bool) -> PlanInput:
     """Read the cluster once. Raises ApiError; UnknownNodes if one of these does not exist."""
-    async with connected(target) as connection:
+    async with connected(target, shows_cluster=shows_cluster) as connection:
         cluster = await snapshot(
             connection.client, lambda node: nodes.picks(node) or is_draining(node, settings.termination)
         )
         # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
         now = float(math.floor(connection.clock.now()))
         budgets = await _node_budgets(connection.client)
-    return PlanInput(cluster, nodes.among(cluster.nodes.values()), now, budgets)
+    return PlanInput(cluster, nodes.among(cluster.nodes.values()), now, budgets, connection.cluster)
 
 
 async def _node_budgets(client: KubeClient) -> tuple[NodeDisruptionBudget, ...]:
@@ -166,12 +169,14 @@ def show_timeline(forecast: DrainForecast, detail: Detail) -> None:
     print_on(console, timeline(plan_text(forecast, detail), chart, console.width, signs_for(console)))
 
 
-def _answer(forecast: DrainForecast, nodes: NodeChoice, options: PlanOptions, config: Path | None) -> None:
+def _answer(
+    cluster: ClusterAddress, forecast: DrainForecast, nodes: NodeChoice, options: PlanOptions, config: Path | None
+) -> None:
     detail = Detail(verbose=options.verbose, by_default=config is None)
     if not forecast.nodes:
         echo(nodes.no_match, err=True)
     if options.output == "json":
-        echo(to_json(plan_report(forecast, None if config is None else str(config))))
+        echo(to_json(plan_report(forecast, cluster, None if config is None else str(config))))
     elif forecast.nodes:
         (show_timeline if options.timeline else show)(forecast, detail)
     text, chart = plan_text(forecast, detail), chart_of(forecast, verbose=detail.verbose)

@@ -6,16 +6,19 @@ from gracectl.cli.format import blocked_by
 from gracectl.cli.plan.groups import in_order
 from gracectl.cli.plan.messages import TimeOrigin, budgets_of, removal_text, time_origin_of
 from gracectl.cli.report import (
+    ClusterReport,
     JsonObject,
     ProtectionReport,
     QueuePositionReport,
     WarningReport,
+    cluster_report,
     instant,
     protection_report,
     queue_position_report,
     warning_report,
 )
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import failure_of
@@ -130,6 +133,7 @@ class AssumptionsReport(JsonObject, frozen=True):
 class PlanReport(JsonObject, frozen=True, kw_only=True):
     """The whole object. `alsoDraining`: other draining nodes, with pods under the same budgets."""
 
+    cluster: ClusterReport
     at: str
     assumptions: AssumptionsReport
     nodes: tuple[NodeReport, ...]
@@ -137,11 +141,12 @@ class PlanReport(JsonObject, frozen=True, kw_only=True):
     budgets: tuple[BudgetReport, ...]
 
 
-def plan_report(forecast: DrainForecast, settings: str | None = None) -> PlanReport:
+def plan_report(forecast: DrainForecast, cluster: ClusterAddress, settings: str | None = None) -> PlanReport:
     """The report of a forecast. `settings`: the name of their file."""
     origin, whole = time_origin_of(forecast), forecast.whole
     asked = {node.name for node in forecast.nodes}
     return PlanReport(
+        cluster=cluster_report(cluster),
         at=format_time(whole.at),
         assumptions=AssumptionsReport(
             replacement_seconds=whole.assumptions.replacement_seconds,

@@ -70,7 +70,8 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
 
     \b
     -o json prints one object:
-      at, settings, longestProtectionSeconds, connectionLoss {since, error},
+      cluster {context, server}, at, settings, longestProtectionSeconds,
+      connectionLoss {since, error},
       controller {state [active|none|unknown], lease, holder, renewed},
       nodes [{name, uid,
         state [terminating|maintenance|uncordoning|pending|idle], since,
@@ -96,7 +97,7 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
                 view = JsonView(name) if is_json else StatusView(stdout_console(), verbose=chosen.verbose)
                 run_async(lambda: _watch(target, nodes, settings, view))
                 return
-            frame = run_async(lambda: _read_frame(target, nodes, settings))
+            frame = run_async(lambda: _read_frame(target, nodes, settings, shows_cluster=chosen.output == "table"))
         _answer(frame, nodes, chosen, name)
 
 
@@ -107,8 +108,10 @@ def _selects(nodes: NodeChoice | None, node: Node) -> bool:
     return nodes.picks(node) and (nodes.query is None or is_active(node))
 
 
-async def _read_frame(target: ClusterTarget, nodes: NodeChoice | None, settings: Settings) -> StatusFrame:
-    async with connected(target) as connection:
+async def _read_frame(
+    target: ClusterTarget, nodes: NodeChoice | None, settings: Settings, *, shows_cluster: bool
+) -> StatusFrame:
+    async with connected(target, shows_cluster=shows_cluster) as connection:
         cluster = await snapshot(
             connection.client, lambda node: _selects(nodes, node) or is_draining(node, settings.termination)
         )
@@ -123,6 +126,7 @@ async def _read_frame(target: ClusterTarget, nodes: NodeChoice | None, settings:
         leadership=leadership,
         claims=claims_without_node_status(cluster, settings.termination, now) if nodes is None else (),
         longest_protection=settings.termination.policy.protection.maximum_seconds,
+        cluster=connection.cluster,
     )
 
 

@@ -20,6 +20,7 @@ from gracectl.inspect.status import (
 )
 from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss
 from gracectl.kube.connection import Connection
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.node import Node
 from gracectl.runtime.supervise import ungrouped
 
@@ -60,6 +61,7 @@ class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
     leadership: Leadership = UNKNOWN_LEADERSHIP
     longest_protection: float | None = None
     is_complete: bool = True
+    cluster: ClusterAddress = ClusterAddress()
 
 
 async def follow(
@@ -136,8 +138,13 @@ class _Follower:
         return cluster.nodes.live and cluster.budgets.live and cluster.attachments.live and cluster.claims.live
 
     def _incomplete_frame(self) -> StatusFrame:
-        connection_loss = self.watcher.connection_loss()
-        return StatusFrame(at=self._clock.now(), nodes=(), connection_loss=connection_loss, is_complete=False)
+        return StatusFrame(
+            at=self._clock.now(),
+            nodes=(),
+            connection_loss=self.watcher.connection_loss(),
+            is_complete=False,
+            cluster=self._connection.cluster,
+        )
 
     def _frame(self) -> StatusFrame:
         cluster, now, loss = self.watcher.cluster, self._clock.now(), self.watcher.connection_loss()
@@ -165,6 +172,7 @@ class _Follower:
             terminated=tuple(self._terminated),
             connection_loss=loss,
             longest_protection=self._settings.policy.protection.maximum_seconds,
+            cluster=self._connection.cluster,
         )
 
     def _note_terminated(self, existing: set[str], now: float) -> None:

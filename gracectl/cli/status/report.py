@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from gracectl.cli.report import (
+    ClusterReport,
     JsonObject,
     ProtectionReport,
     QueuePositionReport,
     WarningReport,
+    cluster_report,
     instant,
     protection_report,
     queue_position_report,
@@ -104,6 +106,7 @@ class ControllerReport(JsonObject, frozen=True):
 class StatusReport(JsonObject, frozen=True, kw_only=True):
     """The whole object. `settings`: their file; null: all defaults. `longest_protection_seconds` null: no maximum."""
 
+    cluster: ClusterReport
     at: str
     settings: str | None
     longest_protection_seconds: float | None
@@ -117,6 +120,7 @@ class StatusReport(JsonObject, frozen=True, kw_only=True):
 def status_report(frame: StatusFrame, settings: str | None = None) -> StatusReport:
     """The report of a frame. `settings`: the name of their file."""
     return StatusReport(
+        cluster=cluster_report(frame.cluster),
         at=format_time(frame.at),
         settings=settings,
         longest_protection_seconds=frame.longest_protection,

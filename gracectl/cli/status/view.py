@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.text import Text
 
 from gracectl.cli.console import Screen
+from gracectl.cli.format import cluster_text
 from gracectl.cli.output import echo
 from gracectl.cli.report import to_json
 from gracectl.cli.status import messages
@@ -63,7 +65,8 @@ class StatusView:
         """See View."""
         if self._screen.is_live:
             is_empty = not frame.nodes and frame.connection_loss is None
-            drawn = status_table(frame, verbose=self._verbose)
+            table = status_table(frame, verbose=self._verbose)
+            drawn = Group(Text(cluster_text(frame.cluster)), table)
             self._screen.show(drawn, leaves_nothing=self._drops_empty and is_empty)
         else:
             self._print_changes(frame)

@@ -49,7 +49,8 @@ def uninstall(target: ClusterTarget, output: Literal["table", "json"], **options
 
     \b
     -o json prints one object:
-      dryRun, lease {namespace, name, previousHolder, heldUntil},
+      cluster {context, server}, dryRun,
+      lease {namespace, name, previousHolder, heldUntil},
       removals [{kind, name, outcome [removed|wouldBeRemoved|skipped|failed],
         reason}],
       orphanedInstances [{node, claim, instance, pods, heldBy}],
@@ -61,7 +62,7 @@ def uninstall(target: ClusterTarget, output: Literal["table", "json"], **options
     chosen = msgspec.convert(options, UninstallOptions)
     with reporting_errors(), interruptible(lambda: "interrupted" if chosen.dry_run else INTERRUPTED):
         settings = target.settings()
-        report = run_async(lambda: _uninstall(target, settings, chosen))
+        report = run_async(lambda: _uninstall(target, settings, chosen, shows_cluster=output == "table"))
     if output == "json":
         echo(to_json(report))
     else:
@@ -71,9 +72,11 @@ def uninstall(target: ClusterTarget, output: Literal["table", "json"], **options
         sys.exit(REFUSED)
 
 
-async def _uninstall(target: ClusterTarget, settings: Settings, options: UninstallOptions) -> UninstallReport:
-    async with connected(target) as connection:
-        return await Uninstall(connection.client, connection.clock, settings, options, print_error).run()
+async def _uninstall(
+    target: ClusterTarget, settings: Settings, options: UninstallOptions, *, shows_cluster: bool
+) -> UninstallReport:
+    async with connected(target, shows_cluster=shows_cluster) as connection:
+        return await Uninstall(connection, settings, options, print_error).run()
 
 
 def _print(report: UninstallReport) -> None:

@@ -16,6 +16,7 @@ import anyio
 import msgspec
 
 from gracectl.admission.webhooks import Leftover, delete_leftover, leftovers
+from gracectl.cli.report import cluster_report
 from gracectl.cli.uninstall.report import (
     NO_LEADER,
     RECREATED,
@@ -44,7 +45,7 @@ from gracectl.controllers.finalizer.cleanup import (
 )
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.inspect.leadership import LeaderState, leadership_of
-from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import own_namespace
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.reading import is_served, read_all
@@ -54,7 +55,6 @@ from gracectl.kube.settings import DEFAULT_NAMESPACE
 from gracectl.kube.takeover import Takeover
 from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
-from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import ungrouped
 
 KIN: Final = "gracectl-uninstall_"
@@ -85,17 +85,18 @@ class Uninstall:
     """See the module; `tell` gets a line for each thing that takes time. Runs once."""
 
     def __init__(
-        self, client: KubeClient, clock: Clock, settings: Settings, options: UninstallOptions, progress: Progress
+        self, connection: Connection, settings: Settings, options: UninstallOptions, progress: Progress
     ) -> None:
-        self._client = client
-        self._clock = clock
+        self._client = connection.client
+        self._clock = connection.clock
+        self._cluster = connection.cluster
         self._settings = settings
         self._options = options
         self._progress = progress
         self._notes: list[str] = []
         self._removals: list[Removal] = []
         self._definitions: list[str] = []
-        self._webhooks_quiet_at = clock.monotonic()  # from then on no webhook is called
+        self._webhooks_quiet_at = self._clock.monotonic()  # from then on no webhook is called
 
     async def run(self) -> UninstallReport:
         """Remove everything. Raises LiveKarpenter or ConfigError before anything is changed, and ApiError."""
@@ -256,6 +257,7 @@ class Uninstall:
         self, lease: LeaseReport | None, inventory: Inventory, orphans: tuple[OrphanedInstance, ...]
     ) -> UninstallReport:
         return UninstallReport(
+            cluster=cluster_report(self._cluster),
             dry_run=self._options.dry_run,
             lease=lease,
             removals=tuple(self._removals),

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from gracectl.cli.format import counted
-from gracectl.cli.report import JsonObject
+from gracectl.cli.report import ClusterReport, JsonObject
 from gracectl.controllers.finalizer.cleanup import NodeOrClaim
 from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
@@ -67,6 +67,7 @@ class CordonedNodeReport(JsonObject, frozen=True):
 class UninstallReport(JsonObject, frozen=True):
     """The whole object."""
 
+    cluster: ClusterReport
     dry_run: bool
     lease: LeaseReport | None
     removals: tuple[Removal, ...]

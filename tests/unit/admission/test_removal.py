@@ -11,6 +11,7 @@ from gracectl.admission import admission
 from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
 from gracectl.cli.uninstall.report import RemovalOutcome
 from gracectl.kube.client import INTERACTIVE, KubeClient
+from gracectl.kube.connection import Connection
 from gracectl.model import names
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -33,8 +34,9 @@ async def test_beside_a_replica_that_answers_all_of_it_goes_and_stays_away() -> 
             await place.routed(port)
             await place.until(place.is_registered)
             await place.until(lambda: names.FINALIZER in _finalizers(place, "n1"))
-            client = KubeClient(place.transport.line(), place.clock, settings=INTERACTIVE)
-            report = await Uninstall(client, place.clock, settings, UninstallOptions(), print).run()
+            wire = place.transport.line()
+            client = KubeClient(wire, place.clock, settings=INTERACTIVE)
+            report = await Uninstall(Connection(wire, place.clock, client), settings, UninstallOptions(), print).run()
             assert report.failures == ()
             removed = {(each.kind, each.name) for each in report.removals if each.outcome is RemovalOutcome.REMOVED}
             assert removed == {

@@ -245,6 +245,7 @@ def test_the_report_has_all_that_the_table_says() -> None:
     result = told_of(*MIXED, deadline=500, logind=Logind(5.0, "too short"))
     found = msgspec.json.decode(to_json(rehearsal_report(result)))
     assert {key: value for key, value in found.items() if key not in ("warnings", "ranges", "ignored")} == {
+        "cluster": {"context": None, "server": ""},
         "at": "1970-01-12T13:46:40Z",
         "node": "worker-7",
         "requiredSeconds": 660,
@@ -310,7 +311,7 @@ def test_what_is_not_known_is_null_and_what_has_no_end_is_said_so() -> None:
 REPORTS = (
     (
         RehearsalReport,
-        "at node requiredSeconds availableSeconds finishedSeconds logind deadline warnings ranges ignored",
+        "cluster at node requiredSeconds availableSeconds finishedSeconds logind deadline warnings ranges ignored",
     ),
     (LogindReport, "delaySeconds unlimited problem"),
     (NodeDeadlineReport, "at atSeconds"),

@@ -23,7 +23,7 @@ GROUP: dict[str, Any] = {"selector": {"matchLabels": {"pool": "x"}}}
 
 
 def reached(stage: Stage) -> Connection:
-    return Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock), "")
+    return Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock))
 
 
 async def inputs(stage: Stage, node: str = "n1", **settings: Any) -> RehearsalInput:

@@ -124,7 +124,7 @@ def test_another_node_of_the_same_name_is_not_touched(place: Fleet, monkeypatch:
     monkeypatch.setattr(HttpTransport, "send", late)
     result = place.run("terminate", "--yes", "namesake")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == (
+    assert result.stderr.endswith(  # on a busy machine it says before that it waits
         "gracectl: namesake: deleted, or replaced by another node of that name, which was not touched\n"
     )
     assert not place.is_deleted("namesake")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,20 +12,24 @@ from pathlib import Path
 import anyio
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.serving import listening
 from support.mute import mute
 from support.stage import a_pod_manifest
+from support.terminal import on_terminal
 from support.watchers import named, pods_seen
 
+from gracectl.cli.format import cluster_text
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.root import root
 from gracectl.config import ConfigError
 from gracectl.inspect.watcher import ClusterWatcher, snapshot
 from gracectl.kube import connection
-from gracectl.kube.credentials import CredentialsError
+from gracectl.kube.credentials import ClusterAddress, CredentialsError
 from gracectl.kube.errors import Unreachable
+from gracectl.kube.kubeconfig import shown_address
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.runtime.clock import SystemClock
@@ -113,7 +118,7 @@ async def test_a_sight_of_a_server_that_goes_away_and_comes_back(tmp_path: Path)
     choice = ClusterTarget(str(kubeconfig))
     async with a_cluster() as cluster, anyio.create_task_group() as group:
         async with listening(cluster, kubeconfig) as url, connected(choice) as there:
-            assert there.url == url
+            assert there.cluster.server == url
             found = await snapshot(there.client, named("n1"))
             assert [pod.name for pod in found.pods.values()] == ["on-n1"]
         async with connected(choice) as there:
@@ -162,7 +167,7 @@ async def test_a_silent_server_is_named_once_while_it_is_waited_for(
             for _ in range(2):
                 with anyio.move_on_after(0.2):
                     await found.client.server_version()
-            assert said == [f"waiting for {found.url}: no answer yet to get /version"]
+            assert said == [f"waiting for {found.cluster.server}: no answer yet to get /version"]
 
 
 @pytest.mark.anyio
@@ -174,3 +179,65 @@ async def test_nothing_is_said_of_a_server_that_answers(tmp_path: Path, monkeypa
         async with connected(ClusterTarget(str(kubeconfig)), notice=said.append) as found:
             assert [node.name for node in await read_all(found.client, NODES)] == ["n1"]
     assert said == []
+
+
+# -- which cluster it is -----------------------------------------------------------------------------------------------
+
+
+def kubeconfig_of(folder: Path, mute_one: Path, *, context: str, user: str = "") -> Path:
+    """The kubeconfig of a server with another context, and with a user in its address."""
+    config = yaml.safe_load(mute_one.read_text())
+    config["contexts"][0]["name"] = config["current-context"] = context
+    cluster = config["clusters"][0]["cluster"]
+    cluster["server"] = cluster["server"].replace("http://", f"http://{user}")
+    path = folder / "other"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.mark.real_time
+def test_a_terminal_is_told_the_cluster_first_and_machines_are_in_json(tmp_path: Path) -> None:
+    with mute(tmp_path, "n1") as (_, kubeconfig):
+        server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        for command in (("uncordon", "n2"), ("status", "n2"), ("plan", "n2")):
+            seen = on_terminal(*command, "--kubeconfig", str(kubeconfig))
+            assert seen.code == 3
+            assert seen.lines[0] == f"cluster: x ({server})"
+            piped = CliRunner().invoke(root, [*command, "--kubeconfig", str(kubeconfig)])
+            assert (piped.exit_code, piped.stdout) == (3, "")
+        told = CliRunner().invoke(root, ["status", "-o", "json", "--kubeconfig", str(kubeconfig)])
+        assert json.loads(told.stdout)["cluster"] == {"context": "x", "server": server}
+        seen = on_terminal("status", "-o", "json", "--kubeconfig", str(kubeconfig))
+        assert seen.text.startswith("{")
+
+
+@pytest.mark.real_time
+def test_a_context_cannot_control_the_terminal_and_credentials_are_not_printed(tmp_path: Path) -> None:
+    with mute(tmp_path, "n1") as (_, kubeconfig):
+        server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        other = kubeconfig_of(tmp_path, kubeconfig, context="prod\x1b[2J\u202e", user="me:hunter2@")
+        seen = on_terminal("status", "n2", "--kubeconfig", str(other), columns=160)
+        assert seen.lines[0] == f"cluster: prod\\x1b[2J\\u202e ({server})"
+        assert "hunter2" not in seen.text
+        told = CliRunner().invoke(root, ["status", "-o", "json", "--kubeconfig", str(other)])
+        assert json.loads(told.stdout)["cluster"] == {"context": "prod\x1b[2J\u202e", "server": server}
+        assert "hunter2" not in told.output
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://10.0.0.1:6443", "https://10.0.0.1:6443"),
+        ("https://me:pass@word@host:6443/path?token=x", "https://host:6443/path"),
+        ("https://token@host/a@b#secret", "https://host/a@b"),
+        ("me:secret@host", "host"),
+    ],
+)
+def test_an_address_is_shown_without_credentials(url: str, shown: str) -> None:
+    assert shown_address(url) == shown
+
+
+def test_a_pod_has_no_context() -> None:
+    assert cluster_text(ClusterAddress(None, "https://10.96.0.1:443")) == (
+        "cluster: https://10.96.0.1:443 (service account of this pod)"
+    )

@@ -17,12 +17,15 @@ from gracectl.cli.plan.report import PlanReport, plan_report
 from gracectl.cli.report import to_json
 from gracectl.cli.root import root
 from gracectl.inspect.forecast import DrainForecast
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import WarningKind
 
+CLUSTER = ClusterAddress("prod", "https://10.0.0.1:6443")
 PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
 SPAN = {"earliest": "t", "latest": "t?", "earliestSeconds": "n", "latestSeconds": "n?", "certain": "b"}
 SHAPE: dict[str, Any] = {
+    "cluster": {"context": "s?", "server": "s"},
     "at": "t",
     "assumptions": {"replacementSeconds": "n", "evictionQps": "n", "evictionBurst": "n", "settings": "s?"},
     "nodes": [
@@ -78,7 +81,7 @@ INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def reported(forecast: DrainForecast) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(to_json(plan_report(forecast)))
+    found: dict[str, Any] = msgspec.json.decode(to_json(plan_report(forecast, CLUSTER)))
     return found
 
 
@@ -198,6 +201,6 @@ def test_ignored_pods_are_there_as_well() -> None:
 
 
 def test_the_settings_that_were_given_are_named() -> None:
-    assert plan_report(a_day(), "settings.yaml").assumptions.settings == "settings.yaml"
+    assert plan_report(a_day(), CLUSTER, "settings.yaml").assumptions.settings == "settings.yaml"
     assert NOW == 1_000_000
-    assert isinstance(plan_report(a_day()), PlanReport)
+    assert isinstance(plan_report(a_day(), CLUSTER), PlanReport)

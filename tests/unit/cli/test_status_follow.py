@@ -43,7 +43,7 @@ class Camera:
 
 
 def connection(stage: Stage) -> Connection:
-    return Connection(stage.transport, stage.clock, a_client(stage), "http://stage")
+    return Connection(stage.transport, stage.clock, a_client(stage))
 
 
 def uid(stage: Stage, node: str) -> str:
@@ -170,6 +170,6 @@ async def test_a_missing_right_ends_it() -> None:
         subject = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}
         await grant(stage.server, subject, rule("list watch", "nodes"))
         transport = InProcessTransport(stage.server, stage.clock, token=token)
-        connection = Connection(transport, stage.clock, KubeClient(transport, stage.clock), "http://stage")
+        connection = Connection(transport, stage.clock, KubeClient(transport, stage.clock))
         with pytest.raises(errors.Forbidden, match="add the verb list on "):
             await follow(connection, stage.settings, being_deleted, Camera())

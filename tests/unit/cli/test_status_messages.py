@@ -39,6 +39,7 @@ from gracectl.cli.status.table import status_table
 from gracectl.cli.status.view import JsonView, StatusView
 from gracectl.inspect.status import NodePhase, is_active
 from gracectl.inspect.watcher import ConnectionLoss
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import UnknownPod
@@ -340,9 +341,10 @@ def test_a_terminal_gets_a_table_that_changes() -> None:
     console = Console(file=file, force_terminal=True, width=80, height=12, legacy_windows=False)
     view = StatusView(console, verbose=True)
     with view.showing():
-        view.show(crowd())
+        view.show(msgspec.structs.replace(crowd(), cluster=ClusterAddress("prod", "https://10.0.0.1:6443")))
+    assert "cluster: prod (https://10.0.0.1:6443)" in file.getvalue()
     assert "1 node is terminating" in file.getvalue()
-    more = len(as_table(crowd(), 80, verbose=True)) - 9
+    more = len(as_table(crowd(), 80, verbose=True)) - 8
     assert f"… and {more} more lines: a taller terminal, fewer nodes, or -o json shows them" in file.getvalue()
 
 
