@@ -1,4 +1,4 @@
-"""docs/install.md is run: its section on kind, from the first line to the last, with the real kubectl.
+"""docs/tutorial.md is run, from the first line to the last, with the real kubectl.
 
 Docker, kind and a helm that installs are exchanged: the cluster is the embedded one (the page says how), which asks for
 rights; what `helm install` and `helm uninstall` do, kubectl does with what the chart renders, and the hook's command is
@@ -32,7 +32,7 @@ from gracectl.runtime.clock import SystemClock
 
 pytestmark = [pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(180), needs_kubectl]
 
-PAGE = Path(__file__).parents[3] / "docs" / "install.md"
+PAGE = Path(__file__).parents[3] / "docs" / "tutorial.md"
 EVERYWHERE = ("anywhere", "embedded")
 WEB = {"app": "web"}
 GOES = "pretend-1"
@@ -45,8 +45,7 @@ Instead = Callable[[Shell], Awaitable[None]]
 def test_the_page_says_of_each_block_where_it_is_for() -> None:
     assert circumstances(PAGE) == {"anywhere", "embedded", "kind", "helm", "kubectl"}
     text = PAGE.read_text()
-    section = text[text.index("## On kind, step by step") : text.index("## The first days in production")]
-    assert section.count("```console") == section.count("<!-- step: ")
+    assert text.count("```console") == text.count("<!-- step: ")
 
 
 # -- everything that is there ------------------------------------------------------------------------------------------
