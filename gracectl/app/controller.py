@@ -20,10 +20,11 @@ import msgspec
 
 from gracectl.admission.admission import Admission, AdmissionDependencies
 from gracectl.admission.server import admission_samples, empty_statistics
+from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import admission_permissions
 from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
-from gracectl.cloud.wrappers import FencedProvider, MeteredProvider
+from gracectl.cloud.wrappers import DryRunProvider, FencedProvider, MeteredProvider
 from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import CONTROLLER_SCOPE
 from gracectl.controllers.cluster.cache import empty_cluster_cache
@@ -39,6 +40,7 @@ from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.cache import Cache, CacheStatistics
 from gracectl.kube.client import INTERACTIVE, ClientSettings, KubeClient
 from gracectl.kube.credentials import own_namespace
+from gracectl.kube.dry_run import DryRunTransport
 from gracectl.kube.election import PERMISSION_SECONDS, SETTLING_SECONDS, Election, ElectionSettings, ElectionStatistics
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder, EventStatistics, Subject
@@ -51,7 +53,7 @@ from gracectl.kube.metrics import (
     throttling_check,
     watch_samples,
 )
-from gracectl.kube.rbac import Permission, missing_permissions
+from gracectl.kube.rbac import READS, Permission, missing_permissions
 from gracectl.kube.reflector import Reflector
 from gracectl.kube.request_statistics import ClientStatistics
 from gracectl.kube.resources import LEASES, NODES
@@ -74,7 +76,7 @@ from gracectl.telemetry.health import (
     check_of_timers,
     probes,
 )
-from gracectl.telemetry.metrics import Sample
+from gracectl.telemetry.metrics import DRY_RUN, Sample
 from gracectl.telemetry.runtime_metrics import NO_SPANS, connection_samples, process_samples
 from gracectl.telemetry.server import CannotListen, Endpoint, Servers
 from gracectl.telemetry.spans import SpanSink
@@ -97,6 +99,12 @@ _STANDBY_SECONDS = 2.0
 _HUNG_SECONDS, _HUNG_REQUESTS = 900.0, 20
 
 
+def _without_writers(settings: Settings) -> Settings:
+    """The settings of a dry run: it contends for no Lease, and answers no webhooks."""
+    election = msgspec.structs.replace(settings.leader_election, enabled=False)
+    return msgspec.structs.replace(settings, leader_election=election, admission=AdmissionSettings())
+
+
 class ControllerStatistics(ManagerStatistics, frozen=True, kw_only=True):
     """Snapshot of every component: those of the last manager, and those that live as long as the process."""
 
@@ -109,7 +117,11 @@ class ControllerStatistics(ManagerStatistics, frozen=True, kw_only=True):
 
 
 class Controller:
-    """The whole controller over one transport, on one clock; `rng` seeds all jitter, `spans` takes traces."""
+    """The whole controller over one transport, on one clock; `rng` seeds all jitter, `spans` takes traces.
+
+    Over a DryRunTransport it only observes: it does not take part in the election, registers no webhooks, and
+    terminates no instance.
+    """
 
     def __init__(
         self,
@@ -123,8 +135,11 @@ class Controller:
     ) -> None:
         rng = rng or random.Random()
         self._transport = transport
+        self._dry_run = transport if isinstance(transport, DryRunTransport) else None
         self._clock = clock
-        self._provider = MeteredProvider(provider, clock)
+        if self._dry_run:
+            settings = _without_writers(settings)
+        self._provider = MeteredProvider(DryRunProvider(provider) if self._dry_run else provider, clock)
         self._settings = settings
         self._spans = spans
         client_settings = ClientSettings(timeout=settings.client.request_timeout_seconds)
@@ -196,6 +211,8 @@ class Controller:
         version = await client.server_version()
         rights = await rights_for(client, None if self._election is None else self._lease)
         rights += admission_permissions(self._settings.admission) + self._provider_rights
+        if self._dry_run:
+            rights = tuple(right for right in rights if right.verb in READS)
         if missing := await missing_permissions(client, rights):
             raise MissingPermissions(missing)
         # Last, because freshness is judged by the server's clock, known from its responses by now.
@@ -208,6 +225,7 @@ class Controller:
         try:
             # First to start and last to stop, and opened before anything is changed.
             components = await self._open_servers()
+            components |= {"dry run": self._dry_run.run} if self._dry_run else {}
             components |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
             components |= self._admission.components if self._admission else {}
             components |= {"events": self._recorder.run, "leader election": self._lead}
@@ -302,7 +320,8 @@ class Controller:
     def reload_from(self, read: Callable[[], Settings]) -> None:
         """Reload settings from `read`, as far as they need no restart. To be called before `run`. `read` raises
         ConfigError for invalid settings."""
-        self._reloader = SettingsReloader(read, self._settings, self._clock, CONTROLLER_SCOPE, self._apply_settings)
+        observed = (lambda: _without_writers(read())) if self._dry_run else read
+        self._reloader = SettingsReloader(observed, self._settings, self._clock, CONTROLLER_SCOPE, self._apply_settings)
 
     def _apply_settings(self, settings: Settings) -> None:
         """Apply settings that differ only in what may change at run time."""
@@ -416,6 +435,7 @@ class Controller:
         election = None if self._election is None else self._election.statistics()
         yield from reload_samples(self._reloader)
         yield from leader_samples(self._is_leading, election, self._fence.statistics())
+        yield Sample(DRY_RUN, (), int(self._dry_run is not None))
 
     @property
     def _caches(self) -> tuple[Cache[Any], ...]:
@@ -444,6 +464,8 @@ class Controller:
         yield throttling_check((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
         yield from clock_checks(self._skew.statistics() if self._skew else None)
         yield from reload_checks(self._reloader)
+        if self._dry_run:
+            yield Check("dry run", True, "observes only: nothing is written")
         if rival := self._karpenter.rival:
             # Always ok: a restart would not help.
             yield Check("karpenter", True, f"{rival.words}; on standby")

@@ -20,6 +20,7 @@ from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.traces import traced
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings
+from gracectl.kube.dry_run import DryRunTransport
 from gracectl.runtime.supervise import set_on_signal
 from gracectl.telemetry import logs
 
@@ -29,8 +30,9 @@ _OPEN_FILES = 8192
 
 
 @click.command()
+@click.option("--dry-run", is_flag=True, help="Only observe: log, measure and trace what would be done; write nothing.")
 @cluster_options
-def controller(target: ClusterTarget) -> None:
+def controller(target: ClusterTarget, *, dry_run: bool) -> None:
     """Watch a cluster and end its deleted nodes gracefully.
 
     Runs until SIGTERM or SIGINT: finishes the writes that are under way and exits with 0; a second signal ends it at
@@ -39,9 +41,11 @@ def controller(target: ClusterTarget) -> None:
     with reporting_errors():
         settings = target.settings()
         logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
+        if dry_run:
+            logs.mark_dry_run()
         provider = provider_of(settings)
         _allow_connections()
-        run_async(lambda: _run(settings, provider, target))
+        run_async(lambda: _run(settings, provider, target, dry_run=dry_run))
 
 
 def _allow_connections() -> None:
@@ -54,10 +58,13 @@ def _allow_connections() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _run(settings: Settings, provider: Provider, target: ClusterTarget) -> None:
+async def _run(settings: Settings, provider: Provider, target: ClusterTarget, *, dry_run: bool) -> None:
     offset = settings.client.maximum_clock_offset_seconds
     async with traced() as spans, connected(target, offset, logger.warning) as connection:
-        program = Controller(settings, connection.transport, connection.clock, provider, spans=spans)
+        transport, clock = connection.transport, connection.clock
+        program = Controller(
+            settings, DryRunTransport(transport, clock) if dry_run else transport, clock, provider, spans=spans
+        )
         program.show_skew(connection.skew)
         logs.add_trace_ids(program.trace_id)
         if target.config is not None:

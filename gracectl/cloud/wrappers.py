@@ -1,7 +1,8 @@
-"""Wrappers of a provider: metrics, and a fence."""
+"""Wrappers of a provider: metrics, a fence, and a dry run."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, TypeVar
@@ -17,10 +18,13 @@ from gracectl.cloud.provider import (
     ProviderRefused,
     ProviderUnavailable,
 )
+from gracectl.model.foreign import harmless
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceClosed
 from gracectl.runtime.histogram import Histogram
 from gracectl.telemetry.metrics import PROVIDER_CALLS, PROVIDER_LATENCY, Sample
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -126,6 +130,42 @@ class FencedProvider:
             raise FenceClosed
         if result is not None:
             raise result
+
+    async def aclose(self) -> None:
+        """See Provider."""
+        await self._provider.aclose()
+
+
+class DryRunProvider:
+    """Provider of a dry run: an instance that it is to terminate is reported, and counts as gone from then on. Reads
+    are the wrapped provider's."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._gone: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        """See Provider."""
+        return self._provider.name
+
+    @property
+    def needs_provider_id(self) -> bool:
+        """See Provider."""
+        return self._provider.needs_provider_id
+
+    async def state(self, provider_id: str) -> InstanceState:
+        """See Provider."""
+        return InstanceState.GONE if provider_id in self._gone else await self._provider.state(provider_id)
+
+    async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
+        """See Provider."""
+        if not self.needs_provider_id:
+            raise InstanceGone(f"provider {self.name}: nothing to terminate")
+        if provider_id not in self._gone:
+            where = {} if node is None else {"node": node.name}
+            logger.info("would terminate instance %s", harmless(provider_id), extra=where)
+        self._gone.add(provider_id)
 
     async def aclose(self) -> None:
         """See Provider."""

@@ -5,6 +5,7 @@ middle of a drain.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import anyio
 import msgspec
@@ -14,6 +15,8 @@ from gracectl.kube.errors import NotFound, NotServed
 from gracectl.kube.resources import Resource
 from gracectl.model.untrusted import Decoder
 from gracectl.runtime.supervise import ungrouped
+
+READS: Final = ("get", "list", "watch")
 
 
 class Permission(msgspec.Struct, frozen=True):

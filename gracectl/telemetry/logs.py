@@ -81,6 +81,17 @@ def add_trace_ids(lookup: Callable[[Mapping[str, object]], str | None]) -> None:
         handler.addFilter(_TraceIds(lookup))
 
 
+def mark_dry_run() -> None:
+    """Begin every message with `dry run:`: what it says was done was not."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_mark)
+
+
+def _mark(record: logging.LogRecord) -> bool:
+    record.msg = f"dry run: {record.msg}"
+    return True
+
+
 class _TraceIds(logging.Filter):
     def __init__(self, lookup: Callable[[Mapping[str, object]], str | None]) -> None:
         super().__init__()

@@ -374,6 +374,7 @@ SHUTDOWN_PODS: Final = _gauge("shutdown_pods", help="Pods that the shutdown unde
 # Leadership and process.
 
 LEADER: Final = _gauge("leader", help="1 on the leader, 0 on a standby replica.")
+DRY_RUN: Final = _gauge("dry_run", help="1 if the controller only observes and writes nothing, else 0.")
 LEASE_TERMS: Final = _counter("lease_terms_total", help="Terms of leadership of this process.")
 LEASE_RENEWALS: Final = _counter("lease_renewals_total", help="Successful renewals of the lease.")
 LEASE_FAILURES: Final = _counter("lease_failures_total", help="Failed requests for the lease.")

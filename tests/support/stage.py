@@ -35,6 +35,7 @@ from gracectl.cloud.provider import (
 )
 from gracectl.cloud.simulated import STATES
 from gracectl.config import Settings
+from gracectl.kube.dry_run import DryRunTransport
 from gracectl.model import names
 from gracectl.runtime.clock import Clock, LoopClock
 from gracectl.telemetry.spans import SpanSink
@@ -114,6 +115,8 @@ class Stage:
         """Where the next controllers send their traces: each makes one of its own."""
         self.reread: Callable[[], Settings] | None = None
         """What the next controllers follow while they run, as if it were their settings file."""
+        self.is_dry_run = False
+        """Whether the next controllers only observe."""
         self._seed = seed
         self._lives = 0
 
@@ -150,7 +153,8 @@ class Stage:
         line = self.transport.line()
         spans = self.spans() if self.spans else None
         provider = self.provider_of_controllers or self.provider
-        controller = Controller(self.settings, line, self.clock, provider, rng=rng, spans=spans)
+        transport = DryRunTransport(line, self.clock) if self.is_dry_run else line
+        controller = Controller(self.settings, transport, self.clock, provider, rng=rng, spans=spans)
         if self.reread:
             controller.reload_from(self.reread)
         stop = anyio.Event()

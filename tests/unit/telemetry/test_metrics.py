@@ -81,6 +81,7 @@ PINNED: dict[str, tuple[str, tuple[str, ...]]] = {
     "gracectl_shutdown_start_timestamp_seconds": ("gauge", ()),
     "gracectl_shutdown_end_timestamp_seconds": ("gauge", ()),
     "gracectl_shutdown_pods": ("gauge", ()),
+    "gracectl_dry_run": ("gauge", ()),
     "gracectl_leader": ("gauge", ()),
     "gracectl_lease_terms_total": ("counter", ()),
     "gracectl_lease_renewals_total": ("counter", ()),

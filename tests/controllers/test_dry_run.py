@@ -1,0 +1,163 @@
+"""Dry runs: the whole story is decided, logged and measured, and the server is asked for no write."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from kubesim.server.api import JsonObject
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
+from support.voluntary import AT_ONCE, TERMINABLE
+
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+
+def written(stage: Stage) -> list[str]:
+    """What the server was asked to change by controllers."""
+    return [f"{each.operation}" for each in stage.transport.executed if each.request.method != "GET"]
+
+
+def would(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says would be done, in order."""
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+    return [message.removeprefix("would ") for message in messages if message.startswith("would ")]
+
+
+async def held(stage: Stage, *nodes: str) -> None:
+    """Give these nodes our finalizer, as a controller before has done."""
+    for node in nodes:
+        await stage.patch_node(node, {"metadata": {"finalizers": [names.FINALIZER]}})
+
+
+def instance_of(stage: Stage, node: str) -> str:
+    found = stage.node(node)
+    assert found is not None
+    return str(found["spec"]["providerID"])
+
+
+def versions(stage: Stage) -> dict[str, str]:
+    things: list[JsonObject] = [
+        *stage.nodes(),
+        *(pod for node in stage.nodes() for pod in stage.pods_on(node["metadata"]["name"])),
+    ]
+    return {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in things}
+
+
+async def test_the_end_of_a_deleted_node_is_decided_to_the_last_step_and_nothing_is_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged("n1", "n2") as stage:
+        await stage.create(
+            a_workload("StatefulSet", "web", 3, pod={"nodeName": "n1"}), a_budget_manifest("web", maxUnavailable=1)
+        )
+        await held(stage, "n1", "n2")
+        stage.is_dry_run = True
+        await stage.delete_node("n1")
+        before = versions(stage)
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(120)
+            assert controller.under_way() == ()
+            [done] = controller.finished()
+            samples = {each.metric.name: each.value for each in controller.samples() if each is not None}
+        assert written(stage) == []
+        assert versions(stage) == before
+        assert stage.instance_state("n1") == "running"
+        assert done.name == "n1"
+        said = would(caplog)
+        assert [each for each in said if "pod" in each] == [f"evict pod shop/web-{number}" for number in range(3)]
+        assert said[0].startswith("change node n1: ")
+        assert "spec.taints" in said[0]
+        assert said[-2:] == [
+            f"terminate instance {instance_of(stage, 'n1')}",
+            "change node n1: metadata.finalizers",
+        ]
+        assert samples["gracectl_dry_run"] == 1
+        assert len(said) == len(set(said))
+
+
+async def test_a_labelled_node_without_finalizer_is_followed_to_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged("n1", "n2", settings=the_settings(**AT_ONCE)) as stage:
+        await stage.create(a_pod_manifest("app", "n1"))
+        stage.is_dry_run = True
+        await stage.patch_node("n1", TERMINABLE)
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(60)
+        assert written(stage) == []
+        said = would(caplog)
+        assert said.count("change node n1: metadata.finalizers") == 1
+        assert said.index("delete node n1") < said.index("evict pod shop/app")
+        assert said[-1] == f"terminate instance {instance_of(stage, 'n1')}"
+
+
+async def test_a_protected_pod_holds_in_a_dry_run_as_long_as_it_would(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "1h"}))
+        await held(stage, "n1")
+        await stage.delete_node("n1")
+        stage.is_dry_run = True
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(3500)
+            assert "evict pod shop/job" not in would(caplog)
+            assert len(controller.under_way()) == 1
+            await stage.clock.sleep(200)
+            assert "evict pod shop/job" in would(caplog)
+        assert written(stage) == []
+
+
+async def test_a_budget_that_allows_nothing_blocks_without_end_and_without_repeats(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged("n1") as stage:
+        await stage.create(a_workload("StatefulSet", "db", 2), a_budget_manifest("db", maxUnavailable=0))
+        await held(stage, "n1")
+        await stage.delete_node("n1")
+        stage.is_dry_run = True
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(60)
+            await stage.clock.sleep(3600)
+            asked = stage.transport.of("get", "pods")
+        assert len(asked) <= 61  # once in eviction.probeSeconds, as without a dry run
+        assert [each for each in would(caplog) if "pod" in each] == []
+        assert written(stage) == []
+
+
+async def test_the_drain_for_a_maintenance_ends_with_the_node_at_rest_and_follows_its_return(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("app", "n1"))
+        stage.is_dry_run = True
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}})
+            await stage.clock.sleep(30)
+            assert [each.step for each in controller.under_way()] == ["drained"]
+            await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}})
+            await stage.clock.sleep(30)
+            assert controller.under_way() == ()
+        assert "evict pod shop/app" in would(caplog)
+        assert written(stage) == []
+
+
+async def test_a_watch_that_breaks_shows_real_changes_of_an_object_that_was_changed_here() -> None:
+    async with staged("n1") as stage:
+        stage.is_dry_run = True
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(1200)  # each watch has ended and begun again
+            await stage.create(a_pod_manifest("app", "n1"))
+            await stage.patch_node("n1", TERMINABLE)
+            await stage.clock.sleep(60)
+            assert [each.name for each in controller.finished()] == ["n1"]
+        assert written(stage) == []
