@@ -143,9 +143,13 @@ def deletes_at_the_deadline_only() -> Iterator[None]:
 
 
 def blocks_of(plays: Sequence[Played]) -> dict[str, str]:
-    """What is printed, by the name under which the page has it."""
-    blocks = {each.play.name: "\n".join([each.play.title, "", *timeline(each.history, GRACE)]) for each in plays}
-    return blocks | {"told": "\n".join(told(plays[0]))}
+    """What the page shows of what is printed, by its name there."""
+    return {each.play.name: printed(each) for each in plays[:2]} | {"told": "\n".join(told(plays[0]))}
+
+
+def printed(played: Played) -> str:
+    """The timeline of a play."""
+    return "\n".join([played.play.title, "", *timeline(played.history, GRACE)])
 
 
 def told(played: Played) -> Iterator[str]:
@@ -174,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("gracectl").addHandler(logging.NullHandler())
     plays = [perform(play) for play in PLAYS]
     blocks = blocks_of(plays)
-    print("\n\n\n".join(blocks.values()))
+    print("\n\n\n".join([*map(printed, plays), blocks["told"]]))
     if chosen.svg:
         chosen.svg.write_text(drawn(plays), encoding="utf-8")
     if chosen.update:
