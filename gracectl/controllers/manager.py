@@ -181,7 +181,7 @@ class ControllerManager:
                 "voluntary": self._voluntary.blocked_by_node_budgets(),
                 "nodeclaim": self.claims.blocked_by_node_budgets(),
             },
-            pace=self._voluntary.pace_statistics(),
+            disruption=self._voluntary.disruption_statistics(),
             queues=dict(zip(QUEUES, queues, strict=True)),
         )
 

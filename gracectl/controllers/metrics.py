@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.controllers.disruption.pace import STATES, PaceStatistics
+from gracectl.controllers.disruption.pace import STATES, DisruptionStatistics
 from gracectl.controllers.node import maintenance
 from gracectl.controllers.node import pipeline as node_walk
 from gracectl.controllers.nodeclaim import pipeline as nodeclaim
@@ -19,11 +19,13 @@ from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.metrics import deadline_samples, eviction_samples
 from gracectl.eviction.pod_outcomes import PodOutcome
-from gracectl.policy.pending import PendingReason
+from gracectl.policy.disruption import HoldReason
+from gracectl.policy.voluntary import Cause
 from gracectl.runtime.histogram import empty_distribution
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.telemetry.metrics import (
     BLOCKED_PODS,
+    CIRCUIT_BREAKER_OPEN,
     DRAINS_STALLED,
     NODES_BLOCKED_BY_BUDGET,
     PODS_DRAINED,
@@ -36,6 +38,7 @@ from gracectl.telemetry.metrics import (
     TERMINATION_DURATION,
     TERMINATION_OLDEST,
     TERMINATIONS,
+    UNHEALTHY_NODES,
     VOLUNTARY_ACTIVE,
     VOLUNTARY_MAXIMUM,
     VOLUNTARY_PENDING,
@@ -83,7 +86,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     deleter: DeleterStatistics = DeleterStatistics()
     blocked_by_node_budgets: Mapping[str, int] = {}
     """How many of HELD are blocked by a node disruption budget."""
-    pace: PaceStatistics = PaceStatistics()
+    disruption: DisruptionStatistics = DisruptionStatistics()
     queues: Mapping[str, QueueStatistics] = msgspec.field(
         default_factory=lambda: dict.fromkeys(QUEUES, QueueStatistics())
     )
@@ -102,21 +105,25 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
         yield Sample(PODS_DRAINED, (how,), statistics.pod_outcomes[how])
     for held in HELD:
         yield Sample(NODES_BLOCKED_BY_BUDGET, (held,), work.blocked_by_node_budgets.get(held, 0))
-    yield from _samples_of_pace(work.pace, now)
+    yield from _samples_of_disruption(work.disruption, now)
     yield from eviction_samples(work.evictor)
     yield from deadline_samples(work.deleter)
     yield from timer_samples(work.deleter.wheel)
     yield from queue_samples(work.queues)
 
 
-def _samples_of_pace(pace: PaceStatistics, now: float) -> Iterator[Sample]:
-    for reason in PendingReason:
-        yield Sample(VOLUNTARY_PENDING, (reason.value,), pace.pending.get(reason, 0))
-    since = pace.pending_since
+def _samples_of_disruption(found: DisruptionStatistics, now: float) -> Iterator[Sample]:
+    for cause in Cause:
+        for hold in HoldReason:
+            yield Sample(VOLUNTARY_PENDING, (cause.value, hold.value), found.pending.get((cause, hold), 0))
+    since = found.pending_since
     yield Sample(VOLUNTARY_PENDING_OLDEST, (), 0.0 if since is None else max(now - since, 0.0))
     for state in STATES:
-        yield Sample(VOLUNTARY_ACTIVE, (state,), pace.slots.get(state, 0))
-    yield Sample(VOLUNTARY_MAXIMUM, (), pace.maximum)
+        yield Sample(VOLUNTARY_ACTIVE, (state,), found.slots.get(state, 0))
+    yield Sample(VOLUNTARY_MAXIMUM, (), found.maximum)
+    yield Sample(UNHEALTHY_NODES, ("unhealthy",), found.unhealthy.unhealthy)
+    yield Sample(UNHEALTHY_NODES, ("recovering",), found.unhealthy.recovering)
+    yield Sample(CIRCUIT_BREAKER_OPEN, (), int(found.unhealthy.excess > 0))
 
 
 def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]:

@@ -1,4 +1,4 @@
-"""Voluntary terminations that must wait: the reason, and the cordon of nodes that are labelled terminable meanwhile.
+"""Nodes whose voluntary termination waits: their condition, and the cordon of those that are labelled terminable.
 
 That cordon is spec.unschedulable alone: the pods stay, and so does their traffic. A record on the node says that it
 is ours, so that an operator's own cordon stays. Invariant: a node with a record is not cordoned again, so `kubectl
@@ -9,9 +9,6 @@ wait to drain").
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
-
-import msgspec
 
 from gracectl.model import names
 from gracectl.model.meta import condition_of
@@ -20,23 +17,6 @@ from gracectl.policy.cordon import Mark, recorded
 from gracectl.policy.maintenance import is_in_maintenance
 
 Patched = dict[str, object]
-
-
-class PendingReason(StrEnum):
-    """What a termination waits for; the reason of its condition."""
-
-    PROTECTION = "Protected"
-    BUDGET = "PodDisruptionBudget"
-    NODE_BUDGET = "NodeDisruptionBudget"
-    PACE = "Pace"
-
-
-class PendingTermination(msgspec.Struct, frozen=True):
-    """Termination that waits, with its reason. `since`: Unix seconds."""
-
-    reason: PendingReason
-    message: str
-    since: float
 
 
 def is_terminable(node: Node) -> bool:

@@ -137,8 +137,9 @@ NODES_BLOCKED_BY_BUDGET: Final = _gauge(
 )
 VOLUNTARY_PENDING: Final = _gauge(
     "voluntary_terminations_pending",
-    "reason",
-    help="Nodes and claims that are due for their health, label or age and wait, by reason.",
+    "cause",
+    "hold",
+    help="Nodes and claims that are due for their health, label or age and wait, by cause and by what holds them.",
 )
 VOLUNTARY_PENDING_OLDEST: Final = _gauge(
     "voluntary_terminations_pending_oldest_seconds",
@@ -153,6 +154,15 @@ VOLUNTARY_ACTIVE: Final = _gauge(
 VOLUNTARY_MAXIMUM: Final = _gauge(
     "voluntary_terminations_maximum",
     help="Limit of those: voluntary.maximumAtOnce of the managed nodes; 0 if this process is not the leader.",
+)
+UNHEALTHY_NODES: Final = _gauge(
+    "unhealthy_nodes",
+    "state",
+    help="Managed nodes that are unhealthy, tolerated or not, or were so less than five minutes ago.",
+)
+CIRCUIT_BREAKER_OPEN: Final = _gauge(
+    "health_circuit_breaker_open",
+    help="1 while more nodes are unhealthy than health.maximumUnhealthy: none is terminated for its health; else 0.",
 )
 PDB_QUEUES: Final = _gauge(
     "pdb_queues", help="PodDisruptionBudgets with pods waiting for their eviction, over all nodes."

@@ -26,13 +26,14 @@ from gracectl.controllers.disruption.candidate import (
     nodes_of_key,
 )
 from gracectl.controllers.disruption.deletion import (
+    RefusedDeletion,
     delete_candidate,
     has_forced_deadline,
     is_accepted,
     restore_deadline,
 )
 from gracectl.controllers.disruption.events import DisruptionEvents
-from gracectl.controllers.disruption.pace import CircuitBreaker, Pace, PaceStatistics
+from gracectl.controllers.disruption.pace import CircuitBreaker, DisruptionStatistics, Pace
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.errors import ApiError, RequestTimeout, ServerError, Unreachable
@@ -45,12 +46,21 @@ from gracectl.model.pod import Pod
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.budgets import allows_unready
 from gracectl.policy.deadlines import grace_period_of
+from gracectl.policy.disruption import (
+    DueTermination,
+    Hold,
+    PendingTermination,
+    due_at,
+    hold_of_claims,
+    hold_of_node_budget,
+    hold_of_pace,
+    hold_of_pods,
+)
 from gracectl.policy.nodebudgets import may_unblock
 from gracectl.policy.pace import rank_of
-from gracectl.policy.pending import PendingReason, PendingTermination, pending_since
+from gracectl.policy.pending import pending_since
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import (
-    Cause,
     Trigger,
     VoluntaryBlocker,
     elapses_at,
@@ -76,17 +86,17 @@ class Disruption(msgspec.Struct, frozen=True, kw_only=True):
 
     candidate: DisruptionCandidate
     status: CandidateStatus
-    due: tuple[Trigger, ...]
-    """Triggers whose instant has come, without those that the circuit breaker holds."""
-    next_trigger: float | None
-    """The earliest instant (Unix seconds) of the others."""
-    is_forced: bool
-    """It is unhealthy, and health.force is set: pods and deadlines do not count."""
+    found: DueTermination
 
     @property
     def key(self) -> CandidateKey:
         """Key of the candidate."""
         return self.candidate.key
+
+    @property
+    def due(self) -> tuple[Trigger, ...]:
+        """Triggers whose instant has come, without those that the circuit breaker holds."""
+        return self.found.due
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,11 +148,12 @@ class DisruptionController:
         """Number of candidates that a node disruption budget blocks."""
         return self._waiting.for_node_budgets()
 
-    def pace_statistics(self) -> PaceStatistics:
+    def disruption_statistics(self) -> DisruptionStatistics:
         """Pending terminations, and slots."""
-        return PaceStatistics(
-            pending=Counter(each.reason for each in self._pending.values()),
+        return DisruptionStatistics(
+            pending=Counter((each.cause, each.reason) for each in self._pending.values()),
             pending_since=min((each.since for each in self._pending.values()), default=None),
+            unhealthy=self._breaker.counts(self._context.clock.now()),
             slots=self._pace.statistics(),
             maximum=self._pace.maximum,
         )
@@ -178,41 +189,22 @@ class DisruptionController:
 
     def _disruption_of(self, candidate: DisruptionCandidate) -> Disruption:
         self._report_invalid_expiry(candidate)
-        now, status = self._context.clock.now(), self._status_of(candidate)
+        status = self._status_of(candidate)
         triggers = triggers_of(candidate.managed, candidate.claim, self._policy)
-        due = self._pass_circuit_breaker(
-            candidate, status, tuple(trigger for trigger in triggers if trigger.at <= now), now
-        )
-        return Disruption(
-            candidate=candidate,
-            status=status,
-            due=due,
-            next_trigger=min((trigger.at for trigger in triggers if trigger.at > now), default=None),
-            is_forced=self._policy.health.force and any(trigger.cause is Cause.UNHEALTHY for trigger in due),
-        )
-
-    def _pass_circuit_breaker(
-        self, candidate: DisruptionCandidate, status: CandidateStatus, due: tuple[Trigger, ...], now: float
-    ) -> tuple[Trigger, ...]:
-        """What is due, without health while too many nodes are unhealthy."""
-        sick = [trigger for trigger in due if trigger.cause is Cause.UNHEALTHY]
-        counts = self._breaker.counts(now) if sick else None
-        if counts is None or not counts.excess:
+        found = due_at(self._context.clock.now(), triggers, self._breaker.counts, self._policy)
+        if found.hold is None:
             status.reported.pop(EventReason.UNHEALTHY_NODES_HELD, None)
-            return due
-        self._held_by_breaker.add(candidate.key)
-        self._queue.add(CIRCUIT_BREAKER)
-        others = tuple(trigger for trigger in due if trigger not in sick)
-        if not others:
-            self._events.circuit_breaker_open(candidate, status, counts, sick[0])
-        return others
+        else:
+            self._held_by_breaker.add(candidate.key)
+            self._queue.add(CIRCUIT_BREAKER)
+        return Disruption(candidate=candidate, status=status, found=found)
 
     # -- the checks, in their order ------------------------------------------------------------------------------------
 
     async def _check_forced_deadline(self, disruption: Disruption) -> Stop | None:
         """Stop and restore the deadline if it was forced, and force no longer applies."""
         tracked = disruption.candidate.tracked
-        if disruption.is_forced or not has_forced_deadline(tracked.latest):
+        if disruption.found.is_forced or not has_forced_deadline(tracked.latest):
             return None
         self._pace.release(disruption.key)
         await restore_deadline(self._context, tracked)
@@ -223,29 +215,28 @@ class DisruptionController:
         if disruption.due:
             return None
         self._pace.release(disruption.key)
-        if disruption.key not in self._held_by_breaker:
+        found, requeue = disruption.found, self._at(disruption.found.next_trigger)
+        if found.hold is None:
             del self._statuses[disruption.key]
-        return Stop(requeue=self._at(disruption.next_trigger))
+            return Stop(requeue=requeue)
+        return self._hold(disruption, found.hold, requeue)
 
     async def _check_pods(self, disruption: Disruption) -> Stop | None:
         """Stop if pods are protected or their budgets block, or if several claims contest the node."""
         candidate, status, due = disruption.candidate, disruption.status, disruption.due
-        blockers = () if disruption.is_forced else await self._blockers_of(candidate)
+        blockers = () if disruption.found.is_forced else await self._blockers_of(candidate)
         self._events.protections_elapsed(candidate, status, due, blockers)
         if not blockers and not candidate.is_contested:
             return None
         self._pace.release(candidate.key)
-        requeue = self._at(disruption.next_trigger, elapses_at(blockers))
+        requeue = self._at(disruption.found.next_trigger, elapses_at(blockers))
         if candidate.is_contested:
-            self._events.contested(candidate, status, due)
-            return Stop(requeue=requeue)
+            return self._hold(disruption, hold_of_claims(), requeue)
         self._waiting.put(
             candidate.key, (node.name for node in candidate.nodes), {blocker.pod.namespace for blocker in blockers}
         )
-        message = self._events.blocked_by_pods(candidate, status, due, blockers)
-        is_protected = any(blocker.protection is not None for blocker in blockers)
-        reason = PendingReason.PROTECTION if is_protected else PendingReason.BUDGET
-        return Stop(requeue=requeue, pending=self._pending_of(disruption, reason, message))
+        gist = f"{blockers[0].pod.uid} {blockers[0].remedy}"
+        return self._hold(disruption, hold_of_pods(blockers), requeue, gist)
 
     async def _blockers_of(self, candidate: DisruptionCandidate) -> tuple[VoluntaryBlocker, ...]:
         """The pods that block, of nodes without a termination grace period."""
@@ -269,31 +260,31 @@ class DisruptionController:
 
         Without it the node would be gone at once, with its pods; the finalizer controller adds it, which wakes the key.
         """
-        pause = disruption.status.next_try - self._context.clock.monotonic()
+        # Rounded: what is left by floats alone is no time that passes.
+        pause = round(disruption.status.next_try - self._context.clock.monotonic(), 6)
         if pause <= 0 and names.FINALIZER in disruption.candidate.tracked.latest.finalizers:
             return None
         self._pace.release(disruption.key)
-        return Stop(requeue=Requeue(pause) if pause > 0 else None)
+        return Stop(requeue=Requeue(pause), keeps_pending=True) if pause > 0 else Stop()
 
     async def _check_slot(self, disruption: Disruption) -> Stop | None:
         """Stop if as many terminations are in progress as the pace permits."""
-        candidate, status, due = disruption.candidate, disruption.status, disruption.due
+        candidate, status = disruption.candidate, disruption.status
         created = min([candidate.tracked.latest.created, *(node.created for node in candidate.nodes)])
-        rank = rank_of(due, created, candidate.key.name, has_failed=status.has_failed)
+        rank = rank_of(disruption.due, created, candidate.key.name, has_failed=status.has_failed)
         if self._pace.has_slot(candidate.key, rank):
             return None
-        requeue = self._at(disruption.next_trigger)
+        requeue = self._at(disruption.found.next_trigger)
         if not self._pace.is_denied(candidate.key):
             return Stop(requeue=requeue, keeps_pending=True)
-        message = self._events.waiting_for_slot(candidate, status, due, str(self._pace))
-        return Stop(requeue=requeue, pending=self._pending_of(disruption, PendingReason.PACE, message))
+        return self._hold(disruption, hold_of_pace(str(self._pace), self._policy), requeue, "pace")
 
     async def _delete(self, disruption: Disruption) -> Stop:
         """Send the DELETE; the slot is kept until the watch shows it."""
-        candidate, status, due = disruption.candidate, disruption.status, disruption.due
-        requeue = self._at(disruption.next_trigger)
+        candidate, status, found = disruption.candidate, disruption.status, disruption.found
+        requeue = self._at(found.next_trigger)
         try:
-            outcome = await delete_candidate(self._context, candidate, status, due, is_forced=disruption.is_forced)
+            outcome = await delete_candidate(self._context, candidate, status, found.due, is_forced=found.is_forced)
         except ApiError as error:
             status.has_failed = True
             is_unknown = isinstance(error, ServerError | RequestTimeout | Unreachable)
@@ -302,12 +293,24 @@ class DisruptionController:
         if isinstance(outcome, Refusal):
             self._pace.release(candidate.key)
             self._waiting.put(candidate.key, node_budgets=(outcome.budget,))
-            message = self._events.blocked_by_node_budget(candidate, status, due, outcome)
-            return Stop(requeue=requeue, pending=self._pending_of(disruption, PendingReason.NODE_BUDGET, message))
+            gist = f"{outcome.budget} {outcome.allowance}"
+            return self._hold(disruption, hold_of_node_budget(str(outcome)), requeue, gist)
+        if isinstance(outcome, RefusedDeletion):
+            self._pace.release(candidate.key)
+            return self._hold(disruption, outcome.hold, Requeue(outcome.seconds))
         if isinstance(outcome, Requeue):
             self._pace.release(candidate.key)
             return Stop(requeue=outcome)
         return Stop(requeue=requeue)
+
+    def _hold(self, disruption: Disruption, hold: Hold, requeue: Requeue | None, gist: str = "") -> Stop:
+        """Stop, and report what holds the termination back; anew when `gist` changes."""
+        due = disruption.due or disruption.found.suspended
+        self._events.held(disruption.candidate, disruption.status, due, hold, gist)
+        status = disruption.status
+        if status.pending_since is None:
+            status.pending_since = pending_since(disruption.candidate.nodes, self._context.clock.now())
+        return Stop(requeue=requeue, pending=PendingTermination(due, hold, status.pending_since))
 
     # -- what is remembered --------------------------------------------------------------------------------------------
 
@@ -338,12 +341,6 @@ class DisruptionController:
             if self._invalid_expiries.get(candidate.key) != value:
                 self._invalid_expiries[candidate.key] = value
                 self._events.invalid_expiry(candidate, error)
-
-    def _pending_of(self, disruption: Disruption, reason: PendingReason, message: str) -> PendingTermination:
-        status = disruption.status
-        if status.pending_since is None:
-            status.pending_since = pending_since(disruption.candidate.nodes, self._context.clock.now())
-        return PendingTermination(reason, message, status.pending_since)
 
     def _show_pending(self, key: CandidateKey, nodes: Iterable[Node], pending: PendingTermination | None) -> None:
         """Show on the nodes and in the metrics what the termination waits for, or that it does not."""

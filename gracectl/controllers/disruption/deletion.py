@@ -23,12 +23,20 @@ from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.deadlines import written_deadline
+from gracectl.policy.disruption import Hold, hold_of_refusal
 from gracectl.policy.voluntary import Trigger
 from gracectl.runtime.workers import Requeue
 
 
 class Accepted(msgspec.Struct, frozen=True):
     """The server has accepted the DELETE; the watch will show it."""
+
+
+class RefusedDeletion(msgspec.Struct, frozen=True):
+    """The server has refused the DELETE, which is sent again after `seconds`."""
+
+    seconds: float
+    hold: Hold
 
 
 def is_accepted(candidate: DisruptionCandidate, status: CandidateStatus) -> bool:
@@ -43,11 +51,11 @@ async def delete_candidate(
     due: Sequence[Trigger],
     *,
     is_forced: bool,
-) -> Accepted | Requeue | Refusal | None:
+) -> Accepted | Requeue | Refusal | RefusedDeletion | None:
     """Delete the candidate, which has our finalizer and no accepted DELETE yet.
 
-    Returns the refusal of a node disruption budget that allows no disruption now; None if a change that the watch will
-    show has to be looked at first.
+    Returns the refusal of a node disruption budget that allows no disruption now, or of the server; None if a change
+    that the watch will show has to be looked at first.
     """
     tracked, events = candidate.tracked, DisruptionEvents(context)
     if is_forced and not _is_overdue(context, tracked.latest):
@@ -68,9 +76,10 @@ async def delete_candidate(
         retry_after = error.delay if isinstance(error, AdmissionDenied) else 0.0
         seconds = max(status.retry.next(), retry_after)
         status.next_try = context.clock.monotonic() + seconds
-        events.refused(candidate, status, error)
+        hold = hold_of_refusal(str(error))
+        events.held(candidate, status, due, hold)
         await restore_deadline(context, tracked)
-        return Requeue(seconds)
+        return RefusedDeletion(seconds, hold)
     status.accepted_version, status.has_failed = version, False
     events.deleted(candidate, status, due, is_forced=is_forced)
     return Accepted()

@@ -8,10 +8,8 @@ from typing import Final
 from gracectl.controllers.disruption.candidate import CandidateStatus, DisruptionCandidate
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import emit_event
-from gracectl.kube.errors import ApiError
 from gracectl.model.names import EventReason
-from gracectl.nodebudgets.admitter import Refusal
-from gracectl.policy.health import UnhealthyNodes
+from gracectl.policy.disruption import Hold, HoldReason, explain_due, explain_hold
 from gracectl.policy.voluntary import Cause, Trigger, VoluntaryBlocker, explain_blockers, explain_elapsed
 
 REASONS: Final = {
@@ -20,6 +18,13 @@ REASONS: Final = {
     Cause.EXPIRED: EventReason.NODE_EXPIRED,
 }
 """Reasons of the Event on a DELETE; of an expired claim it is CLAIM_EXPIRED."""
+
+HOLD_REASONS: Final = {
+    HoldReason.CIRCUIT_BREAKER: EventReason.UNHEALTHY_NODES_HELD,
+    HoldReason.SEVERAL_CLAIMS: EventReason.SEVERAL_CLAIMS,
+    HoldReason.REFUSED: EventReason.DISRUPTION_REFUSED,
+}
+"""Reasons of the Event on a hold; of any other it is DISRUPTION_HELD."""
 
 WARNINGS: Final = frozenset(
     (
@@ -48,58 +53,17 @@ class DisruptionEvents:
         reason = EventReason.CLAIM_EXPIRED if is_expired_claim else REASONS[due[0].cause]
         self._emit(candidate, status, reason, message)
 
-    def refused(self, candidate: DisruptionCandidate, status: CandidateStatus, refusal: ApiError) -> None:
-        """The server has refused the DELETE, for example a webhook of another project."""
-        message = f"termination due, but its deletion was refused: {refusal}; retrying"
-        self._emit(candidate, status, EventReason.DISRUPTION_REFUSED, message)
-
-    def circuit_breaker_open(
-        self, candidate: DisruptionCandidate, status: CandidateStatus, counts: UnhealthyNodes, sick: Trigger
-    ) -> None:
-        """Too many nodes are unhealthy to terminate this one for its health."""
-        message = (
-            f"not terminated for its health: {counts} (health.maximumUnhealthy); {sick.message}; terminated when fewer "
-            "nodes are unhealthy, or when you delete it"
-        )
-        self._emit(candidate, status, EventReason.UNHEALTHY_NODES_HELD, message)
-
-    def contested(self, candidate: DisruptionCandidate, status: CandidateStatus, due: Sequence[Trigger]) -> None:
-        """Several claims match its node."""
-        message = f"{_due(due)} but blocked: several node claims match its node; delete all but one"
-        self._emit(candidate, status, EventReason.SEVERAL_CLAIMS, message)
-
-    def blocked_by_pods(
+    def held(
         self,
         candidate: DisruptionCandidate,
         status: CandidateStatus,
         due: Sequence[Trigger],
-        blockers: tuple[VoluntaryBlocker, ...],
-    ) -> str:
-        """Pods are protected, or their budgets block; returns the message."""
-        message = f"{_due(due)} but blocked: {explain_blockers(blockers)}"
-        gist = f"{blockers[0].pod.uid} {blockers[0].remedy}"
-        self._emit(candidate, status, EventReason.DISRUPTION_HELD, message, gist)
-        return message
-
-    def blocked_by_node_budget(
-        self, candidate: DisruptionCandidate, status: CandidateStatus, due: Sequence[Trigger], refusal: Refusal
-    ) -> str:
-        """A node disruption budget allows no disruption; returns the message."""
-        message = f"{_due(due)} but blocked: {refusal}"
-        gist = f"{refusal.budget} {refusal.allowance}"
-        self._emit(candidate, status, EventReason.DISRUPTION_HELD, message, gist)
-        return message
-
-    def waiting_for_slot(
-        self, candidate: DisruptionCandidate, status: CandidateStatus, due: Sequence[Trigger], pace: str
-    ) -> str:
-        """As many terminations are in progress as voluntary.maximumAtOnce permits; returns the message."""
-        message = f"{_due(due)} but waiting for its turn: {pace}"
-        if self._context.settings.policy.voluntary.wait_for_replacement:
-            message += ", and the pods of each are Ready elsewhere before the next one"
-        message += "; delete it to terminate it now"
-        self._emit(candidate, status, EventReason.DISRUPTION_HELD, message, "pace")
-        return message
+        hold: Hold,
+        gist: str = "",
+    ) -> None:
+        """Its termination is due, and held back. Reported anew when `gist` changes."""
+        reason = HOLD_REASONS.get(hold.reason, EventReason.DISRUPTION_HELD)
+        self._emit(candidate, status, reason, explain_hold(due, hold), gist)
 
     def protections_elapsed(
         self,
@@ -125,7 +89,7 @@ class DisruptionEvents:
             return
         elapsed = sorted(over.values(), key=lambda blocker: blocker.until or 0.0)
         blocked = f", but blocked: {explain_blockers(blockers)}" if blockers else ""
-        message = f"{_due(due)}: {explain_elapsed(elapsed)}{blocked}"
+        message = f"{explain_due(due)}: {explain_elapsed(elapsed)}{blocked}"
         dedup_key = f"{elapsed[-1].pod.uid} {elapsed[-1].until}"
         reason = EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED
         emit_event(self._context, candidate.objects, reason, message, dedup_key=dedup_key)
@@ -147,7 +111,3 @@ class DisruptionEvents:
             return
         status.reported[reason] = gist
         emit_event(self._context, candidate.objects, reason, message, "Warning" if reason in WARNINGS else "Normal")
-
-
-def _due(due: Sequence[Trigger]) -> str:
-    return f"termination due ({due[0].message})"

@@ -24,10 +24,11 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
+from gracectl.policy.disruption import HoldReason
 from gracectl.policy.health import UnhealthyNodes, unhealthy_until
 from gracectl.policy.pace import DisruptionRank, DisruptionSlot, controller_of, is_replaced, maximum_of, next_to_begin
-from gracectl.policy.pending import PendingReason
 from gracectl.policy.settings import HealthSettings, VoluntarySettings
+from gracectl.policy.voluntary import Cause
 
 UNKNOWN_OUTCOME_SECONDS: Final = 60.0
 """How long a DELETE without a response may still be carried out: API servers end a request after that time."""
@@ -39,11 +40,14 @@ STATES: Final = ("ending", "replacing")
 """States of a slot that is taken: its node exists, or the replacements of its pods are not Ready."""
 
 
-class PaceStatistics(msgspec.Struct, frozen=True):
-    """Pending terminations by reason, since when the oldest (Unix seconds); slots taken by state, and their maximum."""
+class DisruptionStatistics(msgspec.Struct, frozen=True):
+    """Pending terminations by cause and hold, since when the oldest (Unix seconds); unhealthy nodes; slots taken by
+    state, and their maximum.
+    """
 
-    pending: Mapping[PendingReason, int] = {}
+    pending: Mapping[tuple[Cause, HoldReason], int] = {}
     pending_since: float | None = None
+    unhealthy: UnhealthyNodes = UnhealthyNodes(unhealthy=0, managed=0, maximum=0)
     slots: Mapping[str, int] = {}
     maximum: int = 0
 

@@ -24,10 +24,9 @@ from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
+from gracectl.policy.disruption import HoldReason, PendingTermination
 from gracectl.policy.pending import (
     Patched,
-    PendingReason,
-    PendingTermination,
     accepts_pods,
     cordoned,
     is_cordon_recorded,
@@ -108,7 +107,7 @@ class PendingNodes:
                 message = "uncordoned: no longer labelled terminable"
                 emit_event(self._context, (tracked,), EventReason.UNCORDONED, message)
         elif pending is not None and cordoned(tracked.latest) is not None:
-            if pending.reason is not PendingReason.PROTECTION and not self._has_room(tracked.name):
+            if pending.reason is not HoldReason.PROTECTION and not self._has_room(tracked.name):
                 self._without_room.add(tracked.name)
                 return
             self._cordoning[tracked.name] = UNKNOWN

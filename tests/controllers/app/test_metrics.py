@@ -13,7 +13,8 @@ from gracectl.controllers.metrics import QUEUES, STEPS
 from gracectl.eviction.metrics import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.kube.request_statistics import VERBS
 from gracectl.model import names
-from gracectl.policy.pending import PendingReason
+from gracectl.policy.disruption import HoldReason
+from gracectl.policy.voluntary import Cause
 from gracectl.telemetry.metrics import CATALOGUE
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +38,11 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_node_budgets": (("allowing", "spent", "uncounted", "unobserved"),),
     "gracectl_node_admissions_total": (("free", "admitted", "forced", "refused", "unknown"),),
     "gracectl_nodes_blocked_by_budget": (("voluntary", "nodeclaim"),),
-    "gracectl_voluntary_terminations_pending": (tuple(reason.value for reason in PendingReason),),
+    "gracectl_voluntary_terminations_pending": (
+        tuple(cause.value for cause in Cause),
+        tuple(hold.value for hold in HoldReason),
+    ),
+    "gracectl_unhealthy_nodes": (("unhealthy", "recovering"),),
     "gracectl_voluntary_terminations_active": (("ending", "replacing"),),
     "gracectl_pdb_queue_pods": (("none", "one", "several"),),
     "gracectl_pdb_queue_oldest_wait_seconds": (("none", "one", "several"),),

@@ -19,7 +19,7 @@ from gracectl.controllers.metrics import QUEUES, STEPS
 from gracectl.eviction.metrics import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.retry import outcome_of
-from gracectl.policy.pending import PendingReason
+from gracectl.policy.disruption import HoldReason
 from gracectl.telemetry.metrics import CATALOGUE, Metric
 
 ROOT = Path(__file__).parents[3]
@@ -47,7 +47,7 @@ VALUES: dict[tuple[str, str], set[str]] = {
     ("gracectl_termination_oldest_seconds", "kind"): set(STEPS),
     ("gracectl_termination_step_duration_seconds", "kind"): set(STEPS),
     ("gracectl_termination_duration_seconds", "kind"): set(STEPS),
-    ("gracectl_voluntary_terminations_pending", "reason"): {reason.value for reason in PendingReason},
+    ("gracectl_voluntary_terminations_pending", "hold"): {hold.value for hold in HoldReason},
     ("gracectl_blocked_pods", "reason"): {"budget", "misconfiguration", "protection", "wave"},
     ("gracectl_pods_drained_total", "how"): {manner.value for manner in PodOutcome},
     ("gracectl_deadline_pods", "state"): {"armed", "overdue", "failing"},

@@ -1,0 +1,137 @@
+"""Decision about a voluntary termination: what is due, and what holds it back.
+
+The disruption controller acts on it, and `gracectl status` prints it. Sources: ADR 0011, ADR 0035.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from gracectl.policy.health import UnhealthyNodes
+from gracectl.policy.settings import PolicySettings
+from gracectl.policy.voluntary import Cause, Trigger, VoluntaryBlocker, explain_blockers
+
+
+class HoldReason(StrEnum):
+    """What a termination waits for; the reason of its condition."""
+
+    PROTECTION = "Protected"
+    BUDGET = "PodDisruptionBudget"
+    NODE_BUDGET = "NodeDisruptionBudget"
+    PACE = "Pace"
+    CIRCUIT_BREAKER = "CircuitBreaker"
+    SEVERAL_CLAIMS = "SeveralNodeClaims"
+    REFUSED = "DeletionRefused"
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """What holds a termination back. `text`: `blocked: pod shop/job is protected by …; next step`."""
+
+    reason: HoldReason
+    text: str
+
+
+class PendingTermination(msgspec.Struct, frozen=True):
+    """Termination that is due and waits. `since`: Unix seconds."""
+
+    due: tuple[Trigger, ...]
+    hold: Hold
+    since: float
+
+    @property
+    def reason(self) -> HoldReason:
+        """What it waits for."""
+        return self.hold.reason
+
+    @property
+    def cause(self) -> Cause:
+        """The first cause, by which it is counted."""
+        return self.due[0].cause
+
+    @property
+    def message(self) -> str:
+        """Its cause, what holds it back, and the next step."""
+        return explain_hold(self.due, self.hold)
+
+
+class DueTermination(msgspec.Struct, frozen=True, kw_only=True):
+    """What is due for a candidate at an instant."""
+
+    due: tuple[Trigger, ...]
+    """Triggers whose instant has come, without `suspended`."""
+    suspended: tuple[Trigger, ...] = ()
+    """Those for health, while the circuit breaker is open."""
+    hold: Hold | None = None
+    """What suspends them."""
+    next_trigger: float | None
+    """The earliest instant (Unix seconds) of the others."""
+    is_forced: bool = False
+    """It is unhealthy, and health.force is set: pods and deadlines do not count."""
+
+
+def due_at(
+    now: float, triggers: Sequence[Trigger], count: Callable[[float], UnhealthyNodes], settings: PolicySettings
+) -> DueTermination:
+    """What is due at `now`; `count` counts the unhealthy nodes, if that matters."""
+    due = tuple(trigger for trigger in triggers if trigger.at <= now)
+    sick = tuple(trigger for trigger in due if trigger.cause is Cause.UNHEALTHY)
+    hold = _hold_of_health(count(now)) if sick else None
+    return DueTermination(
+        due=due if hold is None else tuple(trigger for trigger in due if trigger not in sick),
+        suspended=() if hold is None else sick,
+        hold=hold,
+        next_trigger=min((trigger.at for trigger in triggers if trigger.at > now), default=None),
+        is_forced=settings.health.force and bool(sick) and hold is None,
+    )
+
+
+def _hold_of_health(counts: UnhealthyNodes) -> Hold | None:
+    if not counts.excess:
+        return None
+    text = (
+        f"blocked: {counts} (health.maximumUnhealthy); terminated when fewer nodes are unhealthy, or when you delete it"
+    )
+    return Hold(HoldReason.CIRCUIT_BREAKER, text)
+
+
+def hold_of_pods(blockers: tuple[VoluntaryBlocker, ...]) -> Hold:
+    """Hold by pods, of which there is at least one, that are protected, or whose budgets block."""
+    is_protected = any(blocker.protection is not None for blocker in blockers)
+    reason = HoldReason.PROTECTION if is_protected else HoldReason.BUDGET
+    return Hold(reason, f"blocked: {explain_blockers(blockers)}")
+
+
+def hold_of_claims() -> Hold:
+    """Hold by several claims that match one node."""
+    return Hold(HoldReason.SEVERAL_CLAIMS, "blocked: several node claims match its node; delete all but one")
+
+
+def hold_of_pace(pace: str, settings: PolicySettings) -> Hold:
+    """Hold by terminations in progress; `pace`: how many may be."""
+    text = f"waiting for its turn: {pace}"
+    if settings.voluntary.wait_for_replacement:
+        text += ", and the pods of each are Ready elsewhere before the next one"
+    return Hold(HoldReason.PACE, f"{text}; delete it to terminate it now")
+
+
+def hold_of_node_budget(refusal: str) -> Hold:
+    """Hold by a node disruption budget, with its reason and remedy."""
+    return Hold(HoldReason.NODE_BUDGET, f"blocked: {refusal}")
+
+
+def hold_of_refusal(error: str) -> Hold:
+    """Hold by the API server, or a webhook of another project, that refuses the DELETE."""
+    return Hold(HoldReason.REFUSED, f"its deletion was refused: {error}; retrying")
+
+
+def explain_due(due: Sequence[Trigger]) -> str:
+    """`termination due (node n1 has the label …)`."""
+    return f"termination due ({due[0].message})"
+
+
+def explain_hold(due: Sequence[Trigger], hold: Hold) -> str:
+    """`termination due (…) but blocked: …; next step`."""
+    return f"{explain_due(due)} but {hold.text}"
