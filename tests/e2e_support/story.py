@@ -66,7 +66,7 @@ class Story:
 
     # -- the controller ------------------------------------------------------------------------------------------------
 
-    async def controller(self, *, through: Wire | Forger | None = None, **settings: Any) -> Program:
+    async def controller(self, *arguments: str, through: Wire | Forger | None = None, **settings: Any) -> Program:
         """Start a controller of the story's nodes, over a wire if one is given; it is killed when the story ends."""
         kubeconfig = through.kubeconfig if through else self.target.kubeconfig
         own = {
@@ -76,7 +76,8 @@ class Story:
             # A Lease of its own, and not much patience with the one of a controller that was killed.
             "leaderElection": {"namespace": self.namespace, "leaseDurationSeconds": 5, **TIMES},
         }
-        return await self._stack.enter_async_context(running(kubeconfig, {**own, **settings}, self.folder))
+        command = ("controller", *arguments)
+        return await self._stack.enter_async_context(running(kubeconfig, {**own, **settings}, self.folder, *command))
 
     async def agent(self, node: str, through: Wire | Forger | None = None, **settings: Any) -> Program:
         """Start the agent of a node; it is killed when the story ends."""

@@ -23,6 +23,7 @@ AGENT: Final[dict[str, Any]] = {"enabled": True, "settings": dict(KEP)}
 
 SETS: Final = {
     "defaults": Release(),
+    "dry run": Release(values={"dryRun": True}),
     "everything": Release(
         apis=(CLAIMS,),
         values={

@@ -58,7 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 
 {{/* "true" where API servers call the webhooks. */}}
 {{- define "gracectl.admits" -}}
-{{- if .Values.settings.admission.listen }}true{{ end -}}
+{{- if and .Values.settings.admission.listen (not .Values.dryRun) }}true{{ end -}}
 {{- end }}
 
 {{/* "true" where cert-manager makes the certificate of admission: auto is where the cluster has it and no certificate is given. */}}
@@ -113,6 +113,14 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 {{ toYaml $settings }}
+{{- end }}
+
+{{/* The verbs that the controller has of these: all, or in a dry run those that read. */}}
+{{- define "gracectl.verbs" -}}
+{{- $root := index . 0 -}}
+{{- $verbs := list -}}
+{{- range rest . }}{{ if or (not $root.Values.dryRun) (has . (list "get" "list" "watch")) }}{{ $verbs = append $verbs . }}{{ end }}{{ end -}}
+[{{ join ", " $verbs }}]
 {{- end }}
 
 {{/* Where the Secret of admission is, and the Service. */}}
