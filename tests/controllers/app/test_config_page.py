@@ -20,7 +20,7 @@ CELLS = re.compile(r" (?<!\\)\| ")
 
 
 def rows() -> list[list[str]]:
-    """Of the tables of fields: path, kind, default, when it counts, what it does, variable."""
+    """Of the tables of fields: path, kind, default, when it counts, what it does."""
     part = PAGE.partition("## Fields")[2].partition("## nodeGroups")[0]
     found = [line for line in part.splitlines() if line.startswith("| `")]
     return [CELLS.split(line.removeprefix("| ").removesuffix(" |")) for line in found]
@@ -32,18 +32,27 @@ def counts(path: str) -> str:
     return "live" if is_within(path, reach.live) else "restart"
 
 
-def test_every_field_is_there_with_its_kind_its_default_its_variable_and_when_it_counts() -> None:
+def test_every_field_is_there_with_its_kind_its_default_and_when_it_counts() -> None:
     expected = [
-        [f"`{path}`", kind_in_words(field.kind), default_in_words(path, field), counts(path), f"`{variable_of(path)}`"]
+        [f"`{path}`", kind_in_words(field.kind), default_in_words(path, field), counts(path)]
         for path, field in fields().items()
         if not field.is_section
     ]
-    found = [[*cells[:4], cells[5]] for cells in rows()]
-    assert sorted(found) == sorted(expected)
+    assert sorted(cells[:4] for cells in rows()) == sorted(expected)
+
+
+def test_the_variables_of_the_page_are_variables_and_the_rule_for_their_names_holds() -> None:
+    shown = set(re.findall(r"GRACECTL__[A-Z_]+[A-Z]", PAGE))
+    assert "GRACECTL__EVICTION__MAX_IN_FLIGHT" in shown
+    assert shown <= {variable_of(path) for path in fields()}
+    for path in fields():
+        # As the page says it.
+        levels = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", level).upper() for level in path.split(".")]
+        assert variable_of(path) == "__".join(["GRACECTL", *levels])
 
 
 def test_each_says_what_it_does() -> None:
-    for path, _, _, _, words, _ in rows():
+    for path, _, _, _, words in rows():
         assert len(words) > 5, path
         assert words.endswith("."), path
 
