@@ -42,6 +42,9 @@ BUDGETS = (
 )
 """The design's table: what it says, and which figure of which scenario tells."""
 
+OURS_ONLY = {"restart"}
+"""Scenarios without peers: their figures say all of it."""
+
 Measured = Mapping[str, Mapping[str, Outcome]]
 """Outcomes by scenario, by ground."""
 
@@ -99,13 +102,15 @@ def _scenario(grounds: Mapping[str, Outcome]) -> str:
     for name in names:
         found = [column.get(name) for column in columns.values()]
         budget = next((each.budget for each in found if each is not None), "")
+        if MICRO in grounds and not budget:
+            continue
         rows.append((name, *(_value(each) for each in found), budget))
     parts = [_table(("", *(GROUNDS.get(ground, "") for ground in grounds), "budget"), rows)]
     for ground, outcome in grounds.items():
         given = ", ".join(f"{name} {value}" for name, value in outcome.parameters.items())
         if given:
             parts.append(f"{GROUNDS.get(ground, 'This machine').capitalize()}: {given}.")
-        if outcome.trials:
+        if outcome.trials and outcome.scenario not in OURS_ONLY:
             parts.append(_trials(outcome.trials))
         parts += outcome.notes
     return "\n\n".join(parts)
