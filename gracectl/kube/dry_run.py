@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from gracectl.kube.operation import operation_of
-from gracectl.kube.overlay import Overlay, Seen, refusal
+from gracectl.kube.overlay import Overlay, Seen, is_gone, refusal
 from gracectl.kube.patches import InvalidPatch, JsonObject, apply_patch, changed_fields, difference
 from gracectl.kube.requests import get_request, list_request
 from gracectl.kube.resources import BUDGETS, PODS, VOLUME_ATTACHMENTS, VOLUME_CLAIMS
@@ -95,7 +95,8 @@ class DryRunTransport:
         if (stale := _stale(seen, result["metadata"])) is not None:
             return stale
         if change := difference(seen.thing, result):
-            self._report_on(seen, "change", f": {', '.join(changed_fields(change))}")
+            end = "; it would be gone" if is_gone(result) else ""
+            self._report_on(seen, "change", f": {', '.join(changed_fields(change))}{end}")
             result = self._overlay.write(seen, result)
         return Response(status=200, body=_encode(result))
 

@@ -147,7 +147,7 @@ class Overlay:
 
     def write(self, seen: Seen, result: JsonObject) -> JsonObject:
         """Have the object be `result` from now on, whose version does not count; returns it."""
-        if "deletionTimestamp" in result["metadata"] and not result["metadata"].get("finalizers"):
+        if is_gone(result):
             self.remove(seen)
             return result
         change = self._change_of(seen)
@@ -260,6 +260,11 @@ class Overlay:
         thing = change.apply(_OBJECT.decode(event.object))
         changed = _encode({"type": event.type, "object": thing})
         return view.put(changed, real=head.resourceVersion, shown=thing["metadata"]["resourceVersion"])
+
+
+def is_gone(thing: JsonObject) -> bool:
+    """Whether the object is deleted, and nothing holds it."""
+    return "deletionTimestamp" in thing["metadata"] and not thing["metadata"].get("finalizers")
 
 
 def _without_version(request: Request) -> Request:

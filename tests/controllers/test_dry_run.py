@@ -73,7 +73,7 @@ async def test_the_end_of_a_deleted_node_is_decided_to_the_last_step_and_nothing
         assert "spec.taints" in said[0]
         assert said[-2:] == [
             f"terminate instance {instance_of(stage, 'n1')}",
-            "change node n1: metadata.finalizers",
+            "change node n1: metadata.finalizers; it would be gone",
         ]
         assert samples["gracectl_dry_run"] == 1
         assert len(said) == len(set(said))
@@ -92,7 +92,10 @@ async def test_a_labelled_node_without_finalizer_is_followed_to_its_end(caplog: 
         said = would(caplog)
         assert said.count("change node n1: metadata.finalizers") == 1
         assert said.index("delete node n1") < said.index("evict pod shop/app")
-        assert said[-1] == f"terminate instance {instance_of(stage, 'n1')}"
+        assert said[-2:] == [
+            f"terminate instance {instance_of(stage, 'n1')}",
+            "change node n1: metadata.finalizers; it would be gone",
+        ]
 
 
 async def test_a_protected_pod_holds_in_a_dry_run_as_long_as_it_would(caplog: pytest.LogCaptureFixture) -> None:
@@ -160,4 +163,42 @@ async def test_a_watch_that_breaks_shows_real_changes_of_an_object_that_was_chan
             await stage.patch_node("n1", TERMINABLE)
             await stage.clock.sleep(60)
             assert [each.name for each in controller.finished()] == ["n1"]
+        assert written(stage) == []
+
+
+async def test_volumes_of_pods_that_are_gone_here_hold_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    templates = [{"metadata": {"name": "data"}, "spec": claim}]
+    async with staged("n1") as stage:
+        await stage.create(a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=templates))
+        await held(stage, "n1")
+        await stage.clock.sleep(30)
+        await stage.delete_node("n1")
+        stage.is_dry_run = True
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(30)
+            assert [each.name for each in controller.finished()] == ["n1"]
+        assert len(stage.server.store.table("volumeattachments.storage.k8s.io")) == 1
+        assert written(stage) == []
+
+
+async def test_a_deadline_and_a_claim_are_followed_to_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    stubborn = a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"})
+    async with staged(
+        "n1", settings=the_settings(nodeGroups=[{"selector": {}, "terminationGracePeriod": "100s"}])
+    ) as stage:
+        await stage.create(stubborn)
+        await held(stage, "n1")
+        await stage.delete_node("n1")
+        stage.is_dry_run = True
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(120)
+            assert [each.name for each in controller.finished()] == ["n1"]
+        said = would(caplog)
+        assert "delete pod shop/job, with 30 s of grace" in said
+        assert said[-1] == "change node n1: metadata.finalizers; it would be gone"
         assert written(stage) == []
