@@ -36,15 +36,12 @@ from gracectl.model.foreign import visible_json
 @click.option("--schema", "wants_schema", is_flag=True, help="The JSON schema of the settings file instead.")
 @click.pass_context
 def config(context: click.Context, config: Path | None, output: Literal["yaml", "json"], wants_schema: bool) -> None:
-    """Print the settings that count: those of the file, the defaults for what it leaves out, and the environment.
+    """Print the effective settings, and where each is from.
 
-    A variable beats the file: GRACECTL__EVICTION__MAX_IN_FLIGHT=20 is eviction.maxInFlight. What is printed is itself a
-    settings file, whole and checked; exit code 2 says that the file, or a variable, cannot be used. No cluster is
-    asked. The page docs/settings.md explains every field.
-
-    \b
-      gracectl config --config settings.yaml          # what would count, and where from
-      gracectl config --schema > settings.schema.json # for editors and checks
+    Those of the file, the defaults for what it leaves out, and the environment. A variable beats the file:
+    GRACECTL__EVICTION__MAX_IN_FLIGHT=20 is eviction.maxInFlight. What is printed is itself a settings file, whole and
+    checked; exit code 2 says that the file, or a variable, cannot be used. No cluster is asked. The page
+    docs/settings.md explains every field.
     """
     if wants_schema:
         for name in ("config", "output"):

@@ -19,11 +19,6 @@ SUFFIX = ".yaml"
 def crds() -> None:
     """Print the CustomResourceDefinitions of gracectl.
 
-    To put them into a cluster, or to bring them up to date there:
-
-    \b
-      gracectl crds | kubectl apply --server-side -f -
-
     Where Karpenter's own definition of NodeClaims is, gracectl works with that one; leave it.
     """
     echo(manifests(), nl=False)

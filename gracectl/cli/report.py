@@ -7,6 +7,7 @@ are added, never renamed or removed; lists have the order of the table.
 from __future__ import annotations
 
 import msgspec
+import yaml
 
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.foreign import visible_json
@@ -62,6 +63,16 @@ def to_json(value: object, *, indent: int = 2) -> str:
     """One JSON object; `indent` 0: on one line."""
     text = msgspec.json.encode(value)
     return visible_json((msgspec.json.format(text, indent=indent) if indent else text).decode())
+
+
+def to_yaml(value: object) -> str:
+    """The same object as YAML."""
+    return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, width=1000).rstrip()
+
+
+def structured(value: object, output: str) -> str:
+    """The object for a program, in the notation that `-o` names: yaml, or json."""
+    return to_yaml(value) if output == "yaml" else to_json(value)
 
 
 def instant(at: float | None) -> str | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 
 import click
 
 from gracectl import __version__
-from gracectl.cli.output import echo
+from gracectl.cli.commands import COMMANDS, GROUPS
+from gracectl.cli.output import command
 from gracectl.telemetry import logs
 
 EPILOG = (
@@ -16,27 +18,8 @@ EPILOG = (
     "given with --timeout is over, and the work goes on."
 )
 
-COMMANDS = {
-    "agent": "agent.command",
-    "budgets": "budgets.command",
-    "config": "config",
-    "controller": "controller",
-    "crds": "crds",
-    "demo": "demo",
-    "drain": "drain.command",
-    "plan": "plan.command",
-    "simulate": "simulate",
-    "status": "status.command",
-    "terminate": "drain.command",
-    "uncordon": "uncordon",
-    "uninstall": "uninstall.command",
-}
-"""The module of each command, which is an attribute of its own name there."""
-SIMULATED = {
-    "demo": "Drain nodes of a simulated cluster, and watch.",
-    "simulate": "Run a simulated cluster, for kubectl and for controllers.",
-}
-"""Commands that need kubesim, with their help where it is not installed."""
+SIMULATED = frozenset({"demo", "simulate"})
+"""Commands that need kubesim."""
 
 
 class Commands(click.Group):
@@ -44,16 +27,38 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See click."""
-        return sorted([*super().list_commands(ctx), *COMMANDS])
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """See click."""
-        if cmd_name not in COMMANDS:
-            return super().get_command(ctx, cmd_name)
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
         if cmd_name in SIMULATED and find_spec("kubesim") is None:
             return _without_kubesim(cmd_name)
-        command: click.Command = getattr(import_module(f"gracectl.cli.{COMMANDS[cmd_name]}"), cmd_name)
-        return command
+        found: click.Command = getattr(import_module(f"gracectl.cli.{entry.module}"), cmd_name)
+        found.epilog = "\b\nExamples:\n" + "\n".join(f"  # {why}\n  {command(line)}" for line, why in entry.examples)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See click; a command that does not exist is answered with the one that is meant, if one is like it."""
+        wanted = args[0]
+        if (
+            wanted not in COMMANDS
+            and not wanted.startswith("-")
+            and (similar := get_close_matches(wanted, COMMANDS, n=1))
+        ):
+            ctx.fail(f"No such command {wanted!r}; did you mean {similar[0]}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See click; in groups, and none of them is imported."""
+        width = max(map(len, COMMANDS))
+        for title, entries in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in entries.items()])
 
 
 def _without_kubesim(name: str) -> click.Command:
@@ -68,7 +73,7 @@ def _without_kubesim(name: str) -> click.Command:
         name,
         callback=refuse,
         params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-        help=f"{SIMULATED[name]} Needs: pip install 'gracectl[demo]'",
+        help=f"{COMMANDS[name].summary} Needs: pip install 'gracectl[demo]'",
         context_settings={"ignore_unknown_options": True},
     )
 
@@ -83,9 +88,3 @@ def _without_kubesim(name: str) -> click.Command:
 def root() -> None:
     """Ends Kubernetes nodes gracefully: cordons, drains and terminates them without breaking a PodDisruptionBudget."""
     logs.silence()  # a command itself says what people are to know
-
-
-@root.command()
-def version() -> None:
-    """Print the version."""
-    echo(f"gracectl {__version__}")

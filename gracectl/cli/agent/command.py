@@ -74,7 +74,7 @@ def agent(
     simulate_shutdown: bool,
     output: Literal["table", "json"],
 ) -> None:
-    """Terminate the pods of this node, by their priority, before its machine shuts down.
+    """Terminate the pods of this node before its machine shuts down.
 
     Holds a delay lock of systemd-logind. When the machine shuts down, its pods are deleted range by range, as
     shutdownGracePeriodByPodPriority (or shutdownGracePeriod) of the settings says; then the machine goes down. Runs on

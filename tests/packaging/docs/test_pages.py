@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gracectl.cli.root import COMMANDS
+from gracectl.cli.commands import COMMANDS
 from gracectl.model.names import NODE_ANNOTATIONS, EventReason
 
 ROOT = Path(__file__).parents[3]

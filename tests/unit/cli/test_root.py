@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import subprocess
 import sys
 
+import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from gracectl import __version__
+from gracectl.cli.commands import COMMANDS, GROUPS
 from gracectl.cli.root import root
 
 
@@ -20,14 +26,54 @@ def test_help_names_every_command_with_its_purpose() -> None:
         assert len(line.split()) > 2
 
 
-def test_an_unknown_command_is_bad_usage() -> None:
-    refused = CliRunner().invoke(root, ["drian"])
+def test_help_groups_the_commands_by_what_they_do() -> None:
+    shown = CliRunner().invoke(root, ["--help"]).output
+    places = [shown.index(f"\n{title}:\n") for title in GROUPS]
+    assert places == sorted(places)
+    assert places[0] < shown.index("\n  plan ") < places[1] < shown.index("\n  terminate ") < places[2]
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("drian", "drain"), ("stauts", "status"), ("xyz", "")])
+def test_an_unknown_command_is_bad_usage_and_a_similar_one_is_named(wrong: str, meant: str) -> None:
+    refused = CliRunner().invoke(root, [wrong])
     assert refused.exit_code == 2
-    assert "No such command 'drian'" in refused.output
+    assert f"No such command '{wrong}'" in refused.output
+    assert f"; did you mean {meant}?" in refused.output if meant else "did you mean" not in refused.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_the_purpose_of_the_table_and_examples_that_it_understands(name: str) -> None:
+    context = click.Context(root, info_name="gracectl")
+    found = root.get_command(context, name)
+    assert found is not None
+    assert (found.help or "").startswith(COMMANDS[name].summary)
+    shown = CliRunner().invoke(root, [name, "--help"]).output
+    assert len(COMMANDS[name].examples) >= 2
+    for line, why in COMMANDS[name].examples:
+        assert f"\n    # {why}\n    gracectl {line}\n" in shown
+        first, *arguments = shlex.split(re.split(" [|>]", line)[0])
+        assert first == name
+        found.make_context(name, arguments, parent=context)
+
+
+def test_help_loads_no_command_and_no_client() -> None:
+    """So it is there in a tenth of a second."""
+    program = (
+        "import sys\n"
+        "from gracectl.cli.root import root\n"
+        "root.main(['--help'], standalone_mode=False)\n"
+        "loaded = sorted({'aiohttp', 'rich', 'yaml', 'msgspec', 'gracectl.kube'} & set(sys.modules))\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_version_is_the_packages() -> None:
     assert CliRunner().invoke(root, ["version"]).output == f"gracectl {__version__}\n"
+    assert yaml.safe_load(CliRunner().invoke(root, ["version", "-o", "yaml"]).output)["version"] == __version__
+    assert json.loads(CliRunner().invoke(root, ["version", "-o", "json"]).output)["version"] == __version__
 
 
 def test_a_controller_carries_no_embedded_cluster() -> None:

@@ -1,0 +1,145 @@
+"""Table of all commands: where each is, what it is for, and examples.
+
+So that `gracectl --help` imports none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Entry(NamedTuple):
+    """Command. `module`: in which it is an attribute of its own name; `summary`: as in `gracectl --help`; `examples`:
+    what to type, without the program's name, and why."""
+
+    module: str
+    summary: str
+    examples: tuple[tuple[str, str], ...]
+
+
+GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
+    "Inspect": {
+        "plan": Entry(
+            "plan.command",
+            "Forecast what happens to nodes that are deleted now.",
+            (
+                ("plan worker-7", "one node, before anything is deleted"),
+                ("plan -l pool=batch --timeline", "a pool, as bars"),
+            ),
+        ),
+        "status": Entry(
+            "status.command",
+            "Show active nodes, and what blocks them.",
+            (
+                ("status", "all nodes that are terminating, pending or in maintenance"),
+                ("status -w worker-7", "one of them, until it is done"),
+            ),
+        ),
+        "budgets": Entry(
+            "budgets.command",
+            "Show what budgets allow, and what they block.",
+            (
+                ("budgets", "all budgets, those that block a termination first"),
+                ("budgets -n shop -o json", "those of one namespace, for a program"),
+            ),
+        ),
+        "config": Entry(
+            "config",
+            "Print the effective settings, and where each is from.",
+            (
+                ("config", "the defaults, with what the environment changes"),
+                ("config --config settings.yaml", "those of a file; exit code 2 if it is invalid"),
+                ("config --schema > settings.schema.json", "for editors and checks"),
+            ),
+        ),
+    },
+    "Act on nodes": {
+        "drain": Entry(
+            "drain.command",
+            "Drain nodes, which stay, and wait until it is done.",
+            (
+                ("drain worker-7", "cordon it, and evict its pods"),
+                ("drain -l pool=batch --dry-run", "what that would do to a pool; changes nothing"),
+            ),
+        ),
+        "uncordon": Entry(
+            "uncordon",
+            "Uncordon nodes that are drained for maintenance.",
+            (
+                ("uncordon worker-7", "pods may come again"),
+                ("uncordon -l pool=batch", "all nodes of a pool"),
+            ),
+        ),
+        "terminate": Entry(
+            "drain.command",
+            "Terminate nodes, and wait until it is done.",
+            (
+                ("terminate worker-7", "drain it, delete it, end its machine; asks before"),
+                ("terminate -l pool=batch --dry-run", "what that would do to a pool; changes nothing"),
+            ),
+        ),
+    },
+    "Install and run": {
+        "controller": Entry(
+            "controller",
+            "Watch a cluster and end its deleted nodes gracefully.",
+            (
+                ("controller --dry-run", "observe only: say what would be done"),
+                ("controller --config settings.yaml", "with settings, until SIGTERM"),
+            ),
+        ),
+        "agent": Entry(
+            "agent.command",
+            "Terminate the pods of this node before its machine shuts down.",
+            (
+                ("agent --node-name worker-7 --config settings.yaml", "on that machine, until SIGTERM"),
+                ("agent --simulate-shutdown --config settings.yaml", "what a shutdown would do; changes nothing"),
+            ),
+        ),
+        "crds": Entry(
+            "crds",
+            "Print the CustomResourceDefinitions of gracectl.",
+            (
+                ("crds | kubectl apply --server-side -f -", "put them into a cluster, or bring them up to date"),
+                ("crds | kubectl diff --server-side -f -", "what that would change"),
+            ),
+        ),
+        "uninstall": Entry(
+            "uninstall.command",
+            "Remove everything of gracectl from a cluster.",
+            (
+                ("uninstall --dry-run", "what would be removed; changes nothing"),
+                ("uninstall --wait 10m", "let terminations in progress end before"),
+            ),
+        ),
+        "version": Entry(
+            "version",
+            "Print the version.",
+            (
+                ("version", "as text"),
+                ("version -o json", "for a program"),
+            ),
+        ),
+    },
+    "Try": {
+        "demo": Entry(
+            "demo",
+            "Drain nodes of an embedded cluster, and watch.",
+            (
+                ("demo", "three nodes of a simulated cluster, before your eyes"),
+                ("demo --nodes 20 -o json", "a larger one, for a program"),
+            ),
+        ),
+        "simulate": Entry(
+            "simulate",
+            "Run a simulated cluster, for kubectl and for controllers.",
+            (
+                ("simulate --nodes 5 --kubeconfig /tmp/sim", "until Ctrl-C"),
+                ("simulate --scenario node-budgets", "another scenario; --list names them all"),
+            ),
+        ),
+    },
+}
+
+COMMANDS: Final[Mapping[str, Entry]] = {name: entry for group in GROUPS.values() for name, entry in group.items()}

@@ -1,0 +1,34 @@
+"""`gracectl version`."""
+
+from __future__ import annotations
+
+import platform
+from typing import Literal
+
+import click
+import msgspec
+
+from gracectl import __version__
+from gracectl.cli.output import echo
+
+
+class VersionReport(msgspec.Struct, frozen=True):
+    """Version of the program, and of the Python that runs it."""
+
+    version: str
+    python: str
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="For a program.")
+def version(output: Literal["text", "json", "yaml"]) -> None:
+    """Print the version.
+
+    -o json prints one object: version, python
+    """
+    if output == "text":
+        echo(f"gracectl {__version__}")
+    else:
+        from gracectl.cli.report import structured  # which brings the client along
+
+        echo(structured(VersionReport(__version__, platform.python_version()), output))
