@@ -23,6 +23,7 @@ from gracectl.cli.status.follow import StatusFrame, follow
 from gracectl.cli.status.table import status_table
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
+from gracectl.kube.credentials import ClusterAddress
 from gracectl.model import names
 from gracectl.model.times import format_time
 
@@ -30,6 +31,7 @@ COLUMNS = 112
 SECONDS = 45.0
 """From the deletion of the nodes to the picture."""
 
+CLUSTER = ClusterAddress("production", "https://10.0.0.1:6443")
 TERMINATED = ("worker-2", "worker-3", "worker-4")
 MAINTAINED = "worker-5"
 ROOT = Path(__file__).parents[1]
@@ -75,27 +77,25 @@ async def _recorded() -> StatusFrame:
             await stage.clock.sleep(60.0)
             for node in TERMINATED:
                 await stage.delete_node(node)
-            await stage.clock.sleep(SECONDS)
-            return await _frame(stage)
+            return await _last_frame(stage, stage.clock.now() + SECONDS)
 
 
-async def _frame(stage: Stage) -> StatusFrame:
+async def _last_frame(stage: Stage, until: float) -> StatusFrame:
     frames: list[StatusFrame] = []
 
     def show(frame: StatusFrame) -> bool:
-        if frame.is_complete and all(node.pods is not None for node in frame.nodes):
-            frames.append(frame)
-        return bool(frames)
+        frames.append(frame)
+        return frame.at >= until
 
-    connection = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock))
+    connection = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock), CLUSTER)
     await follow(connection, stage.settings, lambda node: node.name != "worker-6", show)
-    return frames[0]
+    return frames[-1]
 
 
 def drawn(frame: StatusFrame) -> str:
     """The terminal as SVG, without fonts of other sites."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(status_table(frame), crop=False)
+    console.print(status_table(frame, is_live=True), crop=False)
     svg = console.export_svg(title="gracectl status -w", theme=THEME, unique_id="live")
     return "\n".join(line.rstrip() for line in FONTS.sub("", svg).splitlines() if line.strip()) + "\n"
 
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     logging.getLogger("gracectl").addHandler(logging.NullHandler())
     frame = record()
-    Console(width=COLUMNS).print(status_table(frame), crop=False)
+    Console(width=COLUMNS).print(status_table(frame, is_live=True), crop=False)
     if chosen.update:
         PICTURE.write_text(drawn(frame), encoding="utf-8")
 

@@ -34,6 +34,9 @@ LEAST_MESSAGE = 30
 
 LEAST_HEIGHT = 2
 
+LEAST_TABLE = 3
+"""Lines of a table that is cut: its header, a row, and how many more there are."""
+
 
 class VisibleConsole(Console):
     """A console that escapes foreign control characters; colours and cursor movements are its own."""
@@ -81,7 +84,7 @@ class Table(msgspec.Struct, frozen=True):
     """Columns as wide as their cells. `right`: headers of columns that are aligned to the right.
 
     `has_message`: the last column is a message, which is folded into the width that is left; where that is too little,
-    it stands below its row.
+    it stands below its row. `droppable`: headers of columns that are left out instead, the first one first.
     """
 
     headers: Sequence[str]
@@ -89,15 +92,23 @@ class Table(msgspec.Struct, frozen=True):
     right: frozenset[str] = frozenset()
     has_message: bool = False
     indent: int = 0
+    droppable: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = [Row([Text(header.upper(), "bold") for header in self.headers]), *self.rows]
         cells = [[_as_text(cell) for cell in row.cells] for row in lines]
         columns = zip(*(row for row in cells if row), strict=True)
         widths = [max(cell_len(cell.plain) for cell in column) for column in columns]
+        if dropped := self._dropped(widths, options.max_width):
+            kept = [number for number, header in enumerate(self.headers) if header not in dropped]
+            rows = [Row([row.cells[number] for number in kept] if row.cells else (), row.notes) for row in self.rows]
+            has_message = self.has_message and self.headers[-1] not in dropped
+            headers = [self.headers[number] for number in kept]
+            yield Table(headers, rows, self.right, has_message, self.indent)
+            return
         fixed = self.indent + sum(widths[:-1]) + GAP * len(widths[:-1])
         left = options.max_width - fixed
-        is_below = self.has_message and left < min(LEAST_MESSAGE, widths[-1])
+        is_below = self.has_message and left < max(min(LEAST_MESSAGE, widths[-1]), _longest_word(cells))
         if self.has_message:
             widths[-1] = max(options.max_width - 2 * INDENT - self.indent if is_below else left, 1)
         for number, (row, texts) in enumerate(zip(lines, cells, strict=True)):
@@ -105,6 +116,16 @@ class Table(msgspec.Struct, frozen=True):
                 yield from self._lines(console, texts, widths, is_below=is_below and number > 0)
             for note in row.notes:
                 yield Padding(note, (0, 0, 0, self.indent + (INDENT if texts else 0)))
+
+    def _dropped(self, widths: Sequence[int], most: int) -> frozenset[str]:
+        """Headers of columns that have to be left out, so that the others fit."""
+        found = dict(zip(self.headers, widths, strict=True))
+        if self.has_message:
+            found[self.headers[-1]] = min(LEAST_MESSAGE, widths[-1])
+        droppable = list(self.droppable)
+        while droppable and self.indent + sum(found.values()) + GAP * (len(found) - 1) > most:
+            del found[droppable.pop(0)]
+        return frozenset(self.headers) - frozenset(found)
 
     def _lines(self, console: Console, texts: list[Text], widths: list[int], *, is_below: bool) -> Iterator[Text]:
         message = list(texts[-1].wrap(console, widths[-1])) if self.has_message else [texts[-1]]
@@ -125,6 +146,38 @@ class Table(msgspec.Struct, frozen=True):
             message = message[1:]
         for rest in message:
             yield Text(" " * below, no_wrap=True, overflow="ignore").append_text(rest)
+
+
+def _longest_word(rows: Iterable[Sequence[Text]]) -> int:
+    """Columns of the longest word in the messages: it may be the name of an object, and is not broken."""
+    messages = (row[-1].plain for row in rows if row and not row[-1].no_wrap)
+    return max((cell_len(word) for message in messages for word in message.split()), default=0)
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A table between `head` and `foot`, with as many of its rows as the terminal has lines for.
+
+    The others are counted; `hint` is the command that shows them.
+    """
+
+    head: RenderableType
+    table: Table
+    foot: RenderableType
+    hint: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        head, table, foot = (
+            console.render_lines(part, options, pad=False) for part in (self.head, self.table, self.foot)
+        )
+        room = max(options.max_height - len(head) - len(foot), LEAST_TABLE)
+        yield self.head
+        if len(table) <= room:
+            yield self.table
+        else:
+            rows = self.table.rows[: room - 2]
+            yield msgspec.structs.replace(self.table, rows=rows)
+            yield Text(f"… and {len(self.table.rows) - len(rows)} more: {self.hint}", "dim")
+        yield self.foot
 
 
 def _as_text(cell: str | Text) -> Text:
@@ -196,9 +249,11 @@ class Screen:
 
         The `^C` that a terminal echoes must not break a line, or the picture would be one line lower than assumed.
         """
-        drawn = self.console.render_lines(picture, pad=False)
-        lines = [Text.assemble(*((part.text, part.style or "") for part in line)) for line in drawn]
         height = max(self.console.height - 2, LEAST_HEIGHT)
+        options = self.console.options.copy()
+        options.max_height = height
+        drawn = self.console.render_lines(picture, options, pad=False)
+        lines = [Text.assemble(*((part.text, part.style or "") for part in line)) for line in drawn]
         if len(lines) > height:
             more = f"… and {len(lines) - height + 1} more lines: {self._hint}"
             lines = [*lines[: height - 1], Text(more, "dim", no_wrap=True, overflow="ellipsis")]

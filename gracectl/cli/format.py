@@ -49,10 +49,10 @@ def elapsed_window(window: Window | None, since: float) -> str:
     """`0:00`, `0:00-4:32`, `0:00 or later`; `never` for None. `since`: the instant (Unix seconds) that is 0:00."""
     if window is None:
         return "never"
-    earliest = elapsed(window.earliest - since)
+    earliest = elapsed(max(window.earliest - since, 0.0))
     if window.latest is None:
         return f"{earliest} or later"
-    latest = elapsed(window.latest - since)
+    latest = elapsed(max(window.latest - since, 0.0))
     return earliest if earliest == latest or window.is_certain else f"{earliest}-{latest}"
 
 

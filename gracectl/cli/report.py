@@ -13,6 +13,7 @@ from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.eviction_queues import QueuePosition
+from gracectl.policy.forecast import Window
 from gracectl.policy.protection import Protection
 from gracectl.policy.warnings import PlanWarning
 
@@ -57,6 +58,16 @@ class WarningReport(JsonObject, frozen=True):
     blocking: bool
     message: str
     objects: tuple[str, ...]
+
+
+class WindowReport(JsonObject, frozen=True):
+    """Between which instants something happens. `latest` null: perhaps never; seconds count from `at` of the whole."""
+
+    earliest: str
+    latest: str | None
+    earliest_seconds: float
+    latest_seconds: float | None
+    certain: bool
 
 
 def to_json(value: object, *, indent: int = 2) -> str:
@@ -104,3 +115,16 @@ def protection_report(protection: Protection | None) -> ProtectionReport | None:
 def warning_report(warning: PlanWarning) -> WarningReport:
     """A warning of a plan or a status."""
     return WarningReport(warning.kind.value, warning.kind.is_blocking, warning.message, warning.objects)
+
+
+def window_report(window: Window | None, at: float) -> WindowReport | None:
+    """A window; seconds count from `at`."""
+    if window is None:
+        return None
+    return WindowReport(
+        earliest=format_time(window.earliest),
+        latest=instant(window.latest),
+        earliest_seconds=round(window.earliest - at, 3),
+        latest_seconds=None if window.latest is None else round(window.latest - at, 3),
+        certain=window.is_certain,
+    )

@@ -16,6 +16,7 @@ from gracectl.kube.settings import LeaderElectionSettings
 from gracectl.kube.skew import LARGEST_OFFSET
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
+from gracectl.policy.forecast import Assumptions
 from gracectl.policy.settings import (
     DEFAULT_JITTER,
     DrainSettings,
@@ -26,6 +27,7 @@ from gracectl.policy.settings import (
     ShutdownPeriods,
     VoluntarySettings,
 )
+from gracectl.policy.simulation import EvictionRate
 from gracectl.policy.voluntary import parse_expire_after, parse_jitter
 from gracectl.policy.waves import DEFAULT_ORDER
 from gracectl.telemetry.settings import MetricsSettings, ProbesSettings
@@ -140,6 +142,11 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
         if self.node_selector is None:
             return joined
         return msgspec.structs.replace(joined, node_selector=self.node_selector.selector())
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """Assumptions of forecasts."""
+        return Assumptions(self.plan.replacement_seconds, EvictionRate(self.eviction.qps, self.eviction.burst))
 
     @property
     def shutdown(self) -> PolicySettings:

@@ -7,7 +7,7 @@ All draining nodes are simulated together, since their pods wait for the same bu
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
@@ -124,6 +124,24 @@ def with_node_budgets(forecast: DrainForecast, budgets: Collection[NodeDisruptio
 
 def _can_stay(node: Node, for_maintenance: bool) -> bool:
     return for_maintenance and node.deletion_timestamp is None
+
+
+def draining_nodes(
+    cluster: ClusterCache,
+    settings: TerminationSettings,
+    now: float,
+    has_pods: Callable[[str], bool] = lambda node: True,
+) -> tuple[DrainingNode, ...]:
+    """The nodes that are draining, as input of a forecast: immutable, whatever happens to the cache meanwhile.
+
+    `has_pods`: whether the pods of a node are in the cache; a node without them is left out.
+    """
+    nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
+    return tuple(
+        (_maintained if is_maintenance_requested(node) else _terminated)(cluster, settings, node, now)
+        for node in nodes
+        if is_draining(node, settings) and has_pods(node.name)
+    )
 
 
 def is_draining(node: Node, settings: TerminationSettings) -> bool:

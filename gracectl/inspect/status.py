@@ -6,7 +6,7 @@ conditions, taints and finalizers. Changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 
 import msgspec
@@ -24,6 +24,7 @@ from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
 from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.eviction_queues import QueuePosition, positions_of, queues_of
 from gracectl.policy.explain import blocked_since, by_urgency, listed, summarize
+from gracectl.policy.forecast import Forecast, NodeForecast
 from gracectl.policy.maintenance import (
     is_in_maintenance,
     is_maintenance_ending,
@@ -32,7 +33,7 @@ from gracectl.policy.maintenance import (
 )
 from gracectl.policy.pending import is_pending, pending_since
 from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
-from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings
+from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
 
 ACTS_WITHIN_SECONDS = 15.0
 """A running controller has done within this time what is due, however busy it is."""
@@ -65,7 +66,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A node. `since`: when (Unix seconds) this was requested; None if unknown.
 
     `step`: named as in logs and metrics; empty if idle or not managed. `waits_for`: one line. `pods`: those that block
-    it, the most urgent first; None: not listed yet.
+    it, the most urgent first; None: not listed yet. `forecast`: of its drain, perhaps some seconds old; None: none was
+    made.
     """
 
     node: Node
@@ -77,6 +79,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     deadline: Deadline | None = None
     deadline_origin: DeadlineOrigin | None = None
     warnings: tuple[PlanWarning, ...] = ()
+    forecast: NodeForecast | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +95,16 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     def is_done(self) -> bool:
         """Whether it is drained for maintenance."""
         return self.state is NodePhase.MAINTENANCE and self.step == "drained"
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether it is being terminated, or drained for maintenance."""
+        return self.state in (NodePhase.TERMINATING, NodePhase.MAINTENANCE) and not self.is_done
+
+    @property
+    def is_never_drained(self) -> bool:
+        """Whether it drains only if something is changed, by its forecast."""
+        return self.forecast is not None and self.forecast.drained is None and bool(self.pods)
 
 
 class NodeClaimStatus(msgspec.Struct, frozen=True):
@@ -173,6 +186,20 @@ def node_statuses(
             status = msgspec.structs.replace(status, pods=None)
         found.append(status)
     return tuple(found)
+
+
+def with_forecasts(statuses: Iterable[NodeStatus], forecast: Forecast | None) -> tuple[NodeStatus, ...]:
+    """Each status with what the forecast knows: by when the node is drained, or why it never is."""
+    forecasts = {each.draining.view.node.uid: each for each in (forecast.nodes if forecast else ())}
+    return tuple(_with_forecast(status, forecasts.get(status.uid)) for status in statuses)
+
+
+def _with_forecast(status: NodeStatus, forecast: NodeForecast | None) -> NodeStatus:
+    status = msgspec.structs.replace(status, forecast=forecast)
+    if forecast is None or not status.is_never_drained:
+        return status
+    never = (each for each in warnings_of(forecast) if each.kind is WarningKind.NEVER_DRAINS)
+    return msgspec.structs.replace(status, warnings=by_importance([*status.warnings, *never]))
 
 
 def claims_without_node_status(

@@ -28,10 +28,11 @@ def explain(plan: Plan, *, shown: int = 3) -> str:
 
 def by_urgency(entries: Iterable[PodPlan]) -> list[PodPlan]:
     """What a person can act on first, otherwise in the given order."""
-    return sorted(entries, key=_urgency)
+    return sorted(entries, key=urgency_of)
 
 
-def _urgency(entry: PodPlan) -> int:
+def urgency_of(entry: PodPlan) -> int:
+    """Sort key: what a person can act on first."""
     return 0 if entry.blocker is Blocker.UNDECODABLE else URGENCY.index(entry.outcome)
 
 
@@ -61,7 +62,7 @@ def summarize(plan: Plan) -> str:
     """The most urgent pod, its reason first, for a line that may be cut off: `budget … – shop/web-1 and 4 more`."""
     if not plan.left:
         return ""
-    first = min(plan.left, key=_urgency)
+    first = min(plan.left, key=urgency_of)
     others = f" and {len(plan.left) - 1} more" if len(plan.left) > 1 else ""
     return f"{_reason(first)} – {first.pod.full_name}{others}"
 

@@ -10,7 +10,7 @@ a pod also follow from those of the pods that it waits for.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -123,7 +123,7 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     nodes = tuple(draining)
     plans = [plan(each.view, now) for each in nodes]
     results = [simulate(nodes, now, scenario, assumptions.rate) for scenario in _scenarios(plans, assumptions)]
-    simultaneous = _simultaneous_pods(plans, results)
+    simultaneous = _simultaneous_removals(plans, results)
     found = []
     for each, decision in zip(nodes, plans, strict=True):
         pods = _forecast_pods(decision, results, simultaneous)
@@ -157,10 +157,10 @@ def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[Po
 
 
 def _forecast_pods(
-    decision: Plan, results: Sequence[SimulationResult], simultaneous: dict[str, tuple[str, ...]]
+    decision: Plan, results: Sequence[SimulationResult], simultaneous: Mapping[str, Window | None]
 ) -> tuple[PodForecast, ...]:
-    """Forecast the pods of one node, in the plan's order. `simultaneous`: see `_simultaneous_pods`."""
-    joined = [_from_simulations(entry, results, simultaneous.get(entry.pod.uid, ())) for entry in decision.pods]
+    """Forecast the pods of one node, in the plan's order. `simultaneous`: see `_simultaneous_removals`."""
+    joined = [_from_simulations(entry, results, simultaneous.get(entry.pod.uid)) for entry in decision.pods]
     alone = [_with_grace(each, decision.deadline) for each in joined]
     if any(each.entry.protection and each.entry.protection.holds_node for each in alone):
         return tuple(alone)  # all wait for that pod, and for nothing else
@@ -168,6 +168,16 @@ def _forecast_pods(
         _after_earlier_waves(each, [other for other in alone if _is_before(other, each)], results) for each in alone
     )
     return tuple(_with_grace(each, decision.deadline) for each in behind)
+
+
+def _simultaneous_removals(plans: Iterable[Plan], results: Sequence[SimulationResult]) -> dict[str, Window | None]:
+    """By pod UID, when any of its simultaneous pods is removed. Hundreds of pods have the same ones: computed once."""
+    found = _simultaneous_pods(plans, results)
+    windows = {
+        key: _window_of(_first_removals(result.pods.get(uid, PodResult()) for result in results for uid in uids))
+        for key, uids in {id(uids): uids for uids in found.values()}.items()
+    }
+    return {uid: windows[id(uids)] for uid, uids in found.items()}
 
 
 def _simultaneous_pods(plans: Iterable[Plan], results: Iterable[SimulationResult]) -> dict[str, tuple[str, ...]]:
@@ -184,7 +194,9 @@ def _simultaneous_pods(plans: Iterable[Plan], results: Iterable[SimulationResult
         for group in together.values():
             if len({number for number, _ in group}) > 1:
                 uids = tuple(uid for _, uid in group)
-                found |= {uid: tuple(dict.fromkeys((*found.get(uid, ()), *uids))) for uid in uids}
+                before = {id(known): known for known in (found.get(uid, ()) for uid in uids)}
+                joined = {key: tuple(dict.fromkeys((*known, *uids))) for key, known in before.items()}
+                found |= {uid: joined[id(found.get(uid, ()))] for uid in uids}
     return found
 
 
@@ -196,13 +208,12 @@ def _window_of(instants: Sequence[float | None]) -> Window | None:
     return Window(min(known), None if len(known) < len(instants) else max(known))
 
 
-def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simultaneous: Sequence[str]) -> PodForecast:
+def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simultaneous: Window | None) -> PodForecast:
     """What the simulations say, where the position of each simultaneous pod may be that of this one."""
     own = [result.pods.get(entry.pod.uid, PodResult()) for result in results]
     removal = _window_of(_first_removals(own))
-    if simultaneous and removal is not None:
-        others = [result.pods.get(uid, PodResult()) for result in results for uid in simultaneous]
-        removal = _capped(_window_of(_first_removals(others)) or removal, removal, entry)
+    if simultaneous is not None and removal is not None:
+        removal = _capped(simultaneous, removal, entry)
     finals = (result.final_entries[entry.pod.uid] for result in results if entry.pod.uid in result.final_entries)
     return PodForecast(
         entry=entry,

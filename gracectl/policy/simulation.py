@@ -191,8 +191,16 @@ class _Simulation:
         for key, budget in self._budgets.items():
             self._budgets[key] = msgspec.structs.replace(budget, observed_generation=budget.generation)
             missing = max(budget.expected_pods - budget.current_healthy, 0)
-            for at in [self._now] * missing if self._scenario.pods_recover else sorted(replaced[key])[:missing]:
+            late = [*sorted(replaced[key])[:missing], *self._recovering(budget, missing)][:missing]
+            for at in [self._now] * missing if self._scenario.pods_recover else late:
                 self._push(at, budget=key)
+
+    def _recovering(self, budget: PodDisruptionBudget, missing: int) -> list[float]:
+        """When the pods are Ready that a budget has been missing for no longer than replacements take."""
+        if budget.verdict is None or budget.verdict.last_transition is None or budget.disruptions_allowed > 0:
+            return []
+        at = budget.verdict.last_transition + self._scenario.replacement_seconds
+        return [at] * missing if at > self._now else []
 
     def _replacement_ready_at(self, pod: Pod, key: BudgetKey) -> float:
         """When the replacement of a removed pod is Ready; infinity if there will be none.
@@ -284,7 +292,7 @@ class _Simulation:
             if known is None or known.deadline != entry.deadline:
                 queued = QueuedPod(name, node.since, entry)
                 self._queued_at.setdefault(entry.pod.uid, self._now)
-                self._queues[entry.budgets].add(queued, self._rank(queued))
+                self._add(queued)
                 self._unblocked.add(entry.budgets)
         for uid, entry in before.items():
             self._queues[entry.budgets].remove(uid)
@@ -307,6 +315,8 @@ class _Simulation:
         changed: set[str] = set()
         for keys in sorted(self._unblocked):
             queue = self._queues[keys]
+            if is_stale := queue.reversed_at not in (None, self._now):
+                queue.reversed_at = None  # every pod is tried, and gets its rank anew
             blocked = []
             for queued in queue.in_order():
                 pod = self._pods[queued.node].get(queued.entry.pod.uid)
@@ -317,12 +327,20 @@ class _Simulation:
                     changed.add(queued.node)
                     continue
                 blocked.append(queued)
-                if not keys:
-                    break  # the others wait for the same tokens
+                if not keys or not (is_stale or queue.may_skip):
+                    break  # the others wait for the same tokens, or the same disruption
             for queued in blocked:
-                queue.add(queued, self._rank(queued))
+                self._add(queued)
         self._unblocked.clear()
         return changed
+
+    def _add(self, queued: QueuedPod) -> None:
+        """Put a pod into its queue, or move it there."""
+        queue, rank, pod = self._queues[queued.entry.budgets], self._rank(queued), queued.entry.pod
+        queue.add(queued, rank)
+        queue.may_skip = queue.may_skip or not pod.ready or pod.phase in UNCHARGED_PHASES
+        if rank[0]:
+            queue.reversed_at = self._now
 
     def _rank(self, queued: QueuedPod) -> Rank:
         uid = queued.entry.pod.uid
@@ -416,9 +434,16 @@ Rank = tuple[float, ...]
 
 
 class SimulatedQueue:
-    """Pods that wait under the same budgets, in order."""
+    """Pods that wait under the same budgets, in order.
+
+    `may_skip`: a budget may let a pod go and not the one before it, as one of them is not Ready. Otherwise the first
+    pod that is refused is refused for all, and thousands of others are not tried at each event. `reversed_at`: the
+    instant for which ranks were reversed.
+    """
 
     def __init__(self) -> None:
+        self.may_skip = False
+        self.reversed_at: float | None = None
         self._heap: list[tuple[Rank, str]] = []
         self._waiting: dict[str, tuple[Rank, QueuedPod]] = {}
 

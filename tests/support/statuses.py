@@ -8,7 +8,9 @@ from typing import Any
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.inspect.status import claims_without_node_status, node_statuses
+from gracectl.inspect.forecast import draining_nodes
+from gracectl.inspect.progress import ProgressTracker, forecast_of
+from gracectl.inspect.status import claims_without_node_status, node_statuses, with_forecasts
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -17,6 +19,7 @@ from gracectl.model.node import Node, Taint
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
+from gracectl.policy.forecast import Assumptions
 from support.builders import NOW, READY, a_budget, a_node, a_pod, owned_by
 
 TAINTED = (Taint(names.DISRUPTED_TAINT_KEY, "", "NoSchedule"),)
@@ -65,9 +68,12 @@ def a_scene(seen: ClusterCache, *, at: float = NOW, asked: tuple[str, ...] | Non
     """Of all nodes, or those `asked` for; `more` goes to the scene."""
     settings = TerminationSettings()
     wanted = {node.name for node in seen.nodes.values()} if asked is None else set(asked)
+    forecast = forecast_of(draining_nodes(seen, settings, at), at, Assumptions())
+    found = with_forecasts(node_statuses(seen, settings, wanted, at), forecast)
     return StatusFrame(
         at=at,
-        nodes=node_statuses(seen, settings, wanted, at),
+        nodes=found,
+        progress=ProgressTracker().update(found, (), seen.budgets.get, at),
         claims=claims_without_node_status(seen, settings, at),
         **more,
     )

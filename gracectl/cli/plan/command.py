@@ -31,8 +31,6 @@ from gracectl.kube.errors import Forbidden
 from gracectl.kube.reading import read_served
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget
-from gracectl.policy.forecast import Assumptions
-from gracectl.policy.simulation import EvictionRate
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,10 +145,9 @@ def forecast_plan(
 
     `replacement_seconds` None: as the settings say. `for_maintenance`: they are drained and stay.
     """
-    assumptions = Assumptions(
-        replacement_seconds=settings.plan.replacement_seconds if replacement_seconds is None else replacement_seconds,
-        rate=EvictionRate(settings.eviction.qps, settings.eviction.burst),
-    )
+    assumptions = settings.assumptions
+    if replacement_seconds is not None:
+        assumptions = msgspec.structs.replace(assumptions, replacement_seconds=replacement_seconds)
     forecast = forecast_drains(
         inputs.cluster, settings.termination, inputs.asked, inputs.now, assumptions, for_maintenance=for_maintenance
     )

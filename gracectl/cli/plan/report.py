@@ -11,11 +11,13 @@ from gracectl.cli.report import (
     ProtectionReport,
     QueuePositionReport,
     WarningReport,
+    WindowReport,
     cluster_report,
     instant,
     protection_report,
     queue_position_report,
     warning_report,
+    window_report,
 )
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.kube.credentials import ClusterAddress
@@ -23,18 +25,8 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import failure_of
 from gracectl.policy.deadlines import grace_of
-from gracectl.policy.forecast import PodForecast, Window
+from gracectl.policy.forecast import PodForecast
 from gracectl.policy.simulation import PodRemoval
-
-
-class WindowReport(JsonObject, frozen=True):
-    """Between which instants something happens. `latest` null: perhaps never; seconds count from `at` of the whole."""
-
-    earliest: str
-    latest: str | None
-    earliest_seconds: float
-    latest_seconds: float | None
-    certain: bool
 
 
 class RequestReport(JsonObject, frozen=True):
@@ -167,7 +159,7 @@ def _node(node: NodeDrainForecast, origin: TimeOrigin) -> NodeReport:
         terminating=node.is_terminating,
         deleted_at=format_time(node.forecast.draining.since),
         deadline=_deadline(node, origin),
-        drained=_window(node.forecast.drained, origin),
+        drained=window_report(node.forecast.drained, origin.at),
         warnings=tuple(map(warning_report, node.warnings)),
         waves=tuple(WaveReport(wave.name, wave.period) for wave in waves),
         pods=tuple(_pod(pod, waves[pod.entry.wave].name, origin) for pod in in_order(node.forecast.pods, origin)),
@@ -185,8 +177,8 @@ def _pod(pod: PodForecast, wave: str, origin: TimeOrigin) -> PodReport:
         reason=entry.reason,
         until=instant(entry.until),
         message=removal_text(pod, origin),
-        removal_window=_window(pod.removal, origin),
-        terminated_window=_window(pod.terminated, origin),
+        removal_window=window_report(pod.removal, origin.at),
+        terminated_window=window_report(pod.terminated, origin.at),
         certain=pod.is_certain,
         methods=tuple(method.value for method in pod.methods),
         requests=tuple(_request(request, origin) for request in pod.removals),
@@ -223,18 +215,6 @@ def _budget(budget: PodDisruptionBudget, forecast: DrainForecast) -> BudgetRepor
         expected=budget.expected_pods,
         failure=failure_of(budget),
         queue=tuple(QueuedPodReport(each.node, "/".join(each.entry.pod.key)) for each in waiting),
-    )
-
-
-def _window(window: Window | None, origin: TimeOrigin) -> WindowReport | None:
-    if window is None:
-        return None
-    return WindowReport(
-        earliest=format_time(window.earliest),
-        latest=instant(window.latest),
-        earliest_seconds=_seconds(window.earliest, origin),
-        latest_seconds=None if window.latest is None else _seconds(window.latest, origin),
-        certain=window.is_certain,
     )
 
 

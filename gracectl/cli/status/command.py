@@ -26,9 +26,10 @@ from gracectl.cli.status.report import status_report
 from gracectl.cli.status.table import status_table
 from gracectl.cli.status.view import JsonView, StatusView, View
 from gracectl.config import Settings
-from gracectl.inspect.forecast import is_draining
+from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import read_leadership, with_leadership
-from gracectl.inspect.status import claims_without_node_status, is_active, node_statuses
+from gracectl.inspect.progress import ProgressTracker, forecast_of
+from gracectl.inspect.status import claims_without_node_status, is_active, node_statuses, with_forecasts
 from gracectl.inspect.watcher import snapshot
 from gracectl.kube.connection import Connection
 from gracectl.kube.reading import read_all
@@ -120,9 +121,12 @@ async def _read_frame(
     selected = {node.name for node in cluster.nodes.values() if _selects(nodes, node)}
     if nodes is not None:
         nodes.among(cluster.nodes.values())
+    forecast = forecast_of(draining_nodes(cluster, settings.termination, now), now, settings.assumptions)
+    found = with_forecasts(node_statuses(cluster, settings.termination, selected, now), forecast)
     return StatusFrame(
         at=now,
-        nodes=with_leadership(node_statuses(cluster, settings.termination, selected, now), leadership),
+        nodes=with_leadership(found, leadership),
+        progress=ProgressTracker().update(found, (), cluster.budgets.get, now),
         leadership=leadership,
         claims=claims_without_node_status(cluster, settings.termination, now) if nodes is None else (),
         longest_protection=settings.termination.policy.protection.maximum_seconds,

@@ -8,8 +8,9 @@ import anyio
 import msgspec
 
 from gracectl.config import Settings
-from gracectl.inspect.forecast import is_draining
+from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, read_leadership, with_leadership
+from gracectl.inspect.progress import Forecaster, Progress, ProgressTracker
 from gracectl.inspect.status import (
     BlockedHistory,
     NodeClaimStatus,
@@ -17,11 +18,13 @@ from gracectl.inspect.status import (
     claims_without_node_status,
     is_active,
     node_statuses,
+    with_forecasts,
 )
 from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss
 from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.node import Node
+from gracectl.policy.simulation import DrainingNode
 from gracectl.runtime.supervise import ungrouped
 
 FRAME_SECONDS = 1.0
@@ -49,6 +52,7 @@ class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
     While the connection is lost, `at` stands still, and the frame is `age` seconds old.
     `leadership`: whether a controller runs. `terminated`: nodes that were expected or active, in the order in which
     they were terminated. `longest_protection`: the maximum of the settings in seconds; None: there is none.
+    `progress`: of all nodes that are or were in progress; None if there was none.
     `is_complete` False: the cluster has not been listed yet, and nothing is known of any node.
     """
 
@@ -60,6 +64,7 @@ class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
     connection_loss: ConnectionLoss | None = None
     leadership: Leadership = UNKNOWN_LEADERSHIP
     longest_protection: float | None = None
+    progress: Progress | None = None
     is_complete: bool = True
     cluster: ClusterAddress = ClusterAddress()
 
@@ -83,6 +88,7 @@ async def follow(
         async with anyio.create_task_group() as group:
             group.start_soon(follower.watcher.run)
             group.start_soon(follower.poll_leadership)
+            group.start_soon(follower.forecaster.run)
             await follower.show_frames(show)
             group.cancel_scope.cancel()
 
@@ -108,11 +114,20 @@ class _Follower:
         self._began: dict[str, float] = {}  # by uid
         self._terminated: list[TerminatedNode] = []
         self._history = BlockedHistory()
+        self._tracker = ProgressTracker()
+        self.forecaster = Forecaster(connection.clock, settings.assumptions, self._draining)
         self.watcher = ClusterWatcher(connection.client, self._is_watched, connection.clock)
 
     def _is_watched(self, node: Node) -> bool:
         # The pods of all draining nodes wait in the same queues.
         return self._selects(node) or is_draining(node, self._settings)
+
+    def _draining(self) -> tuple[tuple[DrainingNode, ...], float] | None:
+        """The input of a forecast; None before the cluster has been listed, and while the connection is lost."""
+        if not self._is_complete or self.watcher.connection_loss() is not None:
+            return None
+        now = self._clock.now()
+        return draining_nodes(self.watcher.cluster, self._settings, now, self.watcher.has_pods_of), now
 
     async def poll_leadership(self) -> None:
         """Read the Lease again and again."""
@@ -159,10 +174,12 @@ class _Follower:
             history=self._history,
             has_pods=self.watcher.has_pods_of,
         )
+        found = with_forecasts(found, self.forecaster.latest)
         for status in found:
             if status.since is not None and is_active(status.node):
                 self._began[status.uid] = status.since
                 self._expected.setdefault(status.uid, status.name)
+        gone = [each.uid for each in self._terminated]
         return StatusFrame(
             at=at,
             age=now - at,
@@ -173,6 +190,7 @@ class _Follower:
             connection_loss=loss,
             longest_protection=self._settings.policy.protection.maximum_seconds,
             cluster=self._connection.cluster,
+            progress=self._tracker.update(found, gone, cluster.budgets.get, at),
         )
 
     def _note_terminated(self, existing: set[str], now: float) -> None:

@@ -11,13 +11,14 @@ from typing import TypeVar
 
 import msgspec
 
-from gracectl.cli.format import NO_DEADLINE, blocked_by, counted, deadline_cause, elapsed, queue_text
+from gracectl.cli.format import NO_DEADLINE, blocked_by, counted, deadline_cause, elapsed, elapsed_window, queue_text
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.inspect.status import NodeClaimStatus, NodePhase, NodeStatus, PodStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
-from gracectl.policy.explain import HELD, URGENCY, listed
-from gracectl.policy.plan import Blocker, Outcome
+from gracectl.policy.explain import HELD, URGENCY, listed, urgency_of
+from gracectl.policy.plan import Outcome
+from gracectl.policy.warnings import WarningKind
 
 T = TypeVar("T")
 
@@ -25,10 +26,7 @@ FEW = 10
 """Pods of a node that are listed; the others are counted."""
 
 FEW_NODES = 8
-"""Nodes that are shown with their pods; of more nodes only the causes are."""
-
-FEW_CAUSES = 8
-"""Causes of each state, the most frequent first."""
+"""Nodes that are shown with their pods; of more nodes only the causes are shown."""
 
 FEW_ALIKE = 3
 """Pods that are listed of those with the same cause."""
@@ -59,23 +57,14 @@ class PodText(msgspec.Struct, frozen=True):
 
 
 class NodeText(msgspec.Struct, frozen=True):
-    """A node. `deadline`: empty where none applies. `others`: pods that are only counted."""
+    """A node. `deadline`, `forecast`: empty where none applies. `others`: pods that are only counted."""
 
     name: str
     headline: str
     deadline: str
+    forecast: str
     pods: tuple[PodText, ...]
     others: str
-
-
-class Cause(msgspec.Struct, frozen=True):
-    """What blocks pods of several nodes; `age`: of the pod that has been blocked for longest."""
-
-    state: str
-    reason: str
-    pods: int
-    nodes: int
-    age: str
 
 
 def is_unlimited(frame: StatusFrame) -> bool:
@@ -128,15 +117,35 @@ def deadline_in(node: NodeStatus, at: float) -> str:
     return elapsed(node.deadline.at - at) if node.deadline.at > at else "overdue"
 
 
+def left_of(node: NodeStatus, at: float) -> str:
+    """The time until it is drained, by its forecast: `0:05-0:40`, `never`; `-` where there is none."""
+    if not node.pods or node.forecast is None:
+        return "-"
+    return elapsed_window(node.forecast.drained, at)
+
+
+def most_urgent(nodes: Iterable[NodeStatus]) -> tuple[NodeStatus, ...]:
+    """The nodes with what a person can act on first."""
+
+    def urgency(node: NodeStatus) -> tuple[bool, bool, int]:
+        is_blocked = any(each.kind.is_blocking for each in node.warnings)
+        first = min((urgency_of(pod.entry) for pod in node.pods or ()), default=len(URGENCY))
+        return not node.is_in_progress, not is_blocked, first
+
+    return tuple(sorted(nodes, key=urgency))
+
+
 def waits_for(node: NodeStatus) -> str:
     """What a node waits for, in one line; empty if unknown."""
-    blocking = next((each.message for each in node.warnings if each.kind.is_blocking), "")
-    return blocking or node.waits_for
+    warnings = (each for each in node.warnings if each.kind is not WarningKind.NEVER_DRAINS)
+    return next((each.message for each in warnings if each.kind.is_blocking), "") or node.waits_for
 
 
 def status_line(node: NodeStatus, at: float) -> str:
     """A node in one line."""
     headline, reason = _headline(node, at), waits_for(node)
+    if node.is_never_drained:
+        headline = f"{headline}, never drained"
     return headline if not reason or reason in headline else f"{headline}: {reason}"
 
 
@@ -149,6 +158,7 @@ def node_text(node: NodeStatus, at: float, *, verbose: bool) -> NodeText:
         name=node.name,
         headline=_headline(node, at),
         deadline=_deadline(node, at),
+        forecast=_forecast(node, at),
         pods=tuple(_pod(pod, at) for pod in shown),
         others=_counted([pod for pod in pods if pod.entry.pod.uid not in listed_uids]),
     )
@@ -177,41 +187,6 @@ def _likeness(pod: PodStatus) -> tuple[object, ...]:
     return entry.outcome, entry.budgets, entry.protection and entry.protection.description
 
 
-def causes(frame: StatusFrame) -> tuple[tuple[Cause, ...], int]:
-    """What blocks the pods of all nodes, the most urgent and frequent first; and how many more causes there are.
-
-    Pods that wait for others, or are terminating, are no cause.
-    """
-    alike: dict[tuple[object, ...], list[tuple[str, PodStatus]]] = {}
-    for node in frame.nodes:
-        for pod in node.pods or ():
-            is_undecodable = pod.entry.blocker is Blocker.UNDECODABLE
-            if is_undecodable or pod.entry.outcome in (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE):
-                alike.setdefault(_likeness(pod), []).append((node.name, pod))
-    in_order = sorted(alike.values(), key=lambda found: (URGENCY.index(_outcome(found)), -len(found)))
-    shown = tuple(
-        Cause(
-            state=pod_state(found[0][1]),
-            reason=_cause(found[0][1]),
-            pods=len(found),
-            nodes=len({node for node, _ in found}),
-            age=elapsed(frame.at - min(pod.since for _, pod in found)),
-        )
-        for found in _first_of_each(in_order, _outcome, FEW_CAUSES)
-    )
-    return shown, len(in_order) - len(shown)
-
-
-def _outcome(alike: Sequence[tuple[str, PodStatus]]) -> Outcome:
-    """The outcome of pods with the same cause."""
-    return alike[0][1].entry.outcome
-
-
-def _cause(pod: PodStatus) -> str:
-    """The cause without instants, which differ."""
-    return pod.entry.reason if pod.entry.protection is None else pod.entry.protection.description
-
-
 def _headline(node: NodeStatus, at: float) -> str:
     if node.state is NodePhase.IDLE:
         return "no drain or termination requested"
@@ -238,6 +213,13 @@ def _deadline(node: NodeStatus, at: float) -> str:
     left, instant = node.deadline.at - at, format_time(node.deadline.at)
     when = f"in {elapsed(left)} ({instant})" if left > 0 else f"passed {elapsed(-left)} ago ({instant})"
     return f"deadline: {when}, {deadline_cause(node.deadline, node.deadline_origin)}"
+
+
+def _forecast(node: NodeStatus, at: float) -> str:
+    """`forecast: drained in 0:05-0:40`; that it never is stands among its warnings."""
+    if not node.pods or node.forecast is None or node.forecast.drained is None:
+        return ""
+    return f"forecast: drained in {elapsed_window(node.forecast.drained, at)}"
 
 
 def _pod(pod: PodStatus, at: float) -> PodText:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from gracectl.cli.progress import cause_text
 from gracectl.cli.report import (
     ClusterReport,
     JsonObject,
     ProtectionReport,
     QueuePositionReport,
     WarningReport,
+    WindowReport,
     cluster_report,
     instant,
     protection_report,
     queue_position_report,
     warning_report,
+    window_report,
 )
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.messages import pod_reason, pod_state
 from gracectl.inspect.leadership import Leadership
+from gracectl.inspect.progress import BlockingCause, Progress
 from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PodStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
@@ -52,7 +56,10 @@ class DeadlineReport(JsonObject, frozen=True):
 
 
 class NodeReport(JsonObject, frozen=True, kw_only=True):
-    """A node. `state`: terminating, maintenance, uncordoning, pending or idle. `pods` null: not listed yet."""
+    """A node. `state`: terminating, maintenance, uncordoning, pending or idle. `pods` null: not listed yet.
+
+    `drained`, by the forecast: null: never, or there is none; `never` null: there is no forecast.
+    """
 
     name: str
     uid: str
@@ -63,6 +70,8 @@ class NodeReport(JsonObject, frozen=True, kw_only=True):
     done: bool
     waits_for: str
     pods_left: int | None
+    drained: WindowReport | None
+    never: bool | None
     deadline: DeadlineReport | None
     warnings: tuple[WarningReport, ...]
     pods: tuple[PodReport, ...] | None
@@ -103,6 +112,36 @@ class ControllerReport(JsonObject, frozen=True):
     renewed: str | None
 
 
+class CauseReport(JsonObject, frozen=True, kw_only=True):
+    """What blocks pods of several nodes. `reason`: a blocker of the policy, `deadline` or `step`.
+
+    `pods` 0: nodes without pods, which are at that step. `left`: when the last of the pods is gone; null: unknown.
+    """
+
+    reason: str
+    message: str
+    pods: int
+    nodes: int
+    age_seconds: float
+    at_once: int | None
+    left: WindowReport | None
+    never: bool
+
+
+class ProgressReport(JsonObject, frozen=True, kw_only=True):
+    """Progress since the first object. `drained`: when the last node is drained that ever is; null: unknown."""
+
+    nodes_done: int
+    nodes: int
+    pods_done: int
+    pods: int
+    began: str
+    elapsed_seconds: float
+    drained: WindowReport | None
+    never: tuple[str, ...]
+    causes: tuple[CauseReport, ...]
+
+
 class StatusReport(JsonObject, frozen=True, kw_only=True):
     """The whole object. `settings`: their file; null: all defaults. `longest_protection_seconds` null: no maximum."""
 
@@ -112,6 +151,7 @@ class StatusReport(JsonObject, frozen=True, kw_only=True):
     longest_protection_seconds: float | None
     connection_loss: ConnectionLossReport | None
     controller: ControllerReport
+    progress: ProgressReport | None
     nodes: tuple[NodeReport, ...]
     claims: tuple[ClaimReport, ...]
     terminated: tuple[TerminatedNodeReport, ...]
@@ -126,6 +166,7 @@ def status_report(frame: StatusFrame, settings: str | None = None) -> StatusRepo
         longest_protection_seconds=frame.longest_protection,
         connection_loss=_connection_loss(frame.connection_loss),
         controller=_controller(frame.leadership),
+        progress=None if frame.progress is None else _progress(frame.progress, frame.at),
         nodes=tuple(_node(node, frame.at) for node in frame.nodes),
         claims=tuple(_claim(claim, frame.at) for claim in frame.claims),
         terminated=tuple(TerminatedNodeReport(each.name, each.uid, each.after_seconds) for each in frame.terminated),
@@ -143,6 +184,8 @@ def _node(node: NodeStatus, at: float) -> NodeReport:
         done=node.is_done,
         waits_for=node.waits_for,
         pods_left=None if node.pods is None else len(node.pods),
+        drained=None if node.forecast is None else window_report(node.forecast.drained, at),
+        never=None if node.forecast is None else node.is_never_drained,
         deadline=_deadline(node.deadline, at, node),
         warnings=tuple(map(warning_report, node.warnings)),
         pods=None if node.pods is None else tuple(_pod(pod, at) for pod in node.pods),
@@ -178,6 +221,34 @@ def _deadline(deadline: Deadline | None, at: float, node: NodeStatus | None = No
         source=None if origin is None else origin.source,
         holder=None if origin is None else origin.object,
         grace_period_seconds=deadline.grace_period,
+    )
+
+
+def _progress(progress: Progress, at: float) -> ProgressReport:
+    return ProgressReport(
+        nodes_done=progress.nodes_done,
+        nodes=progress.nodes,
+        pods_done=progress.pods_done,
+        pods=progress.pods,
+        began=format_time(progress.began),
+        elapsed_seconds=round(at - progress.began, 3),
+        drained=window_report(progress.drained, at),
+        never=progress.never,
+        causes=tuple(_cause(cause, at) for cause in progress.causes),
+    )
+
+
+def _cause(cause: BlockingCause, at: float) -> CauseReport:
+    blocker = None if cause.example is None else cause.example.entry.blocker
+    return CauseReport(
+        reason="step" if cause.example is None else "deadline" if blocker is None else blocker.value,
+        message=cause_text(cause, at),
+        pods=cause.pods,
+        nodes=cause.nodes,
+        age_seconds=round(cause.age, 3),
+        at_once=cause.at_once,
+        left=window_report(cause.left, at),
+        never=cause.is_never,
     )
 
 

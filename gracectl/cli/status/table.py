@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gracectl.cli.console import INDENT, Row, Table, indented, marked
+from gracectl.cli.console import INDENT, Cut, Row, Table, indented, marked
+from gracectl.cli.format import cluster_text
+from gracectl.cli.output import command
+from gracectl.cli.progress import cause_lines, progress_lines
 from gracectl.cli.status import messages
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.messages import PodText
@@ -17,26 +20,43 @@ STYLES = {"blocked": "red", "protected": "yellow", "deleted": "red", "waiting": 
 """By the state of a pod."""
 
 
-def status_table(frame: StatusFrame, *, verbose: bool = False) -> RenderableType:
-    """All of a frame. `verbose`: each pod."""
-    return Group(*_parts(frame, verbose))
+def status_table(frame: StatusFrame, *, verbose: bool = False, is_live: bool = False) -> RenderableType:
+    """All of a frame. `verbose`: each pod. `is_live`: it is redrawn: with progress, and as many nodes as fit."""
+    is_long = len(frame.nodes) > messages.FEW_NODES
+    head, foot = list(_head(frame, verbose, is_live)), list(_foot(frame, is_live))
+    if len(frame.nodes) > 1:
+        head.append(Text())
+    if is_long and not verbose:
+        summary = _summary(frame, messages.most_urgent(frame.nodes) if is_live else frame.nodes)
+        return Cut(Group(*head), summary, Group(*foot), command("status")) if is_live else Group(*head, summary, *foot)
+    if len(frame.nodes) > 1:
+        head.append(_summary(frame, frame.nodes))
+    for node in frame.nodes:
+        if len(frame.nodes) == 1 or node.pods or node.warnings or node.pods is None:
+            head += [Text(), *_node(node, frame.at, verbose)]
+    return Group(*head, *foot)
 
 
-def _parts(frame: StatusFrame, verbose: bool) -> Iterator[RenderableType]:
+def _head(frame: StatusFrame, verbose: bool, is_live: bool) -> Iterator[RenderableType]:
+    """What matters most; a terminal may have no room for all the nodes."""
+    if is_live:
+        yield Text(cluster_text(frame.cluster))
     if frame.connection_loss is not None:
         yield Text(f"! {messages.connection_loss_text(frame.connection_loss, frame.at + frame.age)}", "bold red")
     yield Text(messages.title(frame))
-    are_many = len(frame.nodes) > messages.FEW_NODES and not verbose
-    if are_many:
-        yield from _causes(frame)  # first: a terminal may have no room for all the nodes
-    if len(frame.nodes) > 1:
-        yield Text()
-        yield _summary(frame)
-    for node in frame.nodes if not are_many else ():
-        if len(frame.nodes) == 1 or node.pods or node.warnings or node.pods is None:
+    if frame.progress is None:
+        return
+    if is_live:
+        yield from progress_lines(frame.progress, frame.at)
+    elif len(frame.nodes) > messages.FEW_NODES and not verbose:
+        if frame.progress.causes:
             yield Text()
-            yield from _node(node, frame.at, verbose)
-    if messages.is_unlimited(frame):
+            yield from cause_lines(frame.progress, frame.at)
+        yield Text("  -v, or the name of a node, lists pods", "dim")
+
+
+def _foot(frame: StatusFrame, is_live: bool) -> Iterator[RenderableType]:
+    if messages.is_unlimited(frame) and not is_live:
         yield Text(f"\n! {messages.UNLIMITED}", "yellow")
     if frame.claims or frame.terminated:
         yield Text()
@@ -46,44 +66,30 @@ def _parts(frame: StatusFrame, verbose: bool) -> Iterator[RenderableType]:
         yield Text(messages.all_terminated_text(frame.terminated), "green")
 
 
-def _summary(frame: StatusFrame) -> Table:
+def _summary(frame: StatusFrame, nodes: Sequence[NodeStatus]) -> Table:
     """One line a node: the rest of a reason is in the lines about the node itself."""
     rows = []
-    for node in frame.nodes:
+    for node in nodes:
         is_blocked = any(each.kind.is_blocking for each in node.warnings)
         step = Text(messages.step_of(node), "red" if is_blocked else "green" if node.is_done else "cyan")
+        left = Text(messages.left_of(node, frame.at), "red" if node.is_never_drained else "")
         reason = Text(messages.waits_for(node), "red" if is_blocked else "", no_wrap=True, overflow="ellipsis")
-        figures = (messages.age_of(node, frame.at), messages.pods_left(node), messages.deadline_in(node, frame.at))
-        rows.append(Row([node.name, step, *figures, reason]))
-    headers = ("node", "step", "age", "pods", "deadline", "waiting for")
-    return Table(headers, rows, frozenset({"age", "pods", "deadline"}), has_message=True)
-
-
-def _causes(frame: StatusFrame) -> Iterator[RenderableType]:
-    """What blocks all of them in all, and the nodes that will not drain."""
-    for node in frame.nodes:
-        if any(each.kind.is_blocking for each in node.warnings):
-            yield Text()
-            yield Text(f"{node.name}:", "bold")
-            yield from (marked(each.message, is_blocking=each.kind.is_blocking) for each in node.warnings)
-    found, more = messages.causes(frame)
-    yield Text()
-    if found:
-        rows = [
-            Row([str(each.pods), str(each.nodes), Text(each.state, STYLES.get(each.state, "")), each.age, each.reason])
-            for each in found
-        ]
-        headers = ("pods", "nodes", "state", "age", "reason")
-        yield Table(headers, rows, frozenset({"pods", "nodes", "age"}), has_message=True)
-    others = f"{more} more reasons; " if more else ""
-    yield Text(f"{others}-v, or the name of a node, lists pods", "dim")
+        age, pods, deadline = (
+            messages.age_of(node, frame.at),
+            messages.pods_left(node),
+            messages.deadline_in(node, frame.at),
+        )
+        rows.append(Row([node.name, step, age, pods, left, deadline, reason]))
+    headers = ("node", "step", "age", "pods", "left", "deadline", "waiting for")
+    numbers = frozenset({"age", "pods", "left", "deadline"})
+    return Table(headers, rows, numbers, has_message=True, droppable=("deadline", "age", "waiting for"))
 
 
 def _node(node: NodeStatus, at: float, verbose: bool) -> Iterator[RenderableType]:
     text = messages.node_text(node, at, verbose=verbose)
     yield Text.assemble((f"{text.name}: ", "bold"), (text.headline, "" if node.state is NodePhase.IDLE else "bold"))
-    if text.deadline:
-        yield indented(Text(text.deadline))
+    for fact in filter(None, (text.deadline, text.forecast)):
+        yield indented(Text(fact))
     yield from (marked(each.message, is_blocking=each.kind.is_blocking) for each in node.warnings)
     if text.pods:
         yield Text()

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from rich.console import Console, Group
-from rich.text import Text
+from rich.console import Console
 
 from gracectl.cli.console import Screen
-from gracectl.cli.format import cluster_text
-from gracectl.cli.output import echo
+from gracectl.cli.output import command, echo
+from gracectl.cli.progress import cause_text, cause_title, progress_text
 from gracectl.cli.report import to_json
 from gracectl.cli.status import messages
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.report import status_report
 from gracectl.cli.status.table import status_table
+from gracectl.inspect.progress import Progress
 from gracectl.inspect.status import NodeStatus
 from gracectl.model.times import format_time
+from gracectl.policy.warnings import WarningKind
 
 LINE_SECONDS = 10.0
 """Between two lines about a node while pods leave and its step stays the same."""
@@ -43,11 +45,14 @@ class StatusView:
     """
 
     def __init__(self, console: Console, *, verbose: bool = False, drops_empty: bool = False) -> None:
-        self._screen = Screen(console, "a taller terminal, fewer nodes, or -o json shows them")
+        self._screen = Screen(console, command("status"))
         self._verbose = verbose
         self._drops_empty = drops_empty
         self._printed: dict[str, tuple[float, NodeStatus]] = {}  # by uid, and when
         self._terminated = 0
+        self._causes: set[str] = set()
+        self._progress: tuple[float, tuple[int, int]] = (-math.inf, (-1, -1))  # printed when, and nodes and pods done
+        self._is_over = False
         self._is_connected = True
 
     def echo(self, text: str) -> None:
@@ -65,8 +70,7 @@ class StatusView:
         """See View."""
         if self._screen.is_live:
             is_empty = not frame.nodes and frame.connection_loss is None
-            table = status_table(frame, verbose=self._verbose)
-            drawn = Group(Text(cluster_text(frame.cluster)), table)
+            drawn = status_table(frame, verbose=self._verbose, is_live=True)
             self._screen.show(drawn, leaves_nothing=self._drops_empty and is_empty)
         else:
             self._print_changes(frame)
@@ -84,6 +88,23 @@ class StatusView:
         for terminated in frame.terminated[self._terminated :]:
             self._print(frame, messages.terminated_text(terminated))
         self._terminated = len(frame.terminated)
+        if frame.progress is not None:
+            self._print_progress(frame, frame.progress)
+
+    def _print_progress(self, frame: StatusFrame, progress: Progress) -> None:
+        """Each cause once, and how much is done, if that is more than the lines about the nodes have said."""
+        for cause in progress.causes:
+            key = cause.step if cause.example is None else cause_title(cause.example.entry, frame.at)
+            if key not in self._causes and progress.nodes > 1:
+                self._print(frame, cause_text(cause, frame.at))
+            self._causes.add(key)
+        done = (progress.nodes_done, progress.pods_done)
+        at, last = self._progress
+        is_due = frame.at >= at + LINE_SECONDS or (progress.is_over and not self._is_over)
+        if progress.nodes > 1 and done != last and (is_due or done[0] != last[0]):
+            self._print(frame, progress_text(progress, frame.at))
+            self._progress = (frame.at, done)
+        self._is_over = progress.is_over
 
     def _print(self, frame: StatusFrame, text: str) -> None:
         echo(f"{format_time(frame.at + frame.age)}  {text}")
@@ -92,10 +113,16 @@ class StatusView:
         if node.uid not in self._printed:
             return True
         printed_at, last = self._printed[node.uid]
-        if (last.state, last.step, last.warnings) != (node.state, node.step, node.warnings):
+        if _lasting(last) != _lasting(node):
             return True
         is_due = at >= printed_at + LINE_SECONDS
         return is_due and (messages.pods_left(last), last.waits_for) != (messages.pods_left(node), node.waits_for)
+
+
+def _lasting(node: NodeStatus) -> tuple[object, ...]:
+    """What is worth a line at once; which pods are blocked for ever changes with each that leaves."""
+    warnings = [each for each in node.warnings if each.kind is not WarningKind.NEVER_DRAINS]
+    return node.state, node.step, node.is_never_drained, warnings
 
 
 class JsonView:

@@ -1,0 +1,134 @@
+"""Progress of nodes that are terminated or drained, as every command shows it: bars on a terminal, else one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from gracectl.cli.console import marked
+from gracectl.cli.format import counted, elapsed, joined
+from gracectl.cli.output import command
+from gracectl.inspect.progress import BlockingCause, Progress
+from gracectl.model.times import format_time
+from gracectl.policy.forecast import Window
+from gracectl.policy.plan import Blocker, Outcome, PodPlan
+
+FEW_CAUSES = 6
+"""Causes that are shown; the others are counted."""
+
+BAR = 20
+"""Columns."""
+
+
+def progress_text(progress: Progress, at: float) -> str:
+    """`4 of 10 nodes, 42 of 60 pods; 1:20 elapsed, about 0:40 left`."""
+    nodes = f"{progress.nodes_done} of {counted(progress.nodes, 'node')}"
+    pods = f"{progress.pods_done} of {counted(progress.pods, 'pod')}"
+    times = ", ".join(filter(None, (_elapsed(progress, at), _remaining(progress, at))))
+    return f"{nodes}, {pods}; {times}"
+
+
+def progress_lines(progress: Progress, at: float) -> Iterator[RenderableType]:
+    """The bars, and a line for each cause."""
+    yield _Bars(progress, at)
+    yield from cause_lines(progress, at)
+
+
+def cause_lines(progress: Progress, at: float, most: int = FEW_CAUSES) -> Iterator[RenderableType]:
+    """A line for each cause; those beyond `most` are counted."""
+    for cause in progress.causes[:most]:
+        yield marked(cause_text(cause, at), is_blocking=cause.is_never)
+    if (more := len(progress.causes) - most) > 0:
+        yield Text(f"  … and {more} more causes: {command('status', '-o', 'json')}", "dim")
+
+
+class _Bars(msgspec.Struct, frozen=True):
+    progress: Progress
+    at: float
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        progress = self.progress
+        full, empty = ("#", ".") if options.ascii_only else ("█", "░")
+        width = len(str(max(progress.nodes, progress.pods)))
+        lines = (
+            ("nodes", progress.nodes_done, progress.nodes, _elapsed(progress, self.at)),
+            ("pods", progress.pods_done, progress.pods, _remaining(progress, self.at)),
+        )
+        for what, done, of, text in lines:
+            filled = BAR * done // of if of else 0
+            line = Text(f"{what:5}  ", no_wrap=True, overflow="ellipsis")
+            line.append(full * filled, "green").append(empty * (BAR - filled), "dim")
+            yield line.append(f"  {done:{width}} of {of:<{width}}  {text}".rstrip())
+
+
+def _elapsed(progress: Progress, at: float) -> str:
+    return f"{elapsed(max(at - progress.began, 0.0))} elapsed"
+
+
+def _remaining(progress: Progress, at: float) -> str:
+    """`about 0:40 left; 2 never`."""
+    left, never = left_text(progress.drained, at), len(progress.never)
+    if left:
+        return f"{left}; {never} never" if never else left
+    return f"{counted(never, 'node')} never {'drains' if never == 1 else 'drain'}" if never else ""
+
+
+def left_text(window: Window | None, at: float) -> str:
+    """`about 0:40 left`, `about 0:05-0:40 left`, `at least 0:05 left`; empty for None."""
+    if window is None:
+        return ""
+    earliest = elapsed(max(window.earliest - at, 0.0))
+    if window.latest is None:
+        return f"at least {earliest} left"
+    latest = elapsed(max(window.latest - at, 0.0))
+    return f"about {latest if window.is_certain or earliest == latest else f'{earliest}-{latest}'} left"
+
+
+# -- causes ------------------------------------------------------------------------------------------------------------
+
+
+def cause_text(cause: BlockingCause, at: float) -> str:
+    """`budget shop/web: 14 pods on 6 nodes, 1 at a time, about 0:40 left`."""
+    if cause.example is None:
+        waits_for = f": {cause.waits_for}" if cause.nodes == 1 and cause.waits_for else ""
+        return f"step {cause.step}: {counted(cause.nodes, 'node')}{waits_for}"
+    entry = cause.example.entry
+    pods = f"{counted(cause.pods, 'pod')} on {counted(cause.nodes, 'node')}"
+    if cause.pods == 1:
+        pods = f"{entry.pod.full_name} on {entry.pod.node_name}"
+    at_once = f"{cause.at_once} at a time" if cause.at_once and not cause.is_never else ""
+    title = cause_title(entry, at)
+    if cause.at_once == 0:
+        title = f"{title}, which never allows a disruption"
+    left = "never" if cause.is_never else left_text(cause.left, at)
+    return f"{title}: {', '.join(filter(None, (pods, at_once, left)))}"
+
+
+def cause_title(entry: PodPlan, at: float) -> str:
+    """What blocks a pod, without what is different for each: `budget shop/web`, `protected until 14:05 UTC`."""
+    budgets = joined(["/".join(key) for key in entry.budgets]) if entry.budgets else ""
+    match entry.blocker:
+        case Blocker.UNDECODABLE:
+            return "cannot be decoded"
+        case Blocker.UNOBSERVED:
+            return f"budget {budgets}, not counted yet"
+        case Blocker.MISCONFIGURATION if len(entry.budgets) > 1:
+            return f"two budgets, {budgets}"
+        case Blocker.MISCONFIGURATION:
+            return f"budget {budgets}, which cannot be counted"
+        case Blocker.BUDGET:
+            return f"budget {budgets}"
+        case Blocker.PROTECTION if entry.protection is not None:
+            if entry.protection.until is None:
+                return "protected for ever" if entry.protection.is_valid else "protected by an invalid value"
+            return f"protected until {_clock(entry.protection.until, at)}"
+    return "deleted for the deadline" if entry.outcome is Outcome.DELETE else entry.reason
+
+
+def _clock(instant: float, at: float) -> str:
+    """`14:05 UTC`; with its date on another day."""
+    date, _, clock = format_time(instant).partition("T")
+    return f"{'' if format_time(at).startswith(date) else f'{date} '}{clock[:5]} UTC"

@@ -1,0 +1,255 @@
+"""Progress of the nodes that are terminated or drained: how much is done, until when it takes, and what blocks it.
+
+The numbers come from the status of the nodes, frame by frame, the times from a forecast. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from gracectl.inspect.status import NodeStatus, PodStatus
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.policy.explain import urgency_of
+from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, Window, forecast
+from gracectl.policy.plan import Blocker, Outcome
+from gracectl.policy.simulation import DrainingNode
+from gracectl.runtime.clock import Clock
+
+FORECAST_SECONDS = 2.0
+"""Between two forecasts, at least."""
+FORECAST_SHARE = 0.1
+"""Share of one processor that forecasts take, at most."""
+QUICK_PODS = 50
+"""For so few pods a forecast takes no time; for more it is computed in a thread."""
+MOST_PODS = 3000
+"""For more pods there is no forecast: it would take many seconds."""
+
+
+class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
+    """What blocks pods of several nodes, or, without `example`, the step at which nodes without pods are.
+
+    `age`: of the pod that has been blocked for longest, in seconds. `at_once`: how many pods the budget lets go at the
+    same time, once all of its pods are healthy. `left`: when the last of the pods is gone; None: unknown.
+    """
+
+    example: PodStatus | None
+    step: str = ""
+    waits_for: str = ""
+    pods: int = 0
+    nodes: int
+    age: float = 0.0
+    at_once: int | None = None
+    left: Window | None = None
+    is_never: bool = False
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress since the first frame. `began`: when the first of the nodes was requested (Unix seconds).
+
+    `drained`: when the last of the nodes is drained that ever are; None: unknown. `never`: names of the others.
+    """
+
+    nodes_done: int
+    nodes: int
+    pods_done: int
+    pods: int
+    began: float
+    drained: Window | None
+    never: tuple[str, ...]
+    causes: tuple[BlockingCause, ...]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all nodes are terminated or drained."""
+        return self.nodes_done == self.nodes
+
+
+class ProgressTracker:
+    """What was to be done in all frames so far. Nodes that were drained before the first of them do not count."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, set[str]] = {}  # by uid of the node those of its pods
+        self._done: set[str] = set()  # uids of nodes
+        self._began: dict[str, float] = {}  # by uid
+
+    def update(
+        self,
+        nodes: Sequence[NodeStatus],
+        terminated: Iterable[str],
+        budgets: Callable[[str, str], PodDisruptionBudget | None],
+        at: float,
+    ) -> Progress | None:
+        """Take note of a frame; None if nothing was to be done in any. `terminated`: uids of nodes that are gone.
+
+        `budgets`: the budget of a namespace and name.
+        """
+        for uid in terminated:
+            self._done.add(uid)
+            self._pods.setdefault(uid, set())
+        left: set[str] = set()
+        for node in nodes:
+            if node.is_in_progress:
+                self._done.discard(node.uid)
+                self._began[node.uid] = at if node.since is None else node.since
+                uids = {pod.entry.pod.uid for pod in node.pods or ()}
+                self._pods.setdefault(node.uid, set()).update(uids)
+                left |= uids
+            elif node.is_done and node.uid in self._pods:
+                self._done.add(node.uid)
+            else:  # it was uncordoned
+                self._pods.pop(node.uid, None)
+                self._began.pop(node.uid, None)
+        if not self._pods:
+            return None
+        in_progress = [node for node in nodes if node.is_in_progress]
+        total = sum(map(len, self._pods.values()))
+        return Progress(
+            nodes_done=len(self._done),
+            nodes=len(self._pods),
+            pods_done=total - len(left),
+            pods=total,
+            began=min(self._began.values(), default=at),
+            drained=_drained(in_progress),
+            never=tuple(node.name for node in in_progress if node.is_never_drained),
+            causes=blocking_causes(in_progress, budgets, at),
+        )
+
+
+def _drained(nodes: Iterable[NodeStatus]) -> Window | None:
+    """When the last of them is drained that has pods and is ever drained."""
+    windows = [node.forecast.drained for node in nodes if node.pods and node.forecast and node.forecast.drained]
+    return _last(windows)
+
+
+def _last(windows: Sequence[Window]) -> Window | None:
+    if not windows:
+        return None
+    latest = [window.latest for window in windows]
+    known = [at for at in latest if at is not None]
+    return Window(max(window.earliest for window in windows), max(known) if len(known) == len(latest) else None)
+
+
+# -- causes ------------------------------------------------------------------------------------------------------------
+
+
+def blocking_causes(
+    nodes: Iterable[NodeStatus], budgets: Callable[[str, str], PodDisruptionBudget | None], at: float
+) -> tuple[BlockingCause, ...]:
+    """What blocks these nodes, each cause once: first what never ends, then the most urgent and frequent.
+
+    Pods of a later wave and terminating pods are no cause.
+    """
+    alike: dict[object, list[tuple[str, PodStatus]]] = {}
+    steps: dict[str, list[NodeStatus]] = {}
+    forecasts: dict[str, PodForecast] = {}
+    for node in nodes:
+        if node.forecast is not None:
+            forecasts |= {pod.entry.pod.uid: pod for pod in node.forecast.pods}
+        if not node.pods and node.step != "drain" and node.pods is not None:
+            steps.setdefault(node.step, []).append(node)
+        for pod in node.pods or ():
+            if (likeness := _likeness(pod)) is not None:
+                alike.setdefault(likeness, []).append((node.name, pod))
+    found = [
+        _cause(pods, forecasts, budgets, at)
+        for pods in alike.values()
+        if any(pod.entry.outcome is not Outcome.EVICT for _, pod in pods)
+    ]
+    found.sort(key=lambda cause: (not cause.is_never, _urgency(cause), -cause.pods))
+    waiting = sorted(steps.items(), key=lambda step: -len(step[1]))
+    return (
+        *found,
+        *(
+            BlockingCause(example=None, step=step or "not managed", waits_for=each[0].waits_for, nodes=len(each))
+            for step, each in waiting
+        ),
+    )
+
+
+def _cause(
+    alike: Sequence[tuple[str, PodStatus]],
+    forecasts: Mapping[str, PodForecast],
+    budgets: Callable[[str, str], PodDisruptionBudget | None],
+    at: float,
+) -> BlockingCause:
+    example = next(pod for _, pod in alike if pod.entry.outcome is not Outcome.EVICT)
+    known = [forecasts[pod.entry.pod.uid] for _, pod in alike if pod.entry.pod.uid in forecasts]
+    windows = [pod.terminated for pod in known if pod.terminated is not None]
+    keys = example.entry.budgets
+    budget = budgets(*keys[0]) if example.entry.outcome is Outcome.BLOCKED and len(keys) == 1 else None
+    return BlockingCause(
+        example=example,
+        pods=len(alike),
+        nodes=len({node for node, _ in alike}),
+        age=at - min(pod.since for _, pod in alike),
+        at_once=None if budget is None else max(budget.expected_pods - budget.desired_healthy, 0),
+        left=_last(windows) if len(windows) == len(alike) else None,
+        is_never=bool(known) and all(pod.terminated is None and not pod.methods for pod in known),
+    )
+
+
+def _likeness(pod: PodStatus) -> tuple[object, ...] | None:
+    """Equal for pods with the same cause; None for a pod that is no cause."""
+    entry = pod.entry
+    if entry.blocker is Blocker.UNDECODABLE:
+        return (entry.blocker,)
+    if entry.outcome in (Outcome.BLOCKED, Outcome.EVICT):
+        return ("budgets", entry.budgets) if entry.budgets else None
+    if entry.outcome is Outcome.PROTECTED and entry.protection is not None:
+        until = entry.protection.until
+        return (entry.protection.is_valid, None if until is None else until // 60)
+    if entry.outcome is Outcome.DELETE:
+        return (entry.outcome,)
+    return (entry.reason,) if entry.blocker is Blocker.NEIGHBOUR else None
+
+
+def _urgency(cause: BlockingCause) -> int:
+    assert cause.example is not None
+    return urgency_of(cause.example.entry)
+
+
+# -- forecasts ---------------------------------------------------------------------------------------------------------
+
+
+class Forecaster:
+    """The newest forecast of all draining nodes, made again and again at a bounded cost; `run` it once.
+
+    `nodes`: the input of the next one, and the instant that it is of; None: not yet.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        assumptions: Assumptions,
+        nodes: Callable[[], tuple[tuple[DrainingNode, ...], float] | None],
+    ) -> None:
+        self.latest: Forecast | None = None
+        self._clock = clock
+        self._assumptions = assumptions
+        self._nodes = nodes
+
+    async def run(self) -> None:
+        """Make forecasts until cancelled."""
+        while True:
+            began = self._clock.monotonic()
+            found = self._nodes()
+            if found is not None:
+                nodes, now = found
+                compute = partial(forecast_of, nodes, now, self._assumptions)
+                self.latest = compute() if _pods(nodes) <= QUICK_PODS else await anyio.to_thread.run_sync(compute)
+            cost = self._clock.monotonic() - began
+            await self._clock.sleep(max(FORECAST_SECONDS if found else 0.1, cost / FORECAST_SHARE))
+
+
+def forecast_of(nodes: Collection[DrainingNode], now: float, assumptions: Assumptions) -> Forecast | None:
+    """The forecast of these nodes; None where there are none, or it would take too long."""
+    return forecast(nodes, now, assumptions) if 0 < _pods(nodes) <= MOST_PODS else None
+
+
+def _pods(nodes: Iterable[DrainingNode]) -> int:
+    return sum(len(node.view.pods) for node in nodes)

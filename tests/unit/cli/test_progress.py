@@ -1,0 +1,211 @@
+"""Progress over several frames: what is done, what is left, what blocks it, and how much of it a terminal shows."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from support.builders import NOW, a_budget, a_node
+from support.statuses import TAINTED, a_scene, cluster, going, kept, replica
+
+from gracectl.cli.console import Row, Screen, Table, text_of
+from gracectl.cli.progress import cause_text, left_text, progress_text
+from gracectl.cli.status.follow import StatusFrame
+from gracectl.cli.status.table import status_table
+from gracectl.cli.status.view import StatusView
+from gracectl.inspect.progress import Progress, ProgressTracker, forecast_of
+from gracectl.model import names
+from gracectl.model.meta import Condition
+from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
+from gracectl.policy.forecast import Assumptions, Window
+
+DONE = (Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)
+
+
+def progress_of(frame: StatusFrame) -> Progress:
+    assert frame.progress is not None
+    return frame.progress
+
+
+def causes_of(frame: StatusFrame) -> list[str]:
+    return [cause_text(cause, frame.at) for cause in progress_of(frame).causes]
+
+
+def scene_of(*pods: Pod, nodes: int = 2, allowed: int = 1, healthy: int = 3) -> StatusFrame:
+    found = [going(f"n{number}") for number in range(1, nodes + 1)]
+    budget = a_budget(disruptions_allowed=allowed, current_healthy=healthy)
+    return a_scene(cluster(*found, pods=pods, budgets=(budget,)))
+
+
+# -- how much is done --------------------------------------------------------------------------------------------------
+
+
+def updated(tracker: ProgressTracker, frame: StatusFrame, *terminated: str) -> Progress | None:
+    return tracker.update(frame.nodes, terminated, lambda namespace, name: None, frame.at)
+
+
+def test_what_was_to_be_done_in_any_frame_counts() -> None:
+    tracker = ProgressTracker()
+    pods = (replica("a", node_name="n1"), replica("b", node_name="n1"), replica("c", node_name="n2"))
+    first = updated(tracker, a_scene(cluster(going("n1"), going("n2", since=300), pods=pods)))
+    assert first is not None
+    assert (first.nodes_done, first.nodes, first.pods_done, first.pods, first.began) == (0, 2, 0, 3, NOW - 300)
+    later = replica("late", node_name="n1")
+    second = updated(tracker, a_scene(cluster(going("n1"), pods=(pods[0], later))), "uid-n2")
+    assert second is not None
+    assert (second.nodes_done, second.nodes, second.pods_done, second.pods) == (1, 2, 2, 4)
+    last = updated(tracker, a_scene(cluster()), "uid-n2", "uid-n1")
+    assert last is not None
+    assert last.is_over
+    assert progress_text(last, NOW) == "2 of 2 nodes, 4 of 4 pods; 5:00 elapsed"
+
+
+def test_nodes_that_were_drained_before_or_are_uncordoned_do_not_count() -> None:
+    tracker = ProgressTracker()
+    assert updated(tracker, a_scene(cluster(kept("n1", conditions=DONE), a_node("n2")))) is None
+    begun = updated(tracker, a_scene(cluster(kept("n1", conditions=DONE), kept("n3"), kept("n4"))))
+    assert begun is not None
+    assert (begun.nodes_done, begun.nodes) == (0, 2)
+    after = updated(tracker, a_scene(cluster(kept("n3", conditions=DONE), a_node("n4"))))
+    assert after is not None
+    assert (after.nodes_done, after.nodes, after.is_over) == (1, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("window", "text"),
+    [
+        (None, ""),
+        (Window(NOW + 40, NOW + 40), "about 0:40 left"),
+        (Window(NOW + 5, NOW + 40), "about 0:05-0:40 left"),
+        (Window(NOW + 5, None), "at least 0:05 left"),
+        (Window(NOW - 9, NOW - 5), "about 0:00 left"),
+    ],
+)
+def test_what_is_left(window: Window | None, text: str) -> None:
+    assert left_text(window, NOW) == text
+
+
+def test_for_thousands_of_pods_no_forecast_is_made() -> None:
+    assert forecast_of((), NOW, Assumptions()) is None
+
+
+# -- causes ------------------------------------------------------------------------------------------------------------
+
+
+def test_pods_under_one_budget_are_one_cause_with_how_many_leave_at_a_time() -> None:
+    pods = [replica(f"w{number}", node_name=f"n{1 + number % 2}") for number in range(5)]
+    (cause,) = causes_of(scene_of(*pods))
+    assert re.fullmatch(r"budget shop/web: 5 pods on 2 nodes, 1 at a time, about 0:00-\d:\d\d left", cause)
+
+
+def test_each_cause_has_a_line_and_what_never_ends_comes_first() -> None:
+    timed = {names.DO_NOT_DISRUPT: "4h"}
+    frame = scene_of(
+        *(replica(f"w{number}", node_name="n1") for number in range(3)),
+        replica("t1", node_name="n1", labels={}, annotations=timed),
+        replica("t2", node_name="n2", labels={}, annotations=timed),
+        replica("ever", node_name="n2", labels={}, annotations={names.DO_NOT_DISRUPT: "true"}),
+        replica("free", node_name="n2", labels={}),
+    )
+    found = causes_of(frame)
+    assert found[0] == "protected for ever: shop/ever on n2, never"
+    assert found[1].startswith("budget shop/web: 3 pods on 1 node, 1 at a time")
+    assert found[2].startswith("protected until 16:46 UTC: 2 pods on 2 nodes, about 3:00:00")
+    assert len(found) == 3
+    assert progress_of(frame).never == ("n2",)
+    assert progress_text(progress_of(frame), frame.at).endswith(" left; 1 never")
+
+
+def test_a_budget_that_never_allows_anything_says_so() -> None:
+    budget = a_budget(disruptions_allowed=0, desired_healthy=3)
+    frame = a_scene(cluster(going(), pods=(replica(),), budgets=(budget,)))
+    assert causes_of(frame) == ["budget shop/web, which never allows a disruption: shop/web-1 on n1, never"]
+    (node,) = frame.nodes
+    assert node.is_never_drained
+    assert "n1: terminating" in text_of(Console(width=400), status_table(frame))
+    assert "! this node never drains" in text_of(Console(width=400), status_table(frame))
+
+
+def test_nodes_without_pods_are_counted_by_step() -> None:
+    drained = (Condition(names.DRAINED, "True"), Condition(names.INSTANCE_TERMINATING, "True", message="aws: i-1"))
+    frame = a_scene(cluster(going("n1", conditions=drained), going("n2", conditions=drained), going("n3", taints=())))
+    assert causes_of(frame) == ["step instance: 2 nodes", "step cordon: 1 node: not cordoned yet"]
+
+
+# -- on a terminal -----------------------------------------------------------------------------------------------------
+
+
+def fifty() -> StatusFrame:
+    """Fifty nodes; the last one is blocked for ever."""
+    nodes = [going(f"worker-{number}", taints=TAINTED) for number in range(1, 51)]
+    pods = [replica(f"web-{number}", node_name=f"worker-{number}") for number in range(1, 50)]
+    pods.append(replica("alone", node_name="worker-50", labels={}, annotations={names.DO_NOT_EVICT: "true"}))
+    return a_scene(cluster(*nodes, pods=tuple(pods), budgets=(a_budget(),)))
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 24), (160, 60)])
+def test_fifty_nodes_fit_a_terminal_progress_first_and_the_urgent_ones_next(width: int, height: int) -> None:
+    console = Console(width=width, height=height)
+    picture = Screen(console, "more").fitted(status_table(fifty(), is_live=True))
+    lines = text_of(console, picture).splitlines()
+    assert len(lines) <= height - 2
+    assert all(cell_len(line) <= width for line in lines)
+    assert re.match(r"nodes  ░{20} +0 of 50", lines[2])
+    assert re.match(r"pods   ░{20} +0 of 50  .* left; 1 never$", lines[3])
+    assert any(line.startswith("  ! protected for ever: shop/alone on worker-50, never") for line in lines)
+    header = next(number for number, line in enumerate(lines) if line.startswith("NODE"))
+    assert lines[header + 1].startswith("worker-50")
+    shown = [line for line in lines[header + 1 :] if line.startswith("worker-")]
+    if height < 50:
+        assert lines[-1] == f"… and {50 - len(shown)} more: gracectl status"
+        assert len(shown) > 8
+    else:
+        assert len(shown) == 50
+    assert ("DEADLINE" in lines[header]) is (width > 80)
+
+
+def test_columns_are_dropped_and_names_stay_in_one_piece() -> None:
+    name = "ip-10-0-1-17.eu-central-1.compute.internal"
+    table = Table(("a", "b", "c"), [Row([name, "b" * 30, "c" * 30])], droppable=("b", "c"))
+    assert text_of(Console(width=120), table).splitlines()[0].split() == ["A", "B", "C"]
+    assert text_of(Console(width=80), table).splitlines()[0].split() == ["A", "C"]
+    assert text_of(Console(width=50), table).splitlines() == ["A", name]
+    told = Table(("a", "b"), [Row(["a" * 30, f"after {name}"])], has_message=True)
+    assert any(name in line for line in text_of(Console(width=60), told).splitlines())
+
+
+def test_without_a_terminal_progress_is_a_line_when_it_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    view = StatusView(Console(file=io.StringIO()))
+    pods = [replica(name, node_name=node) for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2"), ("d", "n2"))]
+    tracker = ProgressTracker()
+
+    def lines(seconds: float, left: list[Pod], *terminated: str) -> list[str]:
+        nodes = [going(name) for name in ("n1", "n2") if f"uid-{name}" not in terminated]
+        seen = cluster(*nodes, pods=tuple(left), budgets=(a_budget(),))
+        frame = a_scene(seen, at=NOW + seconds)
+        progress = tracker.update(frame.nodes, terminated, seen.budgets.get, frame.at)
+        view.show(msgspec.structs.replace(frame, progress=progress))
+        found = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+        return [line for line in found if not line.startswith(("n1:", "n2:"))]
+
+    cause, first = lines(0, pods)
+    assert cause.startswith("budget shop/web: 4 pods on 2 nodes, 1 at a time, ")
+    assert first.startswith("0 of 2 nodes, 0 of 4 pods; 1:40 elapsed, about ")
+    assert lines(1, pods[1:]) == []
+    (second,) = lines(11, pods[1:])
+    assert second.startswith("0 of 2 nodes, 1 of 4 pods; 1:51 elapsed, about ")
+    (third,) = lines(12, pods[2:], "uid-n1")
+    assert third.startswith("1 of 2 nodes, 2 of 4 pods; 1:52 elapsed")
+    assert lines(13, [], "uid-n1", "uid-n2") == ["2 of 2 nodes, 4 of 4 pods; 1:53 elapsed"]
+
+
+def test_another_budget_is_another_cause() -> None:
+    pods = (replica("a"), replica("b"), replica("x", labels={"app": "api"}), replica("y", labels={"app": "api"}))
+    budgets = (a_budget(), a_budget("api", selector=LabelSelector({"app": "api"})))
+    found = causes_of(a_scene(cluster(going(), pods=pods, budgets=budgets)))
+    assert [cause.partition(":")[0] for cause in found] == ["budget shop/web", "budget shop/api"]
