@@ -25,6 +25,7 @@ class HoldReason(StrEnum):
     CIRCUIT_BREAKER = "CircuitBreaker"
     SEVERAL_CLAIMS = "SeveralNodeClaims"
     REFUSED = "DeletionRefused"
+    PROVIDER_NONE = "ProviderNone"
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ class DueTermination(msgspec.Struct, frozen=True, kw_only=True):
     due: tuple[Trigger, ...]
     """Triggers whose instant has come, without `suspended`."""
     suspended: tuple[Trigger, ...] = ()
-    """Those for health, while the circuit breaker is open."""
+    """Those for health, while the circuit breaker is open, or if no provider replaces the machine."""
     hold: Hold | None = None
     """What suspends them."""
     next_trigger: float | None
@@ -78,7 +79,7 @@ def due_at(
     """What is due at `now`; `count` counts the unhealthy nodes, if that matters."""
     due = tuple(trigger for trigger in triggers if trigger.at <= now)
     sick = tuple(trigger for trigger in due if trigger.cause is Cause.UNHEALTHY)
-    hold = _hold_of_health(count(now)) if sick else None
+    hold = _hold_of_health(count(now), settings) if sick else None
     return DueTermination(
         due=due if hold is None else tuple(trigger for trigger in due if trigger not in sick),
         suspended=() if hold is None else sick,
@@ -88,13 +89,18 @@ def due_at(
     )
 
 
-def _hold_of_health(counts: UnhealthyNodes) -> Hold | None:
-    if not counts.excess:
-        return None
-    text = (
-        f"blocked: {counts} (health.maximumUnhealthy); terminated when fewer nodes are unhealthy, or when you delete it"
-    )
-    return Hold(HoldReason.CIRCUIT_BREAKER, text)
+def _hold_of_health(counts: UnhealthyNodes, settings: PolicySettings) -> Hold | None:
+    if counts.excess:
+        action = "terminated" if settings.terminates_unhealthy else "cordoned"
+        text = f"blocked: {counts} (health.maximumUnhealthy); {action} when fewer nodes are unhealthy, or delete it"
+        return Hold(HoldReason.CIRCUIT_BREAKER, text)
+    if not settings.terminates_unhealthy:
+        text = (
+            "blocked: provider none terminates no machine, and with it no unhealthy node; repair the machine, delete "
+            "the node, or set provider.name or health.enabled: true"
+        )
+        return Hold(HoldReason.PROVIDER_NONE, text)
+    return None
 
 
 def hold_of_pods(blockers: tuple[VoluntaryBlocker, ...]) -> Hold:

@@ -50,7 +50,7 @@ def unhealthy_conditions(node: Node, settings: HealthSettings) -> tuple[Unhealth
     object tells since when it has been neither. What was never reported counts from the node's creation. What was bad
     during maintenance counts from its end.
     """
-    if not settings.enabled:
+    if settings.enabled is False:
         return ()
     found = (_unhealthy_condition(node, policy) for policy in settings.conditions)
     return tuple(each for each in found if each is not None)
@@ -63,7 +63,7 @@ def unhealthy_until(node: Node, settings: HealthSettings) -> float:
     A new node becomes Ready for the first time, which is no recovery: only one that was older than what is tolerated
     can have been unhealthy before.
     """
-    if not settings.enabled or is_in_maintenance(node):
+    if settings.enabled is False or is_in_maintenance(node):
         return -math.inf
     if unhealthy_conditions(node, settings):
         return math.inf

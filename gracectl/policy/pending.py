@@ -14,7 +14,9 @@ from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark, recorded
+from gracectl.policy.disruption import HoldReason, PendingTermination
 from gracectl.policy.maintenance import is_in_maintenance
+from gracectl.policy.voluntary import Cause
 
 Patched = dict[str, object]
 
@@ -52,11 +54,12 @@ def may_cordon_another(open_nodes: int, managed: int) -> bool:
     return 2 * (open_nodes - 1) >= managed
 
 
-def cordoned(node: Node) -> Patched | None:
-    """Patch that cordons a waiting node, with the record; None: it is not labelled, cordoned already, or not ours
-    to cordon.
+def cordoned(node: Node, pending: PendingTermination) -> Patched | None:
+    """Patch that cordons a waiting node, with the record; None: it is neither labelled nor unhealthy without a provider
+    to replace it, it is cordoned already, or it is not ours to cordon.
     """
-    if not is_terminable(node) or node.deletion_timestamp is not None or is_in_maintenance(node):
+    is_wanted = is_terminable(node) or pending.reason is HoldReason.PROVIDER_NONE
+    if not is_wanted or node.deletion_timestamp is not None or is_in_maintenance(node):
         return None
     if node.unschedulable or is_cordon_recorded(node):
         return None
@@ -64,8 +67,9 @@ def cordoned(node: Node) -> Patched | None:
     return {"metadata": {"annotations": record}, "spec": {"unschedulable": True}}
 
 
-def uncordoned(node: Node) -> Patched | None:
-    """Patch that removes the cordon of a node whose label has gone; None: there is none of ours, or it stays.
+def uncordoned(node: Node, pending: PendingTermination | None) -> Patched | None:
+    """Patch that removes the cordon of a node whose label has gone and that is healthy; None: there is none of ours,
+    or it stays.
 
     A node in maintenance keeps the cordon, which its own record has by then or will have.
     """
@@ -74,6 +78,6 @@ def uncordoned(node: Node) -> Patched | None:
     without: Patched = {"metadata": {"annotations": {names.PENDING_CORDONED: None}}}
     if is_in_maintenance(node):
         return without
-    if is_terminable(node):
+    if is_terminable(node) or (pending is not None and pending.cause is Cause.UNHEALTHY):
         return None
     return {**without, "spec": {"unschedulable": None}} if node.unschedulable else without

@@ -120,7 +120,8 @@ NOT_READY = (
 class HealthSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Whether and when a node is terminated because it is unhealthy."""
 
-    enabled: bool = True
+    enabled: bool | None = None
+    """None: if the provider terminates machines; with provider `none` unhealthy nodes are cordoned and reported."""
     conditions: tuple[ConditionPolicy, ...] = NOT_READY
     maximum_unhealthy: Annotated[int, msgspec.Meta(ge=0)] | str = "20%"
     """With more unhealthy nodes than this, a number or a share of the managed ones, none is terminated for its
@@ -180,6 +181,11 @@ class PolicySettings(msgspec.Struct, frozen=True):
     """The first one whose selector matches a node's labels is its group."""
     terminates_instances: bool = True
     """False with provider `none`."""
+
+    @property
+    def terminates_unhealthy(self) -> bool:
+        """Whether an unhealthy node is terminated; else it is cordoned and reported, unless health is disabled."""
+        return self.terminates_instances if self.health.enabled is None else self.health.enabled
 
     def group_of(self, labels: Mapping[str, str]) -> NodeGroup | None:
         """The group of a node with these labels."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.metrics import figures
-from support.stage import Stage, staged
+from support.stage import Stage, reasons, staged, the_settings
 from support.voluntary import NOT_TERMINABLE, TERMINABLE, deletions, instant_of, lost_at, refusing
 
 from gracectl.app.controller import Controller
@@ -44,7 +46,7 @@ async def test_the_circuit_breaker_holds_nodes_from_the_instant_in_which_they_ar
             assert f"termination due (node {node} is unhealthy: " in condition["message"]
             assert (
                 "but blocked: 3 of 10 managed nodes are unhealthy; 2 (20%) may be (health.maximumUnhealthy); "
-                "terminated when fewer nodes are unhealthy, or when you delete it"
+                "terminated when fewer nodes are unhealthy, or delete it"
             ) in condition["message"]
             assert round(instant_of(stage, condition["lastTransitionTime"]), 3) == round(began, 3) + 900
         assert counted(controller)["voluntary_terminations_pending", "unhealthy", "CircuitBreaker"] == 3
@@ -102,3 +104,103 @@ async def test_what_is_due_no_more_is_pending_no_more() -> None:
             await stage.clock.sleep(0.1)
             assert hold(stage, "n0") is None
             assert counted(controller) == {}
+
+
+# -- without a provider ------------------------------------------------------------------------------------------------
+
+NO_PROVIDER: Any = {"provider": {"name": "none"}}
+
+
+def is_cordoned(stage: Stage, node: str) -> bool:
+    return bool((stage.node(node) or {})["spec"].get("unschedulable"))
+
+
+async def test_with_provider_none_an_unhealthy_node_is_cordoned_and_reported_until_it_recovers() -> None:
+    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        began = await lost_at(stage, "n0")
+        await stage.clock.sleep(began + 899.9 - stage.clock.monotonic())
+        assert hold(stage, "n0") is None
+        assert not is_cordoned(stage, "n0")
+        await stage.clock.sleep(0.2)
+        assert hold(stage, "n0") == "ProviderNone"
+        assert is_cordoned(stage, "n0")
+        message = (stage.condition("n0", names.TERMINATION_PENDING) or {})["message"]
+        assert "provider none terminates no machine" in message
+        assert "set provider.name or health.enabled: true" in message
+        assert counted(controller) == {
+            ("voluntary_terminations_pending", "unhealthy", "ProviderNone"): 1,
+            ("unhealthy_nodes", "unhealthy"): 1,
+        }
+        await stage.clock.sleep(2000)
+        assert deletions(stage) == []
+        assert (await reasons(stage, "n0")).count("NodeUnhealthy") == 1
+        stage.cluster.kubelet.heal("n0")
+        await stage.until(lambda: not is_cordoned(stage, "n0"))
+        await stage.clock.sleep(1)
+        assert hold(stage, "n0") is None
+        assert counted(controller) == {("unhealthy_nodes", "recovering"): 1}
+        assert (await reasons(stage, "n0")).count("Uncordoned") == 1
+
+
+@pytest.mark.parametrize("health", [{"enabled": True}, {"enabled": True, "force": True}])
+async def test_health_that_is_enabled_by_name_needs_no_provider(health: Any) -> None:
+    settings = the_settings(**NO_PROVIDER, health=health)
+    async with staged(*TEN, settings=settings) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        began = await lost_at(stage, "n0")
+        await stage.until_gone("n0")
+        assert deletions(stage) == [(round(began, 3) + 900, "n0")]
+
+
+async def test_force_alone_ends_no_node_with_provider_none() -> None:
+    settings = the_settings(**NO_PROVIDER, health={"force": True})
+    async with staged(*TEN, settings=settings) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await lost_at(stage, "n0")
+        await stage.clock.sleep(1000)
+        assert hold(stage, "n0") == "ProviderNone"
+        assert deletions(stage) == []
+        assert names.TERMINATION_TIMESTAMP not in (stage.node("n0") or {})["metadata"].get("annotations", {})
+
+
+async def test_many_unhealthy_nodes_are_not_cordoned_even_with_provider_none() -> None:
+    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        for node in TEN[:3]:
+            stage.cluster.kubelet.partition(node)
+        await stage.until(lambda: hold(stage, "n0") == "CircuitBreaker")
+        await stage.clock.sleep(1000)
+        assert [node for node in TEN if is_cordoned(stage, node)] == []
+        message = (stage.condition("n0", names.TERMINATION_PENDING) or {})["message"]
+        assert "cordoned when fewer nodes are unhealthy, or delete it" in message
+        stage.cluster.kubelet.heal("n2")
+        healed = await stage.until(lambda: hold(stage, "n2") is None)
+        at = await stage.until(lambda: is_cordoned(stage, "n0"))
+        assert at == pytest.approx(healed + 300, abs=1.001)
+        await stage.clock.sleep(0.1)
+        assert hold(stage, "n0") == "ProviderNone"
+
+
+async def test_a_label_ends_an_unhealthy_node_with_provider_none() -> None:
+    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await lost_at(stage, "n0")
+        await stage.until(lambda: hold(stage, "n0") == "ProviderNone")
+        at = stage.clock.monotonic()
+        await stage.patch_node("n0", TERMINABLE)
+        await stage.until_gone("n0")
+        assert deletions(stage) == [(round(at, 3), "n0")]
+
+
+async def test_a_provider_that_is_chosen_while_nodes_wait_ends_them() -> None:
+    """The settings are read again by a restart: the new controller finds condition and cordon of the one before."""
+    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage:
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await lost_at(stage, "n0")
+            await stage.until(lambda: hold(stage, "n0") == "ProviderNone" and is_cordoned(stage, "n0"))
+        stage.settings = the_settings()
+        async with stage.controller():
+            await stage.until_gone("n0")
+            assert [name for _, name in deletions(stage)] == ["n0"]

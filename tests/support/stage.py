@@ -359,7 +359,8 @@ def a_budget_manifest(name: str, **bound: Any) -> JsonObject:
 def the_settings(**fields: Any) -> Settings:
     """Settings as a file would have them, in Python's words of the file (`nodeSelector`, `drain`); no
     leader election."""
-    return msgspec.convert({"leaderElection": {"enabled": False}, **fields}, Settings)
+    provider = {"name": CloudProvider.name}
+    return msgspec.convert({"leaderElection": {"enabled": False}, "provider": provider, **fields}, Settings)
 
 
 def _condition(thing: JsonObject | None, type_: str) -> JsonObject | None:

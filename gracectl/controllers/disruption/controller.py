@@ -49,6 +49,7 @@ from gracectl.policy.deadlines import grace_period_of
 from gracectl.policy.disruption import (
     DueTermination,
     Hold,
+    HoldReason,
     PendingTermination,
     due_at,
     hold_of_claims,
@@ -95,7 +96,7 @@ class Disruption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def due(self) -> tuple[Trigger, ...]:
-        """Triggers whose instant has come, without those that the circuit breaker holds."""
+        """Triggers whose instant has come, without those that are suspended."""
         return self.found.due
 
 
@@ -192,11 +193,11 @@ class DisruptionController:
         status = self._status_of(candidate)
         triggers = triggers_of(candidate.managed, candidate.claim, self._policy)
         found = due_at(self._context.clock.now(), triggers, self._breaker.counts, self._policy)
-        if found.hold is None:
-            status.reported.pop(EventReason.UNHEALTHY_NODES_HELD, None)
-        else:
+        if found.hold is not None and found.hold.reason is HoldReason.CIRCUIT_BREAKER:
             self._held_by_breaker.add(candidate.key)
             self._queue.add(CIRCUIT_BREAKER)
+        else:
+            status.reported.pop(EventReason.UNHEALTHY_NODES_HELD, None)
         return Disruption(candidate=candidate, status=status, found=found)
 
     # -- the checks, in their order ------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ class DisruptionController:
         if found.hold is None:
             del self._statuses[disruption.key]
             return Stop(requeue=requeue)
-        return self._hold(disruption, found.hold, requeue)
+        return self._hold(disruption, found.hold, requeue, found.hold.reason)
 
     async def _check_pods(self, disruption: Disruption) -> Stop | None:
         """Stop if pods are protected or their budgets block, or if several claims contest the node."""

@@ -23,6 +23,7 @@ HOLD_REASONS: Final = {
     HoldReason.CIRCUIT_BREAKER: EventReason.UNHEALTHY_NODES_HELD,
     HoldReason.SEVERAL_CLAIMS: EventReason.SEVERAL_CLAIMS,
     HoldReason.REFUSED: EventReason.DISRUPTION_REFUSED,
+    HoldReason.PROVIDER_NONE: EventReason.NODE_UNHEALTHY,
 }
 """Reasons of the Event on a hold; of any other it is DISRUPTION_HELD."""
 

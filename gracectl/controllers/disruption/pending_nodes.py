@@ -1,9 +1,9 @@
-"""Condition TerminationPending, and the cordon of labelled nodes, while a voluntary termination waits.
+"""Condition TerminationPending, and the cordon of nodes, while a voluntary termination waits.
 
 Apart from the decisions, with a queue of its own: a write that hangs blocks no termination. Invariants: the condition
-stands as long as the termination waits; our cordon stands as long as the label does, and is removed with its record in
-one write; nodes that wait for something else than a protected pod are cordoned only while half of the managed nodes
-take pods.
+stands as long as the termination waits; our cordon stands as long as the label does, or the node is unhealthy, and is
+removed with its record in one write; nodes that wait for something else than a protected pod are cordoned only while
+half of the managed nodes take pods.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from gracectl.policy.pending import (
     accepts_pods,
     cordoned,
     is_cordon_recorded,
+    is_terminable,
     may_cordon_another,
     uncordoned,
 )
@@ -74,7 +75,7 @@ class PendingNodes:
         for node in nodes:
             if pending is not None and node.deletion_timestamp is None:
                 is_news = self._pending.get(node.name) != pending
-                if is_news or cordoned(node) is not None or uncordoned(node) is not None:
+                if is_news or cordoned(node, pending) is not None or uncordoned(node, pending) is not None:
                     self._pending[node.name] = pending
                     self._queue.add(node.name)
             elif self._pending.pop(node.name, None) is not None or _is_marked(node):
@@ -102,22 +103,23 @@ class PendingNodes:
         return None if is_shown else Requeue(self._context.settings.status_interval_seconds)
 
     async def _reconcile_cordon(self, tracked: TrackedObject[Node], pending: PendingTermination | None) -> None:
-        if uncordoned(tracked.latest) is not None:
-            if await self._write(tracked, uncordoned) and not tracked.latest.unschedulable:
-                message = "uncordoned: no longer labelled terminable"
+        if uncordoned(tracked.latest, pending) is not None:
+            if await self._write(tracked, lambda node: uncordoned(node, pending)) and not tracked.latest.unschedulable:
+                message = "uncordoned: neither labelled terminable nor unhealthy any more"
                 emit_event(self._context, (tracked,), EventReason.UNCORDONED, message)
-        elif pending is not None and cordoned(tracked.latest) is not None:
+        elif pending is not None and cordoned(tracked.latest, pending) is not None:
             if pending.reason is not HoldReason.PROTECTION and not self._has_room(tracked.name):
                 self._without_room.add(tracked.name)
                 return
             self._cordoning[tracked.name] = UNKNOWN
             try:
-                exists = await self._write(tracked, cordoned)
+                exists = await self._write(tracked, lambda node: cordoned(node, pending))
             finally:
                 self._cordoning.pop(tracked.name, None)
             if exists and is_cordon_recorded(tracked.latest):
                 self._cordoning[tracked.name] = int(tracked.latest.resource_version)
-                message = "cordoned: labelled terminable, and its termination is pending"
+                cause = "labelled terminable" if is_terminable(tracked.latest) else "unhealthy"
+                message = f"cordoned: {cause}, and its termination is pending"
                 emit_event(self._context, (tracked,), EventReason.CORDONED, message)
 
     async def _write(self, tracked: TrackedObject[Node], needed: Callable[[Node], Patched | None]) -> bool:

@@ -23,7 +23,7 @@ DEFAULTS: dict[str, Any] = {
     "drain": {"minimumSeconds": 2.0},
     "protection": {"from": "creation", "maximumSeconds": None},
     "health": {
-        "enabled": True,
+        "enabled": None,
         "conditions": (
             {"type": "Ready", "status": "False", "tolerationSeconds": 900.0},
             {"type": "Ready", "status": "Unknown", "tolerationSeconds": 900.0},

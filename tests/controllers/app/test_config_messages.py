@@ -85,7 +85,7 @@ def test_a_wrong_value_is_told_with_its_field_and_what_was_expected(tmp_path: Pa
         ("eviction: {qps: }", "eviction.qps: Expected `float`, got `null`; remove it, or give it a value"),
         ("drain:", "drain: Expected `object`, got `null`; remove it, or give it a value"),
         ("nodeGroups:", "nodeGroups: Expected `array`, got `null`; remove it, or give it a value"),
-        ("health: {enabled: 'yes'}", "health.enabled: Expected `bool`, got `str` ('yes')"),
+        ("health: {enabled: 'yes'}", "health.enabled: Expected `bool | null`, got `str` ('yes')"),
         ("metrics: {listen: 9090}", "metrics.listen: Expected `str`, got `int` (9090); put it in quotes"),
         ("metrics: {listen: ~}", 'metrics.listen: Expected `str`, got `null`; write "" for none, or remove it'),
         ("log: {format: on}", "log.format: Expected `str`, got `bool` (true); choose one of auto, json, text"),

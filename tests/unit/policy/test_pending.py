@@ -13,7 +13,9 @@ from support.builders import NOW, a_node
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node
+from gracectl.policy.disruption import Hold, HoldReason, PendingTermination
 from gracectl.policy.pending import cordoned, is_pending, may_cordon_another, pending_since, uncordoned
+from gracectl.policy.voluntary import Cause, Trigger
 
 LABEL = {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}
 RECORD = {names.PENDING_CORDONED: "unschedulable"}
@@ -21,6 +23,17 @@ KEPT = {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}
 OPEN: Any = {"metadata": {"annotations": RECORD}, "spec": {"unschedulable": True}}
 CLOSED: Any = {"metadata": {"annotations": {names.PENDING_CORDONED: None}}, "spec": {"unschedulable": None}}
 FORGET: Any = {"metadata": {"annotations": {names.PENDING_CORDONED: None}}}
+
+
+def waiting(cause: Cause, reason: HoldReason) -> PendingTermination:
+    return PendingTermination((Trigger(cause, NOW, "due"),), Hold(reason, "blocked"), NOW)
+
+
+def unhealthy(reason: HoldReason) -> PendingTermination:
+    return waiting(Cause.UNHEALTHY, reason)
+
+
+LABELLED = waiting(Cause.TERMINABLE, HoldReason.PACE)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +50,7 @@ FORGET: Any = {"metadata": {"annotations": {names.PENDING_CORDONED: None}}}
     ],
 )
 def test_what_cordons_a_node_that_waits(fields: Any, change: Any) -> None:
-    assert cordoned(a_node(**fields)) == change
+    assert cordoned(a_node(**fields), LABELLED) == change
 
 
 @pytest.mark.parametrize(
@@ -53,7 +66,30 @@ def test_what_cordons_a_node_that_waits(fields: Any, change: Any) -> None:
     ],
 )
 def test_what_takes_the_cordon_off(fields: Any, change: Any) -> None:
-    assert uncordoned(a_node(**fields)) == change
+    assert uncordoned(a_node(**fields), LABELLED) == change
+    assert uncordoned(a_node(**fields), None) == change
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields", "change"),
+    [
+        (HoldReason.PROVIDER_NONE, {}, OPEN),
+        (HoldReason.PROVIDER_NONE, {"annotations": RECORD}, None),  # uncordoned by hand
+        (HoldReason.PROVIDER_NONE, {"unschedulable": True}, None),
+        (HoldReason.PROVIDER_NONE, {"annotations": KEPT}, None),
+        (HoldReason.PROTECTION, {}, None),
+        (HoldReason.CIRCUIT_BREAKER, {}, None),
+    ],
+)
+def test_an_unhealthy_node_is_cordoned_if_no_provider_replaces_it(reason: HoldReason, fields: Any, change: Any) -> None:
+    assert cordoned(a_node(**fields), unhealthy(reason)) == change
+
+
+@pytest.mark.parametrize("reason", [HoldReason.PROVIDER_NONE, HoldReason.CIRCUIT_BREAKER])
+def test_its_cordon_stays_until_it_is_healthy(reason: HoldReason) -> None:
+    node = a_node(annotations=RECORD, unschedulable=True)
+    assert uncordoned(node, unhealthy(reason)) is None
+    assert uncordoned(node, None) == CLOSED
 
 
 def applied(node: Node, change: Any) -> Node:
@@ -75,10 +111,10 @@ def test_without_the_label_a_node_is_as_operators_have_left_it(steps: list[str],
     for step in [*steps, "unlabel", "ours"]:
         is_ours = names.PENDING_CORDONED in node.annotations
         if step == "ours":
-            change = uncordoned(node) or cordoned(node)
+            change = uncordoned(node, LABELLED) or cordoned(node, LABELLED)
             node = node if change is None else applied(node, change)
-            assert uncordoned(node) is None
-            assert cordoned(node) is None  # one write, and nothing is left to be done
+            assert uncordoned(node, LABELLED) is None
+            assert cordoned(node, LABELLED) is None  # one write, and nothing is left to be done
         elif step in ("label", "unlabel"):
             node = msgspec.structs.replace(node, labels=LABEL if step == "label" else {})
         else:
