@@ -10,12 +10,24 @@ def main() -> None:
     """The console script. Ctrl-C while Python is still loading ends it as quietly as later on."""
     _handle_sigterm()
     try:
+        if "_GRACECTL_COMPLETE" in os.environ:
+            from gracectl.cli.completion import become_quiet
+
+            become_quiet()
         from gracectl.cli.output import program
         from gracectl.cli.root import root
 
         root(prog_name=program())
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+
+
+def complete() -> None:
+    """The console script kubectl_complete-grace."""
+    from gracectl.cli.completion import become_quiet, complete_for_kubectl
+
+    become_quiet()
+    complete_for_kubectl(sys.argv[1:])
 
 
 def _handle_sigterm() -> None:

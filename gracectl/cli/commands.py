@@ -113,6 +113,14 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
                 ("uninstall --wait 10m", "let terminations in progress end before"),
             ),
         ),
+        "completion": Entry(
+            "completion",
+            "Print a completion script for bash, zsh or fish.",
+            (
+                ("completion bash >~/.local/share/bash-completion/completions/gracectl", "for all later shells"),
+                ("completion fish | source", "for this one"),
+            ),
+        ),
         "version": Entry(
             "version",
             "Print the version.",

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import msgspec
 
+from gracectl.cli.completion import complete_contexts, complete_nodes
 from gracectl.cli.failures import print_error
 from gracectl.cli.format import cluster_text
 from gracectl.config import Settings, load_settings
@@ -46,9 +47,15 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--kubeconfig",
         metavar="FILE",
+        type=click.Path(),
         help="Kubeconfig; default: $KUBECONFIG, the pod's service account, ~/.kube/config.",
     )
-    @click.option("--context", metavar="NAME", help="Context of the kubeconfig; default: its current one.")
+    @click.option(
+        "--context",
+        metavar="NAME",
+        shell_complete=complete_contexts,
+        help="Context of the kubeconfig; default: its current one.",
+    )
     @click.option(
         "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML); default: all defaults."
     )
@@ -142,7 +149,7 @@ def node_arguments(command: Callable[..., None]) -> Callable[..., None]:
 def optional_node_arguments(command: Callable[..., None]) -> Callable[..., None]:
     """NODE…, a selector, or neither: then the command's argument `nodes` is None."""
 
-    @click.argument("names", nargs=-1, metavar="[NODE]...", callback=_named)
+    @click.argument("names", nargs=-1, metavar="[NODE]...", callback=_named, shell_complete=complete_nodes)
     @click.option(
         "-l", "--selector", metavar="SELECTOR", callback=_parsed, help="Nodes by their labels, as kubectl has it."
     )

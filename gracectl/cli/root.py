@@ -5,8 +5,10 @@ from __future__ import annotations
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from gracectl import __version__
 from gracectl.cli.commands import COMMANDS, GROUPS
@@ -52,6 +54,12 @@ class Commands(click.Group):
         ):
             ctx.fail(f"No such command {wanted!r}; did you mean {similar[0]}?")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """See click; none is imported."""
+        found = (name for name in COMMANDS if name.startswith(incomplete))
+        items = [CompletionItem(name, help=COMMANDS[name].summary) for name in found]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See click; in groups, and none of them is imported."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from gracectl.kube.kubeconfig import Context, CredentialsError, read_context, shown_address
+from gracectl.kube.kubeconfig import Context, CredentialsError, context_names, read_context, shown_address
 from gracectl.kube.tokens import FixedToken, Plugin, RefreshedToken, TokenFile, TokenSource, is_header
 from gracectl.runtime.clock import Clock
 
@@ -150,10 +150,18 @@ async def load(
     ~/.kube/config. Raises CredentialsError.
     """
     environ = os.environ if environ is None else environ
-    paths = _paths(kubeconfig, environ)
-    if not paths and not context and (service_account / "token").is_file():
+    if not _paths(kubeconfig, environ) and not context and (service_account / "token").is_file():
         return _in_cluster(service_account, environ, clock)
-    return await _from_kubeconfig(paths or (_home(environ) / ".kube" / "config",), context, clock)
+    return await _from_kubeconfig(_paths_or_default(kubeconfig, environ), context, clock)
+
+
+def contexts(kubeconfig: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the contexts that there are to choose from. Raises CredentialsError."""
+    return context_names(_paths_or_default(kubeconfig, environ))
+
+
+def _paths_or_default(kubeconfig: str | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    return _paths(kubeconfig, environ) or (_home(environ) / ".kube" / "config",)
 
 
 def _paths(kubeconfig: str | None, environ: Mapping[str, str]) -> tuple[Path, ...]:

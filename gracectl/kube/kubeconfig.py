@@ -163,6 +163,11 @@ def read_context(paths: tuple[Path, ...], context: str | None) -> Context:
     )
 
 
+def context_names(paths: tuple[Path, ...]) -> tuple[str, ...]:
+    """Names of the contexts of the merged files. Raises CredentialsError."""
+    return tuple(_merge(paths).contexts)
+
+
 def _merge(paths: tuple[Path, ...]) -> _Merged:
     """As kubectl: of two values under one name the first wins, and so does the first current-context."""
     merged = _Merged()

@@ -153,6 +153,9 @@ def up_command(embedding: Embedding) -> click.Command:
                 fail(embedding, str(error), MISUSED)
             context.exit()
 
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        return [name for name in library.names(*folders) if name.startswith(incomplete)]
+
     def run(
         *, port: int, bind: str, tls: bool, rbac: bool, kubeconfig: Path | None, **choice: str | float | bool | None
     ) -> None:
@@ -175,7 +178,12 @@ def up_command(embedding: Embedding) -> click.Command:
     """
     options = (
         click.option(
-            "--scenario", default=embedding.scenario, show_default=True, metavar="NAME|FILE", help="See --list."
+            "--scenario",
+            default=embedding.scenario,
+            show_default=True,
+            metavar="NAME|FILE",
+            shell_complete=complete,
+            help="See --list.",
         ),
         click.option(
             "--list", is_flag=True, is_eager=True, expose_value=False, callback=show_list, help="List the scenarios."
@@ -186,6 +194,7 @@ def up_command(embedding: Embedding) -> click.Command:
             is_eager=True,
             expose_value=False,
             callback=show_one,
+            shell_complete=complete,
             help="Print a scenario's file.",
         ),
         *OPTIONS,

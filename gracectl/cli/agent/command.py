@@ -26,6 +26,7 @@ from gracectl.app.agent import NodeAgent
 from gracectl.cli.agent.rehearsal import FAILURES, Logind, RehearsalResult, run_rehearsal
 from gracectl.cli.agent.report import rehearsal_report
 from gracectl.cli.agent.table import rehearsal_table
+from gracectl.cli.completion import complete_nodes
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import interruptible, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
@@ -48,6 +49,7 @@ _NODE_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", re.ASCII)
 @click.option(
     "--node-name",
     envvar="NODE_NAME",
+    shell_complete=complete_nodes,
     metavar="NAME",
     help="The node of this machine.  [default: $NODE_NAME, else the name of this host]",
 )

@@ -9,6 +9,7 @@ import msgspec
 
 from gracectl.cli.budgets.report import BudgetUsages, budgets_report
 from gracectl.cli.budgets.table import budgets_table
+from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import interruptible, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
@@ -42,7 +43,14 @@ class BudgetsOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.option("-n", "--namespace", default="", metavar="NAME", help="PodDisruptionBudgets of one namespace only.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_namespaces,
+    help="PodDisruptionBudgets of one namespace only.",
+)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Those of all namespaces, the default.")
 @click.option("--blocking", is_flag=True, help="Only budgets that allow nothing now, or have a problem.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object.")

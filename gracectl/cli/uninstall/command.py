@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.text import Text
 
+from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.console import Row, Table, print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, cluster_options, connected, duration
@@ -34,7 +35,12 @@ INTERRUPTED = (
     help="Let the controller finish terminations in progress first, for so long at most: 10m, 90s, or seconds.",
 )
 @click.option(
-    "-n", "--namespace", default="", metavar="NAME", help="Namespace of gracectl; default: that of its Lease."
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_namespaces,
+    help="Namespace of gracectl; default: that of its Lease.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object.")
 @cluster_options

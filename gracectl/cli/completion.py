@@ -1,0 +1,129 @@
+"""Completion in shells: the script for each of them, and the values that only a cluster or a file knows.
+
+Invariants: a completion prints no error and ends within DEADLINE_SECONDS, whatever the kubeconfig and its cluster do;
+what cannot be read completes to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from gracectl.cli.output import NAME, echo
+
+SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+VARIABLE: Final = "_GRACECTL_COMPLETE"
+"""Set by the scripts: click then answers what completes the words in COMP_WORDS."""
+
+READ_SECONDS: Final = 2.0
+DEADLINE_SECONDS: Final = 5.0
+"""Of the process, even if a credential plugin blocks it."""
+
+MOST: Final = 500
+"""Names that a cluster is asked for."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(tuple(SHELLS)))
+def completion(shell: str) -> None:
+    """Print a completion script for bash, zsh or fish.
+
+    It completes commands and options, and the names of nodes, contexts, namespaces and scenarios. For `kubectl grace`,
+    kubectl's own completion runs the program kubectl_complete-grace, which is installed with this one.
+    """
+    from gracectl.cli.root import root
+
+    # Not the shell's own method: bash's looks at the version of the bash that runs now.
+    echo(ShellComplete.source(SHELLS[shell](root, {}, NAME, VARIABLE)))
+
+
+def become_quiet() -> None:
+    """Have this process, which completes a word, print no error, and end in time."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    watchdog = threading.Timer(DEADLINE_SECONDS, os._exit, [0])
+    watchdog.daemon = True
+    watchdog.start()
+
+
+def complete_for_kubectl(words: list[str]) -> None:
+    """Print what completes the last of these words, as kubectl wants it of the program kubectl_complete-grace.
+
+    https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/#shell-completion-for-plugins
+    """
+    from gracectl.cli.root import root
+
+    *before, last = words or [""]
+    items = ShellComplete(root, {}, "kubectl grace", VARIABLE).get_completions(before, last)
+    for item in items:
+        if item.type == "plain":
+            echo(f"{item.value}\t{item.help}" if item.help else str(item.value))
+    wants_files = any(item.type != "plain" for item in items)
+    echo(":0" if wants_files else ":4")  # the shell's own completion of files; or none
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+def complete_nodes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Nodes of the cluster that are not named yet."""
+    given = context.params.get("names") or ()
+    return [item for item in _of_cluster(context, "nodes", incomplete) if item.value not in given]
+
+
+def complete_namespaces(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Namespaces of the cluster."""
+    return _of_cluster(context, "namespaces", incomplete)
+
+
+def complete_contexts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Contexts of the kubeconfig."""
+
+    def read() -> Iterable[str]:
+        from gracectl.kube.credentials import contexts
+
+        return contexts(context.params.get("kubeconfig"), os.environ)
+
+    return _items(read, incomplete)
+
+
+def _of_cluster(context: click.Context, plural: str, incomplete: str) -> list[CompletionItem[str]]:
+    def read() -> Iterable[str]:
+        from gracectl.cli.failures import run_async
+
+        return run_async(lambda: _names(context, plural))
+
+    return _items(read, incomplete)
+
+
+def _items(read: Callable[[], Iterable[str]], incomplete: str) -> list[CompletionItem[str]]:
+    """Those that begin so; none if they cannot be read."""
+    try:
+        found = sorted(set(read()))
+    except Exception:  # no reason to disturb who is typing
+        return []
+    return [CompletionItem(name) for name in found if name.startswith(incomplete) and name.isprintable()]
+
+
+async def _names(context: click.Context, plural: str) -> list[str]:
+    """Names of the first objects of this kind; what has come when the time is over."""
+    import anyio
+
+    from gracectl.kube.connection import connected
+    from gracectl.kube.resources import Resource, untyped
+
+    kind = Resource(group="", version="v1", plural=plural, kind="", namespaced=False, decode=untyped)
+    found: list[str] = []
+    with anyio.move_on_after(READ_SECONDS):
+        async with connected(context.params.get("kubeconfig"), context.params.get("context")) as connection:
+            async for page in connection.client.list(kind):
+                found.extend(str(item["metadata"]["name"]) for item in page.items)
+                if len(found) >= MOST:
+                    break
+    return found
