@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import click
@@ -35,9 +36,20 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask on stderr; the command ends here unless the answer is yes."""
     if yes:
         return
+    _forget_input()
     echo(f"{question} [y/N] ", err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         fail("cancelled; nothing was changed", CANCELLED)
+
+
+def _forget_input() -> None:
+    """What was typed before the question is no answer to it."""
+    try:
+        from termios import TCIFLUSH, error, tcflush  # not on every platform
+    except ImportError:
+        return
+    with suppress(OSError, ValueError, error):
+        tcflush(sys.stdin, TCIFLUSH)
 
 
 def _can_ask() -> bool:

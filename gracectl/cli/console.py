@@ -58,9 +58,9 @@ def stdout_console() -> Console:
     return VisibleConsole(force_terminal=is_terminal, width=None if is_limited else UNLIMITED)
 
 
-def print_on(console: Console, what: RenderableType) -> None:
-    """Print it."""
-    click.echo(text_of(console, what))
+def print_on(console: Console, what: RenderableType, *, err: bool = False) -> None:
+    """Print it; `err`: on stderr, as wide as stdout."""
+    click.echo(text_of(console, what), err=err)
 
 
 def text_of(console: Console, what: RenderableType) -> str:

@@ -115,11 +115,6 @@ class NodeChoice(msgspec.Struct, frozen=True):
         return node.name in self.names if self.query is None else self.query.matches(node.labels)
 
     @property
-    def spelt(self) -> str:
-        """As people gave it."""
-        return ", ".join(self.names) if self.query is None else f"all nodes that match {self.selector}"
-
-    @property
     def no_match(self) -> str:
         """What people are told when there is none."""
         return f"No node matches the selector {self.selector}."

@@ -15,6 +15,7 @@ import pytest
 from e2e_support.story import Story
 from kubesim.controllers.objects import is_terminating
 from kubesim_support.kubectl import Lines
+from support.fleet import errors
 
 from gracectl.model import names
 
@@ -61,7 +62,8 @@ async def test_nodes_are_drained_by_label_under_one_budget_and_waited_for(story:
     for node in (first, second):
         await story.patch("Node", node, {"metadata": {"labels": {"leaves": story.run}}})
     ended = await run(story, "terminate", "--yes", "-l", f"leaves={story.run}", "--timeout", "50s")
-    assert (ended.code, ended.err) == (0, "")
+    assert (ended.code, errors(ended.err)) == (0, "")
+    assert f"cluster: {cluster_of(story)}\nterminate 2 nodes, 4 pods; all drained in " in ended.err
     for node in (first, second):
         assert f"{node}: deletion requested" in ended.out
         assert f"{node}: terminated after " in ended.out
@@ -76,7 +78,9 @@ async def test_maintenance_keeps_a_node_drained_until_it_is_uncordoned(story: St
     pod = await story.pod("web", on=node)
     (daemon,) = await story.workload("DaemonSet", "agent", 1)
     ended = await run(story, "drain", node, "--timeout", "50s")
-    assert (ended.code, ended.err) == (0, "")
+    assert (ended.code, errors(ended.err)) == (0, "")
+    assert f"cluster: {cluster_of(story)}\ndrain {node}, 1 pod; drained in " in ended.err
+    assert f"! {node}: {story.namespace}/web has no controller: it is not recreated elsewhere" in flat(ended.err)
     assert f"{node}: drained for maintenance; to undo: gracectl uncordon {node}\n" in ended.out
     assert story.sight.asked(pod) is not None
     assert story.sight.asked(daemon) is None
@@ -117,6 +121,62 @@ async def test_a_drain_continues_when_its_command_is_interrupted(story: Story) -
     await story.until_gone(node)
 
 
+async def test_what_would_never_end_is_named_and_needs_force_to_be_terminated(story: Story) -> None:
+    await story.controller()
+    (node, other) = await story.nodes("a", "b")
+    pod = await story.pod("pinned", on=node, annotations={names.DO_NOT_DISRUPT: "true"})
+    for more in ("--yes", "--dry-run"):
+        ended = await run(story, "terminate", more, node, other)
+        assert ended.code == 3
+        assert f"never: {node} " in flat(ended.out + ended.err)
+        assert f"! {node}: this node never drains: {story.namespace}/pinned stays for ever " in flat(
+            ended.out + ended.err
+        )
+        assert errors(ended.err).startswith(f"gracectl: nothing was changed: {node} would never be drained")
+    assert await not_deleted(story, node, other)
+    ended = await run(story, "terminate", "--yes", "--force", node, other, "--no-wait")
+    assert (ended.code, errors(ended.err)) == (0, "")
+    await story.until_gone(other)
+    assert is_terminating(story.sees("Node", node))
+    assert story.sight.asked(pod) is None
+
+
+async def test_a_dry_run_shows_what_would_happen_and_changes_nothing(story: Story) -> None:
+    await story.controller()
+    (node,) = await story.nodes("a")
+    await story.workload("Deployment", "web", 2, replicas=2)
+    for command, what in (("terminate", "deleted"), ("drain", "drained for maintenance")):
+        ended = await run(story, command, "--dry-run", node)
+        assert (ended.code, ended.err) == (0, "")
+        assert ended.out.startswith(f"cluster: {cluster_of(story)}\n{command} {node}, 2 pods; drained in ")
+        assert f"\nWhat happens if {node} is {what} now (" in ended.out
+    assert await not_deleted(story, node)
+    assert is_free(story, node)
+
+
+def flat(text: str) -> str:
+    """On one line: $COLUMNS may say where lines are folded."""
+    return " ".join(text.split())
+
+
+def cluster_of(story: Story) -> str:
+    """As commands name it."""
+    config = story.target.config
+    (context,) = (each for each in config["contexts"] if each["name"] == config["current-context"])
+    name = context["context"]["cluster"]
+    (cluster,) = (each["cluster"] for each in config["clusters"] if each["name"] == name)
+    return f"{context['name']} ({cluster['server'].rstrip('/')})"
+
+
+async def not_deleted(story: Story, *nodes: str) -> bool:
+    """Whether no deletion of these was requested: one that was sent by now would be seen after this."""
+    await story.patch("Node", nodes[0], {"metadata": {"labels": {"looked-at": "yes"}}})
+    await story.sight.until(
+        "the watch is as far", lambda: story.sees("Node", nodes[0])["metadata"]["labels"].get("looked-at")
+    )
+    return not any(is_terminating(story.sees("Node", node)) for node in nodes)
+
+
 async def test_no_drain_is_requested_if_one_node_would_be_deleted_at_once(story: Story) -> None:
     await story.controller()
     (held,) = await story.nodes("held")
@@ -125,10 +185,4 @@ async def test_no_drain_is_requested_if_one_node_would_be_deleted_at_once(story:
     assert (ended.code, ended.out) == (3, "")
     assert f"  - {foreign}: finalizer {names.FINALIZER} missing" in ended.err
     assert f"- {held}:" not in ended.err
-    # A request sent by now would be seen after this.
-    await story.patch("Node", foreign, {"metadata": {"labels": {"looked-at": "yes"}}})
-    await story.sight.until(
-        "the watch is as far", lambda: story.sees("Node", foreign)["metadata"]["labels"].get("looked-at")
-    )
-    assert not is_terminating(story.sees("Node", held))
-    assert not is_terminating(story.sees("Node", foreign))
+    assert await not_deleted(story, foreign, held)

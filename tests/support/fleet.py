@@ -7,6 +7,7 @@ finalizer only if the test says so, and then nothing ever removes it. So it is k
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,12 @@ class Fleet:
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         self.kubeconfig = kubeconfig
         self.folder = folder
+
+    @property
+    def server(self) -> str:
+        """Its address."""
+        found: str = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        return found
 
     # -- the cluster ---------------------------------------------------------------------------------------------------
 
@@ -177,6 +184,14 @@ def overheard(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     return asked
 
 
+PREVIEW = re.compile(r"\Acluster: .*?(?=^gracectl: |^Traceback|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def errors(stderr: str) -> str:
+    """What a drain or a termination says on stderr behind its preview."""
+    return PREVIEW.sub("", stderr)
+
+
 class Process:
     """A command that runs."""
 
@@ -199,11 +214,11 @@ class Process:
         self._process.send_signal(signal.SIGINT)
 
     def ended(self, seconds: float = 20.0) -> tuple[int, str]:
-        """Its exit code, and what it has said on stderr."""
-        out, errors = self._process.communicate(timeout=seconds)
+        """Its exit code, and what it has said on stderr, without a preview."""
+        out, err = self._process.communicate(timeout=seconds)
         self.out += out
-        told = [line for line in errors.splitlines(keepends=True) if not line.startswith("Executing <")]
-        return self._process.returncode, "".join(told)
+        told = [line for line in err.splitlines(keepends=True) if not line.startswith("Executing <")]
+        return self._process.returncode, errors("".join(told))
 
 
 def _rest(stream: IO[str] | None) -> str:

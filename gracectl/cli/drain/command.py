@@ -1,4 +1,4 @@
-"""`gracectl drain` and `gracectl terminate`: arguments and options, and the forecast that `--dry-run` prints."""
+"""`gracectl drain` and `gracectl terminate`: arguments and options; what is shown and asked before the request."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import Any, TypeVar
 import click
 
 from gracectl.cli.confirm import confirm, require_confirmation, yes_option
-from gracectl.cli.drain.request import DrainOptions, DrainRequest, Undrainable, check
+from gracectl.cli.console import print_on, stdout_console
+from gracectl.cli.drain.preview import NeverDrained, Preview, endless
+from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Undrainable, check, read_nodes
 from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluster_options, duration, node_arguments
 from gracectl.cli.output import echo
-from gracectl.cli.plan.command import forecast_plan, read_input, show
+from gracectl.cli.plan.command import forecast_plan, show_details
 from gracectl.cli.plan.text import Detail
 from gracectl.config import Settings
+
+SLOW = 2000
+"""So many pods take seconds."""
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -30,7 +35,7 @@ def request_options(command: Command) -> Command:
             metavar="DURATION",
             help="How long to wait: 10m, 90s, or seconds; 0: no limit, the default.",
         ),
-        click.option("--dry-run", is_flag=True, help="Print the forecast, as plan does; nothing is changed."),
+        click.option("--dry-run", is_flag=True, help="Print what would happen; nothing is changed."),
         click.option("--no-wait", is_flag=True, help="Do not wait until it is done."),
     ):
         command = option(command)
@@ -47,8 +52,9 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     Cordons each NODE and drains it under budgets and protection. Its DaemonSet pods stay, and it stays cordoned until
     `uncordon`. `terminate` also deletes the node, and terminates its instance.
 
-    All nodes are checked first: if one of them would not be drained, nothing is requested of any. The controller does
-    the work, so this command may be interrupted at any moment (Ctrl-C, --timeout): what was requested goes on.
+    First it prints which cluster that is, how many nodes and pods, when each node would be drained, and what would
+    never be. All nodes are checked: if one of them would not be drained, nothing is requested of any. The controller
+    does the work, so this command may be interrupted at any moment (Ctrl-C, --timeout): what was requested goes on.
     docs/drain.md says how it differs from kubectl drain, and which rights it needs.
 
     Exit code 0: every node is drained, or with --no-wait requested; also if no node matches the selector. 3 also if a
@@ -61,6 +67,7 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
 @click.command()
 @node_arguments
 @request_options
+@click.option("--force", is_flag=True, help="Also nodes that would never be drained, as the forecast says.")
 @yes_option
 @cluster_options
 def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options: Any) -> None:
@@ -69,13 +76,15 @@ def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options:
     Deletes each NODE: the controller drains it under budgets and protection, and then terminates its instance. That
     cannot be undone, so it asks for confirmation. `drain` leaves the node where it is.
 
-    All nodes are checked first: if one of them would not be drained, nothing is requested of any. The controller does
-    the work, so this command may be interrupted at any moment (Ctrl-C, --timeout): what was requested goes on.
-    docs/drain.md says which rights it needs.
+    First it prints which cluster that is, how many nodes and pods, when each node would be drained, and what would
+    never be: then nothing is requested without --force. All nodes are checked: if one of them would not be drained,
+    nothing is requested of any. The controller does the work, so this command may be interrupted at any moment
+    (Ctrl-C, --timeout): what was requested goes on. docs/drain.md says which rights it needs.
 
     Exit code 0: every node is terminated, or with --no-wait requested; also if no node matches the selector. 2 also
-    without a terminal and without --yes: nothing was changed. 3 also if a node does not exist, if one would not be
-    drained, or if the server refused for one of them. 4: the timeout is over. 130: interrupted, or not confirmed.
+    without a terminal and without --yes: nothing was changed. 3 also if a node does not exist, if one would not
+    or never be drained, or if the server refused for one of them. 4: the timeout is over. 130: interrupted, or not
+    confirmed.
     """
     _run(target, nodes, DrainOptions(for_maintenance=False, yes=yes, **options))
 
@@ -87,27 +96,50 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
         raise click.UsageError("--dry-run waits for nothing: leave out --no-wait and --timeout")
     if not options.for_maintenance and not options.dry_run:
         require_confirmation(yes=options.yes)
-    with reporting_errors({UnknownNodes: REFUSED, Undrainable: REFUSED}):
+    with reporting_errors({UnknownNodes: REFUSED, Undrainable: REFUSED, NeverDrained: REFUSED}):
         settings = target.settings()
-        if options.dry_run:
-            _show_forecast(target, nodes, settings, for_maintenance=options.for_maintenance)
-            return
         request = DrainRequest(target, settings, options)
         with interruptible(request.interrupted):
-            if not options.for_maintenance:
-                confirm(f"terminate {nodes.spelt}? This cannot be undone.", yes=options.yes)
-            code = run_async(lambda: request.run(nodes))
+            found = run_async(lambda: read_nodes(target, nodes, settings))
+            if not found.nodes:
+                echo(nodes.no_match, err=True)
+                return
+            action = _preview(found, settings, options, by_default=target.config is None)
+            if options.dry_run:
+                return
+            if not options.for_maintenance and any(node.deletion_timestamp is None for node in found.nodes):
+                confirm(f"{action}? This cannot be undone.", yes=options.yes)
+            code = run_async(lambda: request.run(found.nodes))
     if code:
         sys.exit(code)
 
 
-def _show_forecast(target: ClusterTarget, nodes: NodeChoice, settings: Settings, *, for_maintenance: bool) -> None:
-    by_default = target.config is None
-    with interruptible():
-        inputs = run_async(lambda: read_input(target, nodes, settings, shows_cluster=True))
-        if not inputs.asked:
-            echo(nodes.no_match, err=True)
-            return
-        show(forecast_plan(inputs, settings, for_maintenance=for_maintenance), Detail(by_default=by_default))
-    asked = [node for node in inputs.cluster.nodes.values() if node.name in inputs.asked]
-    check(asked, settings, inputs.now, for_maintenance=for_maintenance, by_default=by_default)
+def _preview(found: ReadNodes, settings: Settings, options: DrainOptions, *, by_default: bool) -> str:
+    """Print what would happen; what it is, in a few words. Raises Undrainable, NeverDrained."""
+    stays = options.for_maintenance
+    if not options.dry_run:
+        check(found.nodes, settings, found.now, for_maintenance=stays, by_default=by_default)
+    forecast = None
+    if found.inputs is not None:
+        if (pods := len(found.inputs.cluster.pods)) > SLOW:
+            echo(f"computing the forecast of {len(found.nodes)} nodes and {pods} pods …", err=True)
+        forecast = forecast_plan(found.inputs, settings, for_maintenance=stays)
+    never = () if forecast is None or stays or options.force else endless(forecast)
+    preview = Preview(
+        cluster=None if sys.stdout.isatty() else found.cluster,
+        nodes=found.nodes,
+        forecast=forecast,
+        refusal=found.refusal,
+        for_maintenance=stays,
+        is_whole=options.dry_run,
+        by_default=by_default,
+    )
+    print_on(stdout_console(), preview.rendered(), err=not options.dry_run)
+    if options.dry_run:
+        if forecast is not None:
+            echo("")
+            show_details(forecast, Detail(by_default=by_default))
+        check(found.nodes, settings, found.now, for_maintenance=stays, by_default=by_default)
+    if never:
+        raise NeverDrained(never)
+    return preview.action

@@ -16,24 +16,23 @@ from gracectl.cli.failures import REFUSED, UNFINISHED, print_error
 from gracectl.cli.format import elapsed
 from gracectl.cli.options import ClusterTarget, NodeChoice, connected
 from gracectl.cli.output import command, echo
+from gracectl.cli.plan.command import PlanInput, read_input
 from gracectl.cli.status.follow import StatusFrame, follow
 from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
-from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.node.maintenance import request
 from gracectl.inspect.forecast import unmanaged_warning
-from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
-from gracectl.kube.errors import ApiError, Conflict, NotFound
+from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
-from gracectl.policy.plan import plan
-from gracectl.policy.warnings import WarningKind, data_loss
+from gracectl.policy.warnings import WarningKind
 
 
 class Undrainable(Exception):
@@ -46,13 +45,46 @@ class Undrainable(Exception):
 
 
 class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the command line. `timeout`: seconds; None or 0: no limit. `for_maintenance`: the nodes stay."""
+    """Options of the command line. `timeout`: seconds; None or 0: no limit. `for_maintenance`: the nodes stay.
+
+    `force`: nodes that would never be drained, too.
+    """
 
     for_maintenance: bool
     no_wait: bool
     dry_run: bool
     timeout: float | None
     yes: bool = False
+    force: bool = False
+
+
+class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes in question by name, at `now` (Unix seconds, the server's clock).
+
+    `inputs`: those of a forecast; None: it may not be read, as `refusal` says.
+    """
+
+    nodes: tuple[Node, ...]
+    now: float
+    cluster: ClusterAddress
+    inputs: PlanInput | None = None
+    refusal: str = ""
+
+
+async def read_nodes(target: ClusterTarget, choice: NodeChoice, settings: Settings) -> ReadNodes:
+    """Read the nodes, and all that a forecast needs; to list nodes is enough. Raises ApiError, UnknownNodes."""
+    async with connected(target, shows_cluster=True) as connection:
+        inputs, refusal = None, ""
+        try:
+            inputs = await read_input(connection, choice, settings)
+            found = list(inputs.cluster.nodes.values())
+        except Forbidden as error:
+            refusal = str(error)
+            found = await read_all(connection.client, NODES, keep=choice.picks)
+        by_name = {node.name: node for node in found}
+        nodes = tuple(by_name[name] for name in choice.among(found))
+        now = connection.clock.now()  # the answers have set it by now
+        return ReadNodes(nodes=nodes, now=now, cluster=connection.cluster, inputs=inputs, refusal=refusal)
 
 
 def check(nodes: Iterable[Node], settings: Settings, now: float, *, for_maintenance: bool, by_default: bool) -> None:
@@ -92,13 +124,13 @@ class DrainRequest:
         self._bulk = BulkRequest()
         self._progress: DrainProgress | None = None
 
-    async def run(self, choice: NodeChoice) -> int:
-        """The exit code. Raises UnknownNodes, Undrainable, and ApiError as long as nothing was requested."""
+    async def run(self, shown: Sequence[Node]) -> int:
+        """Request it for these nodes, as they are now. The exit code.
+
+        Raises Undrainable, and ApiError as long as nothing was requested.
+        """
         async with connected(self._target) as connection:
-            nodes = await self._checked(connection, choice)
-            if not nodes:
-                echo(choice.no_match, err=True)
-                return 0
+            nodes = await self._checked(connection, shown)
             requested_at = connection.clock.now()
             await self._request(connection, nodes, requested_at)
             requested = [node for node in nodes if self._is_requested(node)]
@@ -125,18 +157,18 @@ class DrainRequest:
     def _is_requested(self, node: Node) -> bool:
         return node.deletion_timestamp is not None or node.name in self._bulk.requested
 
-    async def _checked(self, connection: Connection, choice: NodeChoice) -> list[Node]:
-        """The nodes in question, after all checks and warnings."""
-        for_maintenance = self._options.for_maintenance
-        cluster = await snapshot(connection.client, choice.picks) if for_maintenance else None
-        found = cluster.nodes.values() if cluster else await read_all(connection.client, NODES, keep=choice.picks)
-        names = choice.among(found)
-        nodes = sorted((node for node in found if node.name in names), key=lambda node: node.name)
-        now = connection.clock.now()  # the answers have set it by now
-        check(nodes, self._settings, now, for_maintenance=for_maintenance, by_default=self._target.config is None)
-        if cluster is not None:
-            _warn_of_data_loss(cluster, nodes, self._settings, now)
-        return nodes
+    async def _checked(self, connection: Connection, shown: Sequence[Node]) -> list[Node]:
+        """They may have changed since: a person was asked. Those that are gone are returned as they were."""
+        uids = {node.uid for node in shown}
+        now = {node.uid: node for node in await read_all(connection.client, NODES, keep=lambda each: each.uid in uids)}
+        check(
+            now.values(),
+            self._settings,
+            connection.clock.now(),
+            for_maintenance=self._options.for_maintenance,
+            by_default=self._target.config is None,
+        )
+        return [now.get(node.uid, node) for node in shown]
 
     async def _request(self, connection: Connection, nodes: Sequence[Node], now: float) -> None:
         new = []
@@ -170,16 +202,6 @@ class DrainRequest:
             print_error(progress.unfinished(format_duration(round(seconds * NANOSECONDS_PER_SECOND))))
             return UNFINISHED
         return self._code
-
-
-def _warn_of_data_loss(cluster: ClusterCache, nodes: Sequence[Node], settings: Settings, now: float) -> None:
-    """Name the pods that lose an emptyDir, while the node with the disk stays."""
-    for node in nodes:
-        if is_maintenance_requested(node):
-            continue
-        view = msgspec.structs.replace(cluster.view_of(node, settings.termination.policy), is_maintenance=True)
-        if warning := data_loss(plan(view, now)):
-            echo(f"{node.name}: {warning.message}", err=True)
 
 
 async def _request_deletion(client: KubeClient, node: Node) -> str:

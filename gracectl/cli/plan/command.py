@@ -26,6 +26,7 @@ from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets
 from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.reading import read_served
@@ -103,7 +104,7 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     with reporting_errors({UnknownNodes: REFUSED}):
         settings = target.settings()
         with interruptible():
-            inputs = run_async(lambda: read_input(target, nodes, settings, shows_cluster=chosen.output == "table"))
+            inputs = run_async(lambda: _read(target, nodes, settings, shows_cluster=chosen.output == "table"))
             forecast = forecast_plan(inputs, settings, chosen.replacement_seconds)
         _answer(inputs.address, forecast, nodes, chosen, target.config)
 
@@ -118,15 +119,19 @@ class PlanInput(msgspec.Struct, frozen=True):
     address: ClusterAddress = ClusterAddress()
 
 
-async def read_input(target: ClusterTarget, nodes: NodeChoice, settings: Settings, *, shows_cluster: bool) -> PlanInput:
-    """Read the cluster once. Raises ApiError; UnknownNodes if one of these does not exist."""
+async def _read(target: ClusterTarget, nodes: NodeChoice, settings: Settings, *, shows_cluster: bool) -> PlanInput:
     async with connected(target, shows_cluster=shows_cluster) as connection:
-        cluster = await snapshot(
-            connection.client, lambda node: nodes.picks(node) or is_draining(node, settings.termination)
-        )
-        # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
-        now = float(math.floor(connection.clock.now()))
-        budgets = await _node_budgets(connection.client)
+        return await read_input(connection, nodes, settings)
+
+
+async def read_input(connection: Connection, nodes: NodeChoice, settings: Settings) -> PlanInput:
+    """Read the cluster once. Raises ApiError; UnknownNodes if one of these does not exist."""
+    cluster = await snapshot(
+        connection.client, lambda node: nodes.picks(node) or is_draining(node, settings.termination)
+    )
+    # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
+    now = float(math.floor(connection.clock.now()))
+    budgets = await _node_budgets(connection.client)
     return PlanInput(cluster, nodes.among(cluster.nodes.values()), now, budgets, connection.cluster)
 
 
@@ -157,6 +162,13 @@ def forecast_plan(
 def show(forecast: DrainForecast, detail: Detail) -> None:
     """Print the table, as wide as the terminal."""
     print_on(stdout_console(), plan_table(plan_text(forecast, detail)))
+
+
+def show_details(forecast: DrainForecast, detail: Detail) -> None:
+    """Print the pods and budgets alone, for who has printed the nodes and their warnings."""
+    text = plan_text(forecast, detail)
+    nodes = tuple(msgspec.structs.replace(node, warnings=()) for node in text.nodes)
+    print_on(stdout_console(), plan_table(msgspec.structs.replace(text, summary=(), nodes=nodes)))
 
 
 def show_timeline(forecast: DrainForecast, detail: Detail) -> None:

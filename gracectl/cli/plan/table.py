@@ -33,7 +33,7 @@ def head(text: PlanText) -> Iterator[RenderableType]:
     yield Text(text.title)
     if text.summary:
         yield Text()
-        yield _summary(text.summary)
+        yield summary_table(text.summary)
 
 
 def node_head(node: NodeText) -> Iterator[RenderableType]:
@@ -71,7 +71,8 @@ def _pods(node: NodeText) -> Iterator[RenderableType]:
         yield indented(Text(node.ignored, "dim"))
 
 
-def _summary(nodes: Sequence[NodeSummary]) -> Table:
+def summary_table(nodes: Sequence[NodeSummary]) -> Table:
+    """A line for each node."""
     rows = []
     for node in nodes:
         drained = Text(node.drained, "red" if node.drained in (NEVER, "not drained") else "")

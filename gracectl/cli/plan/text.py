@@ -102,7 +102,7 @@ def plan_text(forecast: DrainForecast, detail: Detail) -> PlanText:
     nodes = tuple(_node(node, origin, detail) for node in forecast.nodes)
     return PlanText(
         title=_title(forecast),
-        summary=tuple(_summary(node, origin) for node in forecast.nodes) if len(forecast.nodes) > 1 else (),
+        summary=tuple(node_summary(node, origin) for node in forecast.nodes) if len(forecast.nodes) > 1 else (),
         nodes=nodes,
         budgets=tuple(shown),
         other_budgets=other_budgets([line for line in budgets if line not in shown]),
@@ -128,7 +128,8 @@ def _title(forecast: DrainForecast) -> str:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-def _summary(node: NodeDrainForecast, origin: TimeOrigin) -> NodeSummary:
+def node_summary(node: NodeDrainForecast, origin: TimeOrigin) -> NodeSummary:
+    """One line about a node."""
     return NodeSummary(
         node=node.name,
         drained="not drained" if is_unmanaged(node) else elapsed_window(node.forecast.drained, origin.at),

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from support.fleet import NODES, Fleet, fleet, overheard
+from support.fleet import NODES, Fleet, errors, fleet, overheard
+from support.terminal import on_terminal
 
 from gracectl.cli.root import root
 from gracectl.kube.http import HttpTransport
@@ -52,7 +53,7 @@ def test_nodes_are_deleted_and_watched_until_they_are_gone(place: Fleet) -> None
         place.add(name, managed=True)
         place.pod(f"on-{name}", name, behaviour={"stop-seconds": "3"})
     result = place.run("terminate", "--yes", "gone-1", "gone-2")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, errors(result.stderr)) == (0, "")
     assert [after(line) for line in told(result.stdout)] == [
         f"gone-1: {ASKED}",
         "gone-1: terminated after <time>",
@@ -68,7 +69,7 @@ def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
     for name, pool in (("pool-1", "x"), ("pool-2", "x"), ("pool-3", "y")):
         place.add(name, managed=True, pool=pool)
     result = place.run("terminate", "--yes", "-l", "pool=x", "--no-wait")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, errors(result.stderr)) == (0, "")
     assert told(result.stdout) == [
         f"pool-1: {ASKED}",
         f"pool-2: {ASKED}",
@@ -80,7 +81,7 @@ def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
 def test_without_waiting_it_ends_when_it_has_asked(place: Fleet) -> None:
     place.held("unwatched")
     result = place.run("terminate", "--yes", "unwatched", "--no-wait")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, errors(result.stderr)) == (0, "")
     assert result.stdout == f"unwatched: {ASKED}\nto watch: gracectl status -w unwatched\n"
     assert place.is_deleted("unwatched")
     place.release("unwatched")
@@ -124,7 +125,7 @@ def test_another_node_of_the_same_name_is_not_touched(place: Fleet, monkeypatch:
     monkeypatch.setattr(HttpTransport, "send", late)
     result = place.run("terminate", "--yes", "namesake")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr.endswith(  # on a busy machine it says before that it waits
+    assert errors(result.stderr).endswith(  # on a busy machine it says before that it waits
         "gracectl: namesake: deleted, or replaced by another node of that name, which was not touched\n"
     )
     assert not place.is_deleted("namesake")
@@ -138,7 +139,7 @@ def test_all_unknown_nodes_are_told_and_nothing_is_done(place: Fleet) -> None:
     for command in (("drain",), ("terminate", "--yes")):
         result = place.run(*command, "nope", "known", "neither")
         assert (result.exit_code, result.stdout) == (3, "")
-        assert result.stderr == (
+        assert errors(result.stderr) == (
             "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists those that there are\n"
         )
     assert not place.is_deleted("known")
@@ -160,7 +161,7 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
     place.delete("bare-2")
     result = place.run("terminate", "--yes", "good", "bare-1", "bare-2")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == (
+    assert errors(result.stderr) == (
         "gracectl: nothing was changed: not all of these nodes can be drained:\n"
         "  - bare-1: finalizer karpenter.sh/termination missing: deleted now, it would disappear without a drain; "
         "is `gracectl controller` running, and does its nodeSelector match the node?\n"
@@ -185,7 +186,7 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
     place.held("pool-a")
     result = place.run("terminate", "--yes", "pool-a", "--config", str(settings))
     assert result.exit_code == 3
-    assert result.stderr.endswith("not managed: no nodeSelector match; gracectl does not drain it\n")
+    assert errors(result.stderr).endswith("not managed: no nodeSelector match; gracectl does not drain it\n")
     assert not place.is_deleted("master")
     assert not place.is_deleted("pool-a")
     settings.write_text("{}\n")
@@ -230,10 +231,101 @@ def test_one_is_refused_and_the_others_go_on(place: Fleet) -> None:
     result = place.run("terminate", "--yes", "-l", "shared=yes", as_=place.user("sharer", *rules))
     assert result.exit_code == 3
     assert [after(line) for line in told(result.stdout)] == [f"ours: {ASKED}", "ours: terminated after <time>"]
-    assert result.stderr.startswith(
+    assert errors(result.stderr).startswith(
         "gracectl: theirs: delete nodes theirs: forbidden: add the verb delete on nodes to the role of the user"
     )
     assert not place.is_deleted("theirs")
+
+
+def test_without_a_right_to_a_forecast_it_says_so_and_goes_on(place: Fleet) -> None:
+    place.held("unknown-pods")
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "delete"]}]
+    asker = place.user("no-forecast", *rules)
+    result = place.run("terminate", "--yes", "--no-wait", "unknown-pods", as_=asker)
+    assert result.exit_code == 0
+    assert "terminate unknown-pods; pods unknown: no forecast\n" in result.stderr
+    assert "  ! no forecast: list " in result.stderr
+    assert "add the verb list on " in result.stderr
+    assert place.is_deleted("unknown-pods")
+    place.release("unknown-pods")
+
+
+# -- what would never end ----------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_would_never_be_drained_is_terminated_by_force_only(place: Fleet) -> None:
+    place.held("endless")
+    place.held("easy")
+    place.pod("forever", "endless", annotations={names.DO_NOT_DISRUPT: "true"})
+    for more in (("--yes",), ("--dry-run",)):
+        result = place.run("terminate", *more, "endless", "easy")
+        shown = result.stderr if more == ("--yes",) else result.stdout
+        assert result.exit_code == 3
+        assert "terminate 2 nodes, 1 pod; 1 drained in 0:02, never: endless\n" in shown
+        assert "  ! endless: this node never drains: default/forever stays for ever (protected by" in shown
+        assert errors(result.stderr) == (
+            "gracectl: nothing was changed: endless would never be drained, for the reasons above; resolve them, or "
+            "give --force\n"
+        )
+        assert not place.is_deleted("easy")
+    result = place.run("terminate", "--yes", "--force", "--no-wait", "endless", "easy")
+    assert (result.exit_code, errors(result.stderr)) == (0, "")
+    assert place.is_deleted("endless")
+    for name in ("endless", "easy"):
+        place.release(name)
+
+
+def test_a_drain_that_would_never_end_is_begun_as_it_can_be_undone(place: Fleet) -> None:
+    place.held("blocked")
+    place.pod("pinned", "blocked", annotations={names.DO_NOT_DISRUPT: "true"})
+    result = place.run("drain", "blocked", "--no-wait")
+    assert (result.exit_code, errors(result.stderr)) == (0, "")
+    assert "drain blocked, 1 pod; never drained\n" in result.stderr
+    assert names.KEEP_DRAINED in place.annotations("blocked")
+
+
+# -- on a terminal -----------------------------------------------------------------------------------------------------
+
+
+def test_a_terminal_is_asked_after_it_was_shown_what_would_happen(place: Fleet) -> None:
+    place.held("asked-about")
+    place.pod("asked-pod", "asked-about")
+    command = ("terminate", "asked-about", "--no-wait", "--kubeconfig", str(place.kubeconfig))
+    question = "terminate asked-about? This cannot be undone. [y/N] "
+    for answer in ("n\n", "\n", "yess\n", "\x04"):
+        seen = on_terminal(*command, answers=[(question, answer)])
+        assert seen.code == 130
+        assert seen.lines[:2] == [
+            f"cluster: kubesim ({place.server})",
+            "terminate asked-about, 1 pod; drained in 0:02-0:06",
+        ]
+        assert seen.text.endswith("gracectl: cancelled; nothing was changed\n")
+    assert not place.is_deleted("asked-about")
+    seen = on_terminal(*command, answers=[(question, "y\n")])
+    assert (seen.code, "asked-about: deletion requested\n" in seen.text) == (0, True)
+    assert place.is_deleted("asked-about")
+    again = on_terminal(*command)
+    assert (again.code, question in again.text) == (0, False)
+    place.release("asked-about")
+
+
+def test_a_node_that_was_replaced_while_it_was_asked_about_is_not_touched(place: Fleet) -> None:
+    place.held("changing")
+
+    class Replacing(str):
+        """What is typed; the node is another one by then."""
+
+        def encode(self, *_: object) -> bytes:
+            place.release("changing")
+            place.delete("changing")
+            place.held("changing")
+            return b"y\n"
+
+    command = ("terminate", "changing", "--kubeconfig", str(place.kubeconfig))
+    seen = on_terminal(*command, answers=[("[y/N]", Replacing())])
+    assert seen.code == 3
+    assert "changing: deleted, or replaced by another node of that name, which was not touched" in " ".join(seen.lines)
+    assert not place.is_deleted("changing")
 
 
 def test_without_permission_to_watch_it_says_how_to_follow(place: Fleet) -> None:
@@ -241,7 +333,7 @@ def test_without_permission_to_watch_it_says_how_to_follow(place: Fleet) -> None
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "delete"]}]
     result = place.run("terminate", "--yes", "unseen", as_=place.user("blind", *rules))
     assert result.exit_code == 3
-    assert result.stderr.startswith("gracectl: ")
+    assert errors(result.stderr).startswith("gracectl: ")
     assert "forbidden: add the verb " in result.stderr
     assert (
         "interrupted; the controller continues to terminate unseen, which cannot be undone; "
@@ -293,7 +385,7 @@ def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
         "quick: terminated after <time>",
         f"slow: {ASKED}",
     ]
-    assert result.stderr == (
+    assert errors(result.stderr) == (
         "gracectl: 1 of 2 nodes is not terminated after 4s: slow (not cordoned yet); the controller "
         "continues; to watch: "
         "gracectl status -w slow\n"
@@ -321,8 +413,10 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
     place.pod("plain", "kept")
     result = place.run("drain", "kept")
     assert result.exit_code == 0
-    assert result.stderr == (
-        "kept: default/cache has data in an emptyDir, which stays behind when it leaves, and is lost\n"
+    assert errors(result.stderr) == ""
+    assert (
+        "\n  ! kept: default/cache has data in an emptyDir, which stays behind when it leaves, and is lost\n"
+        in result.stderr
     )
     assert told(result.stdout) == [
         "kept: drain requested",
@@ -331,7 +425,7 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
     assert not place.is_deleted("kept")
     assert not place.pod_is_there("plain")
     again = place.run("drain", "kept")
-    assert (again.exit_code, again.stderr) == (0, "")
+    assert (again.exit_code, errors(again.stderr)) == (0, "")
     assert [after(line) for line in told(again.stdout)] == [
         "kept: drain already requested <time> ago",
         "kept: drained for maintenance; to undo: gracectl uncordon kept",
@@ -359,7 +453,7 @@ def test_when_the_time_is_over_a_kept_node_is_still_being_drained(place: Fleet) 
     place.held("lasting")
     result = place.run("drain", "lasting", "--timeout", "1s")
     assert result.exit_code == 4
-    assert result.stderr.startswith("gracectl: the node is not drained after 1s: lasting (not cordoned yet); ")
+    assert errors(result.stderr).startswith("gracectl: the node is not drained after 1s: lasting (not cordoned yet); ")
     assert names.KEEP_DRAINED in place.annotations("lasting")
 
 
@@ -392,11 +486,22 @@ def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pyte
     asked = overheard(monkeypatch)
     ends, plan = place.run("terminate", "predicted", "--dry-run"), place.run("plan", "predicted")
     assert (ends.exit_code, ends.stderr) == (0, "")
-    assert ends.stdout.splitlines()[1:] == plan.stdout.splitlines()[1:]  # the first line tells the time
-    assert ends.stdout.startswith("What happens if predicted is deleted now (")
+    preview, _, details = ends.stdout.partition("\n\nWhat happens if predicted is deleted now (")
+    assert preview.splitlines() == [
+        f"cluster: kubesim ({place.server})",
+        "terminate predicted, 1 pod; drained in 0:02-0:06",
+        "",
+        "NODE       DRAINED    DEADLINE  PODS  WARNINGS",
+        "predicted  0:02-0:06  none         1  NotRecreated",
+        "",
+        "  ! predicted: default/on-predicted has no controller: it is not recreated elsewhere",
+    ]
+    without_warnings = [line for line in plan.stdout.splitlines()[1:] if not line.startswith("  ! ")]
+    assert details.splitlines()[1:] == without_warnings
     stays = place.run("drain", "predicted", "--dry-run")
     assert stays.exit_code == 0
-    assert stays.stdout.startswith("What happens if predicted is drained for maintenance now (")
+    assert "drain predicted, 1 pod; drained in 0:02-0:06\n" in stays.stdout
+    assert "What happens if predicted is drained for maintenance now (" in stays.stdout
     assert (
         "default/on-predicted has data in an emptyDir, which stays behind when it leaves, and is lost" in stays.stdout
     )
@@ -408,8 +513,8 @@ def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) 
     place.add("refused")
     result = place.run("terminate", "refused", "--dry-run")
     assert result.exit_code == 3
-    assert "refused: not drained: not managed" in result.stdout
-    assert result.stderr.startswith("gracectl: nothing was changed: not all of these nodes can be drained:\n")
+    assert "refused  not drained" in result.stdout
+    assert errors(result.stderr).startswith("gracectl: nothing was changed: not all of these nodes can be drained:\n")
     assert place.run("terminate", "nope", "--dry-run").exit_code == 3
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fleet import STRICTLY, Fleet, fleet, started
+from support.fleet import STRICTLY, Fleet, errors, fleet, started
 from support.mute import mute
 
 from gracectl.model import names
@@ -177,7 +177,7 @@ def test_a_webhook_s_words_are_told_and_the_others_go_on(place: Fleet, status: d
         result = place.run("terminate", "--yes", guarded, free)
     assert result.exit_code == 3
     assert f"{free}: terminated after" in result.stdout
-    assert result.stderr == (
+    assert errors(result.stderr) == (
         f"gracectl: {guarded}: delete nodes {guarded}: denied by an admission webhook or policy "
         f'(server: admission webhook "guard.example.com" denied the request: {words}'
     )

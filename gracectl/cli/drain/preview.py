@@ -1,0 +1,142 @@
+"""Preview of a drain or a termination: where, how much, when it would be done, and what would never be.
+
+It is printed before a person is asked and before anything is requested. Invariants: the forecast, its warnings and
+their texts are those of `gracectl plan`; what is cut is counted; nodes that never drain are named in any case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gracectl.cli.console import marked
+from gracectl.cli.format import cluster_text, counted, elapsed, elapsed_window
+from gracectl.cli.plan.messages import time_origin_of
+from gracectl.cli.plan.table import summary_table
+from gracectl.cli.plan.text import DEFAULT_SETTINGS, node_summary
+from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
+from gracectl.kube.credentials import ClusterAddress
+from gracectl.model.node import Node
+from gracectl.policy.explain import listed
+from gracectl.policy.forecast import Window
+from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
+
+MANY = 20
+"""So many nodes have a line, and so many warnings; the others are counted."""
+
+FEW = 3
+"""A warning about more nodes is shown for one of them, unless it is blocking."""
+
+
+class NeverDrained(Exception):
+    """Nothing was requested, as nodes would never be drained; the preview says why, and what to do."""
+
+    def __init__(self, nodes: Sequence[NodeDrainForecast]) -> None:
+        names = listed([node.name for node in nodes], MANY)
+        super().__init__(
+            f"nothing was changed: {names} would never be drained, for the reasons above; resolve them, or give --force"
+        )
+
+
+def endless(forecast: DrainForecast) -> tuple[NodeDrainForecast, ...]:
+    """The nodes whose drain would be requested now and would never end."""
+    return tuple(node for node in forecast.nodes if node.forecast.drained is None and not node.is_requested)
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """What is shown. `cluster` None: it was named before. `forecast` None: there is none, as `refusal` says.
+
+    `is_whole`: nothing is cut. `by_default`: no settings file was given.
+    """
+
+    cluster: ClusterAddress | None
+    nodes: Sequence[Node]
+    forecast: DrainForecast | None
+    refusal: str = ""
+    for_maintenance: bool
+    is_whole: bool = False
+    by_default: bool = False
+
+    @property
+    def action(self) -> str:
+        """`terminate worker-1`, `drain 3 nodes`."""
+        verb = "drain" if self.for_maintenance else "terminate"
+        return f"{verb} {self.nodes[0].name if len(self.nodes) == 1 else counted(len(self.nodes), 'node')}"
+
+    def rendered(self) -> RenderableType:
+        """All of it."""
+        return Group(*self._parts())
+
+    def _parts(self) -> Iterator[RenderableType]:
+        if self.cluster is not None:
+            yield Text(cluster_text(self.cluster))
+        if self.forecast is None:
+            yield Text(f"{self.action}; pods unknown: no forecast")
+            yield marked(f"no forecast: {self.refusal}", is_blocking=False)
+            if len(self.nodes) > 1:
+                yield Text(listed([node.name for node in self.nodes], MANY))
+            return
+        yield Text(f"{self.action}, {_pods(self.forecast)}; {_drained(self.forecast)}")
+        yield Text()
+        yield from _summary(self.forecast, self.is_whole)
+        lines = list(self._warnings(self.forecast))
+        if lines:
+            yield Text()
+        shown = lines if self.is_whole else lines[:MANY]
+        for warning in shown:
+            yield marked(warning.message, is_blocking=warning.kind.is_blocking)
+        if len(lines) > len(shown):
+            yield Text(f"… and {len(lines) - len(shown)} more warnings; --dry-run shows all", "dim")
+        if self.by_default and not self.is_whole:
+            yield Text(f"\n{DEFAULT_SETTINGS}", "dim")
+
+    def _warnings(self, forecast: DrainForecast) -> Iterator[PlanWarning]:
+        """Each with the name of its node; one for many nodes stands for all of the same kind."""
+        of_kind: dict[WarningKind, dict[str, list[PlanWarning]]] = {}
+        for node in forecast.nodes:
+            for warning in node.warnings:
+                of_kind.setdefault(warning.kind, {}).setdefault(node.name, []).append(warning)
+        found = []
+        for kind, by_node in of_kind.items():
+            for number, (name, warnings) in enumerate(by_node.items()):
+                is_cut = len(by_node) > FEW and not (kind.is_blocking or self.is_whole)
+                if is_cut and number:
+                    break
+                others = f" and {len(by_node) - 1} more nodes" if is_cut else ""
+                found += [msgspec.structs.replace(each, message=f"{name}{others}: {each.message}") for each in warnings]
+        yield from by_importance(found)
+
+
+def _summary(forecast: DrainForecast, is_whole: bool) -> Iterator[RenderableType]:
+    """A line for each node; those that never drain come first where not all have one."""
+    origin = time_origin_of(forecast)
+    nodes = forecast.nodes
+    if len(nodes) > MANY and not is_whole:
+        nodes = tuple(sorted(nodes, key=lambda node: node.forecast.drained is not None))[:MANY]
+    yield summary_table([node_summary(node, origin) for node in nodes])
+    if len(nodes) < len(forecast.nodes):
+        yield Text(f"… and {len(forecast.nodes) - len(nodes)} more nodes; --dry-run shows all", "dim")
+
+
+def _pods(forecast: DrainForecast) -> str:
+    return counted(sum(pod.is_waited_for for node in forecast.nodes for pod in node.forecast.pods), "pod")
+
+
+def _drained(forecast: DrainForecast) -> str:
+    """`drained in 0:10-4:32`; of several, when all are, and which never."""
+    windows = [node.forecast.drained for node in forecast.nodes if node.forecast.drained is not None]
+    never = [node.name for node in forecast.nodes if node.forecast.drained is None]
+    if not windows:
+        return "never drained"
+    latest = max(math.inf if window.latest is None else window.latest for window in windows)
+    last = Window(max(window.earliest for window in windows), None if latest == math.inf else latest)
+    when = elapsed_window(last, forecast.whole.at)
+    if last.latest is None:
+        when = f"{elapsed(last.earliest - forecast.whole.at)} at the earliest, perhaps never"
+    if never:
+        return f"{len(windows)} drained in {when}, never: {listed(never)}"
+    return f"{'all ' if len(windows) > 1 else ''}drained in {when}"
