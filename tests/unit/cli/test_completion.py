@@ -34,7 +34,8 @@ def offered(*words: str) -> list[str]:
 def answer(words: str, number: int, **environment: str) -> subprocess.CompletedProcess[str]:
     """What bash's script is answered."""
     asked = {completion.VARIABLE: "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
-    command = [sys.executable, "-c", "from gracectl.cli import main; main()"]
+    patient = "from gracectl.cli import completion, main; completion.DEADLINE_SECONDS = 50; main()"  # on a busy machine
+    command = [sys.executable, "-c", patient]
     whole = {**os.environ, **asked, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=whole)
 
@@ -101,6 +102,18 @@ def test_the_process_is_quiet_and_ends_though_a_credential_plugin_hangs(tmp_path
         done = answer("gracectl plan ", 2, KUBECONFIG=str(tmp_path / "hanging"))
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
     assert (tmp_path / "ran").exists()
+
+
+def test_the_process_ends_in_time_whatever_blocks_it() -> None:
+    program = (
+        "import time\n"
+        "from gracectl.cli import completion\n"
+        "completion.DEADLINE_SECONDS = 0.1\n"
+        "completion.become_quiet()\n"
+        "time.sleep(50)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=40, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_bash_is_answered_in_its_protocol() -> None:
