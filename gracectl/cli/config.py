@@ -14,6 +14,7 @@ import msgspec
 from click.core import ParameterSource
 
 from gracectl.cli.failures import print_error, reporting_errors
+from gracectl.cli.notation import Choice
 from gracectl.cli.output import echo
 from gracectl.cloud.provider import Provider, ProviderSettings, UnknownProvider, check_options, load_provider
 from gracectl.config import ConfigError, Settings, read_settings
@@ -29,7 +30,7 @@ from gracectl.model.foreign import visible_json
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["yaml", "json"]),
+    type=Choice(["yaml", "json"]),
     default="yaml",
     help="yaml: a settings file, with comments that say where its values are from; json: without them.",
 )

@@ -48,13 +48,13 @@ class VisibleConsole(Console):
         )
 
 
-def stdout_console() -> Console:
-    """Stdout."""
+def stdout_console(*, is_wide: bool = False) -> Console:
+    """Stdout. `is_wide`: lines as long as they come, whatever the terminal's width."""
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal that knows no "…" gets a "?" instead of a traceback.
         sys.stdout.reconfigure(errors="replace")
     is_terminal = sys.stdout.isatty()
-    is_limited = is_terminal or "COLUMNS" in os.environ
+    is_limited = (is_terminal or "COLUMNS" in os.environ) and not is_wide
     return VisibleConsole(force_terminal=is_terminal, width=None if is_limited else UNLIMITED)
 
 

@@ -22,14 +22,15 @@ from gracectl.cli.demo_report import Result, summary
 from gracectl.cli.demo_view import DemoView
 from gracectl.cli.embedded import WORLD_FAILURES, world_options
 from gracectl.cli.failures import FAILED, reporting_errors, run_async
+from gracectl.cli.notation import is_structured, output_option
 from gracectl.cli.output import echo, program
-from gracectl.cli.report import to_json
+from gracectl.cli.report import structured
 from gracectl.telemetry import logs
 
 
 @click.command()
 @world_options
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: one object, no more.")
+@output_option("text", help="json, yaml: one object, no more.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the controller's log on stderr (and lines, no live table).")
 @click.option(
     "--trace-file",
@@ -37,7 +38,7 @@ from gracectl.telemetry import logs
     metavar="FILE",
     help="Write the trace of each node there, as OTLP JSON, which Jaeger's UI loads.",
 )
-def demo(output: Literal["text", "json"], verbose: bool, trace_file: Path | None, **world: Any) -> None:
+def demo(output: Literal["text", "json", "yaml"], verbose: bool, trace_file: Path | None, **world: Any) -> None:
     """Drain nodes of an embedded cluster, and watch.
 
     Starts a cluster in this process (nothing else is needed), runs the controller on it over HTTP, deletes three nodes
@@ -58,13 +59,13 @@ def demo(output: Literal["text", "json"], verbose: bool, trace_file: Path | None
     Exit code 0: all nodes are gone, no budget was violated, every replacement pod runs; else 1.
     """
     order = Order(**world, trace_file=trace_file)
-    console = Console(quiet=True, force_terminal=False) if output == "json" else stdout_console()
+    console = Console(quiet=True, force_terminal=False) if is_structured(output) else stdout_console()
     view = DemoView(console, is_live=console.is_terminal and not console.is_dumb_terminal and not verbose)
     with reporting_errors(WORLD_FAILURES), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _logging(verbose):
         ending = _given(order, Path(folder), view)
         if isinstance(ending, Result):
-            if output == "json":
-                echo(to_json(ending))
+            if is_structured(output):
+                echo(structured(ending, output))
             else:
                 print_on(console, Group("", summary(ending)))
                 if trace_file is not None:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from gracectl import __version__
+from gracectl.cli.notation import output_option
 from gracectl.cli.output import echo
 
 
@@ -20,7 +21,7 @@ class VersionReport(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="For a program.")
+@output_option("text")
 def version(output: Literal["text", "json", "yaml"]) -> None:
     """Print the version.
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import anyio
 import click
@@ -29,9 +28,10 @@ from gracectl.cli.agent.table import rehearsal_table
 from gracectl.cli.completion import complete_nodes
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import interruptible, reporting_errors, run_async
+from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.output import echo
-from gracectl.cli.report import to_json
+from gracectl.cli.report import structured
 from gracectl.cli.traces import traced
 from gracectl.config import ConfigError, Settings
 from gracectl.runtime.clock import Clock
@@ -59,13 +59,7 @@ _NODE_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", re.ASCII)
     is_flag=True,
     help="Print what a shutdown would do to the pods of the node now; changes nothing.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    help="Of --simulate-shutdown; json: one object.",
-)
+@output_option("table", "wide", help=f"Of --simulate-shutdown; {WIDE}")
 @cluster_options
 @click.pass_context
 def agent(
@@ -74,7 +68,7 @@ def agent(
     node_name: str | None,
     pod_uid: str,
     simulate_shutdown: bool,
-    output: Literal["table", "json"],
+    output: Output,
 ) -> None:
     """Terminate the pods of this node before its machine shuts down.
 
@@ -104,7 +98,7 @@ def agent(
         if simulate_shutdown:
             with interruptible():
                 rehearse = partial(_rehearse, settings, node, pod_uid, target, is_here=is_here)
-                result = run_async(lambda: rehearse(shows_cluster=output == "table"))
+                result = run_async(lambda: rehearse(shows_cluster=not is_structured(output)))
             show(result, output)
             return
         logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
@@ -160,9 +154,9 @@ def _watcher(settings: AgentSettings, clock: Clock) -> Callable[[ShutdownListene
     return lambda listener: ShutdownWatch(settings.address, drop_in, clock, listener)
 
 
-def show(result: RehearsalResult, output: Literal["table", "json"]) -> None:
-    """Print it as a table, or as one JSON object."""
-    if output == "json":
-        echo(to_json(rehearsal_report(result)))
+def show(result: RehearsalResult, output: Output) -> None:
+    """Print it as a table, or as one object."""
+    if is_structured(output):
+        echo(structured(rehearsal_report(result), output))
     else:
-        print_on(stdout_console(), rehearsal_table(result))
+        print_on(stdout_console(is_wide=output == "wide"), rehearsal_table(result))

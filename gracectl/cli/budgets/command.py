@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
@@ -12,9 +12,10 @@ from gracectl.cli.budgets.table import budgets_table
 from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import interruptible, reporting_errors, run_async
+from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.output import command, echo
-from gracectl.cli.report import to_json
+from gracectl.cli.report import structured
 from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.cluster.informers import new_informers
@@ -39,7 +40,7 @@ class BudgetsOptions(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     all_namespaces: bool
     blocking: bool
-    output: Literal["table", "json"]
+    output: Output
 
 
 @click.command()
@@ -53,7 +54,7 @@ class BudgetsOptions(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="Those of all namespaces, the default.")
 @click.option("--blocking", is_flag=True, help="Only budgets that allow nothing now, or have a problem.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object.")
+@output_option("table", "wide", help=WIDE)
 @cluster_options
 def budgets(target: ClusterTarget, **options: Any) -> None:
     """Show what budgets allow, and what they block.
@@ -87,14 +88,14 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
         settings = target.settings()
         with interruptible():
             found = run_async(lambda: _read(target, chosen, settings))
-        if chosen.output == "json":
-            echo(to_json(budgets_report(found)))
+        if is_structured(chosen.output):
+            echo(structured(budgets_report(found), chosen.output))
         else:
-            print_on(stdout_console(), budgets_table(found))
+            print_on(stdout_console(is_wide=chosen.output == "wide"), budgets_table(found))
 
 
 async def _read(target: ClusterTarget, options: BudgetsOptions, settings: Settings) -> BudgetUsages:
-    async with connected(target, shows_cluster=options.output == "table") as connection:
+    async with connected(target, shows_cluster=not is_structured(options.output)) as connection:
         cluster, note = await _read_cluster(connection.client, options.namespace)
         node_budgets, note = (None, note) if note else await _node_budgets(connection.client)
         leadership = await read_leadership(connection.client, settings.leader_election, connection.clock)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
 
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import MISUSED, REFUSED, fail, interruptible, reporting_errors, run_async
+from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluster_options, connected, node_arguments
 from gracectl.cli.output import echo
 from gracectl.cli.plan.chart import chart_of
@@ -20,7 +21,7 @@ from gracectl.cli.plan.svg import svg_of
 from gracectl.cli.plan.table import plan_table
 from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.plan.timeline import signs_for, timeline
-from gracectl.cli.report import to_json
+from gracectl.cli.report import structured
 from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets
@@ -37,7 +38,7 @@ from gracectl.model.budget import NodeDisruptionBudget
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the command line."""
 
-    output: Literal["table", "json"]
+    output: Output
     timeline: bool
     svg: Path | None
     html: Path | None
@@ -54,7 +55,7 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
 
 @click.command()
 @node_arguments
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object.")
+@output_option("table", "wide", help=WIDE)
 @click.option("--timeline", is_flag=True, help="Show times as bars instead of reasons.")
 @click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Also draw the bars into this file.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write all of it as a page.")
@@ -99,12 +100,12 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     is printed all the same); 3 also if a node does not exist.
     """
     chosen = msgspec.convert(options, PlanOptions)
-    if chosen.output == "json" and chosen.timeline:
-        raise click.UsageError("--timeline and -o json exclude each other")
+    if is_structured(chosen.output) and chosen.timeline:
+        raise click.UsageError(f"--timeline and -o {chosen.output} exclude each other")
     with reporting_errors({UnknownNodes: REFUSED}):
         settings = target.settings()
         with interruptible():
-            inputs = run_async(lambda: _read(target, nodes, settings, shows_cluster=chosen.output == "table"))
+            inputs = run_async(lambda: _read(target, nodes, settings, shows_cluster=not is_structured(chosen.output)))
             forecast = forecast_plan(inputs, settings, chosen.replacement_seconds)
         _answer(inputs.address, forecast, nodes, chosen, target.config)
 
@@ -159,9 +160,9 @@ def forecast_plan(
     return with_node_budgets(forecast, inputs.node_budgets, inputs.now)
 
 
-def show(forecast: DrainForecast, detail: Detail) -> None:
-    """Print the table, as wide as the terminal."""
-    print_on(stdout_console(), plan_table(plan_text(forecast, detail)))
+def show(forecast: DrainForecast, detail: Detail, *, is_wide: bool = False) -> None:
+    """Print the table, as wide as the terminal unless `is_wide`."""
+    print_on(stdout_console(is_wide=is_wide), plan_table(plan_text(forecast, detail)))
 
 
 def show_details(forecast: DrainForecast, detail: Detail) -> None:
@@ -184,10 +185,12 @@ def _answer(
     detail = Detail(verbose=options.verbose, by_default=config is None)
     if not forecast.nodes:
         echo(nodes.no_match, err=True)
-    if options.output == "json":
-        echo(to_json(plan_report(forecast, cluster, None if config is None else str(config))))
+    if is_structured(options.output):
+        echo(structured(plan_report(forecast, cluster, None if config is None else str(config)), options.output))
+    elif forecast.nodes and options.timeline:
+        show_timeline(forecast, detail)
     elif forecast.nodes:
-        (show_timeline if options.timeline else show)(forecast, detail)
+        show(forecast, detail, is_wide=options.output == "wide")
     text, chart = plan_text(forecast, detail), chart_of(forecast, verbose=detail.verbose)
     if options.svg is not None:
         _write(options.svg, "--svg", svg_of(chart, text.title))

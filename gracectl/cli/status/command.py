@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
+from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import (
     ClusterTarget,
     NodeChoice,
@@ -20,11 +21,11 @@ from gracectl.cli.options import (
 )
 from gracectl.cli.output import echo
 from gracectl.cli.plan.text import DEFAULT_SETTINGS
-from gracectl.cli.report import to_json
+from gracectl.cli.report import structured
 from gracectl.cli.status.follow import StatusFrame, follow
 from gracectl.cli.status.report import status_report
 from gracectl.cli.status.table import status_table
-from gracectl.cli.status.view import JsonView, StatusView, View
+from gracectl.cli.status.view import ObjectView, StatusView, View
 from gracectl.config import Settings
 from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import read_leadership, with_leadership
@@ -41,20 +42,14 @@ class StatusOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the command line."""
 
     watch: bool
-    output: Literal["table", "json"]
+    output: Output
     verbose: bool
 
 
 @click.command()
 @optional_node_arguments
 @click.option("-w", "--watch", is_flag=True, help="Show changes, until named nodes are terminated, or Ctrl-C.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    help="json: one object; with -w one a line, at each change.",
-)
+@output_option("table", "wide", help=f"{WIDE[:-1]}, with -w one at each change.")
 @click.option("-v", "--verbose", is_flag=True, help="Every pod, also those that are not blocked.")
 @cluster_options
 def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> None:
@@ -94,12 +89,18 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
         name = None if target.config is None else str(target.config)
         with interruptible():
             if chosen.watch:
-                is_json = chosen.output == "json"
-                view = JsonView(name) if is_json else StatusView(stdout_console(), verbose=chosen.verbose)
+                view = _view_of(chosen, name)
                 run_async(lambda: _watch(target, nodes, settings, view))
                 return
-            frame = run_async(lambda: _read_frame(target, nodes, settings, shows_cluster=chosen.output == "table"))
+            shows_cluster = not is_structured(chosen.output)
+            frame = run_async(lambda: _read_frame(target, nodes, settings, shows_cluster=shows_cluster))
         _answer(frame, nodes, chosen, name)
+
+
+def _view_of(options: StatusOptions, settings: str | None) -> View:
+    if is_structured(options.output):
+        return ObjectView(settings, options.output)
+    return StatusView(stdout_console(), verbose=options.verbose)
 
 
 def _selects(nodes: NodeChoice | None, node: Node) -> bool:
@@ -135,13 +136,13 @@ async def _read_frame(
 
 
 def _answer(frame: StatusFrame, nodes: NodeChoice | None, options: StatusOptions, settings: str | None) -> None:
-    if options.output == "json":
-        echo(to_json(status_report(frame, settings)))
+    if is_structured(options.output):
+        echo(structured(status_report(frame, settings), options.output))
         return
     if not frame.nodes and nodes is not None:
         echo(f"No node that matches the selector {nodes.selector} is active.")
         return
-    console = stdout_console()
+    console = stdout_console(is_wide=options.output == "wide")
     print_on(console, status_table(frame, verbose=options.verbose))
     if settings is None and any(node.pods for node in frame.nodes):
         print_on(console, Text(f"\n{DEFAULT_SETTINGS}", "dim"))

@@ -11,7 +11,7 @@ from rich.console import Console
 from gracectl.cli.console import Screen
 from gracectl.cli.output import command, echo
 from gracectl.cli.progress import cause_text, cause_title, progress_text
-from gracectl.cli.report import to_json
+from gracectl.cli.report import to_json, to_yaml
 from gracectl.cli.status import messages
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.report import status_report
@@ -125,11 +125,15 @@ def _lasting(node: NodeStatus) -> tuple[object, ...]:
     return node.state, node.step, node.is_never_drained, warnings
 
 
-class JsonView:
-    """One JSON object a line, whenever more than the time has changed. `settings`: the name of their file."""
+class ObjectView:
+    """One object at each change of more than the time: JSON on a line, or a YAML document.
 
-    def __init__(self, settings: str | None) -> None:
+    `settings`: the name of their file.
+    """
+
+    def __init__(self, settings: str | None, output: str = "json") -> None:
         self._settings = settings
+        self._output = output
         self._last = ""
 
     def echo(self, text: str) -> None:
@@ -148,4 +152,5 @@ class JsonView:
         timeless = repr((frame.nodes, frame.claims, frame.terminated, error))
         if timeless != self._last:
             self._last = timeless
-            echo(to_json(status_report(frame, self._settings), indent=0))
+            report = status_report(frame, self._settings)
+            echo(f"---\n{to_yaml(report)}" if self._output == "yaml" else to_json(report, indent=0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
@@ -12,9 +12,10 @@ from rich.text import Text
 from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.console import Row, Table, print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
+from gracectl.cli.notation import Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, cluster_options, connected, duration
 from gracectl.cli.output import echo
-from gracectl.cli.report import to_json
+from gracectl.cli.report import structured
 from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
 from gracectl.cli.uninstall.report import UninstallReport, closing_lines, orphaned_instance_text, removal_rows
 from gracectl.config import Settings
@@ -42,9 +43,9 @@ INTERRUPTED = (
     shell_complete=complete_namespaces,
     help="Namespace of gracectl; default: that of its Lease.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object.")
+@output_option("table")
 @cluster_options
-def uninstall(target: ClusterTarget, output: Literal["table", "json"], **options: Any) -> None:
+def uninstall(target: ClusterTarget, output: Output, **options: Any) -> None:
     """Remove everything of gracectl from a cluster.
 
     Takes the Lease over, which stops a running controller; deletes the webhook configurations and the Secret of the
@@ -68,9 +69,9 @@ def uninstall(target: ClusterTarget, output: Literal["table", "json"], **options
     chosen = msgspec.convert(options, UninstallOptions)
     with reporting_errors(), interruptible(lambda: "interrupted" if chosen.dry_run else INTERRUPTED):
         settings = target.settings()
-        report = run_async(lambda: _uninstall(target, settings, chosen, shows_cluster=output == "table"))
-    if output == "json":
-        echo(to_json(report))
+        report = run_async(lambda: _uninstall(target, settings, chosen, shows_cluster=not is_structured(output)))
+    if is_structured(output):
+        echo(structured(report, output))
     else:
         _print(report)
     if report.failures:

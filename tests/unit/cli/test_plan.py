@@ -222,7 +222,7 @@ def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:
         (["-l", "a=(b"], "Invalid value for '-l' / '--selector'"),
         (["n1", "--replacement-seconds", "-1"], "Invalid value for '--replacement-seconds'"),
         (["n1", "--replacement-seconds", "nan"], "Invalid value for '--replacement-seconds'"),
-        (["n1", "-o", "yaml"], "Invalid value for '-o' / '--output'"),
+        (["n1", "-o", "xml"], "Invalid value for '-o' / '--output'"),
         (["n1", "-o", "json", "--timeline"], "--timeline and -o json exclude each other"),
     ],
 )

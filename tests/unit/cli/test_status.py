@@ -162,7 +162,7 @@ def test_all_unknown_nodes_are_told(place: Fleet, more: list[str]) -> None:
     [
         (["n1", "-l", "a=b"], "give names or a selector, not both"),
         (["-l", "a=(b"], "Invalid value for '-l' / '--selector'"),
-        (["-o", "yaml"], "Invalid value for '-o' / '--output'"),
+        (["-o", "xml"], "Invalid value for '-o' / '--output'"),
     ],
 )
 def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:

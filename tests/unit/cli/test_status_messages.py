@@ -37,7 +37,7 @@ from gracectl.cli.status import messages as words
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.cli.status.report import StatusReport, status_report
 from gracectl.cli.status.table import status_table
-from gracectl.cli.status.view import JsonView, StatusView
+from gracectl.cli.status.view import ObjectView, StatusView
 from gracectl.inspect.status import NodePhase, is_active
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.kube.credentials import ClusterAddress
@@ -341,7 +341,7 @@ def test_lines_tell_what_is_new_and_no_more(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_machines_get_an_object_a_line_when_more_than_the_time_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
-    view = JsonView("s.yaml")
+    view = ObjectView("s.yaml")
     for frame in (StatusFrame(at=NOW, nodes=(), is_complete=False), of_n1(0, "a"), of_n1(1, "a"), of_n1(2)):
         view.show(frame)
     told = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
