@@ -110,7 +110,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "Remove everything of gracectl from a cluster.",
             (
                 ("uninstall --dry-run", "what would be removed; changes nothing"),
-                ("uninstall --wait 10m", "let terminations in progress end before"),
+                ("uninstall --wait 10m", "ask, and let terminations in progress end before"),
             ),
         ),
         "completion": Entry(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
 import msgspec
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.completion import complete_namespaces
+from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import Row, Table, print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
+from gracectl.cli.format import cluster_text
 from gracectl.cli.notation import Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, cluster_options, connected, duration
 from gracectl.cli.output import echo
@@ -19,6 +23,7 @@ from gracectl.cli.report import structured
 from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
 from gracectl.cli.uninstall.report import UninstallReport, closing_lines, orphaned_instance_text, removal_rows
 from gracectl.config import Settings
+from gracectl.kube.credentials import ClusterAddress
 
 INTERRUPTED = (
     "interrupted; what was removed stays removed, but the Lease expires soon, and a running controller then puts "
@@ -44,8 +49,9 @@ INTERRUPTED = (
     help="Namespace of gracectl; default: that of its Lease.",
 )
 @output_option("table")
+@yes_option
 @cluster_options
-def uninstall(target: ClusterTarget, output: Output, **options: Any) -> None:
+def uninstall(target: ClusterTarget, output: Output, *, yes: bool, **options: Any) -> None:
     """Remove everything of gracectl from a cluster.
 
     Takes the Lease over, which stops a running controller; deletes the webhook configurations and the Secret of the
@@ -53,6 +59,8 @@ def uninstall(target: ClusterTarget, output: Output, **options: Any) -> None:
     being deleted disappear with it, without their instances: each of those is named. The definitions stay. Delete the
     Deployment afterwards. Where a live Karpenter leads, nothing is done, as that finalizer is also Karpenter's. It may
     be run again at any time. docs/uninstall.md explains every field, and the rights it needs.
+
+    On a terminal it first prints what would be done, as --dry-run does, and asks for confirmation.
 
     \b
     -o json prints one object:
@@ -63,13 +71,23 @@ def uninstall(target: ClusterTarget, output: Output, **options: Any) -> None:
       orphanedInstances [{node, claim, instance, pods, heldBy}],
       cordonedNodes [{node, commands}], definitions [name], notes [text]
 
-    Exit code 0: nothing of gracectl is left but what is printed. 2 also if a live Karpenter leads: nothing was changed.
-    3 also if something could not be removed: it is named, with the reason.
+    Exit code 0: nothing of gracectl is left but what is printed. 2 also if a live Karpenter leads, or without a
+    terminal and without --yes: nothing was changed. 3 also if something could not be removed: it is named, with the
+    reason. 130: interrupted, or not confirmed.
     """
     chosen = msgspec.convert(options, UninstallOptions)
-    with reporting_errors(), interruptible(lambda: "interrupted" if chosen.dry_run else INTERRUPTED):
+    if not chosen.dry_run:
+        require_confirmation(yes=yes)
+    asks = not (yes or chosen.dry_run)
+    with reporting_errors():
         settings = target.settings()
-        report = run_async(lambda: _uninstall(target, settings, chosen, shows_cluster=not is_structured(output)))
+        if asks:
+            with interruptible():
+                look = msgspec.structs.replace(chosen, dry_run=True)
+                _ask(run_async(lambda: _uninstall(target, settings, look, shows_cluster=True)))
+        with interruptible(lambda: "interrupted" if chosen.dry_run else INTERRUPTED):
+            shows_cluster = not (asks or is_structured(output))
+            report = run_async(lambda: _uninstall(target, settings, chosen, shows_cluster=shows_cluster))
     if is_structured(output):
         echo(structured(report, output))
     else:
@@ -86,17 +104,26 @@ async def _uninstall(
         return await Uninstall(connection, settings, options, print_error).run()
 
 
-def _print(report: UninstallReport) -> None:
-    console = stdout_console()
+def _ask(report: UninstallReport) -> None:
+    """Show what would be done, on stderr, and have it confirmed."""
+    if not sys.stdout.isatty():
+        echo(cluster_text(ClusterAddress(report.cluster.context, report.cluster.server)), err=True)
+    _print(report, err=True)
+    confirm("remove gracectl from this cluster?", yes=False)
+
+
+def _print(report: UninstallReport, *, err: bool = False) -> None:
+    print_on(stdout_console(), Group(*_parts(report)), err=err)
+
+
+def _parts(report: UninstallReport) -> Iterator[RenderableType]:
     if rows := [Row(cells) for cells in removal_rows(report)]:
-        print_on(console, Table(("object", "result"), rows, has_message=True))
+        yield Table(("object", "result"), rows, has_message=True)
     else:
-        echo("Nothing of gracectl is on any node or nodeclaim, and there is no webhook.")
+        yield Text("Nothing of gracectl is on any node or nodeclaim, and there is no webhook.")
     for orphan in report.orphaned_instances:
-        print_on(console, Text(orphaned_instance_text(orphan, is_dry_run=report.dry_run)))
+        yield Text(orphaned_instance_text(orphan, is_dry_run=report.dry_run))
     for cordoned in report.cordoned_nodes:
-        print_on(console, Text(f"node {cordoned.node} stays cordoned; to uncordon it:"))
-        for command in cordoned.commands:
-            print_on(console, Text(f"  {command}"))
-    for line in closing_lines(report):
-        print_on(console, Text(line))
+        yield Text(f"node {cordoned.node} stays cordoned; to uncordon it:")
+        yield from (Text(f"  {command}") for command in cordoned.commands)
+    yield from map(Text, closing_lines(report))

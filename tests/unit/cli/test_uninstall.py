@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from support.fleet import NODES, Fleet, fleet
 from support.karpenter import a_karpenter_lease, leases_of
+from support.terminal import on_terminal
 
 from gracectl.cli.root import root
 from gracectl.cli.uninstall.report import (
@@ -64,7 +65,7 @@ def test_beside_a_live_karpenter_it_refuses_and_says_what_to_do(place: Fleet) ->
     place.add("shared", managed=True)
     lease = a_karpenter_lease(SystemClock().now(), leaseDurationSeconds=600)
     place.ask("POST", leases_of("kube-system"), lease)
-    result = place.run("uninstall")
+    result = place.run("uninstall", "--yes")
     place.ask("DELETE", f"{leases_of('kube-system')}/{names.KARPENTER_LEASE}")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "scale deployment karpenter --replicas=0" in result.stderr
@@ -83,7 +84,7 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     assert "would be removed" in predicted.stdout
     assert "Lease kube-system/gracectl would be taken over from " in predicted.stdout
     assert held(place) == before
-    result = place.run("uninstall")
+    result = place.run("uninstall", "--yes")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[1] == f"finalizer of {len(before)} nodes  removed"
     assert (
@@ -96,7 +97,7 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     assert re.search(r"does not lead any more; waiting 1\d s for its last requests", result.stderr)
     assert held(place) == []
     assert place.node("going") is None
-    again = place.run("uninstall", "-o", "json", "--config", quick(place))
+    again = place.run("uninstall", "--yes", "-o", "json", "--config", quick(place))
     assert again.exit_code == 0, again.output
     told = json.loads(again.stdout)
     assert (told["dryRun"], told["removals"], told["orphanedInstances"]) == (False, [], [])
@@ -105,10 +106,27 @@ def test_it_ends_with_nothing_left_and_says_what_it_did(place: Fleet) -> None:
     assert held(place) == []
 
 
+def test_a_terminal_is_asked_after_it_was_shown_what_would_be_removed(place: Fleet) -> None:
+    place.until("the Lease is held", lambda: holder(place))
+    place.held("shown")
+    before, leads = held(place), holder(place)
+    command = ("uninstall", "--kubeconfig", str(place.kubeconfig))
+    seen = on_terminal(*command, answers=[("remove gracectl from this cluster? [y/N] ", "\n")])
+    assert seen.code == 130
+    assert seen.lines[0] == f"cluster: kubesim ({place.server})"
+    assert "would be removed" in seen.text
+    assert seen.text.endswith("gracectl: cancelled; nothing was changed\n")
+    assert (held(place), holder(place)) == (before, leads)
+    unasked = place.run("uninstall")
+    assert (unasked.exit_code, unasked.stdout) == (2, "")
+    assert "no terminal to ask for confirmation; give --yes" in " ".join(unasked.stderr.split())
+    place.release("shown")
+
+
 def test_interrupted_it_says_what_that_means(place: Fleet) -> None:
     place.until("the Lease is held", lambda: holder(place))
     before = holder(place)
-    with place.running("uninstall", "--config", quick(place)) as process:
+    with place.running("uninstall", "--yes", "--config", quick(place)) as process:
         place.until("the Lease is taken over", lambda: holder(place) != before)
         process.interrupt()
         code, told = process.ended()
@@ -129,7 +147,7 @@ def test_the_help_and_the_page_name_every_field() -> None:
 @pytest.mark.parametrize("text", ["90", "90s", "1m30s", "0"])
 def test_a_wait_may_be_a_number_of_seconds(text: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
-    result = CliRunner().invoke(root, ["uninstall", f"--wait={text}", "--kubeconfig", missing])
+    result = CliRunner().invoke(root, ["uninstall", "--yes", f"--wait={text}", "--kubeconfig", missing])
     assert result.exit_code == 2
     assert result.stderr.startswith("gracectl: ")
     assert missing in result.stderr
@@ -137,6 +155,6 @@ def test_a_wait_may_be_a_number_of_seconds(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "-1"])
 def test_a_wait_that_cannot_be_read(text: str) -> None:
-    result = CliRunner().invoke(root, ["uninstall", f"--wait={text}"])
+    result = CliRunner().invoke(root, ["uninstall", "--yes", f"--wait={text}"])
     assert result.exit_code == 2
     assert "--wait" in result.stderr
