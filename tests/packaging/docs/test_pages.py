@@ -61,6 +61,12 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert not set(PAGES) - found
 
 
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_every_page_begins_with_an_example(page: Path) -> None:
+    beginning, _, _ = page.read_text(encoding="utf-8").partition("\n## ")
+    assert re.search(r"^(```|!\[|\| )", beginning, re.MULTILINE), "an example, a picture or a table comes first"
+
+
 def test_every_event_and_every_annotation_of_ours_is_on_its_page() -> None:
     page = (ROOT / "docs/events.md").read_text()
     assert [reason for reason in EventReason if not re.search(rf"\b{reason}\b", page)] == []
