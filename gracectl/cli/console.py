@@ -77,7 +77,7 @@ class Row(msgspec.Struct, frozen=True):
     """Cells of one row, and lines below it over all columns. Without cells: lines only, such as a subtitle."""
 
     cells: Sequence[str | Text] = ()
-    notes: Sequence[Text] = ()
+    notes: Sequence[RenderableType] = ()
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -184,21 +184,30 @@ def _as_text(cell: str | Text) -> Text:
     return cell if isinstance(cell, Text) else Text(cell)
 
 
-def marked(message: str, *, is_blocking: bool) -> RenderableType:
-    """A warning: a mark, and the message with a hanging indent."""
+def marked(message: str, remedy: str = "", *, is_blocking: bool) -> RenderableType:
+    """A warning: a mark, and the message with a hanging indent; below it what helps."""
     style = "red" if is_blocking else "yellow"
-    return _Marked(Text(message, style), f"bold {style}")
+    warning = _Marked(Text(message, style), "! ", f"bold {style}")
+    return Group(warning, helpful(remedy)) if remedy else warning
+
+
+def helpful(remedy: str) -> RenderableType:
+    """What helps against a cause of blocking: a command, or the owner to ask."""
+    return _Marked(Text(remedy), "-> ", "dim", 2 * INDENT)
 
 
 class _Marked(msgspec.Struct, frozen=True):
     message: Text
+    mark: str
     style: str
+    indent: int = INDENT
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        mark = Text.assemble(" " * INDENT, ("! ", self.style))
-        for line in self.message.wrap(console, max(options.max_width - INDENT - 2, 1)):
+        mark = Text.assemble(" " * self.indent, (self.mark, self.style))
+        indent = len(mark)
+        for line in self.message.wrap(console, max(options.max_width - indent, 1)):
             yield mark.append_text(line)
-            mark = Text(" " * (INDENT + 2))
+            mark = Text(" " * indent)
 
 
 def indented(text: Text) -> RenderableType:

@@ -19,6 +19,9 @@ from gracectl.policy.plan import Blocker, Outcome, PodPlan
 FEW_CAUSES = 6
 """Causes that are shown; the others are counted."""
 
+FEW_REMEDIES = 3
+"""Causes that come with their remedies, if they never end."""
+
 BAR = 20
 """Columns."""
 
@@ -39,8 +42,9 @@ def progress_lines(progress: Progress, at: float) -> Iterator[RenderableType]:
 
 def cause_lines(progress: Progress, at: float, most: int = FEW_CAUSES) -> Iterator[RenderableType]:
     """A line for each cause; those beyond `most` are counted."""
-    for cause in progress.causes[:most]:
-        yield marked(cause_text(cause, at), is_blocking=cause.is_never)
+    for number, cause in enumerate(progress.causes[:most]):
+        remedy = cause.remedy if cause.is_never and number < FEW_REMEDIES else ""
+        yield marked(cause_text(cause, at), remedy, is_blocking=cause.is_never)
     if (more := len(progress.causes) - most) > 0:
         yield Text(f"  … and {more} more causes: {command('status', '-o', 'json')}", "dim")
 

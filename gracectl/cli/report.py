@@ -60,6 +60,12 @@ class WarningReport(JsonObject, frozen=True):
     objects: tuple[str, ...]
 
 
+class PlanWarningReport(WarningReport, frozen=True):
+    """A warning of a plan or a status. `remedy` null: there is none."""
+
+    remedy: str | None
+
+
 class WindowReport(JsonObject, frozen=True):
     """Between which instants something happens. `latest` null: perhaps never; seconds count from `at` of the whole."""
 
@@ -112,9 +118,10 @@ def protection_report(protection: Protection | None) -> ProtectionReport | None:
     return ProtectionReport(protection.kind, protection.value, until, protection.is_valid, protection.is_capped)
 
 
-def warning_report(warning: PlanWarning) -> WarningReport:
+def warning_report(warning: PlanWarning) -> PlanWarningReport:
     """A warning of a plan or a status."""
-    return WarningReport(warning.kind.value, warning.kind.is_blocking, warning.message, warning.objects)
+    kind = warning.kind
+    return PlanWarningReport(kind.value, kind.is_blocking, warning.message, warning.objects, warning.remedy or None)
 
 
 def window_report(window: Window | None, at: float) -> WindowReport | None:

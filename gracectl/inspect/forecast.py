@@ -27,6 +27,7 @@ from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, foreca
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
 from gracectl.policy.plan import NodeView
+from gracectl.policy.remedies import remedy
 from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.warnings import (
     PlanWarning,
@@ -206,7 +207,7 @@ def unmanaged_warning(
     """Why no controller would drain a node that is deleted, or drained for maintenance; None if one does."""
     if not settings.node_selector.matches(node.labels):
         message = "not managed: no nodeSelector match; gracectl does not drain it"
-        return PlanWarning(WarningKind.NOT_MANAGED, message)
+        return PlanWarning(WarningKind.NOT_MANAGED, message, remedy=remedy(WarningKind.NOT_MANAGED, node=node.name))
     if names.FINALIZER in node.finalizers:
         return None
     if node.deletion_timestamp is not None:
@@ -221,7 +222,7 @@ def unmanaged_warning(
             f"finalizer {names.FINALIZER} missing: deleted now, it would disappear without a drain; is `gracectl "
             "controller` running, and does its nodeSelector match the node?"
         )
-    return PlanWarning(WarningKind.FINALIZER_MISSING, message)
+    return PlanWarning(WarningKind.FINALIZER_MISSING, message, remedy=remedy(WarningKind.FINALIZER_MISSING))
 
 
 def _budget_warnings(
@@ -233,8 +234,10 @@ def _budget_warnings(
         if selects_node(budget, node) and not is_terminating:
             verdict = disruption_verdict(budget, alive, now)
             if verdict.allowance not in {Allowance.UNCHARGED, Allowance.ALLOWED}:
-                message = f"deletion would be refused: {verdict.reason}; {remedy_of(budget, verdict.allowance)}"
-                yield PlanWarning(WarningKind.NODE_BUDGET_BLOCKS, harmless(message, LONGEST), (budget.name,))
+                message = harmless(f"deletion would be refused: {verdict.reason}", LONGEST)
+                kind = WarningKind.NODE_BUDGET_BLOCKS
+                helps = f"{remedy_of(budget, verdict.allowance)}; {remedy(kind)}"
+                yield PlanWarning(kind, message, (budget.name,), helps)
 
 
 def node_warnings(
@@ -250,14 +253,15 @@ def node_warnings(
     claims = cluster.claims_of(node)
     if len(claims) > 1:
         listed = ", ".join(sorted((claim.name for claim in claims), key=natural_key))
-        message = f"several node claims have this node ({listed}): none is used; delete all but one"
-        yield PlanWarning(WarningKind.SEVERAL_CLAIMS, message)
+        message = f"several node claims have this node ({listed}): none is used"
+        kind = WarningKind.SEVERAL_CLAIMS
+        yield PlanWarning(kind, message, remedy=remedy(kind))
     holders: list[Node | NodeClaim] = [node, *claims]
     for holder in holders:
         text = invalid_deadline(holder)
         if text is not None:
             message = (
-                f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} ignored: "{harmless(text)}" is no instant; '
-                "write it as 2026-01-01T00:00:00Z"
+                f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} ignored: "{harmless(text)}" is no instant'
             )
-            yield PlanWarning(WarningKind.INVALID_DEADLINE, message)
+            kind, holder_kind = WarningKind.INVALID_DEADLINE, "node" if holder is node else "nodeclaim"
+            yield PlanWarning(kind, message, remedy=remedy(kind, kind=holder_kind, name=holder.name))

@@ -20,6 +20,7 @@ from gracectl.kube.resources import LEASES
 from gracectl.kube.settings import DEFAULT_NAMESPACE, LeaderElectionSettings
 from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
+from gracectl.policy.remedies import remedy
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
 from gracectl.runtime.clock import Clock
 
@@ -103,7 +104,8 @@ def _with_leadership(status: NodeStatus, leadership: Leadership) -> NodeStatus:
         hint = f"; {leadership.holder} leads: check its nodeSelector and its log"
         new = [msgspec.structs.replace(each, message=each.message.replace(IS_IT_RUNNING, hint)) for each in inactive]
     elif leadership.state is LeaderState.NONE and _needs_controller(status):
-        new = [PlanWarning(WarningKind.NO_CONTROLLER, f"no controller leads: {leadership.reason}")]
+        message = f"no controller leads: {leadership.reason}"
+        new = [PlanWarning(WarningKind.NO_CONTROLLER, message, remedy=remedy(WarningKind.NO_CONTROLLER))]
     else:
         return status
     return msgspec.structs.replace(status, warnings=by_importance([*new, *others]))

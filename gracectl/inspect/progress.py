@@ -47,6 +47,11 @@ class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
     left: Window | None = None
     is_never: bool = False
 
+    @property
+    def remedy(self) -> str:
+        """The command that lets the example go, or the owner to ask; empty for a step."""
+        return "" if self.example is None else self.example.remedy
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress since the first frame. `began`: when the first of the nodes was requested (Unix seconds).
@@ -187,10 +192,15 @@ def _cause(
         pods=len(alike),
         nodes=len({node for node, _ in alike}),
         age=at - min(pod.since for _, pod in alike),
-        at_once=None if budget is None else max(budget.expected_pods - budget.desired_healthy, 0),
+        at_once=None if budget is None else _at_once(budget),
         left=_last(windows) if len(windows) == len(alike) else None,
         is_never=bool(known) and all(pod.terminated is None and not pod.methods for pod in known),
     )
+
+
+def _at_once(budget: PodDisruptionBudget) -> int | None:
+    """How many pods it lets go at the same time while all others are healthy; None if the server counts none."""
+    return max(budget.expected_pods - budget.desired_healthy, 0) if budget.expected_pods else None
 
 
 def _likeness(pod: PodStatus) -> tuple[object, ...] | None:

@@ -33,6 +33,7 @@ from gracectl.policy.maintenance import (
 )
 from gracectl.policy.pending import is_pending, pending_since
 from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
+from gracectl.policy.remedies import pod_remedy, remedy
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
 
 ACTS_WITHIN_SECONDS = 15.0
@@ -55,11 +56,15 @@ class NodePhase(StrEnum):
 
 
 class PodStatus(msgspec.Struct, frozen=True):
-    """A pod that is waited for. `since`: when (Unix seconds) its outcome in the plan has begun, as far as is known."""
+    """A pod that is waited for. `since`: when (Unix seconds) its outcome in the plan has begun, as far as is known.
+
+    `remedy`: the command that lets it go, or the owner to ask; empty if it is not blocked itself.
+    """
 
     entry: PodPlan
     since: float
     queue_position: QueuePosition | None
+    remedy: str = ""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,8 +184,12 @@ def node_statuses(
         decision = plans.get(node.name)
         status = _status(cluster, settings, node, now, decision)
         if decision is not None:
-            entries = by_urgency(decision.left)
-            pods = (PodStatus(each, since[each.pod.uid], positions.get(each.pod.uid)) for each in entries)
+            selecting = views[node.name].budgets
+            pods = (
+                PodStatus(each, since[uid], positions.get(uid), pod_remedy(each, selecting.get(uid, ())))
+                for each in by_urgency(decision.left)
+                for uid in [each.pod.uid]
+            )
             status = msgspec.structs.replace(status, pods=tuple(pods))
         elif is_draining(node, settings):
             status = msgspec.structs.replace(status, pods=None)
@@ -322,19 +331,19 @@ def _warnings(
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
     for warning in node_warnings(cluster, settings, node, for_maintenance=is_maintenance_requested(node)):
         if warning.kind is WarningKind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
-            yield PlanWarning(WarningKind.NOT_MANAGED, unmanaged_report(node)[1])
+            yield msgspec.structs.replace(warning, message=unmanaged_report(node)[1])
         elif warning.kind is not WarningKind.FINALIZER_MISSING or not has_drained:
             # A node that was drained has had the finalizer.
             yield warning
     requested = _requested_at(node, now)
     if is_draining(node, settings) and not is_disrupted(node) and now >= requested + ACTS_WITHIN_SECONDS:
         message = f"drain not started: not cordoned{IS_IT_RUNNING}"
-        yield PlanWarning(WarningKind.NO_CONTROLLER, message)
+        yield PlanWarning(WarningKind.NO_CONTROLLER, message, remedy=remedy(WarningKind.NO_CONTROLLER))
     left = () if decision is None else decision.left
     late = tuple("/".join(entry.pod.key) for entry in left if _is_late(entry, requested, now))
     if late:
         message = f"not deleted in time for the deadline: {listed(late)}{IS_IT_RUNNING}"
-        yield PlanWarning(WarningKind.NO_CONTROLLER, message, late)
+        yield PlanWarning(WarningKind.NO_CONTROLLER, message, late, remedy(WarningKind.NO_CONTROLLER))
 
 
 def _is_late(entry: PodPlan, requested: float, now: float) -> bool:

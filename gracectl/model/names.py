@@ -50,6 +50,11 @@ TRACEPARENT: Final = "gracectl.io/traceparent"
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 """Set by the kubelet on the API object of a static pod."""
 
+A8R_OWNER: Final = "a8r.io/owner"
+"""On workloads, by the convention of https://ambassadorlabs.github.io/k8s-for-humans: who owns it."""
+OWNER_KEYS: Final = (A8R_OWNER, "owner", "team", "contact")
+"""Annotations and labels of pods that name the owner of the workload; the first one counts."""
+
 CLUSTER_API_MACHINE: Final = "cluster.x-k8s.io/machine"
 """On nodes, by Cluster API, as are the next three: the name of its Machine."""
 CLUSTER_API_NAMESPACE: Final = "cluster.x-k8s.io/cluster-namespace"

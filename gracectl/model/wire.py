@@ -77,6 +77,10 @@ class PodAnnotations(Object):
     do_not_disrupt: str | None = msgspec.field(default=None, name=names.DO_NOT_DISRUPT)
     do_not_evict: str | None = msgspec.field(default=None, name=names.DO_NOT_EVICT)
     mirror_pod: str | None = msgspec.field(default=None, name=names.MIRROR_POD)
+    a8r_owner: str | None = msgspec.field(default=None, name=names.A8R_OWNER)
+    owner: str | None = None
+    team: str | None = None
+    contact: str | None = None
 
 
 class PodMeta(Meta):

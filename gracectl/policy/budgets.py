@@ -112,6 +112,11 @@ def allows_unready(budget: PodDisruptionBudget) -> bool:
     return 0 < budget.desired_healthy <= budget.current_healthy
 
 
+def never_allows(budget: PodDisruptionBudget) -> bool:
+    """Whether the budget allows no disruption even while all of its pods are healthy."""
+    return 0 < budget.expected_pods <= budget.desired_healthy
+
+
 def failure_of(budget: PodDisruptionBudget) -> str | None:
     """Why the server cannot count the pods of this budget, and so allows nothing; None if it can."""
     verdict = budget.verdict

@@ -18,12 +18,13 @@ from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.policy.budgets import BudgetKey, failure_of
+from gracectl.policy.budgets import BudgetKey, failure_of, never_allows
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
 from gracectl.policy.forecast import NodeForecast, PodForecast
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.protection import Protection
+from gracectl.policy.remedies import pod_remedy, remedy
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.simulation import RemovalMethod
 from gracectl.policy.waves import period_share
@@ -79,11 +80,15 @@ _WEIGHT = {kind: number for number, kind in enumerate(WarningKind)}
 
 
 class PlanWarning(msgspec.Struct, frozen=True):
-    """One warning; `objects`: the pods or budgets that it is about, as `namespace/name`."""
+    """One warning; `objects`: the pods or budgets that it is about, as `namespace/name`.
+
+    `remedy`: the command that helps, or the owner to ask; empty if nothing does.
+    """
 
     kind: WarningKind
     message: str
     objects: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 def warnings_of(node: NodeForecast) -> tuple[PlanWarning, ...]:
@@ -108,16 +113,14 @@ def keeps_running(provider_id: str) -> str:
     scheme, separator, _ = provider_id.strip().partition("://")
     if not separator or scheme.lower() not in CLOUDS:
         return ""
-    return (
-        f"machine keeps running: provider none does not terminate {harmless(provider_id, LONGEST_MESSAGE)}; terminate "
-        "it in the cloud, or set provider.name before"
-    )
+    return f"machine keeps running: provider none does not terminate {harmless(provider_id, LONGEST_MESSAGE)}"
 
 
 def machine_warnings(node: Node, settings: PolicySettings) -> Iterator[PlanWarning]:
     """Whether the machine of a node outlives its termination, and costs."""
     if not settings.terminates_instances and (message := keeps_running(node.provider_id)):
-        yield PlanWarning(WarningKind.MACHINE_KEEPS_RUNNING, message)
+        kind = WarningKind.MACHINE_KEEPS_RUNNING
+        yield PlanWarning(kind, message, remedy=remedy(kind))
 
 
 def by_importance(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
@@ -126,21 +129,21 @@ def by_importance(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
 
 
 def _never(node: NodeForecast) -> Iterator[PlanWarning]:
-    reasons = list(_by_reason(_roots(node.held)))
-    for number, (reason, pods) in enumerate(reasons, start=1):
-        message = f"this node never drains: {listed(pods)} {_stay(pods)} for ever ({reason})"
-        if number == len(reasons):
-            message += _remedy(node)
-        yield PlanWarning(WarningKind.NEVER_DRAINS, message, pods)
+    for reason, pods in _by_reason(_roots(node.held)):
+        called = tuple(map(_called, pods))
+        message = f"this node never drains: {listed(called)} {_stay(called)} for ever ({reason})"
+        yield PlanWarning(WarningKind.NEVER_DRAINS, message, called, _never_remedy(node, pods[0]))
 
 
-def _remedy(node: NodeForecast) -> str:
-    if node.draining.view.is_maintenance:
-        return "; maintenance has no deadline: fix that, or delete the pod by hand"
-    return (
-        "; there is no deadline: fix that, or give the node one (a terminationGracePeriod, or the annotation "
-        f"{names.TERMINATION_TIMESTAMP})"
-    )
+def _never_remedy(node: NodeForecast, pod: PodForecast) -> str:
+    found = [_remedy(node, pod)]
+    if not node.draining.view.is_maintenance:
+        found.append(remedy(WarningKind.NEVER_DRAINS, node=node.name))
+    return "; or ".join(filter(None, found))
+
+
+def _remedy(node: NodeForecast, pod: PodForecast) -> str:
+    return pod_remedy(_final(pod), node.draining.view.budgets.get(pod.entry.pod.uid, ()))
 
 
 def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -148,11 +151,12 @@ def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
         return
     waiting = [pod for pod in node.pods if pod.removal is not None and pod.removal.latest is None]
     for reason, pods in _by_reason(_roots(waiting)):
+        called = tuple(map(_called, pods))
         message = (
-            f"this node drains only if something changes: {listed(pods)} {_stay(pods)} until then ({reason}), and it "
-            "has no deadline"
+            f"this node drains only if something changes: {listed(called)} {_stay(called)} until then ({reason}), and "
+            "it has no deadline"
         )
-        yield PlanWarning(WarningKind.MAY_NEVER_DRAIN, message, pods)
+        yield PlanWarning(WarningKind.MAY_NEVER_DRAIN, message, called, _remedy(node, pods[0]))
 
 
 def _not_ready(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -161,7 +165,8 @@ def _not_ready(node: NodeForecast) -> Iterator[PlanWarning]:
             "the node is not Ready: without its kubelet no pod on it stops, and each one that is removed is waited for "
             "until a minute after its grace"
         )
-        yield PlanWarning(WarningKind.NOT_READY, message)
+        kind = WarningKind.NOT_READY
+        yield PlanWarning(kind, message, remedy=remedy(kind, node=node.name))
 
 
 def _overdue(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -184,7 +189,7 @@ def _waves_too_long(node: NodeForecast) -> Iterator[PlanWarning]:
             f"its waves want {wanted:g} s together, but it has {deadline - began:g} s from its deletion to its "
             f"deadline: each gets {share:.0%} of its period"
         )
-        yield PlanWarning(WarningKind.WAVES_TOO_LONG, message)
+        yield _with_remedy(WarningKind.WAVES_TOO_LONG, message)
 
 
 def _grace_shortened(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -199,14 +204,14 @@ def _grace_shortened(node: NodeForecast) -> Iterator[PlanWarning]:
             f"{_called(worst)} has {grace_of(worst.entry.pod)} s of grace, but only {worst.removals[0].grace} s are "
             f"left: it is deleted at once, with shortened grace{others}"
         )
-        yield PlanWarning(WarningKind.GRACE_SHORTENED, message, tuple(map(_called, running)))
+        yield _with_remedy(WarningKind.GRACE_SHORTENED, message, tuple(map(_called, running)))
     ending = tuple(_called(pod) for pod in cut if pod.entry.pod.deletion_timestamp is not None)
     if ending and node.plan.deadline is not None:
         message = (
             f"{listed(ending)} {_are(ending)} terminating, and {_have(ending)} more grace than time: "
             f"shortened to end by the deadline {format_time(node.plan.deadline)}"
         )
-        yield PlanWarning(WarningKind.GRACE_SHORTENED, message, ending)
+        yield _with_remedy(WarningKind.GRACE_SHORTENED, message, ending)
 
 
 def _out_of_order(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -226,7 +231,7 @@ def _out_of_order(node: NodeForecast) -> Iterator[PlanWarning]:
             f"{_called(first)} has {grace_of(first.entry.pod)} s of grace, but {wave.pods} have {wave.period:g} s: to "
             f"have all of it, it may be deleted before its turn{_and_more(early)}"
         )
-        yield PlanWarning(WarningKind.OUT_OF_ORDER, message, tuple(map(_called, early)))
+        yield _with_remedy(WarningKind.OUT_OF_ORDER, message, tuple(map(_called, early)))
 
 
 def _protection_overridden(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -241,21 +246,19 @@ def _protection_overridden(node: NodeForecast) -> Iterator[PlanWarning]:
             f"{listed(pods)} {_are(pods)} {words}, but the deadline comes first: {_it(pods)} {_are(pods)} deleted at "
             f"{format_time(at)}"
         )
-        yield PlanWarning(WarningKind.PROTECTION_OVERRIDDEN, message, tuple(pods))
+        yield _with_remedy(WarningKind.PROTECTION_OVERRIDDEN, message, tuple(pods))
 
 
 def _invalid_protection(node: NodeForecast) -> Iterator[PlanWarning]:
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[PodForecast]] = {}
     for pod in node.pods:
         protection = pod.entry.protection
         if protection is not None and not protection.is_valid:
-            found.setdefault(protection.description, []).append(_called(pod))
+            found.setdefault(protection.description, []).append(pod)
     for words, pods in found.items():
-        message = (
-            f"{listed(pods)} {_are(pods)} {words}; give {_them(pods)} a duration such as 4h or 1h30m, or take "
-            f"{names.DO_NOT_DISRUPT} off {_them(pods)}"
-        )
-        yield PlanWarning(WarningKind.INVALID_PROTECTION, message, tuple(pods))
+        called = tuple(map(_called, pods))
+        message = f"{listed(called)} {_are(called)} {words}"
+        yield PlanWarning(WarningKind.INVALID_PROTECTION, message, called, _remedy(node, pods[0]))
 
 
 def _multiple_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -265,25 +268,30 @@ def _multiple_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
             found.setdefault(pod.entry.budgets, []).append(_called(pod))
     for keys, pods in found.items():
         budgets = listed([f"{namespace}/{name}" for namespace, name in keys])
-        message = (
-            f"{len(keys)} budgets select {listed(pods)} ({budgets}), and the eviction API refuses such a pod; change "
-            "their selectors so that one is left"
-        )
-        yield PlanWarning(WarningKind.MULTIPLE_BUDGETS, message, tuple(pods))
+        message = f"{len(keys)} budgets select {listed(pods)} ({budgets}), and the eviction API refuses such a pod"
+        kind = WarningKind.MULTIPLE_BUDGETS
+        yield PlanWarning(kind, message, tuple(pods), _budget_remedy(kind, *keys))
+
+
+def _budget_remedy(kind: WarningKind, *keys: BudgetKey) -> str:
+    """`keys`: of budgets of one namespace."""
+    return remedy(kind, namespace=keys[0][0], budgets=" ".join(name for _, name in keys))
 
 
 def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:
     for budget in sorted(_budgets_over(node), key=lambda each: natural_key(each.full_name)):
         called = budget.full_name
         if (failure := failure_of(budget)) is not None:
-            message = f"budget {called} cannot be counted and allows nothing: {failure}; fix or delete it"
-            yield PlanWarning(WarningKind.BUDGET_NOT_COUNTED, message, (called,))
-        elif 0 < budget.expected_pods <= budget.desired_healthy:
+            message = f"budget {called} cannot be counted and allows nothing: {failure}"
+            kind = WarningKind.BUDGET_NOT_COUNTED
+            yield PlanWarning(kind, message, (called,), _budget_remedy(kind, budget.key))
+        elif never_allows(budget):
             message = (
                 f"budget {called} allows no disruption even when all of its pods are healthy ({budget.desired_healthy} "
-                f"of {budget.expected_pods} required): widen it, or run more pods"
+                f"of {budget.expected_pods} required)"
             )
-            yield PlanWarning(WarningKind.BUDGET_ALLOWS_NOTHING, message, (called,))
+            kind = WarningKind.BUDGET_ALLOWS_NOTHING
+            yield PlanWarning(kind, message, (called,), _budget_remedy(kind, budget.key))
 
 
 def _budget_violated(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -306,7 +314,7 @@ def _budget_violated(node: NodeForecast) -> Iterator[PlanWarning]:
             f"budget{'' if len(budgets) == 1 else 's'} {listed(budgets)} may be violated for the deadline: "
             f"{listed(pods)} {_are(pods)} deleted {condition}"
         )
-        yield PlanWarning(WarningKind.BUDGET_VIOLATED, message, pods)
+        yield _with_remedy(WarningKind.BUDGET_VIOLATED, message, pods)
 
 
 def data_loss(plan: Plan) -> PlanWarning | None:
@@ -357,17 +365,21 @@ _CHECKS: tuple[Callable[[NodeForecast], Iterator[PlanWarning]], ...] = (
 )
 
 
+def _with_remedy(kind: WarningKind, message: str, objects: tuple[str, ...] = ()) -> PlanWarning:
+    return PlanWarning(kind, message, objects, remedy(kind))
+
+
 def _roots(pods: Sequence[PodForecast]) -> Sequence[PodForecast]:
     """The pods that block the others in the end."""
     return [pod for pod in pods if _final(pod).outcome is not Outcome.WAITING] or pods
 
 
-def _by_reason(pods: Iterable[PodForecast]) -> Iterable[tuple[str, tuple[str, ...]]]:
-    found: dict[str, list[str]] = {}
+def _by_reason(pods: Iterable[PodForecast]) -> Iterable[tuple[str, list[PodForecast]]]:
+    found: dict[str, list[PodForecast]] = {}
     for pod in pods:
         entry = _final(pod)
-        found.setdefault(entry.reason or entry.outcome.value, []).append(_called(pod))
-    return ((reason, tuple(called)) for reason, called in found.items())
+        found.setdefault(entry.reason or entry.outcome.value, []).append(pod)
+    return found.items()
 
 
 def _final(pod: PodForecast) -> PodPlan:

@@ -89,7 +89,8 @@ def _node(node: NodeText) -> Iterator[str]:
         yield '<ul class="warnings">'
         for warning in node.warnings:
             kind = ' class="blocking"' if warning.kind.is_blocking else ""
-            yield f"<li{kind}><b>{warning.kind.value}</b> {escape(warning.message)}</li>"
+            helps = f"<div>→ {escape(warning.remedy)}</div>" if warning.remedy else ""
+            yield f"<li{kind}><b>{warning.kind.value}</b> {escape(warning.message)}{helps}</li>"
         yield "</ul>"
     if node.waves:
         yield '<div class="table"><table>\n<tr><th>when</th><th>pod</th><th>how</th></tr>'

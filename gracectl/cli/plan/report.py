@@ -8,9 +8,9 @@ from gracectl.cli.plan.messages import TimeOrigin, budgets_of, removal_text, tim
 from gracectl.cli.report import (
     ClusterReport,
     JsonObject,
+    PlanWarningReport,
     ProtectionReport,
     QueuePositionReport,
-    WarningReport,
     WindowReport,
     cluster_report,
     instant,
@@ -26,6 +26,7 @@ from gracectl.model.times import format_time
 from gracectl.policy.budgets import failure_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.forecast import PodForecast
+from gracectl.policy.remedies import pod_remedy
 from gracectl.policy.simulation import PodRemoval
 
 
@@ -61,6 +62,7 @@ class PodReport(JsonObject, frozen=True, kw_only=True):
     queue_position: QueuePositionReport | None
     protection: ProtectionReport | None
     blocked_by: str | None
+    remedy: str | None
 
 
 class DeadlineReport(JsonObject, frozen=True):
@@ -88,7 +90,7 @@ class NodeReport(JsonObject, frozen=True, kw_only=True):
     deleted_at: str
     deadline: DeadlineReport | None
     drained: WindowReport | None
-    warnings: tuple[WarningReport, ...]
+    warnings: tuple[PlanWarningReport, ...]
     waves: tuple[WaveReport, ...]
     pods: tuple[PodReport, ...]
 
@@ -162,17 +164,18 @@ def _node(node: NodeDrainForecast, origin: TimeOrigin) -> NodeReport:
         drained=window_report(node.forecast.drained, origin.at),
         warnings=tuple(map(warning_report, node.warnings)),
         waves=tuple(WaveReport(wave.name, wave.period) for wave in waves),
-        pods=tuple(_pod(pod, waves[pod.entry.wave].name, origin) for pod in in_order(node.forecast.pods, origin)),
+        pods=tuple(_pod(node, pod, origin) for pod in in_order(node.forecast.pods, origin)),
     )
 
 
-def _pod(pod: PodForecast, wave: str, origin: TimeOrigin) -> PodReport:
+def _pod(node: NodeDrainForecast, pod: PodForecast, origin: TimeOrigin) -> PodReport:
     entry = pod.entry
+    budgets = node.forecast.draining.view.budgets.get(entry.pod.uid, ())
     return PodReport(
         namespace=entry.pod.namespace,
         name=entry.pod.name,
         uid=entry.pod.uid,
-        wave=wave,
+        wave=node.forecast.plan.order.waves[entry.wave].name,
         outcome=entry.outcome.value,
         reason=entry.reason,
         until=instant(entry.until),
@@ -189,6 +192,7 @@ def _pod(pod: PodForecast, wave: str, origin: TimeOrigin) -> PodReport:
         queue_position=queue_position_report(origin.positions.get(entry.pod.uid)),
         protection=protection_report(entry.protection),
         blocked_by=None if pod.final_entry is None else blocked_by(pod.final_entry),
+        remedy=pod_remedy(pod.final_entry or entry, budgets) or None,
     )
 
 

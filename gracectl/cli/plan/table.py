@@ -43,7 +43,7 @@ def node_head(node: NodeText) -> Iterator[RenderableType]:
     for fact in node.facts:
         yield indented(Text(fact))
     for warning in node.warnings:
-        yield marked(warning.message, is_blocking=warning.kind.is_blocking)
+        yield marked(warning.message, warning.remedy, is_blocking=warning.kind.is_blocking)
 
 
 def foot(text: PlanText) -> Iterator[RenderableType]:

@@ -48,12 +48,13 @@ POD_STATES = {Outcome.DELETE: "deleted", Outcome.EVICT: "leaving"}
 
 
 class PodText(msgspec.Struct, frozen=True):
-    """A pod that blocks its node."""
+    """A pod that blocks its node. `remedy`: empty where the one of another pod with the same cause is shown."""
 
     name: str
     state: str
     age: str
     reason: str
+    remedy: str
 
 
 class NodeText(msgspec.Struct, frozen=True):
@@ -154,12 +155,13 @@ def node_text(node: NodeStatus, at: float, *, verbose: bool) -> NodeText:
     pods = node.pods or ()
     shown = pods if verbose or len(pods) <= FEW else _most_urgent(pods)
     listed_uids = {pod.entry.pod.uid for pod in shown}
+    firsts = {pod.entry.pod.uid for pod in _first_of_each(shown, _likeness, 1)}
     return NodeText(
         name=node.name,
         headline=_headline(node, at),
         deadline=_deadline(node, at),
         forecast=_forecast(node, at),
-        pods=tuple(_pod(pod, at) for pod in shown),
+        pods=tuple(_pod(pod, at, with_remedy=pod.entry.pod.uid in firsts) for pod in shown),
         others=_counted([pod for pod in pods if pod.entry.pod.uid not in listed_uids]),
     )
 
@@ -222,9 +224,10 @@ def _forecast(node: NodeStatus, at: float) -> str:
     return f"forecast: drained in {elapsed_window(node.forecast.drained, at)}"
 
 
-def _pod(pod: PodStatus, at: float) -> PodText:
+def _pod(pod: PodStatus, at: float, *, with_remedy: bool) -> PodText:
     name = "/".join(pod.entry.pod.key)
-    return PodText(name, pod_state(pod), elapsed(max(at - pod.since, 0.0)), pod_reason(pod, at))
+    remedy = pod.remedy if with_remedy else ""
+    return PodText(name, pod_state(pod), elapsed(max(at - pod.since, 0.0)), pod_reason(pod, at), remedy)
 
 
 def pod_state(pod: PodStatus) -> str:

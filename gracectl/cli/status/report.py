@@ -6,9 +6,9 @@ from gracectl.cli.progress import cause_text
 from gracectl.cli.report import (
     ClusterReport,
     JsonObject,
+    PlanWarningReport,
     ProtectionReport,
     QueuePositionReport,
-    WarningReport,
     WindowReport,
     cluster_report,
     instant,
@@ -38,6 +38,7 @@ class PodReport(JsonObject, frozen=True, kw_only=True):
     since_seconds: float
     reason: str
     message: str
+    remedy: str | None
     until: str | None
     delete_at: str | None
     budgets: tuple[str, ...]
@@ -73,7 +74,7 @@ class NodeReport(JsonObject, frozen=True, kw_only=True):
     drained: WindowReport | None
     never: bool | None
     deadline: DeadlineReport | None
-    warnings: tuple[WarningReport, ...]
+    warnings: tuple[PlanWarningReport, ...]
     pods: tuple[PodReport, ...] | None
 
 
@@ -120,6 +121,7 @@ class CauseReport(JsonObject, frozen=True, kw_only=True):
 
     reason: str
     message: str
+    remedy: str | None
     pods: int
     nodes: int
     age_seconds: float
@@ -203,6 +205,7 @@ def _pod(pod: PodStatus, at: float) -> PodReport:
         since_seconds=round(at - pod.since, 3),
         reason=entry.reason,
         message=pod_reason(pod, at),
+        remedy=pod.remedy or None,
         until=instant(entry.until),
         delete_at=instant(entry.delete_at),
         budgets=tuple("/".join(key) for key in entry.budgets),
@@ -243,6 +246,7 @@ def _cause(cause: BlockingCause, at: float) -> CauseReport:
     return CauseReport(
         reason="step" if cause.example is None else "deadline" if blocker is None else blocker.value,
         message=cause_text(cause, at),
+        remedy=cause.remedy or None,
         pods=cause.pods,
         nodes=cause.nodes,
         age_seconds=round(cause.age, 3),

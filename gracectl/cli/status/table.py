@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gracectl.cli.console import INDENT, Cut, Row, Table, indented, marked
+from gracectl.cli.console import INDENT, Cut, Row, Table, helpful, indented, marked
 from gracectl.cli.format import cluster_text
 from gracectl.cli.output import command
 from gracectl.cli.progress import cause_lines, progress_lines
@@ -90,7 +90,7 @@ def _node(node: NodeStatus, at: float, verbose: bool) -> Iterator[RenderableType
     yield Text.assemble((f"{text.name}: ", "bold"), (text.headline, "" if node.state is NodePhase.IDLE else "bold"))
     for fact in filter(None, (text.deadline, text.forecast)):
         yield indented(Text(fact))
-    yield from (marked(each.message, is_blocking=each.kind.is_blocking) for each in node.warnings)
+    yield from (marked(each.message, each.remedy, is_blocking=each.kind.is_blocking) for each in node.warnings)
     if text.pods:
         yield Text()
         yield _pods(text.pods)
@@ -99,5 +99,11 @@ def _node(node: NodeStatus, at: float, verbose: bool) -> Iterator[RenderableType
 
 
 def _pods(pods: Sequence[PodText]) -> Table:
-    rows = [Row([pod.name, Text(pod.state, STYLES.get(pod.state, "")), pod.age, pod.reason]) for pod in pods]
+    rows = [
+        Row(
+            [pod.name, Text(pod.state, STYLES.get(pod.state, "")), pod.age, pod.reason],
+            [helpful(pod.remedy)] if pod.remedy else (),
+        )
+        for pod in pods
+    ]
     return Table(("pod", "state", "age", "reason"), rows, frozenset({"age"}), has_message=True, indent=INDENT)

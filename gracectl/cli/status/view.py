@@ -96,7 +96,7 @@ class StatusView:
         for cause in progress.causes:
             key = cause.step if cause.example is None else cause_title(cause.example.entry, frame.at)
             if key not in self._causes and progress.nodes > 1:
-                self._print(frame, cause_text(cause, frame.at))
+                self._print(frame, "; ".join(filter(None, (cause_text(cause, frame.at), cause.remedy))))
             self._causes.add(key)
         done = (progress.nodes_done, progress.pods_done)
         at, last = self._progress

@@ -32,6 +32,7 @@ from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
+from gracectl.policy.remedies import remedy
 from gracectl.policy.warnings import keeps_running
 from gracectl.runtime.fence import FenceClosed
 
@@ -132,7 +133,8 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
             emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATED, str(gone))
             await record_gone(context, state)
         elif message := keeps_running(provider_id):
-            emit_event(context, state.objects, names.EventReason.MACHINE_KEEPS_RUNNING, message, "Warning")
+            reason = names.EventReason.MACHINE_KEEPS_RUNNING
+            emit_event(context, state.objects, reason, f"{message}; {remedy(reason)}", "Warning")
         return Proceed()
     except ProviderError as error:
         return await _failed(context, state, error)

@@ -35,7 +35,7 @@ SHAPE: dict[str, Any] = {
             "deletedAt": "t",
             "deadline": {"at": "t", "atSeconds": "n", "source": "s", "holder": "s", "gracePeriodSeconds": "n?"},
             "drained": SPAN,
-            "warnings": [{"kind": "s", "blocking": "b", "message": "s", "objects": ["s"]}],
+            "warnings": [{"kind": "s", "blocking": "b", "message": "s", "objects": ["s"], "remedy": "s?"}],
             "waves": [{"name": "s", "periodSeconds": "n"}],
             "pods": [
                 {
@@ -59,6 +59,7 @@ SHAPE: dict[str, Any] = {
                     "queuePosition": {"number": "n", "of": "n", "after": "s?", "undecided": "b"},
                     "protection": {"kind": "s", "value": "s", "until": "t?", "valid": "b", "capped": "b"},
                     "blockedBy": "s?",
+                    "remedy": "s?",
                 }
             ],
         }

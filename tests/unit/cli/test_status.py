@@ -80,8 +80,11 @@ def test_a_terminating_node_says_what_blocks_it_and_for_how_long(place: Fleet, r
     assert re.fullmatch(r"1 node is terminating \(20\S+Z by the server's clock\)", lines[0])
     assert re.fullmatch(r"ends: terminating for 0:\d\d, since 20\S+Z; step drain, 1 pod left", lines[2])
     assert lines[3] == "  deadline: none; the drain takes as long as its pods need"
-    assert re.fullmatch(r"  default/notebook +protected +0:\d\d +protected by do-not-disrupt", lines[7])
+    assert re.fullmatch(r"  default/notebook +protected +0:\d\d +protected by do-not-disrupt", lines[8])
     assert lines[4].startswith("  ! this node never drains: default/notebook stays for ever (")
+    assert lines[5].startswith(
+        "    -> end its protection: kubectl annotate pod -n default notebook karpenter.sh/do-not-"
+    )
     assert "give the controller's own with --config" in lines[-1]
     (node,) = in_json(place, "ends", as_=reader)["nodes"]
     (pod,) = node["pods"]

@@ -31,7 +31,7 @@ from support.statuses import (
 )
 
 from gracectl.cli.console import Screen, text_of
-from gracectl.cli.progress import FEW_CAUSES
+from gracectl.cli.progress import FEW_CAUSES, FEW_REMEDIES
 from gracectl.cli.report import to_json
 from gracectl.cli.status import messages as words
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
@@ -159,19 +159,22 @@ def test_that_protection_has_no_maximum_is_told_where_a_pod_is_protected_for_eve
 def test_of_many_nodes_it_is_told_what_blocks_them_all_in_all() -> None:
     *lines, _, unlimited = as_table(many())
     assert unlimited == f"! {words.UNLIMITED}"
-    assert lines[2:10] == [
-        *(f"  ! budget shop/api-{n}: 6 pods on 6 nodes, never" for n in range(FEW_CAUSES)),
+    helps = "    -> see which of its pods are not Ready: gracectl budgets -n shop"
+    causes = [f"  ! budget shop/api-{n}: 6 pods on 6 nodes, never" for n in range(FEW_CAUSES)]
+    assert lines[2 : 10 + FEW_REMEDIES] == [
+        *(line for cause in causes[:FEW_REMEDIES] for line in (cause, helps)),
+        *causes[FEW_REMEDIES:],
         f"  … and {21 - FEW_CAUSES} more causes: gracectl status -o json",
         "  -v, or the name of a node, lists pods",
     ]
-    rows = {line.split()[0]: line.split() for line in lines[12:]}
+    rows = {line.split()[0]: line.split() for line in lines[12 + FEW_REMEDIES :]}
     assert len(rows) == 40
     assert rows["worker-39"][:6] == ["worker-39", "drain", "1:39", "3", "never", "-"]
     assert "drain not started" in " ".join(rows["worker-07"])
     every = flat(as_table(many(), verbose=True))
     assert every.count(" blocked ") == 120
-    causes = msgspec.json.decode(to_json(status_report(many()), indent=0))["progress"]["causes"]
-    assert [(cause["pods"], cause["nodes"]) for cause in causes] == [(6, 6)] * 20 + [(5, 5)]
+    told = msgspec.json.decode(to_json(status_report(many()), indent=0))["progress"]["causes"]
+    assert [(cause["pods"], cause["nodes"]) for cause in told] == [(6, 6)] * 20 + [(5, 5)]
 
 
 def test_nothing_is_under_way() -> None:

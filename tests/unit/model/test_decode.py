@@ -42,7 +42,8 @@ def test_the_annotations_read_are_those_of_the_catalogue() -> None:
     def written(struct: type[msgspec.Struct]) -> set[str]:
         return {field.encode_name for field in msgspec.structs.fields(struct)}
 
-    assert written(wire.PodAnnotations) == {names.DO_NOT_DISRUPT, names.DO_NOT_EVICT, names.MIRROR_POD}
+    of_pods = {names.DO_NOT_DISRUPT, names.DO_NOT_EVICT, names.MIRROR_POD, *names.OWNER_KEYS}
+    assert written(wire.PodAnnotations) == of_pods
     assert written(wire.NodeAnnotations) == names.NODE_ANNOTATIONS
     assert written(wire.ClaimAnnotations) == names.CLAIM_ANNOTATIONS
 

@@ -175,7 +175,7 @@ def test_of_a_long_annotation_no_more_is_kept_than_shows_that_it_is_too_long() -
 
 
 def test_annotations_that_no_decision_reads_are_not_kept() -> None:
-    pods = [decode_pod(encoded(metadata=META | {"annotations": {"team": "a", "n": str(n)}})) for n in range(2)]
+    pods = [decode_pod(encoded(metadata=META | {"annotations": {"example.com/a": "a", "n": str(n)}})) for n in range(2)]
     assert pods[0].annotations == {}
     assert pods[0].annotations is pods[1].annotations
 
