@@ -21,6 +21,7 @@ from gracectl.config import Settings, load_settings
 from gracectl.kube import connection
 from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.requests import Key
 from gracectl.kube.skew import LARGEST_OFFSET
 from gracectl.model.durations import parse_seconds
 from gracectl.model.meta import natural_key
@@ -35,6 +36,7 @@ class ClusterTarget(msgspec.Struct, frozen=True):
     kubeconfig: str | None = None
     context: str | None = None
     config: Path | None = None
+    config_map: Key | None = None
 
     def settings(self) -> Settings:
         """Those of the file, or all defaults, with what the environment says. Raises ConfigError."""
@@ -43,29 +45,35 @@ class ClusterTarget(msgspec.Struct, frozen=True):
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say which cluster a command speaks to; it gets them in one, as its argument `target`."""
+    return target_options("Settings (YAML); default: all defaults.")(command)
 
-    @click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        type=click.Path(),
-        help="Kubeconfig; default: $KUBECONFIG, the pod's service account, ~/.kube/config.",
-    )
-    @click.option(
-        "--context",
-        metavar="NAME",
-        shell_complete=complete_contexts,
-        help="Context of the kubeconfig; default: its current one.",
-    )
-    @click.option(
-        "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML); default: all defaults."
-    )
-    @wraps(command)
-    def with_options(
-        *arguments: Any, kubeconfig: str | None, context: str | None, config: Path | None, **others: Any
-    ) -> None:
-        command(*arguments, target=ClusterTarget(kubeconfig, context, config), **others)
 
-    return with_options
+def target_options(config_help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The same, with this help of --config."""
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        @click.option(
+            "--kubeconfig",
+            metavar="FILE",
+            type=click.Path(),
+            help="Kubeconfig; default: $KUBECONFIG, the pod's service account, ~/.kube/config.",
+        )
+        @click.option(
+            "--context",
+            metavar="NAME",
+            shell_complete=complete_contexts,
+            help="Context of the kubeconfig; default: its current one.",
+        )
+        @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=config_help)
+        @wraps(command)
+        def with_options(
+            *arguments: Any, kubeconfig: str | None, context: str | None, config: Path | None, **others: Any
+        ) -> None:
+            command(*arguments, target=ClusterTarget(kubeconfig, context, config), **others)
+
+        return with_options
+
+    return decorated
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Loading of the settings: one YAML document, validated as a whole, and the variables that override it.
 
-The error of invalid settings has the file or the variable, the path of the field, its value and the remedy; a program
-that is starting exits before it has contacted any cluster.
+The document is a file, or the text of a ConfigMap. The error of invalid settings has the file or the variable, the path
+of the field, its value and the remedy; a program that is starting exits before it has contacted any cluster.
 """
 
 from __future__ import annotations
@@ -18,18 +18,33 @@ from gracectl.config.messages import invalid_field
 from gracectl.config.settings import Settings
 from gracectl.config.validation import validate_settings
 from gracectl.config.variables import Override, apply_overrides, overrides
+from gracectl.model import names
+from gracectl.model.meta import ConfigMap
 from gracectl.runtime.documents import DocumentError, parse_yaml, read_file
 
 NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+LONGEST_TEXT: Final = 100_000
+"""Characters of a ConfigMap's text, which is read before it is known who wrote it."""
+
+
 class LoadedSettings(msgspec.Struct, frozen=True):
-    """Effective settings and their sources: `document` is the content of the file."""
+    """Effective settings and their sources: `document` is the content of `file`, or of `config_map`
+    (`namespace/name`)."""
 
     settings: Settings
     file: Path | None
     document: Any
     overrides: tuple[Override, ...]
+    config_map: str = ""
+
+    @property
+    def source(self) -> str:
+        """What has been read: `file PATH`, `configmap NAMESPACE/NAME` or `defaults`."""
+        if self.config_map:
+            return f"configmap {self.config_map}"
+        return "defaults" if self.file is None else f"file {self.file}"
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str] = NO_VARIABLES) -> Settings:
@@ -40,21 +55,41 @@ def load_settings(path: Path | None, environ: Mapping[str, str] = NO_VARIABLES) 
 def read_settings(path: Path | None, environ: Mapping[str, str] = NO_VARIABLES) -> LoadedSettings:
     """Read the settings file, if there is a path, and the environment. Raises ConfigError."""
     found = overrides(environ)
-    document = _read_document(path)
+    where = "" if path is None else f"settings file {path}"
     try:
-        return LoadedSettings(settings_of(apply_overrides(document, found)), path, document, found)
-    except InvalidField as error:
-        raise ConfigError(_message(error, path, document, found)) from error
-
-
-def _read_document(path: Path | None) -> Any:
-    if path is None:
-        return {}
-    try:
-        document = parse_yaml(read_file(path))
+        document = {} if path is None else _parsed(read_file(path))
     except DocumentError as error:
-        raise ConfigError(f"settings file {path}: {error}") from error
+        raise ConfigError(f"{where}: {error}") from error
+    return LoadedSettings(_effective(document, found, where), path, document, found)
+
+
+def read_config_map(found: ConfigMap, environ: Mapping[str, str] = NO_VARIABLES) -> LoadedSettings:
+    """Read the settings in a ConfigMap, and the environment. Raises ConfigError."""
+    where = f"ConfigMap {found.full_name}"
+    variables = overrides(environ)
+    text = found.data.get(names.SETTINGS_KEY)
+    try:
+        if text is None:
+            raise DocumentError(f"has no key {names.SETTINGS_KEY}")
+        if len(text) > LONGEST_TEXT:
+            raise DocumentError(f"{names.SETTINGS_KEY} is longer than {LONGEST_TEXT:,} characters")
+        document = _parsed(text)
+    except DocumentError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return LoadedSettings(_effective(document, variables, where), None, document, variables, found.full_name)
+
+
+def _parsed(text: str) -> Any:
+    document = parse_yaml(text)
     return {} if document is None else document
+
+
+def _effective(document: Any, found: tuple[Override, ...], where: str) -> Settings:
+    """Settings of a document that is `where` (""), and of variables."""
+    try:
+        return settings_of(apply_overrides(document, found))
+    except InvalidField as error:
+        raise ConfigError(_message(error, where, document, found)) from error
 
 
 def settings_of(merged: Any) -> Settings:
@@ -70,7 +105,7 @@ def settings_of(merged: Any) -> Settings:
     return settings
 
 
-def _message(error: InvalidField, path: Path | None, document: Any, found: tuple[Override, ...]) -> str:
+def _message(error: InvalidField, where: str, document: Any, found: tuple[Override, ...]) -> str:
     """Message with the source of an error: the variable that has it, the file if it is invalid by itself, or else the
     variables together with it."""
     if (culprit := _culprit(error.field, found)) is not None:
@@ -80,8 +115,8 @@ def _message(error: InvalidField, path: Path | None, document: Any, found: tuple
     try:
         settings_of(document)
     except InvalidField as file_error:
-        return f"settings file {path}: {file_error}"
-    beside = f"settings file {path} with " if path else ""
+        return f"{where}: {file_error}"
+    beside = f"{where} with " if where else ""
     listed = ", ".join(each.variable for each in found)
     return f"{beside}variable{'s' * (len(found) > 1)} {listed}: {error}"
 

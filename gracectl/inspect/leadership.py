@@ -13,7 +13,7 @@ import msgspec
 
 from gracectl.inspect.status import IS_IT_RUNNING, NodePhase, NodeStatus
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import ApiError, Forbidden
+from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.reading import read_all
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES
@@ -40,13 +40,14 @@ class Leadership(msgspec.Struct, frozen=True):
     """What the Lease `lease` (`namespace/name`) says.
 
     `holder`: the leader, or the last one; "" if it has released the Lease. `renewed`: when (Unix seconds) the Lease was
-    last renewed or released.
+    last renewed or released. `is_absent`: there is no Lease in any namespace.
     """
 
     state: LeaderState
     lease: str = ""
     holder: str = ""
     renewed: float | None = None
+    is_absent: bool = False
 
     @property
     def reason(self) -> str:
@@ -74,7 +75,10 @@ async def read_leadership(client: KubeClient, settings: LeaderElectionSettings, 
 
 async def _leases(client: KubeClient, settings: LeaderElectionSettings) -> Sequence[Lease]:
     if settings.namespace:
-        return [await client.get(LEASES, (settings.namespace, settings.name))]
+        try:
+            return [await client.get(LEASES, (settings.namespace, settings.name))]
+        except NotFound:
+            return []
     try:
         # The namespace of the controller's pod is known only to itself.
         return await read_all(client, LEASES, Selection(fields=f"metadata.name={settings.name}"))
@@ -85,7 +89,7 @@ async def _leases(client: KubeClient, settings: LeaderElectionSettings) -> Seque
 def leadership_of(leases: Sequence[Lease], now: float) -> Leadership:
     """What the Leases of this name say at `now`; one that is fresh is enough."""
     if not leases:
-        return UNKNOWN_LEADERSHIP  # a controller may lead without a Lease
+        return Leadership(LeaderState.UNKNOWN, is_absent=True)  # a controller may lead without a Lease
     newest = max(leases, key=lambda lease: lease.renew_time or 0.0)
     left = (newest.renew_time or 0.0) + (newest.duration_seconds if newest.holder else 0.0) + SLACK_SECONDS - now
     fresh = LeaderState.ACTIVE if newest.holder else LeaderState.UNKNOWN

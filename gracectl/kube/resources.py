@@ -17,6 +17,7 @@ from gracectl.model.decode import (
     decode_attachment,
     decode_budget,
     decode_claim,
+    decode_config_map,
     decode_lease,
     decode_node,
     decode_node_budget,
@@ -26,7 +27,7 @@ from gracectl.model.decode import (
 )
 from gracectl.model.envelope import UndecodableObject
 from gracectl.model.machine import Machine, decode_machine
-from gracectl.model.meta import Lease
+from gracectl.model.meta import ConfigMap, Lease
 from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
 from gracectl.model.node import Node
 from gracectl.model.pod import PersistentVolumeClaim, Pod, VolumeAttachment
@@ -163,6 +164,9 @@ LEASES: Resource[Lease] = Resource(
     kind="Lease",
     namespaced=True,
     decode=decode_lease,
+)
+CONFIG_MAPS: Resource[ConfigMap] = Resource(
+    group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True, decode=decode_config_map
 )
 EVENTS: Resource[bytes] = Resource(
     group="", version="v1", plural="events", kind="Event", namespaced=True, decode=verbatim, cancellable=True

@@ -20,7 +20,7 @@ from gracectl.model import names, wire
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.envelope import UndecodableObject
-from gracectl.model.meta import Condition, Lease, condition_of
+from gracectl.model.meta import Condition, ConfigMap, Lease, condition_of
 from gracectl.model.node import Node, Taint
 from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, PersistentVolumeClaim, Pod, UnknownPod, VolumeAttachment
 from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
@@ -272,6 +272,19 @@ def decode_lease(raw: bytes | msgspec.Raw) -> Lease:
     )
 
 
+def decode_config_map(raw: bytes | msgspec.Raw) -> ConfigMap:
+    """The ConfigMap in this JSON object."""
+    read = _CONFIG_MAP.decode(raw)
+    meta = read.metadata
+    return ConfigMap(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        data=read.data or {},
+    )
+
+
 def _instant(moment: datetime | None) -> float | None:
     return None if moment is None else in_range(moment.timestamp())
 
@@ -376,3 +389,4 @@ _NODE_BUDGET = Decoder(wire.NodeBudget)
 _ATTACHMENT = Decoder(wire.Attachment)
 _VOLUME_CLAIM = Decoder(wire.VolumeClaim)
 _LEASE = Decoder(wire.Lease)
+_CONFIG_MAP = Decoder(wire.ConfigMap)

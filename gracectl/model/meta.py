@@ -1,8 +1,9 @@
-"""What objects of every kind have in common, and Lease, which has little else."""
+"""What objects of every kind have in common, and Lease and ConfigMap, which have little else."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -91,3 +92,9 @@ class Lease(NamespacedObject, frozen=True, gc=False):
     acquire_time: float | None = None
     renew_time: float | None = None
     transitions: int = 0
+
+
+class ConfigMap(NamespacedObject, frozen=True, gc=False):
+    """One ConfigMap: its texts by key, without binary ones."""
+
+    data: Mapping[str, str] = {}

@@ -153,6 +153,12 @@ budget's name."""
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 """Label of objects that gracectl creates for itself, with EVENT_COMPONENT as its value."""
 
+# -- settings -----------------------------------------------------------------------------------------
+SETTINGS_SELECTOR: Final = "app.kubernetes.io/name=gracectl,app.kubernetes.io/component=settings"
+"""Labels of the ConfigMap with the controller's settings, which the chart makes."""
+SETTINGS_KEY: Final = "config.yaml"
+"""Its key."""
+
 # -- other objects ------------------------------------------------------------------------------------
 KARPENTER_LEASE: Final = "karpenter-leader-election"
 """Fresh: a live Karpenter owns the finalizer."""

@@ -291,6 +291,11 @@ class Lease(Object):
     spec: LeaseSpec | None = None
 
 
+class ConfigMap(Object):
+    metadata: Meta
+    data: dict[str, str] | None = None
+
+
 def read_labels(raw: msgspec.Raw) -> dict[str, str]:
     """The map that was left undecoded."""
     return _LABELS.decode(raw) or {}

@@ -184,7 +184,7 @@ def overheard(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     return asked
 
 
-PREVIEW = re.compile(r"\Acluster: .*?(?=^gracectl: |^Traceback|\Z)", re.DOTALL | re.MULTILINE)
+PREVIEW = re.compile(r"^cluster: .*?(?=^gracectl: |^Traceback|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def errors(stderr: str) -> str:

@@ -89,7 +89,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
     def settings(self, *, component: str = "controller") -> str:
         """The settings file of a part."""
-        text: str = self.one("ConfigMap", component=component)["data"]["config.yaml"]
+        label = "settings" if component == "controller" else component
+        text: str = self.one("ConfigMap", component=label)["data"]["config.yaml"]
         return text
 
 

@@ -15,6 +15,7 @@ import yaml
 from gracectl.model import names
 
 NODES = "/api/v1/nodes"
+EMPTY = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": []}
 
 
 class Mute:
@@ -53,7 +54,7 @@ def mute(folder: Path, *nodes: str, silent: tuple[str, ...] = (), deaf: bool = F
             if state.deaf:
                 state.over.wait(60)
             else:
-                self._answer(state.listed())
+                self._answer(state.listed() if self.path.startswith(NODES) else EMPTY)
 
         def do_DELETE(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -13,10 +13,10 @@ from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import interruptible, reporting_errors, run_async
 from gracectl.cli.notation import WIDE, Output, is_structured, output_option
-from gracectl.cli.options import ClusterTarget, cluster_options, connected
+from gracectl.cli.options import ClusterTarget, connected
 from gracectl.cli.output import command, echo
 from gracectl.cli.report import structured
-from gracectl.config import Settings
+from gracectl.cli.settings import SettingsSource, settings_options
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.cluster.informers import new_informers
 from gracectl.inspect.budget_status import (
@@ -55,21 +55,21 @@ class BudgetsOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("-A", "--all-namespaces", is_flag=True, help="Those of all namespaces, the default.")
 @click.option("--blocking", is_flag=True, help="Only budgets that allow nothing now, or have a problem.")
 @output_option("table", "wide", help=WIDE)
-@cluster_options
+@settings_options
 def budgets(target: ClusterTarget, **options: Any) -> None:
     """Show what budgets allow, and what they block.
 
     For each NodeDisruptionBudget and PodDisruptionBudget: how many objects are available, how many must be, how many
     may be disrupted now. Below each: what is unavailable and why, and which nodes or pods it blocks, first those with
-    a pending removal. Only objects of the cluster are read. Which nodes are terminated for health, label or age
-    depends on the controller's settings: give them with --config. Needs to list nodes, pods, poddisruptionbudgets,
+    a pending removal. Only objects of the cluster are read. Needs to list nodes, pods, poddisruptionbudgets,
     nodeclaims and nodedisruptionbudgets; with -n the rights to pods and poddisruptionbudgets of that namespace are
-    enough for those. With the right to list leases it says when no controller counts. docs/budgets.md explains every
-    field.
+    enough for those. With the right to list configmaps it has the controller's settings, on which depends which nodes
+    are terminated for health, label or age; with that to list leases it says when no controller counts.
+    docs/budgets.md explains every field.
 
     \b
     -o json prints one object:
-      cluster {context, server}, at, note,
+      cluster {context, server}, at, settings, note,
       nodeBudgets [{name, minAvailable, maxUnavailable,
         state [allowing|spent|uncounted|unobserved], problem,
         expected, available, required, allowed,
@@ -85,22 +85,23 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
     if chosen.namespace and chosen.all_namespaces:
         raise click.UsageError("give -n or -A, not both")
     with reporting_errors():
-        settings = target.settings()
+        source = SettingsSource(target)
         with interruptible():
-            found = run_async(lambda: _read(target, chosen, settings))
+            found = run_async(lambda: _read(target, chosen, source))
         if is_structured(chosen.output):
             echo(structured(budgets_report(found), chosen.output))
         else:
             print_on(stdout_console(is_wide=chosen.output == "wide"), budgets_table(found))
 
 
-async def _read(target: ClusterTarget, options: BudgetsOptions, settings: Settings) -> BudgetUsages:
+async def _read(target: ClusterTarget, options: BudgetsOptions, source: SettingsSource) -> BudgetUsages:
     async with connected(target, shows_cluster=not is_structured(options.output)) as connection:
+        effective = await source.read(connection.client)
         cluster, note = await _read_cluster(connection.client, options.namespace)
         node_budgets, note = (None, note) if note else await _node_budgets(connection.client)
-        leadership = await read_leadership(connection.client, settings.leader_election, connection.clock)
+        leadership = await read_leadership(connection.client, effective.settings.leader_election, connection.clock)
         now = connection.clock.now()
-    policy = settings.termination
+    policy = effective.settings.termination
     nodes = None if node_budgets is None else node_budget_usages(cluster, node_budgets, policy, now)
     pods = pod_budget_usages(cluster, policy, now, options.namespace)
     if options.blocking:
@@ -108,6 +109,7 @@ async def _read(target: ClusterTarget, options: BudgetsOptions, settings: Settin
         pods = tuple(filter(_is_blocking, pods))
     return BudgetUsages(
         at=now,
+        settings=effective.source,
         nodes=nodes,
         pods=pods,
         note=note,

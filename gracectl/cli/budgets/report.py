@@ -22,12 +22,13 @@ class BudgetUsages(msgspec.Struct, frozen=True, kw_only=True):
     """All budgets in question, at `at` (Unix seconds by the server's clock).
 
     `nodes` None: budgets of nodes do not exist in the cluster or may not be read, as `note` says. `leadership`: whether
-    a controller counts them. `only_blocking`: budgets that allow something are left out.
+    a controller counts them. `settings`: where they are from. `only_blocking`: those that allow something are left out.
     """
 
     at: float
     nodes: tuple[NodeBudgetUsage, ...] | None
     pods: tuple[PodBudgetUsage, ...]
+    settings: str = "defaults"
     note: str = ""
     leadership: Leadership = UNKNOWN_LEADERSHIP
     only_blocking: bool = False
@@ -93,6 +94,7 @@ class BudgetsReport(JsonObject, frozen=True, kw_only=True):
 
     cluster: ClusterReport
     at: str
+    settings: str
     node_budgets: tuple[NodeBudgetReport, ...] | None
     pod_budgets: tuple[PodBudgetReport, ...]
     note: str | None
@@ -103,6 +105,7 @@ def budgets_report(usages: BudgetUsages) -> BudgetsReport:
     return BudgetsReport(
         cluster=cluster_report(usages.cluster),
         at=format_time(usages.at),
+        settings=usages.settings,
         node_budgets=None if usages.nodes is None else tuple(map(_of_nodes, usages.nodes)),
         pod_budgets=tuple(map(_of_pods, usages.pods)),
         note=usages.note or None,

@@ -13,11 +13,10 @@ from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.drain.preview import NeverDrained, Preview, endless
 from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Undrainable, check, read_nodes
 from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
-from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluster_options, duration, node_arguments
+from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, duration, node_arguments
 from gracectl.cli.output import echo
 from gracectl.cli.plan.command import forecast_plan, show_details
-from gracectl.cli.plan.text import Detail
-from gracectl.config import Settings
+from gracectl.cli.settings import SettingsSource, settings_options
 
 SLOW = 2000
 """So many pods take seconds."""
@@ -45,7 +44,7 @@ def request_options(command: Command) -> Command:
 @click.command()
 @node_arguments
 @request_options
-@cluster_options
+@settings_options
 def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     """Drain nodes, which stay, and wait until it is done.
 
@@ -69,7 +68,7 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
 @request_options
 @click.option("--force", is_flag=True, help="Also nodes that would never be drained, as the forecast says.")
 @yes_option
-@cluster_options
+@settings_options
 def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options: Any) -> None:
     """Terminate nodes, and wait until it is done.
 
@@ -97,33 +96,33 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
     if not options.for_maintenance and not options.dry_run:
         require_confirmation(yes=options.yes)
     with reporting_errors({UnknownNodes: REFUSED, Undrainable: REFUSED, NeverDrained: REFUSED}):
-        settings = target.settings()
-        request = DrainRequest(target, settings, options)
+        source = SettingsSource(target)
+        request = DrainRequest(target, options)
         with interruptible(request.interrupted):
-            found = run_async(lambda: read_nodes(target, nodes, settings))
+            found = run_async(lambda: read_nodes(target, nodes, source))
             if not found.nodes:
                 echo(nodes.no_match, err=True)
                 return
-            action = _preview(found, settings, options, by_default=target.config is None)
+            action = _preview(found, options)
             if options.dry_run:
                 return
             if not options.for_maintenance and any(node.deletion_timestamp is None for node in found.nodes):
                 confirm(f"{action}? This cannot be undone.", yes=options.yes)
-            code = run_async(lambda: request.run(found.nodes))
+            code = run_async(lambda: request.run(found.nodes, found.settings))
     if code:
         sys.exit(code)
 
 
-def _preview(found: ReadNodes, settings: Settings, options: DrainOptions, *, by_default: bool) -> str:
+def _preview(found: ReadNodes, options: DrainOptions) -> str:
     """Print what would happen; what it is, in a few words. Raises Undrainable, NeverDrained."""
     stays = options.for_maintenance
     if not options.dry_run:
-        check(found.nodes, settings, found.now, for_maintenance=stays, by_default=by_default)
+        check(found.nodes, found.settings, found.now, for_maintenance=stays)
     forecast = None
     if found.inputs is not None:
         if (pods := len(found.inputs.cluster.pods)) > SLOW:
             echo(f"computing the forecast of {len(found.nodes)} nodes and {pods} pods …", err=True)
-        forecast = forecast_plan(found.inputs, settings, for_maintenance=stays)
+        forecast = forecast_plan(found.inputs, for_maintenance=stays)
     never = () if forecast is None or stays or options.force else endless(forecast)
     preview = Preview(
         cluster=None if sys.stdout.isatty() else found.cluster,
@@ -132,14 +131,14 @@ def _preview(found: ReadNodes, settings: Settings, options: DrainOptions, *, by_
         refusal=found.refusal,
         for_maintenance=stays,
         is_whole=options.dry_run,
-        by_default=by_default,
+        note="" if found.inputs is None else found.inputs.note,
     )
     print_on(stdout_console(), preview.rendered(), err=not options.dry_run)
     if options.dry_run:
-        if forecast is not None:
+        if found.inputs is not None and forecast is not None:
             echo("")
-            show_details(forecast, Detail(by_default=by_default))
-        check(found.nodes, settings, found.now, for_maintenance=stays, by_default=by_default)
+            show_details(forecast, found.inputs.detail())
+        check(found.nodes, found.settings, found.now, for_maintenance=stays)
     if never:
         raise NeverDrained(never)
     return preview.action

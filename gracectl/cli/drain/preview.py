@@ -17,7 +17,7 @@ from gracectl.cli.console import marked
 from gracectl.cli.format import cluster_text, counted, elapsed, elapsed_window
 from gracectl.cli.plan.messages import time_origin_of
 from gracectl.cli.plan.table import summary_table
-from gracectl.cli.plan.text import DEFAULT_SETTINGS, node_summary
+from gracectl.cli.plan.text import node_summary
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.node import Node
@@ -50,7 +50,7 @@ def endless(forecast: DrainForecast) -> tuple[NodeDrainForecast, ...]:
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """What is shown. `cluster` None: it was named before. `forecast` None: there is none, as `refusal` says.
 
-    `is_whole`: nothing is cut. `by_default`: no settings file was given.
+    `is_whole`: nothing is cut. `note`: that no controller leads, or none is installed.
     """
 
     cluster: ClusterAddress | None
@@ -59,7 +59,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
     for_maintenance: bool
     is_whole: bool = False
-    by_default: bool = False
+    note: str = ""
 
     @property
     def action(self) -> str:
@@ -74,6 +74,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     def _parts(self) -> Iterator[RenderableType]:
         if self.cluster is not None:
             yield Text(cluster_text(self.cluster))
+        if self.note:
+            yield Text(self.note, "yellow")
         if self.forecast is None:
             yield Text(f"{self.action}; pods unknown: no forecast")
             yield marked(f"no forecast: {self.refusal}", is_blocking=False)
@@ -91,8 +93,6 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
             yield marked(warning.message, is_blocking=warning.kind.is_blocking)
         if len(lines) > len(shown):
             yield Text(f"… and {len(lines) - len(shown)} more warnings; --dry-run shows all", "dim")
-        if self.by_default and not self.is_whole:
-            yield Text(f"\n{DEFAULT_SETTINGS}", "dim")
 
     def _warnings(self, forecast: DrainForecast) -> Iterator[PlanWarning]:
         """Each with the name of its node; one for many nodes stands for all of the same kind."""

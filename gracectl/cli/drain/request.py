@@ -17,6 +17,7 @@ from gracectl.cli.format import elapsed
 from gracectl.cli.options import ClusterTarget, NodeChoice, connected
 from gracectl.cli.output import command, echo
 from gracectl.cli.plan.command import PlanInput, read_input
+from gracectl.cli.settings import SettingsSource
 from gracectl.cli.status.follow import StatusFrame, follow
 from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
@@ -32,7 +33,6 @@ from gracectl.kube.resources import NODES
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
-from gracectl.policy.warnings import WarningKind
 
 
 class Undrainable(Exception):
@@ -67,16 +67,19 @@ class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     now: float
     cluster: ClusterAddress
+    settings: Settings
     inputs: PlanInput | None = None
     refusal: str = ""
 
 
-async def read_nodes(target: ClusterTarget, choice: NodeChoice, settings: Settings) -> ReadNodes:
-    """Read the nodes, and all that a forecast needs; to list nodes is enough. Raises ApiError, UnknownNodes."""
+async def read_nodes(target: ClusterTarget, choice: NodeChoice, source: SettingsSource) -> ReadNodes:
+    """Read the nodes, and all that a forecast needs; to list nodes is enough. Raises ApiError, ConfigError,
+    UnknownNodes."""
     async with connected(target, shows_cluster=True) as connection:
         inputs, refusal = None, ""
+        effective = await source.read(connection.client)
         try:
-            inputs = await read_input(connection, choice, settings)
+            inputs = await read_input(connection, choice, effective)
             found = list(inputs.cluster.nodes.values())
         except Forbidden as error:
             refusal = str(error)
@@ -84,29 +87,32 @@ async def read_nodes(target: ClusterTarget, choice: NodeChoice, settings: Settin
         by_name = {node.name: node for node in found}
         nodes = tuple(by_name[name] for name in choice.among(found))
         now = connection.clock.now()  # the answers have set it by now
-        return ReadNodes(nodes=nodes, now=now, cluster=connection.cluster, inputs=inputs, refusal=refusal)
+        return ReadNodes(
+            nodes=nodes,
+            now=now,
+            cluster=connection.cluster,
+            settings=effective.settings,
+            inputs=inputs,
+            refusal=refusal,
+        )
 
 
-def check(nodes: Iterable[Node], settings: Settings, now: float, *, for_maintenance: bool, by_default: bool) -> None:
+def check(nodes: Iterable[Node], settings: Settings, now: float, *, for_maintenance: bool) -> None:
     """Raise Undrainable unless all of these nodes would be drained, or are already.
 
-    `now`: Unix seconds. `for_maintenance`: they are to stay. `by_default`: no settings file was given.
+    `now`: Unix seconds. `for_maintenance`: they are to stay.
     """
-    reasons = {node.name: _reason(node, settings, now, for_maintenance, by_default) for node in nodes}
+    reasons = {node.name: _reason(node, settings, now, for_maintenance) for node in nodes}
     bad = {name: reason for name, reason in reasons.items() if reason}
     if bad:
         raise Undrainable(bad)
 
 
-def _reason(node: Node, settings: Settings, now: float, for_maintenance: bool, by_default: bool) -> str:
+def _reason(node: Node, settings: Settings, now: float, for_maintenance: bool) -> str:
     if for_maintenance and node.deletion_timestamp is not None:
         return f"{_deletion_age(node, now)}; a deletion cannot be undone"
     warning = unmanaged_warning(settings.termination, node, for_maintenance=for_maintenance)
-    if warning is None:
-        return ""
-    if warning.kind is WarningKind.NOT_MANAGED and by_default:
-        return f"{warning.message}; give the controller's own settings with --config"
-    return warning.message
+    return "" if warning is None else warning.message
 
 
 def _deletion_age(node: Node, now: float) -> str:
@@ -117,26 +123,25 @@ def _deletion_age(node: Node, now: float) -> str:
 class DrainRequest:
     """One run of the command. It knows at any moment what it has requested, and what it waits for."""
 
-    def __init__(self, target: ClusterTarget, settings: Settings, options: DrainOptions) -> None:
+    def __init__(self, target: ClusterTarget, options: DrainOptions) -> None:
         self._target = target
-        self._settings = settings
         self._options = options
         self._bulk = BulkRequest()
         self._progress: DrainProgress | None = None
 
-    async def run(self, shown: Sequence[Node]) -> int:
+    async def run(self, shown: Sequence[Node], settings: Settings) -> int:
         """Request it for these nodes, as they are now. The exit code.
 
         Raises Undrainable, and ApiError as long as nothing was requested.
         """
         async with connected(self._target) as connection:
-            nodes = await self._checked(connection, shown)
+            nodes = await self._checked(connection, shown, settings)
             requested_at = connection.clock.now()
             await self._request(connection, nodes, requested_at)
             requested = [node for node in nodes if self._is_requested(node)]
             if requested and not self._options.no_wait:
                 self._progress = DrainProgress(requested, requested_at, for_maintenance=self._options.for_maintenance)
-                return await self._watch(connection, self._progress)
+                return await self._watch(connection, self._progress, settings)
         if requested:
             echo(f"to watch: {command('status', '-w', *(node.name for node in requested))}")
         return self._code
@@ -157,17 +162,11 @@ class DrainRequest:
     def _is_requested(self, node: Node) -> bool:
         return node.deletion_timestamp is not None or node.name in self._bulk.requested
 
-    async def _checked(self, connection: Connection, shown: Sequence[Node]) -> list[Node]:
+    async def _checked(self, connection: Connection, shown: Sequence[Node], settings: Settings) -> list[Node]:
         """They may have changed since: a person was asked. Those that are gone are returned as they were."""
         uids = {node.uid for node in shown}
         now = {node.uid: node for node in await read_all(connection.client, NODES, keep=lambda each: each.uid in uids)}
-        check(
-            now.values(),
-            self._settings,
-            connection.clock.now(),
-            for_maintenance=self._options.for_maintenance,
-            by_default=self._target.config is None,
-        )
+        check(now.values(), settings, connection.clock.now(), for_maintenance=self._options.for_maintenance)
         return [now.get(node.uid, node) for node in shown]
 
     async def _request(self, connection: Connection, nodes: Sequence[Node], now: float) -> None:
@@ -182,7 +181,7 @@ class DrainRequest:
         else:
             await self._bulk.run(new, partial(_request_deletion, connection.client))
 
-    async def _watch(self, connection: Connection, progress: DrainProgress) -> int:
+    async def _watch(self, connection: Connection, progress: DrainProgress, settings: Settings) -> int:
         view = StatusView(stdout_console(), drops_empty=True)
 
         def show_frame(frame: StatusFrame) -> bool:
@@ -194,7 +193,7 @@ class DrainRequest:
         seconds = self._options.timeout or math.inf
         try:
             with view.showing(), anyio.move_on_after(seconds) as timeout:
-                await follow(connection, self._settings, progress.has, show_frame, expected=progress.expected)
+                await follow(connection, settings, progress.has, show_frame, expected=progress.expected)
         except ApiError as error:
             print_error(f"{error}\n{progress.unwatched()}")
             return REFUSED

@@ -12,7 +12,7 @@ import msgspec
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import MISUSED, REFUSED, fail, interruptible, reporting_errors, run_async
 from gracectl.cli.notation import WIDE, Output, is_structured, output_option
-from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluster_options, connected, node_arguments
+from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, connected, node_arguments
 from gracectl.cli.output import echo
 from gracectl.cli.plan.chart import chart_of
 from gracectl.cli.plan.html import html_of
@@ -22,9 +22,11 @@ from gracectl.cli.plan.table import plan_table
 from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.plan.timeline import signs_for, timeline
 from gracectl.cli.report import structured
+from gracectl.cli.settings import EffectiveSettings, SettingsSource, installation_note, settings_options
 from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets
+from gracectl.inspect.leadership import read_leadership
 from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
@@ -67,20 +69,20 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
     help="The longest that a replacement takes until it is Ready.  [default: plan.replacementSeconds, 30]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Every pod and budget, also ignored pods.")
-@cluster_options
+@settings_options
 def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     """Forecast what happens to nodes that are deleted now.
 
     Nothing is changed; the right to list nodes, pods, poddisruptionbudgets, volumeattachments and nodeclaims is enough
     (nodedisruptionbudgets too, for warnings about those that would refuse the deletion).
     For each NODE: when it is drained, and warnings; for each pod: when and how it leaves, and why not before. Nodes
-    that are terminating already are forecast from now on. Times count from now. Give the controller's own settings
-    with --config. docs/plan.md says what is certain and what is not.
+    that are terminating already are forecast from now on. Times count from now. docs/plan.md says what is certain and
+    what is not.
 
     \b
     -o json prints one object; windows are {earliest, latest, earliestSeconds,
     latestSeconds, certain}, latest null is "perhaps never", a window null is "never":
-      cluster {context, server}, at,
+      cluster {context, server}, at, note,
       assumptions {replacementSeconds, evictionQps, evictionBurst, settings},
       nodes [{name, terminating, deletedAt,
         deadline {at, atSeconds, source, holder, gracePeriodSeconds},
@@ -104,37 +106,55 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     if is_structured(chosen.output) and chosen.timeline:
         raise click.UsageError(f"--timeline and -o {chosen.output} exclude each other")
     with reporting_errors({UnknownNodes: REFUSED}):
-        settings = target.settings()
+        source = SettingsSource(target)
         with interruptible():
-            inputs = run_async(lambda: _read(target, nodes, settings, shows_cluster=not is_structured(chosen.output)))
-            forecast = forecast_plan(inputs, settings, chosen.replacement_seconds)
-        _answer(inputs.address, forecast, nodes, chosen, target.config)
+            inputs = run_async(lambda: _read(target, nodes, source, shows_cluster=not is_structured(chosen.output)))
+            forecast = forecast_plan(inputs, chosen.replacement_seconds)
+        _answer(inputs, forecast, nodes, chosen)
 
 
 class PlanInput(msgspec.Struct, frozen=True):
-    """The cluster at `now` (Unix seconds, the server's clock), and the names of the nodes in question."""
+    """The cluster at `now` (Unix seconds, the server's clock), and the names of the nodes in question.
 
+    `note`: what the forecast assumes of the controller, if none leads.
+    """
+
+    effective: EffectiveSettings
     cluster: ClusterCache
     asked: tuple[str, ...]
     now: float
     node_budgets: tuple[NodeDisruptionBudget, ...] = ()
     address: ClusterAddress = ClusterAddress()
+    note: str = ""
+
+    @property
+    def settings(self) -> Settings:
+        """Those that count."""
+        return self.effective.settings
+
+    def detail(self, *, verbose: bool = False) -> Detail:
+        """What is shown of its forecast."""
+        return Detail(verbose, self.effective.source, self.note)
 
 
-async def _read(target: ClusterTarget, nodes: NodeChoice, settings: Settings, *, shows_cluster: bool) -> PlanInput:
+async def _read(target: ClusterTarget, nodes: NodeChoice, source: SettingsSource, *, shows_cluster: bool) -> PlanInput:
     async with connected(target, shows_cluster=shows_cluster) as connection:
-        return await read_input(connection, nodes, settings)
+        return await read_input(connection, nodes, await source.read(connection.client))
 
 
-async def read_input(connection: Connection, nodes: NodeChoice, settings: Settings) -> PlanInput:
+async def read_input(connection: Connection, nodes: NodeChoice, effective: EffectiveSettings) -> PlanInput:
     """Read the cluster once. Raises ApiError; UnknownNodes if one of these does not exist."""
+    settings = effective.settings
     cluster = await snapshot(
         connection.client, lambda node: nodes.picks(node) or is_draining(node, settings.termination)
     )
+    leadership = await read_leadership(connection.client, settings.leader_election, connection.clock)
     # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
     now = float(math.floor(connection.clock.now()))
     budgets = await _node_budgets(connection.client)
-    return PlanInput(cluster, nodes.among(cluster.nodes.values()), now, budgets, connection.cluster)
+    asked = nodes.among(cluster.nodes.values())
+    note = installation_note(effective, leadership)
+    return PlanInput(effective, cluster, asked, now, budgets, connection.cluster, note)
 
 
 async def _node_budgets(client: KubeClient) -> tuple[NodeDisruptionBudget, ...]:
@@ -146,12 +166,13 @@ async def _node_budgets(client: KubeClient) -> tuple[NodeDisruptionBudget, ...]:
 
 
 def forecast_plan(
-    inputs: PlanInput, settings: Settings, replacement_seconds: float | None = None, *, for_maintenance: bool = False
+    inputs: PlanInput, replacement_seconds: float | None = None, *, for_maintenance: bool = False
 ) -> DrainForecast:
     """Forecast the drain of these nodes; thousands of pods take seconds, so not in an event loop.
 
     `replacement_seconds` None: as the settings say. `for_maintenance`: they are drained and stay.
     """
+    settings = inputs.settings
     assumptions = settings.assumptions
     if replacement_seconds is not None:
         assumptions = msgspec.structs.replace(assumptions, replacement_seconds=replacement_seconds)
@@ -180,14 +201,13 @@ def show_timeline(forecast: DrainForecast, detail: Detail) -> None:
     print_on(console, timeline(plan_text(forecast, detail), chart, console.width, signs_for(console)))
 
 
-def _answer(
-    cluster: ClusterAddress, forecast: DrainForecast, nodes: NodeChoice, options: PlanOptions, config: Path | None
-) -> None:
-    detail = Detail(verbose=options.verbose, by_default=config is None)
+def _answer(inputs: PlanInput, forecast: DrainForecast, nodes: NodeChoice, options: PlanOptions) -> None:
+    detail = inputs.detail(verbose=options.verbose)
     if not forecast.nodes:
         echo(nodes.no_match, err=True)
     if is_structured(options.output):
-        echo(structured(plan_report(forecast, cluster, None if config is None else str(config)), options.output))
+        report = plan_report(forecast, inputs.address, detail.settings, detail.note)
+        echo(structured(report, options.output))
     elif forecast.nodes and options.timeline:
         show_timeline(forecast, detail)
     elif forecast.nodes:

@@ -62,6 +62,8 @@ def _head(text: PlanText) -> Iterator[str]:
 
 def _body(text: PlanText, chart: Chart) -> Iterator[str]:
     yield f"<body>\n<main>\n<h1>{escape(text.title)}</h1>"
+    if text.note:
+        yield _paragraph(text.note)
     if text.summary:
         rows = [
             (each.node, each.drained, each.deadline, str(each.pods), ", ".join(each.kinds)) for each in text.summary

@@ -116,32 +116,39 @@ class BudgetReport(JsonObject, frozen=True, kw_only=True):
 
 
 class AssumptionsReport(JsonObject, frozen=True):
-    """Assumptions beside the cluster's objects. `settings`: the file; null: all defaults."""
+    """Assumptions beside the cluster's objects. `settings`: `file PATH`, `configmap NAMESPACE/NAME` or `defaults`."""
 
     replacement_seconds: float
     eviction_qps: float
     eviction_burst: int
-    settings: str | None
+    settings: str
 
 
 class PlanReport(JsonObject, frozen=True, kw_only=True):
-    """The whole object. `alsoDraining`: other draining nodes, with pods under the same budgets."""
+    """The whole object. `alsoDraining`: other draining nodes, with pods under the same budgets.
+
+    `note`: that no controller leads, or that gracectl is not installed.
+    """
 
     cluster: ClusterReport
     at: str
+    note: str | None
     assumptions: AssumptionsReport
     nodes: tuple[NodeReport, ...]
     also_draining: tuple[str, ...]
     budgets: tuple[BudgetReport, ...]
 
 
-def plan_report(forecast: DrainForecast, cluster: ClusterAddress, settings: str | None = None) -> PlanReport:
-    """The report of a forecast. `settings`: the name of their file."""
+def plan_report(
+    forecast: DrainForecast, cluster: ClusterAddress, settings: str = "defaults", note: str = ""
+) -> PlanReport:
+    """The report of a forecast. `settings`: where they are from."""
     origin, whole = time_origin_of(forecast), forecast.whole
     asked = {node.name for node in forecast.nodes}
     return PlanReport(
         cluster=cluster_report(cluster),
         at=format_time(whole.at),
+        note=note or None,
         assumptions=AssumptionsReport(
             replacement_seconds=whole.assumptions.replacement_seconds,
             eviction_qps=whole.assumptions.rate.qps,

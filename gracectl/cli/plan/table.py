@@ -30,6 +30,9 @@ def _parts(text: PlanText) -> Iterator[RenderableType]:
 
 def head(text: PlanText) -> Iterator[RenderableType]:
     """What comes before the nodes."""
+    if text.note:
+        yield Text(text.note, "yellow")
+        yield Text()
     yield Text(text.title)
     if text.summary:
         yield Text()

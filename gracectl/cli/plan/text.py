@@ -33,17 +33,13 @@ from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import PlanWarning
 
-DEFAULT_SETTINGS = (
-    "Default settings are assumed: waves, node groups and protection depend on them; give the controller's own with "
-    "--config."
-)
-
 
 class Detail(msgspec.Struct, frozen=True):
-    """How much is shown. `verbose`: every pod and budget. `by_default`: no settings file was given."""
+    """What is shown. `verbose`: every pod and budget. `settings`: where they are from. `note`: a first line."""
 
     verbose: bool = False
-    by_default: bool = False
+    settings: str = ""
+    note: str = ""
 
 
 class PodLine(msgspec.Struct, frozen=True):
@@ -84,7 +80,8 @@ class NodeSummary(msgspec.Struct, frozen=True):
 
 
 class PlanText(msgspec.Struct, frozen=True):
-    """The whole text. `summary` is empty for a single node; `other_budgets`: those that are only counted."""
+    """The whole text. `summary` is empty for a single node; `other_budgets`: those that are only counted; `note`: its
+    first line, if any."""
 
     title: str
     summary: tuple[NodeSummary, ...]
@@ -92,6 +89,7 @@ class PlanText(msgspec.Struct, frozen=True):
     budgets: tuple[BudgetLine, ...]
     other_budgets: str
     remarks: tuple[str, ...]
+    note: str = ""
 
 
 def plan_text(forecast: DrainForecast, detail: Detail) -> PlanText:
@@ -107,6 +105,7 @@ def plan_text(forecast: DrainForecast, detail: Detail) -> PlanText:
         budgets=tuple(shown),
         other_budgets=other_budgets([line for line in budgets if line not in shown]),
         remarks=tuple(_remarks(forecast, detail, nodes)),
+        note=detail.note,
     )
 
 
@@ -203,8 +202,8 @@ def _remarks(forecast: DrainForecast, detail: Detail, nodes: Iterable[NodeText])
     yield f"Drained: no pod is waited for any more; {_afterwards(forecast)}."
     if any(line.count > 1 for node in nodes for wave in node.waves for line in wave.lines):
         yield "Pods that leave alike share a line; -v lists each of them."
-    if detail.by_default:
-        yield DEFAULT_SETTINGS
+    if detail.settings:
+        yield f"Settings: {detail.settings}."
 
 
 def _afterwards(forecast: DrainForecast) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich.text import Text
 
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
@@ -15,18 +14,16 @@ from gracectl.cli.options import (
     ClusterTarget,
     NodeChoice,
     UnknownNodes,
-    cluster_options,
     connected,
     optional_node_arguments,
 )
 from gracectl.cli.output import echo
-from gracectl.cli.plan.text import DEFAULT_SETTINGS
 from gracectl.cli.report import structured
+from gracectl.cli.settings import SettingsSource, settings_options
 from gracectl.cli.status.follow import StatusFrame, follow
 from gracectl.cli.status.report import status_report
 from gracectl.cli.status.table import status_table
 from gracectl.cli.status.view import ObjectView, StatusView, View
-from gracectl.config import Settings
 from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import read_leadership, with_leadership
 from gracectl.inspect.progress import ProgressTracker, forecast_of
@@ -51,7 +48,7 @@ class StatusOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("-w", "--watch", is_flag=True, help="Show changes, until named nodes are terminated, or Ctrl-C.")
 @output_option("table", "wide", help=f"{WIDE[:-1]}, with -w one at each change.")
 @click.option("-v", "--verbose", is_flag=True, help="Every pod, also those that are not blocked.")
-@cluster_options
+@settings_options
 def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> None:
     """Show active nodes, and what blocks them.
 
@@ -59,10 +56,10 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
     health, label or age is pending. Without NODE or a selector all active nodes are shown. For each: its step, its age,
     how many pods are left, its deadline; for each pod that is blocked: why, for how long, and until when.
 
-    Only objects of the cluster are read: it works without a controller. Waves, node groups and protection depend on the
-    controller's settings: give them with --config. The right to list nodes, pods, poddisruptionbudgets,
-    volumeattachments and nodeclaims is enough; -w needs to watch them as well. With the right to list leases it says
-    at once that no controller leads. docs/status.md explains every field.
+    Only objects of the cluster are read: it works without a controller. The right to list nodes, pods,
+    poddisruptionbudgets, volumeattachments and nodeclaims is enough; -w needs to watch them as well. With the right to
+    list configmaps it has the controller's settings, and with that to list leases it says at once that no controller
+    leads. docs/status.md explains every field.
 
     \b
     -o json prints one object:
@@ -89,19 +86,17 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
     """
     chosen = msgspec.convert(options, StatusOptions)
     with reporting_errors({UnknownNodes: REFUSED}):
-        settings = target.settings()
-        name = None if target.config is None else str(target.config)
+        source = SettingsSource(target)
         with interruptible():
             if chosen.watch:
-                view = _view_of(chosen, name)
-                run_async(lambda: _watch(target, nodes, settings, view))
+                run_async(lambda: _watch(target, nodes, source, chosen))
                 return
             shows_cluster = not is_structured(chosen.output)
-            frame = run_async(lambda: _read_frame(target, nodes, settings, shows_cluster=shows_cluster))
+            frame, name = run_async(lambda: _read_frame(target, nodes, source, shows_cluster=shows_cluster))
         _answer(frame, nodes, chosen, name)
 
 
-def _view_of(options: StatusOptions, settings: str | None) -> View:
+def _view_of(options: StatusOptions, settings: str) -> View:
     if is_structured(options.output):
         return ObjectView(settings, options.output)
     return StatusView(stdout_console(), verbose=options.verbose)
@@ -115,9 +110,12 @@ def _selects(nodes: NodeChoice | None, node: Node) -> bool:
 
 
 async def _read_frame(
-    target: ClusterTarget, nodes: NodeChoice | None, settings: Settings, *, shows_cluster: bool
-) -> StatusFrame:
+    target: ClusterTarget, nodes: NodeChoice | None, source: SettingsSource, *, shows_cluster: bool
+) -> tuple[StatusFrame, str]:
+    """The frame, and where the settings are from."""
     async with connected(target, shows_cluster=shows_cluster) as connection:
+        effective = await source.read(connection.client)
+        settings = effective.settings
         cluster = await snapshot(
             connection.client, lambda node: _selects(nodes, node) or is_draining(node, settings.termination)
         )
@@ -128,7 +126,7 @@ async def _read_frame(
         nodes.among(cluster.nodes.values())
     forecast = forecast_of(draining_nodes(cluster, settings.termination, now), now, settings.assumptions)
     found = with_forecasts(node_statuses(cluster, settings.termination, selected, now), forecast)
-    return StatusFrame(
+    frame = StatusFrame(
         at=now,
         nodes=with_leadership(found, leadership),
         progress=ProgressTracker().update(found, (), cluster.budgets.get, now),
@@ -137,9 +135,10 @@ async def _read_frame(
         longest_protection=settings.termination.policy.protection.maximum_seconds,
         cluster=connection.cluster,
     )
+    return frame, effective.source
 
 
-def _answer(frame: StatusFrame, nodes: NodeChoice | None, options: StatusOptions, settings: str | None) -> None:
+def _answer(frame: StatusFrame, nodes: NodeChoice | None, options: StatusOptions, settings: str) -> None:
     if is_structured(options.output):
         echo(structured(status_report(frame, settings), options.output))
         return
@@ -148,12 +147,14 @@ def _answer(frame: StatusFrame, nodes: NodeChoice | None, options: StatusOptions
         return
     console = stdout_console(is_wide=options.output == "wide")
     print_on(console, status_table(frame, verbose=options.verbose))
-    if settings is None and any(node.pods for node in frame.nodes):
-        print_on(console, Text(f"\n{DEFAULT_SETTINGS}", "dim"))
 
 
-async def _watch(target: ClusterTarget, nodes: NodeChoice | None, settings: Settings, view: View) -> None:
+async def _watch(
+    target: ClusterTarget, nodes: NodeChoice | None, source: SettingsSource, options: StatusOptions
+) -> None:
     async with connected(target) as connection:
+        effective = await source.read(connection.client)
+        view = _view_of(options, effective.source)
         expected = await _named(connection, nodes)
 
         def show(frame: StatusFrame) -> bool:
@@ -164,7 +165,7 @@ async def _watch(target: ClusterTarget, nodes: NodeChoice | None, settings: Sett
             return _selects(nodes, node)
 
         with view.showing():
-            await follow(connection, settings, selects, show, expected=expected, with_claims=nodes is None)
+            await follow(connection, effective.settings, selects, show, expected=expected, with_claims=nodes is None)
 
 
 async def _named(connection: Connection, nodes: NodeChoice | None) -> dict[str, str]:

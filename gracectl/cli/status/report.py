@@ -145,11 +145,14 @@ class ProgressReport(JsonObject, frozen=True, kw_only=True):
 
 
 class StatusReport(JsonObject, frozen=True, kw_only=True):
-    """The whole object. `settings`: their file; null: all defaults. `longest_protection_seconds` null: no maximum."""
+    """The whole object. `settings`: `file PATH`, `configmap NAMESPACE/NAME` or `defaults`.
+
+    `longest_protection_seconds` null: no maximum.
+    """
 
     cluster: ClusterReport
     at: str
-    settings: str | None
+    settings: str
     longest_protection_seconds: float | None
     connection_loss: ConnectionLossReport | None
     controller: ControllerReport
@@ -159,8 +162,8 @@ class StatusReport(JsonObject, frozen=True, kw_only=True):
     terminated: tuple[TerminatedNodeReport, ...]
 
 
-def status_report(frame: StatusFrame, settings: str | None = None) -> StatusReport:
-    """The report of a frame. `settings`: the name of their file."""
+def status_report(frame: StatusFrame, settings: str = "defaults") -> StatusReport:
+    """The report of a frame. `settings`: where they are from."""
     return StatusReport(
         cluster=cluster_report(frame.cluster),
         at=format_time(frame.at),

@@ -128,10 +128,10 @@ def _lasting(node: NodeStatus) -> tuple[object, ...]:
 class ObjectView:
     """One object at each change of more than the time: JSON on a line, or a YAML document.
 
-    `settings`: the name of their file.
+    `settings`: where they are from.
     """
 
-    def __init__(self, settings: str | None, output: str = "json") -> None:
+    def __init__(self, settings: str, output: str = "json") -> None:
         self._settings = settings
         self._output = output
         self._last = ""

@@ -101,7 +101,7 @@ def test_every_object_is_labelled_and_no_two_have_one_name(release: Release) -> 
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == release.name
         assert labels["app.kubernetes.io/version"] == __version__
-        assert labels[COMPONENT] in {"controller", "agent", "uninstall", "test", "definitions", "dashboard"}
+        assert labels[COMPONENT] in {"controller", "agent", "uninstall", "test", "definitions", "dashboard", "settings"}
     known = Counter((each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in objects)
     assert max(known.values()) == 1
 

@@ -18,6 +18,7 @@ from gracectl.admission.settings import AdmissionSettings, CertificateFiles, Ser
 from gracectl.config import Settings, load_settings
 from gracectl.config.changes import AGENT_SCOPE, CONTROLLER_SCOPE, is_within
 from gracectl.config.fields import fields
+from gracectl.model import names
 
 needs_helm()
 
@@ -93,10 +94,22 @@ def _completed(release: Release) -> Settings:
     """The values, though they name no Service yet."""
     settings = given(release)
     # Names without a file: the chart knows the file.
-    names = settings["admission"]["clientCertificates"].pop("names", ())
+    subjects = settings["admission"]["clientCertificates"].pop("names", ())
     read = msgspec.convert(settings, Settings)
-    clients = msgspec.structs.replace(read.admission.client_certificates, names=tuple(names))
+    clients = msgspec.structs.replace(read.admission.client_certificates, names=tuple(subjects))
     return msgspec.structs.replace(read, admission=msgspec.structs.replace(read.admission, client_certificates=clients))
+
+
+@pytest.mark.parametrize("release", WITH_CONTROLLER.values(), ids=WITH_CONTROLLER)
+def test_the_command_line_finds_the_settings_of_the_controller_and_no_others(release: Release) -> None:
+    labels = [each.split("=") for each in names.SETTINGS_SELECTOR.split(",")]
+    found = [
+        each["metadata"]["name"]
+        for each in release.of_kind("ConfigMap")
+        if all(each["metadata"]["labels"].get(name) == value for name, value in labels)
+    ]
+    mounted = release.one("Deployment")["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"]
+    assert found == [mounted]
 
 
 def test_a_deep_change_of_priorities_arrives_as_whole_numbers(tmp_path: Path) -> None:

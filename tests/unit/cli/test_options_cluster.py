@@ -35,7 +35,6 @@ from gracectl.kube.resources import NODES
 from gracectl.runtime.clock import SystemClock
 
 OPTIONS = """\
-Options:
   --kubeconfig FILE  Kubeconfig; default: $KUBECONFIG, the pod's service
                      account, ~/.kube/config.
   --context NAME     Context of the kubeconfig; default: its current one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -23,15 +24,17 @@ from gracectl.cli.plan.timeline import ASCII, UNICODE, Signs, timeline
 from gracectl.inspect.forecast import DrainForecast
 
 SVG = "{http://www.w3.org/2000/svg}"
+NOTE = "gracectl is not installed on this cluster; the forecast assumes it, with default settings (docs/install.md)"
+A_DETAIL = Detail(settings="defaults", note=NOTE)
 World = Callable[[], DrainForecast]
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 
 
-def as_table(forecast: DrainForecast, width: int, **detail: bool) -> str:
+def as_table(forecast: DrainForecast, width: int, **detail: Any) -> str:
     return text_of(Console(width=width), plan_table(plan_text(forecast, Detail(**detail))))
 
 
-def as_timeline(forecast: DrainForecast, width: int, signs: Signs = UNICODE, **detail: bool) -> str:
+def as_timeline(forecast: DrainForecast, width: int, signs: Signs = UNICODE, **detail: Any) -> str:
     chart = chart_of(forecast, verbose=detail.get("verbose", False))
     return text_of(Console(width=width), timeline(plan_text(forecast, Detail(**detail)), chart, width, signs))
 
@@ -41,7 +44,7 @@ def as_picture(forecast: DrainForecast) -> str:
 
 
 def as_page(forecast: DrainForecast) -> str:
-    return html_of(plan_text(forecast, Detail(by_default=True)), chart_of(forecast))
+    return html_of(plan_text(forecast, A_DETAIL), chart_of(forecast))
 
 
 # -- in a terminal -----------------------------------------------------------------------------------------------------
@@ -54,7 +57,7 @@ def as_page(forecast: DrainForecast) -> str:
 def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(
     world: World, width: int, draw: Callable[..., str], verbose: bool
 ) -> None:
-    for line in draw(world(), width, verbose=verbose, by_default=True).splitlines():
+    for line in draw(world(), width, verbose=verbose, settings="defaults", note=NOTE).splitlines():
         assert cell_len(line) <= width, line
         assert line == line.rstrip()
 
@@ -256,14 +259,14 @@ def test_the_page_is_one_file_and_says_all_that_the_table_says(world: World) -> 
     assert reader.addresses == []
     assert "@import" not in as_page(forecast)
     text = "\n".join(reader.words)
-    told = plan_text(forecast, Detail(by_default=True))
+    told = plan_text(forecast, A_DETAIL)
     for node in told.nodes:
         for words in (node.headline, *node.facts, *(warning.message for warning in node.warnings), node.ignored):
             assert words in text
         for line in (line for wave in node.waves for line in wave.lines):
             assert line.name in text
             assert line.text in text
-    for words in (told.title, *told.remarks, *(line.text for line in told.budgets), told.other_budgets):
+    for words in (told.note, told.title, *told.remarks, *(line.text for line in told.budgets), told.other_budgets):
         assert words in text
 
 

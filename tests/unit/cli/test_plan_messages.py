@@ -36,7 +36,7 @@ from gracectl.policy.waves import by_priority
 RANGES = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
 
 
-def told(*going: Any, **detail: bool) -> PlanText:
+def told(*going: Any, **detail: Any) -> PlanText:
     return plan_text(predicted(*going), Detail(**detail))
 
 
@@ -385,7 +385,7 @@ def test_of_many_budgets_those_are_told_of_that_hold_up_most() -> None:
 # -- what it rests on --------------------------------------------------------------------------------------------------
 
 
-def remarks(forecast: DrainForecast, **detail: bool) -> str:
+def remarks(forecast: DrainForecast, **detail: Any) -> str:
     return " ".join(plan_text(forecast, Detail(**detail)).remarks)
 
 
@@ -403,9 +403,9 @@ def test_it_is_said_what_is_certain_and_what_is_not() -> None:
     assert "-v lists each of them" in remarks(crowd())
 
 
-def test_without_settings_it_says_what_depends_on_them() -> None:
-    assert "give the controller's own with --config" in remarks(a_day(), by_default=True)
-    assert "--config" not in remarks(a_day())
+def test_it_says_where_its_settings_are_from() -> None:
+    assert remarks(a_day(), settings="configmap gracectl/gracectl").endswith("Settings: configmap gracectl/gracectl.")
+    assert "Settings" not in remarks(a_day())
 
 
 def test_a_daemonset_s_pod_is_one_that_is_recreated() -> None:

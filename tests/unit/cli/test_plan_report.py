@@ -27,7 +27,8 @@ SPAN = {"earliest": "t", "latest": "t?", "earliestSeconds": "n", "latestSeconds"
 SHAPE: dict[str, Any] = {
     "cluster": {"context": "s?", "server": "s"},
     "at": "t",
-    "assumptions": {"replacementSeconds": "n", "evictionQps": "n", "evictionBurst": "n", "settings": "s?"},
+    "note": "s?",
+    "assumptions": {"replacementSeconds": "n", "evictionQps": "n", "evictionBurst": "n", "settings": "s"},
     "nodes": [
         {
             "name": "s",
@@ -131,7 +132,7 @@ def test_of_three_replicas() -> None:
         "replacementSeconds": 600.0,
         "evictionQps": 0.0,
         "evictionBurst": 1,
-        "settings": None,
+        "settings": "defaults",
     }
     node = told["nodes"][0]
     assert node["deadline"] == {

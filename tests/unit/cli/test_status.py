@@ -30,7 +30,7 @@ pytestmark = pytest.mark.real_time
 FOR_EVER = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 CORDONED = {"spec": {"taints": [{"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"}]}}
 READS = (
-    ("", ["nodes", "pods"]),
+    ("", ["nodes", "pods", "configmaps"]),
     ("policy", ["poddisruptionbudgets"]),
     ("storage.k8s.io", ["volumeattachments"]),
     ("karpenter.sh", ["nodeclaims"]),
@@ -85,7 +85,6 @@ def test_a_terminating_node_says_what_blocks_it_and_for_how_long(place: Fleet, r
     assert lines[5].startswith(
         "    -> end its protection: kubectl annotate pod -n default notebook karpenter.sh/do-not-"
     )
-    assert "give the controller's own with --config" in lines[-1]
     (node,) = in_json(place, "ends", as_=reader)["nodes"]
     (pod,) = node["pods"]
     assert (node["state"], node["step"], node["podsLeft"], pod["state"]) == ("terminating", "drain", 1, "protected")
@@ -127,7 +126,7 @@ def test_settings_decide_which_deadline_holds(place: Fleet, tmp_path: Path) -> N
     settings = tmp_path / "settings.yaml"
     settings.write_text("nodeGroups: [{selector: {}, terminationGracePeriod: 10m}]\n")
     told = in_json(place, "soon", "--config", str(settings))
-    assert told["settings"] == str(settings)
+    assert told["settings"] == f"file {settings}"
     (node,) = told["nodes"]
     assert (node["deadline"]["holder"], node["deadline"]["gracePeriodSeconds"]) == ("nodeGroups[0]", 600.0)
     assert node["pods"][0]["deleteAt"] is not None
@@ -186,7 +185,7 @@ def test_settings_a_server_and_rights_that_are_not_there(place: Fleet, tmp_path:
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     result = place.run("status", *more, as_=tmp_path / "kubeconfig")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "list nodes: the server cannot be reached" in result.stderr
+    assert "the server cannot be reached" in result.stderr
     stranger = place.user(f"stranger{len(more)}", *rights("list")[1:])
     result = place.run("status", *more, as_=stranger)
     assert (result.exit_code, result.stdout) == (3, "")

@@ -1,0 +1,62 @@
+"""Settings of the controller as the cluster has them: the ConfigMap of the chart, which is found by its labels.
+
+Invariant: none is guessed. Of several the caller has to name one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gracectl.config.errors import ConfigError
+from gracectl.config.loading import LoadedSettings, read_config_map
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import Forbidden, NotFound
+from gracectl.kube.reading import read_all
+from gracectl.kube.requests import Key, Selection
+from gracectl.kube.resources import CONFIG_MAPS
+from gracectl.model import names
+from gracectl.model.meta import ConfigMap, natural_key
+from gracectl.policy.explain import listed
+
+USUAL_KEY: Final[Key] = ("gracectl", "gracectl")
+"""Namespace and name in an installation as documented, for those who may not list ConfigMaps."""
+
+
+async def read_cluster_settings(
+    client: KubeClient, environ: Mapping[str, str], key: Key | None = None
+) -> LoadedSettings | None:
+    """The settings in the ConfigMap `key`, or in the only one that has the labels; None: there is none.
+
+    Variables of the environment override them. Raises ConfigError: invalid, or several; Forbidden: it may not be
+    looked for; ApiError.
+    """
+    found = await find_config_maps(client) if key is None else [await client.get(CONFIG_MAPS, key)]
+    if len(found) > 1:
+        raise ConfigError(several(found))
+    if not found:
+        return None
+    try:
+        return read_config_map(found[0], environ)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; correct it, or give other settings with --config FILE") from error
+
+
+async def find_config_maps(client: KubeClient) -> Sequence[ConfigMap]:
+    """All ConfigMaps with settings. Raises Forbidden, ApiError."""
+    try:
+        return await read_all(client, CONFIG_MAPS, Selection(labels=names.SETTINGS_SELECTOR))
+    except Forbidden as refusal:
+        try:
+            return [await client.get(CONFIG_MAPS, USUAL_KEY)]
+        except (Forbidden, NotFound):
+            raise refusal from None
+
+
+def several(found: Sequence[ConfigMap]) -> str:
+    """Why none of these is taken."""
+    known = sorted((each.full_name for each in found), key=natural_key)
+    return (
+        f"settings: {len(known)} ConfigMaps have the labels of the chart: {listed(known)}; "
+        "choose one with --config-map NAMESPACE/NAME, or give --config FILE"
+    )
