@@ -28,7 +28,7 @@ from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
-from gracectl.telemetry.spans import Span, SpanEvent, SpanSink, Trace, Value, span_attributes
+from gracectl.telemetry.spans import Span, SpanEvent, SpanSink, Trace, Value, interval, span_attributes
 
 logger = logging.getLogger(__name__)
 
@@ -271,19 +271,24 @@ class ShutdownTrace:
             return
         number, name, since, count = self._range
         self._range = None
+        left = list(left)
         names = [f"{pod.namespace}/{pod.name}" for pod in left]
+        for pod in left:
+            if (pod_span := self._pods.pop(pod.uid, None)) is not None:
+                self._emit_pod(pod_span, now, "left at the end of its period")
         attributes: dict[str, Value] = {"gracectl.range": name, "gracectl.pods": count}
         if names:
             attributes["gracectl.pods.left"] = names
         error = f"{len(names)} of {count} pods left at the end of the period" if names else ""
+        start, end = interval(since, now)
         self._emit(
             Span(
                 trace=self._trace,
                 id=self._range_id(number),
                 parent=self._id,
                 name=f"range {name}",
-                start=since,
-                end=now,
+                start=start,
+                end=end,
                 attributes=attributes,
                 error=error,
             )
@@ -291,9 +296,7 @@ class ShutdownTrace:
 
     def close(self, now: float, outcome: str, error: str = "") -> None:
         """End the trace of the shutdown."""
-        for span in self._pods.values():
-            self._emit_pod(span, now, "left at the end of its period")
-        self._pods.clear()
+        self.range_over([span.pod for span in self._pods.values()], now)
         self._emit(
             Span(
                 trace=self._trace,
@@ -302,7 +305,7 @@ class ShutdownTrace:
                 name="shut down node",
                 start=self._began,
                 end=now,
-                attributes={**self._subject, "gracectl.outcome": outcome},
+                attributes={"gracectl.outcome": outcome},
                 error=error,
             )
         )
@@ -310,13 +313,14 @@ class ShutdownTrace:
     def _emit_pod(self, span: _PodSpan, now: float, error: str) -> None:
         pod = span.pod
         outcome = "left behind" if error else "deleted" if span.granted is not None else "terminated by another client"
+        start, end = interval(span.since, now)
         self._emit(
             Span(
                 trace=self._trace,
                 parent=span.parent,
                 name=f"pod {outcome}",
-                start=span.since,
-                end=now,
+                start=start,
+                end=end,
                 attributes=span_attributes(
                     k8s__namespace__name=pod.namespace,
                     k8s__pod__name=pod.name,
@@ -334,4 +338,4 @@ class ShutdownTrace:
 
     def _emit(self, span: Span) -> None:
         if self._sink is not None:
-            self._sink.emit(span)
+            self._sink.emit(msgspec.structs.replace(span, attributes={**self._subject, **span.attributes}))

@@ -183,6 +183,7 @@ class Controller:
             statistics=self._statistics,
             component_status=self._component_status,
             spans=spans,
+            led_until=lambda: None if self._election is None else self._election.led_until,
             rng=rng,
         )
         self._admission = self._make_admission() if settings.admission.is_wanted else None

@@ -19,7 +19,14 @@ import anyio
 import anyio.abc
 import msgspec
 
-from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import (
+    TRACEPARENT,
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    ProviderRefused,
+    ProviderUnavailable,
+)
 from gracectl.cloud.responses import Action, decode_response, display_text, request_id
 
 REFUSED: Final = 4
@@ -114,6 +121,7 @@ class ExecProvider:
             **{name: os.environ[name] for name in inherited if name in os.environ},
             **self._options.env,
             **node_variables,
+            **({"TRACEPARENT": traceparent} if (traceparent := TRACEPARENT.get()) else {}),
             "GRACECTL_ACTION": action,
             "GRACECTL_PROVIDER_ID": provider_id,
             "GRACECTL_REQUEST_ID": request_id(provider_id),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from enum import StrEnum
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol, runtime_checkable
@@ -137,6 +138,9 @@ class UsesCluster(Protocol):
         """Set the client, once, before any other call. Its writes pass the fence: NotLeading, which the provider must
         not catch, means that a request was not sent."""
 
+
+TRACEPARENT: Final[ContextVar[str | None]] = ContextVar("traceparent", default=None)
+"""W3C trace context of the termination that a call belongs to; providers hand it on to what they call."""
 
 GROUP = "gracectl.providers"
 

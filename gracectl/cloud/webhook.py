@@ -23,7 +23,14 @@ import msgspec
 import tenacity
 
 from gracectl.cloud.http import HttpClient, HttpResponse
-from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import (
+    TRACEPARENT,
+    InstanceGone,
+    InstanceState,
+    NodeIdentity,
+    ProviderRefused,
+    ProviderUnavailable,
+)
 from gracectl.cloud.responses import Action, ProviderResponse, decode_response, display_text, request_id
 from gracectl.kube.credentials import Trust
 from gracectl.runtime.backoff import Backoff
@@ -128,6 +135,8 @@ class WebhookProvider:
     async def _post(self, body: bytes, id_: str) -> HttpResponse:
         headers = signed_headers(self._secrets.current(), id_, int(self._clock.now()), body)
         headers |= {"Content-Type": "application/json", "Idempotency-Key": id_}
+        if traceparent := TRACEPARENT.get():
+            headers["traceparent"] = traceparent
         tls = self._tls.current() if self._tls else None
         try:
             return await self._client.request("POST", self._options.url, body=body, headers=headers, tls=tls)

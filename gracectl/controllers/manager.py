@@ -65,6 +65,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     component_status: ComponentStatus
     spans: SpanSink | None
     """Exporter of traces; None: tracing is off."""
+    led_until: Callable[[], float | None]
+    """When the leader before has last renewed its lease (Unix seconds); None if unknown."""
     rng: random.Random
 
 
@@ -93,7 +95,7 @@ class ControllerManager:
         self._evictor = Evictor(means.client, cluster.pods, cluster.budgets, self._clock, eviction, patience)
         self._deleter = PodDeleter(means.deleting, cluster.pods, self._clock, eviction, patience)
         pod_events = PodEventReporter(means.recorder)
-        self.tracer = Tracer(means.spans, self._clock)
+        self.tracer = Tracer(means.spans, self._clock, lambda: self._settings.policy, means.led_until())
         pod_outcomes = PodOutcomeTracker(
             means.statistics.pod_outcomes,
             lambda uid: (self._evictor.is_evicting(uid), self._deleter.is_deleting(uid)),

@@ -195,6 +195,9 @@ class Election:
         self._logged_holder = ""
         self._terms = self._renewals = self._failures = 0
         self._renewed = -math.inf
+        self.led_until: float | None = None
+        """When the leader before this term has last renewed the lease, by its clock (Unix seconds); None: there was
+        none."""
 
     @property
     def is_leading(self) -> bool:
@@ -259,10 +262,13 @@ class Election:
             if (self._lock.held_for() and not self._lock.is_ours) or not await self._is_permitted():
                 return False
             await self._send(self._lock.create)
+            self.led_until = None
             return True
         if (self._lock.held_for() and not self._lock.is_ours) or not await self._is_permitted():
             return False
+        led_until = self._lock.renewed
         await self._send(self._lock.take)
+        self.led_until = led_until
         return True
 
     async def _is_permitted(self) -> bool:

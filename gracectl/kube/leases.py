@@ -85,6 +85,11 @@ class LeaseLock:
         """Since when its holder has held it, by the holder's clock."""
         return self._seen.lease.acquire_time if self._seen else None
 
+    @property
+    def renewed(self) -> float | None:
+        """When its holder has last renewed it, by the holder's clock (Unix seconds)."""
+        return self._seen.lease.renew_time if self._seen else None
+
     def held_for(self) -> float:
         """Seconds for which it still counts; 0 when it may be taken."""
         if self._seen is None or not self.holder:

@@ -49,6 +49,10 @@ class Cause(StrEnum):
     EXPIRED = "expired"
 
 
+REASONS: Final = {Cause.UNHEALTHY: "health", Cause.TERMINABLE: "rotation", Cause.EXPIRED: "expiry"}
+"""Of a termination, by what triggered it; else it was requested by hand."""
+
+
 class Trigger(msgspec.Struct, frozen=True):
     """Reason to terminate a node from `at` (Unix seconds) on; `message` is read then."""
 
@@ -67,6 +71,12 @@ def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: Policy
     expiries = [_expired(claim)] if claim is not None else [_node_expired(node, settings) for node in nodes]
     found += [expired for expired in expiries if expired is not None]
     return tuple(sorted(found, key=lambda trigger: list(Cause).index(trigger.cause)))
+
+
+def reason_of(deleted_at: float, triggers: Iterable[Trigger]) -> str:
+    """Why an object was deleted at `deleted_at` (Unix seconds), as its triggers show it; "by hand" without one."""
+    due = next((trigger for trigger in triggers if trigger.at <= deleted_at), None)
+    return "by hand" if due is None else REASONS[due.cause]
 
 
 def expires_at(claim: NodeClaim) -> float | None:

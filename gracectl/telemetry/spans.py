@@ -10,11 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from gracectl.model.times import format_time
+
+GAP: Final = 2e-6
+"""Seconds between a span and the next one, and the shortest span. Jaeger counts microseconds; its critical path skips
+spans that touch, and it warns of those without a length."""
 
 Value = str | bool | int | float | Sequence[str]
 """Value of an attribute; None is omitted (see `span_attributes`)."""
@@ -103,6 +107,12 @@ class SpanSink(Protocol):
 
     def statistics(self) -> SpanStatistics:
         """Counts so far."""
+
+
+def interval(start: float, end: float, earliest: float = 0.0) -> tuple[float, float]:
+    """An interval that begins at `earliest` at the earliest, ends GAP before `end`, and has a length."""
+    start = max(start, earliest)
+    return start, max(end - GAP, start + GAP)
 
 
 def span_attributes(**attributes: Value | None) -> dict[str, Value]:

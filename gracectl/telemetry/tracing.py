@@ -238,7 +238,7 @@ def _processor(exporter: SpanExporter, room: int) -> BatchSpanProcessor:
 
 
 def _context(trace: Trace, span: int) -> api.SpanContext:
-    return api.SpanContext(trace.id, span, is_remote=True, trace_flags=_SAMPLED)
+    return api.SpanContext(trace.id, span, is_remote=False, trace_flags=_SAMPLED)
 
 
 def _ns(at: float) -> int:

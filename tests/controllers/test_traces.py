@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Refuse, Rule
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from support.collector import collecting
 from support.protection import lasting
 from support.stage import (
     STOPS_AFTER_5,
@@ -23,7 +26,7 @@ from support.stage import (
     the_settings,
     unregistered,
 )
-from support.traces import Collector, orphans, roots, twins
+from support.traces import Collector, critical_path, flaws, orphans, roots, twins
 
 import gracectl
 from gracectl.cloud.provider import ProviderUnavailable
@@ -32,6 +35,7 @@ from gracectl.controllers.node.pipeline import STEPS
 from gracectl.controllers.tracing.pods import WORDS
 from gracectl.model import names
 from gracectl.telemetry.spans import Trace
+from gracectl.telemetry.tracing import Tracing
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +52,7 @@ async def ended(stage: Stage, *nodes: str, claims: tuple[str, ...] = ()) -> Coll
         await stage.until_gone(*nodes)
         await stage.until_claims_gone(*claims)
         await stage.clock.sleep(1)
-    assert not orphans(collector.spans)
+    assert not flaws(collector.exact)
     assert not twins(collector.spans)
     return collector
 
@@ -71,10 +75,14 @@ async def test_the_tree_of_a_termination() -> None:
             "  cordon 0-0",
             "  drain 0-6",
             "    wave non-critical 0-5",
-            "      pod evicted 0-2",
-            "      pod evicted 0-5",
+            "      pod evicted 0-0",
+            "      pod evicted 0-0",
+            "      pod terminating 0-2",
+            "      pod terminating 0-5",
+            "    waiting for wave non-critical 0-5",
             "    wave critical 5-6",
-            "      pod evicted 5-6",
+            "      pod evicted 5-5",
+            "      pod terminating 5-6",
             "  volumes 6-6",
             "  instance 6-15.519",
             "  finalizer 15.519-15.519",
@@ -94,7 +102,8 @@ async def test_ids_follow_from_the_node_and_the_instant_of_its_deletion() -> Non
         assert root.attributes["k8s.node.name"] == "n1"
         assert root.attributes["k8s.node.uid"] == node["metadata"]["uid"]
         assert root.attributes["gracectl.instance"] == node["spec"]["providerID"]
-        assert root.attributes["gracectl.pods"] == ["1 evicted"]
+        assert root.attributes["gracectl.pods.evicted"] == 1
+        assert root.attributes["gracectl.reason"] == "by hand"
 
 
 async def test_node_and_claim_name_the_trace() -> None:
@@ -132,7 +141,7 @@ async def test_a_pod_names_its_queue_and_how_long_it_waited_there() -> None:
         pods = sorted((collector.pod(name) for name in on_n1), key=lambda span: span.end)
         assert len(pods) >= 2
         for number, pod in enumerate(pods):
-            assert pod.attributes["gracectl.queue"] == ["shop/web"]
+            assert pod.attributes["gracectl.queue"] == "shop/web"
             # The replacement of the one before is Ready 4 s after its eviction.
             assert pod.attributes["gracectl.queue.wait_seconds"] == pytest.approx(4.0 * number, abs=0.1)
             assert pod.attributes["gracectl.eviction.attempts"] == 1
@@ -156,7 +165,10 @@ async def test_a_protected_pod_has_its_end_and_its_wave_waits_for_it() -> None:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "40s"}, **STOPS_AFTER_5))
         collector = await ended(stage, "n1")
         pod = collector.pod("job")
-        assert (pod.start, pod.end) == (0, 45)
+        assert (pod.start, pod.end) == (0, 40)
+        assert collector.holds("job") == [("protected until 2026-01-01T00:00:40Z", 0, 40)]
+        assert collector.terminating("job").end == 45
+        assert collector.the("drain").attributes["gracectl.held"] == ["40.0 s: protected until 2026-01-01T00:00:40Z"]
         assert pod.attributes["gracectl.protected.by"] == "do-not-disrupt"
         assert pod.attributes["gracectl.protected.until"] == "2026-01-01T00:00:40Z"
         assert pod.attributes["gracectl.protected.seconds"] == pytest.approx(40, abs=0.01)
@@ -179,6 +191,7 @@ async def test_a_pod_that_is_deleted_for_the_deadline_has_its_granted_grace() ->
         pod = collector.pod("job")
         assert pod.name == "pod deleted for the deadline"
         assert pod.attributes["gracectl.grace.requested_seconds"] == 100
+        assert collector.terminating("job").end == 30
         assert pod.events[0].attributes["gracectl.grace.granted_seconds"] == 60
         root = collector.the("terminate node")
         assert root.attributes["gracectl.deadline"] == "2026-01-01T00:01:00Z"
@@ -192,7 +205,9 @@ async def test_the_root_of_a_node_that_left_pods_behind_says_so() -> None:
         root = collector.the("terminate node")
         assert root.attributes["gracectl.deadline.passed"] is True
         assert "stuck" in root.error
-        assert collector.pod("stuck").name == "pod left behind"
+        deleted, behind = collector.pods("stuck")
+        assert (deleted.name, behind.name) == ("pod deleted for the deadline", "pod left behind")
+        assert (deleted.error, behind.error) == ("", "still there")
 
 
 async def test_pods_that_other_clients_terminate_are_distinguished() -> None:
@@ -212,7 +227,7 @@ async def test_pods_that_other_clients_terminate_are_distinguished() -> None:
             await stage.until_gone("n1")
             await stage.clock.sleep(1)
         assert collector.pod("mine").attributes["gracectl.pod.left"] == "evicted"
-        assert collector.pod("theirs").attributes["gracectl.pod.left"] == "already terminating"
+        assert collector.terminating("theirs").attributes["gracectl.pod.left"] == "already terminating"
         assert collector.pod("job").attributes["gracectl.pod.left"] == "terminated by another client"
 
 
@@ -249,6 +264,7 @@ async def test_failures_of_the_provider_are_events_of_its_step() -> None:
         collector = await ended(stage, "n1")
         step = collector.the("instance")
         assert step.attributes["gracectl.failures"] == 2
+        assert [event.name for event in step.events] == ["exception", "exception"]
         assert [event.attributes["exception.message"] for event in step.events] == ["quota", "quota"]
 
 
@@ -364,7 +380,7 @@ def check(collector: Collector) -> None:
     (root,) = roots(spans)
     assert root.name == "terminate node"
     assert {span.trace for span in spans} == {root.trace}
-    assert not orphans(spans)
+    assert not flaws(collector.exact)
     again = {span.id for span in spans if span.attributes.get("gracectl.resumed")}
     assert twins(spans).keys() <= again
     assert all(span.start <= span.end for span in spans)
@@ -458,8 +474,10 @@ async def test_a_successor_takes_the_drain_from_the_condition_and_marks_its_span
         drain, root = collector.the("drain"), collector.the("terminate node")
         assert (drain.start, drain.end) == (0, 10)
         assert drain.attributes["gracectl.resumed"] is root.attributes["gracectl.resumed"] is True
-        assert collector.pod("a").start == 0  # its deletionTimestamp says so
-        assert collector.pod("a").attributes["gracectl.pod.left"] == "already terminating"
+        asked, gone = collector.pods("a")
+        assert (asked.name, asked.attributes["gracectl.pod.left"]) == ("pod evicted", "evicted")
+        assert (gone.name, gone.attributes["gracectl.pod.left"]) == ("pod terminating", "already terminating")
+        assert (gone.start, gone.end) == (0, 10)  # its deletionTimestamp says so
 
 
 async def test_a_successor_measures_a_held_pod_from_the_takeover() -> None:
@@ -514,9 +532,104 @@ async def test_another_node_of_the_same_name_has_another_trace() -> None:
         assert all(one.end <= other.start for one, other in pairwise((first, second)))
 
 
+async def what_held_it(stage: Stage) -> Collector:
+    """A drain that is held for half a minute by a budget, a protection, a wave, a dead leader, and its instance."""
+    await stage.create(
+        a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "30s"}),
+        a_pod_manifest("vault", "n1", labels={"app": "vault"}),
+        a_budget_manifest("vault", maxUnavailable=0),
+        a_pod_manifest("dns", "n1", priorityClassName=CRITICAL, behaviour={"stop-seconds": 25}),
+    )
+    collector = Collector(stage)
+    async with stage.mortal() as controller:
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        await stage.clock.sleep(40)
+        await stage.call("DELETE", "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/vault")
+        await stage.clock.sleep(5)
+    await stage.clock.sleep(30)
+    stage.provider.moods.extend([ProviderUnavailable("quota")] * 6)
+    async with stage.controller():
+        await until_told(stage, "n1")
+    return collector
+
+
+async def test_a_trace_says_what_held_the_node_by_names_alone() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+        collector = await what_held_it(stage)
+        check(collector)
+        spans = {span.id: span for span in collector.spans}
+        assert collector.holds("job") == [("protected until 2026-01-01T00:00:30Z", 0, 30)]
+        assert collector.holds("vault") == [("blocked by budget shop/vault", 0, 40)]
+        wave = collector.the("waiting for wave non-critical")
+        assert spans[wave.parent].name == "drain"
+        assert (wave.start, round(wave.end, 1)) == (0, 40)
+        gap = collector.the("no leader")
+        assert 41 <= gap.start <= 45
+        assert gap.end == 90  # a contender counts the lease from when it has seen it
+        (failing,) = collector.of("instance fails: ProviderUnavailable")
+        assert failing.end - failing.start >= 30
+        assert (failing.error, spans[failing.parent].name) == ("quota", "instance")
+        root = collector.the("terminate node")
+        totals = root.attributes["gracectl.held"]
+        assert isinstance(totals, list)
+        assert {str(each).partition(": ")[2] for each in totals} == {
+            gap.name,
+            failing.name,
+        }  # what the first process has seen is in its spans
+
+
+async def test_the_parts_of_a_trace_reach_a_collector_as_they_are() -> None:
+    async with staged("n1", settings=Settings()) as stage:
+        found = await what_held_it(stage)
+    with collecting() as collector:
+        tracing = Tracing([OTLPSpanExporter(endpoint=f"{collector.url}/v1/traces")], lambda: 0.0)
+        for span in found.exact:
+            tracing.emit(span)
+        collector.wait_for_spans(len(found.exact))
+    assert Counter(span.name for span in collector.spans()) == Counter(span.name for span in found.exact)
+    assert all("k8s.node.name" in span.attributes for span in collector.spans())
+
+
+async def test_jaegers_critical_path_misses_no_step() -> None:
+    async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=5.0)) as stage:
+        await a_world(stage)
+        path = critical_path((await ended(stage, "n1")).exact)
+        assert [name for name in path if name in {step.name for step in STEPS}] == [step.name for step in STEPS][::-1]
+        assert [name for name in path if name.startswith("wave")] == ["wave critical", "wave non-critical"]
+
+
+async def test_a_drain_that_was_surely_exported_is_not_written_again() -> None:
+    async with staged("n1", settings=Settings(), cloud=CloudSettings(terminate_delay=20.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(10)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        assert len(collector.of("drain")) == len(collector.of("wave non-critical")) == 1
+        check(collector)
+
+
+async def test_a_late_pod_is_a_child_of_the_root() -> None:
+    async with staged("n1", cloud=CloudSettings(terminate_delay=10.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(4)
+            await stage.create(a_pod_manifest("late", "n1", **STOPS_AFTER_5))
+            await until_told(stage, "n1")
+        check(collector)
+        assert collector.pod("late").parent == collector.the("terminate node").id
+
+
 ROOM = Path(gracectl.__file__).parent / "controllers" / "tracing"
 PAGE = (Path(gracectl.__file__).parents[1] / "docs" / "tracing.md").read_text()
-NAMES = ("pods", "trace", "tracer", "../../agent/reporting")
+NAMES = ("pods", "holds", "trace", "tracer", "../../agent/reporting")
 SOURCES = "".join((ROOM / f"{name}.py").read_text() for name in NAMES)
 DOCUMENTED = set(re.findall(r"`((?:gracectl|k8s)\.[a-z_.]+)`", PAGE))
 ELSEWHERE = {"gracectl.io"}

@@ -6,7 +6,8 @@ import signal
 
 import pytest
 from e2e_support.story import Story
-from support.collector import Collector, SeenSpan, collecting, orphans
+from support.collector import Collector, SeenSpan, collecting
+from support.traces import as_span, flaws
 
 from gracectl.model import names
 from gracectl.model.times import parse_time
@@ -68,21 +69,25 @@ async def test_a_kill_and_a_handover_leave_one_whole_trace(story: Story, monkeyp
         assert await third.ended() == 0
         spans = told(collector)
 
-    assert orphans(spans) == []
+    assert flaws(map(as_span, spans)) == []
     (root,) = (span for span in spans if not span.parent)
     assert (root.name, root.attributes["k8s.node.name"]) == ("terminate node", leaving)
     assert root.start == parse_time(node["metadata"]["deletionTimestamp"]) * 1e9
     assert node["metadata"]["annotations"][names.TRACEPARENT] == f"00-{root.trace}-{root.id}-01"
     assert len({span.resource["service.instance.id"] for span in spans}) == 3, "each of them has told a part"
-    assert {span.name for span in below(spans, root)} == STEPS
+    assert {span.name for span in below(spans, root)} == {*STEPS, "no leader"}
+    assert all(span.attributes["k8s.node.name"] == leaving for span in spans)
     (drain,) = {span.id: span for span in spans if span.name == "drain"}.values()
     (wave,) = {span.id: span for span in below(spans, drain)}.values()
     assert wave.name == "wave non-critical"
-    left = {span.attributes["k8s.pod.uid"]: span for span in below(spans, wave)}
+    assert {"protected by do-not-disrupt"} == {span.name for span in spans if span.name.startswith("protected")}
+    # The first process has seen some of the pods to their end, and the next what was left of them.
+    asked = [span for span in (*below(spans, wave), *below(spans, drain)) if "gracectl.pod.left" in span.attributes]
+    left = {span.attributes["k8s.pod.uid"]: span for span in asked if span.name != "pod terminating"}
     assert left.keys() == {pod["metadata"]["uid"] for pod in (*pods, *jobs)}
     assert {span.attributes["gracectl.pod.left"] for span in left.values()} <= {"evicted", "already terminating"}
     for pod in pods:
-        assert left[pod["metadata"]["uid"]].attributes["gracectl.queue"] == [f"{story.namespace}/web"]
+        assert left[pod["metadata"]["uid"]].attributes["gracectl.queue"] == f"{story.namespace}/web"
     for program in (first, second, third):
         ours = {entry["trace_id"] for entry in program.entries() if "trace_id" in entry}
         assert ours == {root.trace}

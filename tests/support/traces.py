@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from gracectl.controllers.tracing.pods import LEFT
 from gracectl.telemetry.spans import Span, SpanStatistics, Trace
+from support.collector import SeenSpan
 from support.stage import Stage
 
 
@@ -54,6 +56,11 @@ class Collector:
         """All of them, with instants as the stage has them."""
         return [self._dated(span) for outlet in self.outlets for _, span in outlet.emitted]
 
+    @property
+    def exact(self) -> list[Span]:
+        """All of them as they were exported, with Unix seconds."""
+        return [span for outlet in self.outlets for _, span in outlet.emitted]
+
     def of(self, name: str) -> list[Span]:
         """Those of that name, the earliest first."""
         return sorted((span for span in self.spans if span.name == name), key=lambda span: (span.start, span.end))
@@ -63,10 +70,26 @@ class Collector:
         (span,) = self.of(name)
         return span
 
+    def pods(self, name: str) -> list[Span]:
+        """Those of a pod that say how it has left."""
+        return sorted((span for span in self._of_pod(name) if LEFT in span.attributes), key=lambda span: span.end)
+
     def pod(self, name: str) -> Span:
-        """The only one of a pod."""
-        (span,) = (span for span in self.spans if span.attributes.get("k8s.pod.name") == name)
+        """The one of a pod that says how it has left, but for its termination."""
+        (span,) = (span for span in self.pods(name) if span.name != "pod terminating")
         return span
+
+    def terminating(self, name: str) -> Span:
+        """The one of its termination."""
+        (span,) = (span for span in self._of_pod(name) if span.name == "pod terminating")
+        return span
+
+    def holds(self, name: str) -> list[tuple[str, float, float]]:
+        """What has held a pod, from when to when."""
+        return [(span.name, span.start, span.end) for span in self._of_pod(name) if LEFT not in span.attributes]
+
+    def _of_pod(self, name: str) -> list[Span]:
+        return [span for span in self.spans if span.attributes.get("k8s.pod.name") == name]
 
     def tree(self) -> list[str]:
         """Names, indented, with their instants: `  drain 0.5-12`."""
@@ -96,6 +119,79 @@ def orphans(spans: Iterable[Span]) -> list[Span]:
     spans = list(spans)
     there = {(span.trace.id, span.id) for span in spans}
     return [span for span in spans if span.parent is not None and (span.trace.id, span.parent) not in there]
+
+
+def as_span(seen: SeenSpan) -> Span:
+    """A span as a collector has received it."""
+    return Span(
+        trace=Trace(int(seen.trace, 16), 0),
+        id=int(seen.id, 16),
+        parent=int(seen.parent, 16) if seen.parent else None,
+        name=seen.name,
+        start=seen.start / 1e9,
+        end=seen.end / 1e9,
+        attributes=seen.attributes,
+    )
+
+
+def flaws(spans: Iterable[Span]) -> list[str]:
+    """What a viewer would stumble over, in Jaeger's microseconds.
+
+    Spans without parent, length, or the name of their node or claim; outside of their parent; and siblings that touch:
+    the critical path of Jaeger's UI skips these (`findLastFinishingChildSpan` takes only what ended *before*).
+    """
+    spans = list(spans)
+    found = [f"no parent: {span.name}" for span in orphans(spans)]
+    parents: dict[tuple[int, int | None], list[Span]] = {}
+    children: dict[tuple[int, int | None], list[Span]] = {}
+    for span in spans:
+        parents.setdefault((span.trace.id, span.id), []).append(span)
+        children.setdefault((span.trace.id, span.parent), []).append(span)
+        if micro(span.end - span.start) <= 0:
+            found.append(f"no length: {span.name}")
+        if not {"k8s.node.name", "k8s.nodeclaim.name"} & span.attributes.keys():
+            found.append(f"no node: {span.name}")
+    for span in spans:
+        same = parents.get((span.trace.id, span.parent), []) if span.parent is not None else []
+        if same and not min(p.start for p in same) <= span.start < span.end <= max(p.end for p in same):
+            bounds = [(p.start - span.start, p.end - span.end) for p in same]
+            found.append(f"outside of {same[0].name}: {span.name} {bounds}")
+    for (_, parent), siblings in children.items():
+        starts = {micro(each.start): each.name for each in siblings}
+        touching = [each for each in siblings if parent is not None and ended(each) in starts]
+        found += [f"touching: {each.name} and {starts[ended(each)]}" for each in touching]
+    return found
+
+
+def micro(seconds: float) -> int:
+    """Whole microseconds, as Jaeger stores them."""
+    return int(seconds * 1e6)
+
+
+def ended(span: Span) -> int:
+    """The end of a span, as Jaeger computes it."""
+    return micro(span.start) + micro(span.end - span.start)
+
+
+def critical_path(spans: Iterable[Span]) -> list[str]:
+    """Names on the critical path of Jaeger's UI (`computeCriticalPath`), from the last to the first.
+
+    From the end of the root backwards: the child that ended last before the one that came next.
+    """
+    spans = list(spans)
+    (root,) = roots(spans)
+    path: list[str] = []
+
+    def follow(span: Span, until: float) -> None:
+        path.append(span.name)
+        children = [child for child in spans if span.id is not None and child.parent == span.id]
+        while before := [child for child in children if ended(child) < until]:
+            last = max(before, key=ended)
+            follow(last, ended(last) + 1)
+            until = micro(last.start)
+
+    follow(root, ended(root) + 1)
+    return path
 
 
 def twins(spans: Iterable[Span]) -> Counter[int]:

@@ -15,6 +15,7 @@ from typing import TypeVar
 import anyio
 
 from gracectl.cloud.provider import (
+    TRACEPARENT,
     InstanceGone,
     InstanceState,
     NodeIdentity,
@@ -70,7 +71,7 @@ async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer
     wait.turn_to(state.provider_id)
     wait.next_notice = now + NOTICE_SECONDS
     try:
-        instance_state = await _answer(context.provider.state(state.provider_id), NOTICE_PATIENCE_SECONDS)
+        instance_state = await _answer(state, context.provider.state(state.provider_id), NOTICE_PATIENCE_SECONDS)
     except ProviderError as error:
         logger.warning("provider %s cannot tell: %s", context.provider.name, error, extra={"node": node.name})
         return Proceed(NOTICE_SECONDS)
@@ -138,6 +139,7 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
         return Proceed()
     except ProviderError as error:
         return await _failed(context, state, error)
+    state.observer.recovered("instance", context.clock.now())
     wait.retry.reset()
     wait.next_call = context.clock.monotonic() + wait.poll.next()
     return Wait(wait.next_call - context.clock.monotonic(), f"instance {provider_id} is ending")
@@ -167,15 +169,15 @@ async def _asked(context: StepContext, state: AnyState) -> InstanceState:
     """State of the instance, after a call to terminate it unless another termination has done so."""
     wait = state.instance
     if wait.requested_at is None and state.checks_instance_first:
-        instance_state = await _answer(context.provider.state(state.provider_id), PATIENCE_SECONDS)
+        instance_state = await _answer(state, context.provider.state(state.provider_id), PATIENCE_SECONDS)
         if instance_state is InstanceState.ENDING:
             await _accepted(context, state)
         if instance_state in (InstanceState.ENDING, InstanceState.GONE):
             return instance_state
     if wait.requested_at is None or context.clock.monotonic() >= wait.requested_at + REMIND_SECONDS:
-        await _answer(context.provider.terminate(state.provider_id, _identity(state.source)), PATIENCE_SECONDS)
+        await _answer(state, context.provider.terminate(state.provider_id, _identity(state.source)), PATIENCE_SECONDS)
         await _accepted(context, state)
-    return await _answer(context.provider.state(state.provider_id), PATIENCE_SECONDS)
+    return await _answer(state, context.provider.state(state.provider_id), PATIENCE_SECONDS)
 
 
 async def _accepted(context: StepContext, state: AnyState) -> None:
@@ -202,8 +204,9 @@ async def _failed(context: StepContext, state: AnyState, error: ProviderError) -
     return Wait(seconds, message)
 
 
-async def _answer(call: Awaitable[T], seconds: float) -> T:
+async def _answer(state: AnyState, call: Awaitable[T], seconds: float) -> T:
     """The provider's answer. Raises ProviderError, also if there is none within `seconds`; or FenceClosed."""
+    context = TRACEPARENT.set(state.observer.traceparent)
     try:
         with anyio.fail_after(seconds) as patience:
             return await call
@@ -216,6 +219,8 @@ async def _answer(call: Awaitable[T], seconds: float) -> T:
         logger.warning("provider: unexpected exception", exc_info=True)
         told = harmless(f"{type(error).__name__}: {error}", LONGEST_FAULT)
         raise ProviderUnavailable(f"unexpected failure: {told}") from error
+    finally:
+        TRACEPARENT.reset(context)
 
 
 def _identity(node: Node | None) -> NodeIdentity | None:

@@ -413,6 +413,9 @@ class TerminationObserver:
     def failed(self, step: str, error: Exception, now: float) -> None:
         """The step has failed; it is tried again."""
 
+    def recovered(self, step: str, now: float) -> None:
+        """The step fails no longer."""
+
     def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
         """A new plan of the drain; `departed`: outcomes, by UID, of the pods that it no longer lists."""
 

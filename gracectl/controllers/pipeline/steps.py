@@ -120,6 +120,8 @@ async def run_steps(
             await report_failure(context, state, step.name, error)
             raise
         state.failures.succeeded(step.name)
+        if isinstance(answer, Proceed):
+            state.observer.recovered(step.name, context.clock.now())
         earliest = min(earliest, answer.seconds)
         if isinstance(answer, Release):
             return Release(answer.reason, earliest)

@@ -1,7 +1,9 @@
 """Spans of a drain's pods and waves, derived from one plan to the next.
 
-A pod's span begins when its turn comes (its wave's, or its deadline's) and ends when it no longer holds the node; a
-wave's begins with the first of its pods and ends with the last. Pods are children of their wave, waves of the drain.
+A pod has a span from its turn until the server has accepted the request that it leaves, with its holds as children;
+and another one, `pod terminating`, until it holds the node no longer, if that takes a second. So a kill in between
+loses neither. A wave's begins with the first of its pods and ends with the last. Invariants: a span lies inside its
+parent, and ends before the next one begins (see `GAP`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from gracectl.controllers.tracing.holds import Hold, HoldTimer, HoldTotals, hold_of, listed_holds
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.errors import ApiError, BudgetExhausted
@@ -19,7 +22,7 @@ from gracectl.model.times import format_time
 from gracectl.policy.deadlines import asked_at, grace_of
 from gracectl.policy.evictability import FINISHED
 from gracectl.policy.plan import Outcome, Plan, PodPlan
-from gracectl.telemetry.spans import Span, SpanEvent, Trace, Value, span_attributes
+from gracectl.telemetry.spans import GAP, Span, SpanEvent, Trace, Value, interval, span_attributes
 
 LEAVING: Final = frozenset({Outcome.DELETE, Outcome.TERMINATING})
 """Outcomes of pods whose turn has come before that of their wave."""
@@ -29,15 +32,30 @@ QUEUED: Final = frozenset({Outcome.EVICT, Outcome.BLOCKED})
 
 LEFT: Final = "gracectl.pod.left"
 
+EVICTED: Final = "evicted"
+DELETED: Final = "deleted for the deadline"
+LEFT_BEHIND: Final = "left behind"
+ALREADY_TERMINATING: Final = "already terminating"
+
+TERMINATING: Final = "pod terminating"
+"""The span of a pod from the accepted request on."""
+
 WORDS: Final = {
-    PodOutcome.EVICTED: "evicted",
-    PodOutcome.DELETED: "deleted for the deadline",
-    PodOutcome.ABANDONED: "left behind",
+    PodOutcome.EVICTED: EVICTED,
+    PodOutcome.DELETED: DELETED,
+    PodOutcome.ABANDONED: LEFT_BEHIND,
 }
 """Values of `gracectl.pod.left` for what gracectl did; PodOutcome.LEFT has several, see `PodSpan`."""
 
 MOMENTS: Final = 20
 """Events of a pod's span; further ones are only counted."""
+
+TERMINATING_SECONDS: Final = 0.5
+"""A pod that is gone sooner after it was asked has no span `pod terminating`."""
+
+
+EXPORT_SECONDS: Final = 2.0
+"""A span that has ended so long ago was exported (see DELAY_MILLISECONDS of `telemetry.tracing`)."""
 
 
 class PriorProgress(msgspec.Struct, frozen=True):
@@ -46,6 +64,15 @@ class PriorProgress(msgspec.Struct, frozen=True):
     resumed_at: float
     drain_began: float
     drain_ended: float | None = None
+    led_until: float | None = None
+    """When the last leader has last renewed its lease; None if unknown."""
+
+    @property
+    def is_drain_exported(self) -> bool:
+        """Whether the last leader has surely exported the drain: it led for longer than an export takes."""
+        if self.drain_ended is None or self.led_until is None:
+            return False
+        return self.drain_ended + EXPORT_SECONDS <= self.led_until
 
 
 class PodSpan:
@@ -54,6 +81,11 @@ class PodSpan:
     def __init__(self, entry: PodPlan, now: float, *, is_first: bool) -> None:
         self.entry = entry
         self.begun: float | None = None
+        self.asked_at: float | None = None
+        """When the server has accepted the request of this process."""
+        self.hold: str | None = None
+        self._timer = HoldTimer()
+        self._refusal: str | None = None
         self._since = now
         self._seconds: dict[Outcome, float] = {}
         self._attempts = 0
@@ -63,7 +95,7 @@ class PodSpan:
         self._granted: int | None = None
         self._protection = entry.protection
         is_terminating = entry.pod.deletion_timestamp is not None
-        self._external = "already terminating" if is_first and is_terminating else ""
+        self._external = ALREADY_TERMINATING if is_first and is_terminating else ""
 
     def update(self, entry: PodPlan, now: float) -> None:
         """Take over the pod's entry in a newer plan."""
@@ -71,9 +103,14 @@ class PodSpan:
         if entry.outcome is not before.outcome:
             self._count_time(now)
         if entry.pod.deletion_timestamp is not None and before.pod.deletion_timestamp is None:
-            self._external = "terminated by another client"  # unless `end` learns that it was us
+            self._external = "terminated by another client"  # unless it turns out that it was us
         self._protection = entry.protection or self._protection
         self.entry = entry
+
+    def held(self, hold: str | None, now: float) -> None:
+        """Take note of what holds it by the newest plan."""
+        self.hold = hold or self._refusal
+        self._timer.update(self.hold, now)
 
     def evicted(self, now: float) -> None:
         """The server has accepted the eviction, which grants the whole grace period."""
@@ -86,42 +123,78 @@ class PodSpan:
         self._attempts += 1
         kind = type(refusal).__name__
         self._refusals[kind] += 1
-        if not isinstance(refusal, BudgetExhausted):  # the normal case, measured by gracectl.queue.wait_seconds
+        if not isinstance(refusal, BudgetExhausted):  # the normal case, a hold
+            self._refusal = f"refused by the server: {kind}"
             self._note(SpanEvent("refused", now, {"gracectl.refusal": kind, "message": str(refusal)}))
+            if self.hold is None:
+                self.held(None, now)
 
     def deleted(self, deletion: Deletion, now: float) -> None:
         """The server has accepted the deletion for the deadline."""
         self._granted, self._requested = deletion.granted, deletion.requested
         late = {"gracectl.late_seconds": round(deletion.late, 3)}
         granted = {"gracectl.grace.granted_seconds": deletion.granted}
-        self._note(SpanEvent("deleted for the deadline", now, {**granted, **late}))
+        self._note(SpanEvent(DELETED, now, {**granted, **late}))
 
-    def end(self, trace: Trace, parent: int, now: float, outcome: PodOutcome, fallback: str) -> Span:
-        """The finished span. `fallback`: how the pod has left if neither gracectl nor another client ended it."""
-        self._count_time(now)
-        pod = self.entry.pod
-        left = WORDS.get(outcome) or self._external or fallback
+    def left(self, outcome: PodOutcome, fallback: str) -> str:
+        """How it has left. `fallback`: if neither gracectl nor another client ended it."""
+        return WORDS.get(outcome) or self._external or fallback
+
+    def asked(self, trace: Trace, parent: int, end: float, left: str) -> list[Span]:
+        """The span that is over, and before it those of its holds; what follows is another span's."""
+        self._count_time(end)
+        start, end = interval(end if self.begun is None else self.begun, end)
+        # A wait for its wave ends where the span begins: the drain has it.
+        held = (Hold(hold.name, max(hold.start, start), hold.end) for hold in self._timer.end(end))
+        holds = [hold for hold in held if hold.lasted]
+        id_ = trace.span("pod", self.entry.pod.uid, f"{start:.6f}") if holds else None
+        span = Span(
+            trace=trace,
+            id=id_,
+            name=TERMINATING if left == ALREADY_TERMINATING else f"pod {left}",
+            parent=parent,
+            start=start,
+            end=end,
+            attributes={**self._identity(), LEFT: left, **self._figures()},
+            events=tuple(self._events),
+            error=self.entry.reason or "still there" if left == LEFT_BEHIND else "",
+        )
+        self._events, self._refusal, self.hold = [], None, None
+        return [*(_span_of(trace, id_, hold, start, end, self._identity()) for hold in holds if id_), span]
+
+    def terminating(self, trace: Trace, parent: int, end: float, left: str) -> Span | None:
+        """The span from the accepted request to the end; None if that was short."""
+        assert self.asked_at is not None
+        is_over = left != LEFT_BEHIND
+        if is_over and not self._events and end - self.asked_at < TERMINATING_SECONDS:
+            return None
+        start, end = interval(self.asked_at, end)
         return Span(
             trace=trace,
-            name=f"pod {left}",
+            name=TERMINATING if is_over else f"pod {left}",
             parent=parent,
-            start=min(now if self.begun is None else self.begun, now),
-            end=now,
+            start=start,
+            end=end,
             attributes={
-                "k8s.namespace.name": pod.namespace,
-                "k8s.pod.name": pod.name,
-                "k8s.pod.uid": pod.uid,
+                **self._identity(),
                 LEFT: left,
-                **self._figures(),
+                **span_attributes(
+                    gracectl__grace__requested_seconds=self._requested, gracectl__grace__granted_seconds=self._granted
+                ),
             },
             events=tuple(self._events),
+            error="" if is_over else "still there",
         )
+
+    def _identity(self) -> dict[str, Value]:
+        pod = self.entry.pod
+        return {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name, "k8s.pod.uid": pod.uid}
 
     def _figures(self) -> dict[str, Value]:
         protection, queues = self._protection, [f"{namespace}/{name}" for namespace, name in self.entry.budgets]
         until = protection.until if protection else None
         return span_attributes(
-            gracectl__queue=queues or None,
+            gracectl__queue=(queues[0] if len(queues) == 1 else queues) or None,
             gracectl__queue__wait_seconds=self._spent(*QUEUED) or 0.0 if queues else None,
             gracectl__eviction__attempts=self._attempts,
             gracectl__eviction__refusals=[f"{kind}: {count}" for kind, count in self._refusals.items()] or None,
@@ -129,7 +202,6 @@ class PodSpan:
             gracectl__protected__by=protection.kind if protection else None,
             gracectl__protected__until=format_time(until) if until is not None else None,
             gracectl__protected__seconds=self._spent(Outcome.PROTECTED),
-            gracectl__terminating__seconds=self._spent(Outcome.TERMINATING),
             gracectl__grace__requested_seconds=self._requested,
             gracectl__grace__granted_seconds=self._granted,
         )
@@ -149,73 +221,161 @@ class PodSpan:
 
 
 class WaveSpan(msgspec.Struct):
-    """A wave whose first pod's turn has come (Unix seconds)."""
+    """A wave whose first pod's turn has come (Unix seconds). `pods` None: unknown, another process has seen them."""
 
     name: str
     begun: float
-    pods: int = 0
+    pods: int | None = 0
+    last: float = 0.0
+    """The end of its last span."""
 
 
 class DrainSpans:
-    """Waves and pods of one drain. Invariant: every wave that has children is written, once per process.
+    """Waves and pods of one drain, and the drain itself.
 
-    `drain` is the id of the parent of all waves. Pods that come after their wave are its children all the same.
+    Invariant: every wave that has children is written, once per process. A pod that comes when the drain is over is a
+    child of the root: nothing would write another parent if this process were killed.
     """
 
-    def __init__(self, trace: Trace, drain: int, emit: Callable[[Span], None], prior: PriorProgress | None) -> None:
+    def __init__(self, trace: Trace, emit: Callable[[Span], None], prior: PriorProgress | None) -> None:
         self._trace = trace
-        self._drain = drain
-        self._emit = emit
+        self._emit_span = emit
         self._prior = prior
+        self._id = trace.span("drain")
+        self._start = 0.0
+        self._last = 0.0
+        self._span: Span | None = None  # the drain's, when its step is over and pods are left
+        self._is_written = False
         self._plan: Plan | None = None
+        self._current = -1  # the wave whose turn it was in that plan
         self._pods: dict[str, PodSpan] = {}
         self._waves: dict[int, WaveSpan] = {}
         self._written: set[int] = set()
+        self.totals = HoldTotals()
         self.outcomes: Counter[str] = Counter()
         """Pods that have left, by `gracectl.pod.left`."""
+
+    @property
+    def last(self) -> float:
+        """The end of its last span (Unix seconds)."""
+        return self._last
 
     @property
     def has_begun(self) -> bool:
         """Whether the drain was planned by this process."""
         return self._plan is not None
 
-    def pod(self, uid: str) -> PodSpan | None:
-        """The open span of a pod."""
-        return self._pods.get(uid)
+    def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome], earliest: float) -> None:
+        """Take over the node's newest plan.
 
-    def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
-        """Take over the node's newest plan; `departed`: outcomes, by UID, of the pods that it no longer lists."""
+        `departed`: outcomes, by UID, of the pods that it no longer lists. `earliest`: no span begins before.
+        """
         is_first, self._plan = self._plan is None, plan
         current = min((entry.wave for entry in plan.left), default=len(plan.order.waves))
-        if is_first and self._prior is not None:
-            # Over before this process looked first: their pods need parents, and another process may not have sent any.
-            for index in range(current):
-                start = self._prior.drain_began
-                self._write(index, WaveSpan(plan.order.waves[index].name, start), start)
+        if is_first:
+            self._start = self._last = earliest if self._prior is None else self._prior.drain_began
+            self._take_over(plan, current)
         for entry in plan.left:
             span = self._pods.get(entry.pod.uid)
             if span is None:
                 span = self._pods[entry.pod.uid] = PodSpan(entry, now, is_first=is_first)
+                span.held(hold_of(entry, plan, current), now)
             else:
+                is_same = current == self._current and _held_by(span.entry) == _held_by(entry)
                 span.update(entry, now)
+                if not is_same:
+                    span.held(hold_of(entry, plan, current), now)
             if span.begun is None and (entry.wave == current or entry.outcome in LEAVING):
                 self._begin(span, plan, now)
+        self._current = current
         if departed:
             self._end(departed, plan, now)
+        self._count_holds(now)
+
+    def _count_holds(self, now: float) -> None:
+        """The totals, and a span for each wave that others have waited for: it holds no pod of its own."""
+        for hold in self.totals.update((span.hold for span in self._pods.values() if span.hold is not None), now):
+            if hold.lasted and hold.name.startswith("waiting for wave "):
+                start, end = interval(hold.start, hold.end, self._start)
+                self._emit(_span_of(self._trace, self._parent, hold, start, end, {}))
+
+    def evicted(self, uid: str, now: float) -> None:
+        """The server has accepted an eviction."""
+        if (span := self._pods.get(uid)) is not None:
+            span.evicted(now)
+            self._asked(span, now, EVICTED)
+
+    def refused(self, uid: str, refusal: ApiError, now: float) -> None:
+        """The server has refused an eviction or a deletion."""
+        if (span := self._pods.get(uid)) is not None:
+            span.refused(refusal, now)
+
+    def deleted(self, uid: str, deletion: Deletion, now: float) -> None:
+        """The server has accepted a deletion for the deadline."""
+        if (span := self._pods.get(uid)) is not None:
+            span.deleted(deletion, now)
+            self._asked(span, now, DELETED)
+
+    def _asked(self, span: PodSpan, now: float, left: str) -> None:
+        if span.asked_at is not None or self._plan is None:
+            return
+        if span.begun is None:
+            self._begin(span, self._plan, now)
+        spans = span.asked(self._trace, self._parent_of(span), now, left)
+        self._emit_pods(span, spans)
+        span.asked_at = max(now, spans[-1].end + GAP)
+
+    def over(self, span: Span) -> bool:
+        """The step is over: write its span, now or with the last of its pods. False: this was not the first drain."""
+        if self._is_written or self._span is not None:
+            return False
+        start, end = max(span.start, self._start), span.end
+        if self._prior is not None:
+            start, end = min(self._prior.drain_began, start), self._prior.drain_ended or end
+        attributes = {**span.attributes, **held_attribute(self.totals.seconds())}
+        self._span = msgspec.structs.replace(span, id=self._id, start=start, end=end, attributes=attributes)
+        if not self._pods:
+            self._write_drain()
+        return True
 
     def close(self, now: float) -> None:
         """The termination is over: the pods that are left are left behind."""
         if self._plan is not None:
             self._end(dict.fromkeys(self._pods, PodOutcome.ABANDONED), self._plan, now)
+            self._count_holds(now)
+        self._write_drain()
+
+    def _write_drain(self) -> None:
+        if self._span is not None:
+            span, self._span, self._is_written = self._span, None, True
+            self._emit(msgspec.structs.replace(span, end=max(span.end, self._last)))
+
+    def _take_over(self, plan: Plan, current: int) -> None:
+        """Write what was over before this process looked first, unless its predecessor surely has: the pods need their
+        parents."""
+        prior = self._prior
+        if prior is None:
+            return
+        if prior.is_drain_exported:
+            self._is_written = True
+            return
+        if current < len(plan.order.waves) and prior.drain_ended is None:
+            # It may have begun at any time since the drain has, and has pods from then.
+            self._waves[current] = WaveSpan(plan.order.waves[current].name, self._start)
+        for index in range(current):
+            end = prior.resumed_at if prior.drain_ended is None else prior.drain_ended
+            start, end = interval(self._start, end, self._start)
+            self._write(index, WaveSpan(plan.order.waves[index].name, start, None), end)
 
     def _begin(self, span: PodSpan, plan: Plan, now: float) -> None:
         """Begin with the request to leave, if that came before the first look."""
         pod, index = span.entry.pod, span.entry.wave
-        span.begun = min(asked_at(pod) if pod.deletion_timestamp is not None else now, now)
-        if index not in self._written:
+        begun = asked_at(pod) if pod.deletion_timestamp is not None else now
+        span.begun = max(min(begun, now), self._start)
+        if index not in self._written and not self._is_written:
             wave = self._waves.setdefault(index, WaveSpan(plan.order.waves[index].name, span.begun))
             wave.begun = min(wave.begun, span.begun)
-            wave.pods += 1
+            wave.pods = (wave.pods or 0) + 1
 
     def _end(self, departed: Mapping[str, PodOutcome], plan: Plan, now: float) -> None:
         """Write the pods that have departed, and the waves that are over with them."""
@@ -224,32 +384,74 @@ class DrainSpans:
             span = self._pods.pop(uid)
             if span.begun is None:
                 self._begin(span, plan, now)
-            finished = span.end(self._trace, self._id(span.entry.wave), now, departed[uid], _left(entries.get(uid)))
-            self.outcomes[str(finished.attributes[LEFT])] += 1
-            self._emit(finished)
+            left = span.left(departed[uid], _left(entries.get(uid)))
+            self.outcomes[left] += 1
+            parent = self._parent_of(span)
+            if span.asked_at is None:
+                self._emit_pods(span, span.asked(self._trace, parent, now, left))
+            elif (terminating := span.terminating(self._trace, parent, now, left)) is not None:
+                self._emit_pods(span, [terminating])
         busy = {span.entry.wave for span in self._pods.values() if span.begun is not None}
         for index in [index for index in self._waves if index not in busy]:
-            self._write(index, self._waves.pop(index), now)
+            wave = self._waves.pop(index)
+            self._write(index, wave, max(now - GAP, wave.last))
+        if not self._pods:
+            self._write_drain()
 
-    def _write(self, index: int, wave: WaveSpan, now: float) -> None:
+    def _emit_pods(self, pod: PodSpan, spans: list[Span]) -> None:
+        wave = self._waves.get(pod.entry.wave)
+        for span in spans:
+            if wave is not None:
+                wave.last = max(wave.last, span.end)
+            self._emit(span)
+
+    def _write(self, index: int, wave: WaveSpan, end: float) -> None:
         self._written.add(index)
-        span = Span(
-            trace=self._trace,
-            id=self._id(index),
-            parent=self._drain,
-            name=f"wave {wave.name}",
-            start=min(wave.begun, now),
-            end=now,
-            attributes=span_attributes(
-                gracectl__wave=index,
-                gracectl__wave__pods=wave.pods,
-                gracectl__resumed=True if self._prior is not None else None,
-            ),
+        self._emit(
+            Span(
+                trace=self._trace,
+                id=self._wave_id(index),
+                parent=self._id,
+                name=f"wave {wave.name}",
+                start=wave.begun,
+                end=max(end, wave.begun + GAP),
+                attributes=span_attributes(
+                    gracectl__wave=index,
+                    gracectl__wave__pods=wave.pods,
+                    gracectl__resumed=True if self._prior is not None else None,
+                ),
+            )
         )
-        self._emit(span)
 
-    def _id(self, wave: int) -> int:
+    def _emit(self, span: Span) -> None:
+        self._last = max(self._last, span.end)
+        self._emit_span(span)
+
+    @property
+    def _parent(self) -> int:
+        return self._trace.root if self._is_written else self._id
+
+    def _parent_of(self, span: PodSpan) -> int:
+        """Its wave; the root for a pod that has come when the drain, or its wave, was over."""
+        return self._wave_id(span.entry.wave) if span.entry.wave in self._waves else self._parent
+
+    def _wave_id(self, wave: int) -> int:
         return self._trace.span("wave", str(wave))
+
+
+def held_attribute(seconds: Mapping[str, float]) -> dict[str, Value]:
+    """The attribute for these seconds by cause; none if nothing has held a pod for long."""
+    return span_attributes(gracectl__held=listed_holds(seconds) or None)
+
+
+def _held_by(entry: PodPlan) -> tuple[object, ...]:
+    return (entry.outcome, entry.blocker, entry.budgets, entry.protection)
+
+
+def _span_of(trace: Trace, parent: int, hold: Hold, start: float, end: float, identity: Mapping[str, Value]) -> Span:
+    """The span of a hold, within `start` and `end` of its parent."""
+    start, end = interval(hold.start, min(hold.end, end), start)
+    return Span(trace=trace, name=hold.name, parent=parent, start=start, end=end, attributes={**identity})
 
 
 def _left(entry: PodPlan | None) -> str:

@@ -14,10 +14,11 @@ from typing import Final
 import msgspec
 
 from gracectl.controllers.pipeline.state import TerminationObserver
-from gracectl.controllers.tracing.pods import DrainSpans, PriorProgress
+from gracectl.controllers.tracing.holds import Hold, HoldTotals
+from gracectl.controllers.tracing.pods import DrainSpans, PriorProgress, held_attribute
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.policy.plan import Plan
-from gracectl.telemetry.spans import Span, SpanEvent, SpanSink, Trace, Value, span_attributes
+from gracectl.telemetry.spans import GAP, Span, SpanEvent, SpanSink, Trace, Value, interval, span_attributes
 
 DRAIN: Final = "drain"
 """The step whose span has children."""
@@ -29,11 +30,27 @@ WAIT_SHARE: Final = 0.1
 MOMENTS: Final = 10
 """Failures of a step that become events of its span; all are counted."""
 
+NO_LEADER: Final = "no leader"
+"""Between the last renewal of the lease and the takeover."""
+
+COUNTED: Final = {
+    "evicted": "gracectl.pods.evicted",
+    "deleted for the deadline": "gracectl.pods.deleted",
+    "left behind": "gracectl.pods.left_behind",
+    "terminated by another client": "gracectl.pods.terminated_by_others",
+    "already terminating": "gracectl.pods.already_terminating",
+    "finished": "gracectl.pods.finished",
+    "ignored": "gracectl.pods.ignored",
+    "gone": "gracectl.pods.gone",
+}
+"""By `gracectl.pod.left`, the attribute of the root that counts such pods."""
+
 
 class TerminationTrace(TerminationObserver):
     """Observer that writes the spans of one termination.
 
-    `name` and `subject` go onto the root, which begins at `began`. `prior`: set if another process began it.
+    `name` is the root's, which begins at `began`; `labels` returns the attributes of every span. `prior`: set if
+    another process began it.
     """
 
     def __init__(
@@ -42,66 +59,99 @@ class TerminationTrace(TerminationObserver):
         trace: Trace,
         name: str,
         began: float,
-        subject: Mapping[str, Value],
+        labels: Callable[[], Mapping[str, Value]],
         prior: PriorProgress | None = None,
     ) -> None:
         self.trace = trace
         self._sink = sink
         self._name = name
         self._began = began
-        self._subject = subject
+        self._labels = labels
         self._prior = prior
         self._marks = span_attributes(gracectl__resumed=True if prior is not None else None)
-        self.drain = DrainSpans(trace, trace.span(DRAIN), sink.emit, prior)
-        self._is_drain_written = False
-        self._events: dict[str, list[SpanEvent]] = {}
-        self._failures: dict[str, int] = {}
-        self._waited_until = began if prior is None else prior.resumed_at
+        self.drain = DrainSpans(trace, self.emit, prior)
+        self._free = began if prior is None else prior.resumed_at  # no step begins before
+        self._last = self._free  # the end of the last span
+        self._failing: dict[str, StepFailures] = {}
+        self._totals = HoldTotals()
+        self._waited_until = self._free
+        if prior is not None:
+            self._write_gap(prior)
+
+    def emit(self, span: Span) -> None:
+        """Write a span, with what every span has."""
+        self._last = max(self._last, span.end)
+        self._sink.emit(msgspec.structs.replace(span, attributes={**self._labels(), **span.attributes}))
+
+    def _write_gap(self, prior: PriorProgress) -> None:
+        """The time in which no process led belongs to no step: nothing was observed then."""
+        if prior.led_until is None:
+            return
+        gap = Hold(NO_LEADER, max(prior.led_until, self._began), prior.resumed_at)
+        if gap.lasted:
+            self._totals.add(gap)
+            start, end = interval(gap.start, gap.end, self._began)
+            self.emit(Span(trace=self.trace, parent=self.trace.root, name=gap.name, start=start, end=end))
 
     @property
     def traceparent(self) -> str | None:
         """See TerminationObserver."""
         return self.trace.traceparent(is_sampled=True) if self._sink.is_sampled(self.trace) else None
 
+    def is_sampled(self, trace: Trace) -> bool:
+        """See SpanSink."""
+        return self._sink.is_sampled(trace)
+
     def step_over(self, step: str, since: float, until: float, waits_for: str) -> None:
-        """Write the span of the step."""
-        attributes = span_attributes(
-            gracectl__step=step,
-            gracectl__waited_for=waits_for or None,
-            gracectl__failures=self._failures.pop(step, None),
-        )
+        """Write the span of the step, and what has failed in it."""
+        failures = self._failing.pop(step, None)
+        start, end = interval(since, until, self._free)
         span = Span(
             trace=self.trace,
+            id=None if failures is None else self.trace.span("step", step, f"{start:.6f}"),
             parent=self.trace.root,
             name=step,
-            start=since,
-            end=until,
-            attributes={**attributes, **self._marks},
-            events=tuple(self._events.pop(step, ())),
+            start=start,
+            end=end,
+            attributes={
+                **span_attributes(
+                    gracectl__step=step,
+                    gracectl__waited_for=waits_for or None,
+                    gracectl__failures=None if failures is None else failures.count,
+                ),
+                **self._marks,
+            },
+            events=() if failures is None else tuple(failures.events),
         )
-        self._sink.emit(self._as_parent(span) if step == DRAIN else span)
+        is_drain = step == DRAIN and self.drain.over(span)
+        if step == DRAIN and not is_drain and failures is None:
+            return  # looked at again: its pods, if there were any, are children of the root
+        if failures is not None and span.id is not None:
+            self._write_failing(failures, self.trace.span(DRAIN) if is_drain else span.id, start, until)
+        if not is_drain:
+            self.emit(span)
+        self._free = end + GAP
 
-    def _as_parent(self, span: Span) -> Span:
-        """The first span of the drain is the parent of all waves; a later one, for a late pod, stands beside it."""
-        if self._is_drain_written:
-            return span
-        self._is_drain_written = True
-        start, end = span.start, span.end
-        if self._prior is not None:
-            start, end = min(self._prior.drain_began, start), self._prior.drain_ended or end
-        return msgspec.structs.replace(span, id=self.trace.span(DRAIN), start=start, end=end)
+    def _write_failing(self, failures: StepFailures, step: int, earliest: float, until: float) -> None:
+        failures.recovered(until)
+        for hold, error in failures.over:
+            self._totals.add(hold)
+            if hold.lasted:
+                start, end = interval(hold.start, min(hold.end, until - GAP), earliest)
+                self.emit(Span(trace=self.trace, parent=step, name=hold.name, start=start, end=end, error=error))
 
     def failed(self, step: str, error: Exception, now: float) -> None:
-        """Note an event of the step's span."""
-        self._failures[step] = self._failures.get(step, 0) + 1
-        events = self._events.setdefault(step, [])
-        if len(events) < MOMENTS:
-            exception = {"exception.type": type(error).__name__, "exception.message": str(error)}
-            events.append(SpanEvent("failed", now, exception))
+        """Note an event of the step's span, which fails from now on."""
+        self._failing.setdefault(step, StepFailures(step)).failed(error, now)
+
+    def recovered(self, step: str, now: float) -> None:
+        """The step fails no longer."""
+        if (failures := self._failing.get(step)) is not None:
+            failures.recovered(now)
 
     def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
         """See TerminationObserver."""
-        self.drain.planned(plan, now, departed)
+        self.drain.planned(plan, now, departed, self._free)
 
     @property
     def next_wait(self) -> float:
@@ -109,37 +159,75 @@ class TerminationTrace(TerminationObserver):
         return self._waited_until + max(FIRST_WAIT_SECONDS, WAIT_SHARE * (self._waited_until - self._began))
 
     def waits(self, now: float, attributes: Mapping[str, Value]) -> None:
-        """Write a span `waiting` if it is due: what the termination waits for."""
+        """Write a span `waiting` if it is due: what the termination waits for, an error while that fails."""
         end = self.next_wait
         if end > now:
             return
         start, self._waited_until = self._waited_until, end
-        self._sink.emit(
+        failing = self._failing.get(str(attributes.get("gracectl.step")))
+        self.emit(
             Span(
                 trace=self.trace,
                 parent=self.trace.root,
                 name="waiting",
                 start=start,
-                end=end,
+                end=end - GAP,
                 attributes=attributes,
+                error="" if failing is None else failing.error,
             )
         )
 
     def close(self, now: float, attributes: Mapping[str, Value], error: str = "") -> None:
         """The termination is over: write the spans of its drain that are left, and the root."""
         self.drain.close(now)
-        outcomes = [f"{count} {outcome}" for outcome, count in sorted(self.drain.outcomes.items())]
-        pods = span_attributes(gracectl__pods=outcomes if self.drain.has_begun else None)
+        pods = {COUNTED[left]: count for left, count in sorted(self.drain.outcomes.items())}
         span = Span(
             trace=self.trace,
             id=self.trace.root,
             name=self._name,
             start=self._began,
-            end=now,
-            attributes={**self._subject, **attributes, **pods, **self._marks},
+            end=max(now, self._last),
+            attributes={
+                **attributes,
+                **pods,
+                **held_attribute({**self.drain.totals.seconds(), **self._totals.seconds()}),
+                **self._marks,
+            },
             error=error,
         )
-        self._sink.emit(span)
+        self.emit(span)
+
+
+class StepFailures:
+    """Failures of one step: their events, and the times in which it failed."""
+
+    def __init__(self, step: str) -> None:
+        self.count = 0
+        self.events: list[SpanEvent] = []
+        self.over: list[tuple[Hold, str]] = []
+        """Times that are over, each with its last error."""
+        self.error = ""
+        """The last error while the step fails; else empty."""
+        self._step = step
+        self._kind = ""
+        self._since = 0.0
+
+    def failed(self, error: Exception, now: float) -> None:
+        """The step has failed."""
+        self.count += 1
+        kind = type(error).__name__
+        if len(self.events) < MOMENTS:
+            self.events.append(SpanEvent("exception", now, {"exception.type": kind, "exception.message": str(error)}))
+        if kind != self._kind:
+            self.recovered(now)
+            self._kind, self._since = kind, now
+        self.error = str(error) or kind
+
+    def recovered(self, now: float) -> None:
+        """The step fails no longer."""
+        if self._kind:
+            self.over.append((Hold(f"{self._step} fails: {self._kind}", self._since, now), self.error))
+            self._kind = self.error = ""
 
 
 BEFORE_NODES: Final = frozenset({"rivals", "deadline"})
@@ -160,22 +248,25 @@ class NodeClaimTrace(TerminationObserver):
     any.
     """
 
-    def __init__(self, sink: SpanSink, own: TerminationTrace, find: Callable[[], Trace | None]) -> None:
-        self._sink = sink
+    def __init__(self, own: TerminationTrace, find: Callable[[], Trace | None]) -> None:
         self._own = own
         self._find = find
         self._joined: Trace | None = None
         self._early: list[tuple[str, float, float, str]] = []
+        self._has_own = False
+        self.last = 0.0
+        """The end of its last span in the node's trace (Unix seconds)."""
 
     @property
-    def trace(self) -> Trace:
-        """The trace of its node, or its own."""
-        return self._node_trace or self._own.trace
+    def trace(self) -> Trace | None:
+        """The trace of its node, or its own; None until it is known which."""
+        return self._node_trace or (self._own.trace if self._has_own else None)
 
     @property
     def traceparent(self) -> str | None:
         """See TerminationObserver."""
-        return self.trace.traceparent(is_sampled=True) if self._sink.is_sampled(self.trace) else None
+        trace = self._node_trace or self._own.trace
+        return trace.traceparent(is_sampled=True) if self._own.is_sampled(trace) else None
 
     @property
     def _node_trace(self) -> Trace | None:
@@ -186,14 +277,16 @@ class NodeClaimTrace(TerminationObserver):
         """Write the span of the step into the trace to which it belongs."""
         if (trace := self._node_trace) is not None:
             if step in OF_CLAIM and (step != "instance" or until - since >= NOTABLE_SECONDS):
+                start, self.last = interval(since, until, self.last + GAP)
                 attributes = {"gracectl.step": step}
                 name = f"claim {step}"
-                self._sink.emit(
-                    Span(trace=trace, parent=trace.root, name=name, start=since, end=until, attributes=attributes)
+                self._own.emit(
+                    Span(trace=trace, parent=trace.root, name=name, start=start, end=self.last, attributes=attributes)
                 )
             return
         self._early.append((step, since, until, waits_for))
         if step not in BEFORE_NODES:
+            self._has_own = True
             for early in self._early:
                 self._own.step_over(*early)
             self._early = []
@@ -201,6 +294,10 @@ class NodeClaimTrace(TerminationObserver):
     def failed(self, step: str, error: Exception, now: float) -> None:
         """See TerminationTrace."""
         self._own.failed(step, error, now)
+
+    def recovered(self, step: str, now: float) -> None:
+        """See TerminationTrace."""
+        self._own.recovered(step, now)
 
     @property
     def next_wait(self) -> float:

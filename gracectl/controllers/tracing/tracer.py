@@ -6,12 +6,13 @@ Invariant: with tracing off, or a trace that is not sampled, a termination keeps
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
+import msgspec
 
 from gracectl.controllers.pipeline.state import AnyState, NodeClaimState, NodeState
-from gracectl.controllers.tracing.pods import PodSpan, PriorProgress
+from gracectl.controllers.tracing.pods import DrainSpans, PriorProgress
 from gracectl.controllers.tracing.trace import NodeClaimTrace, TerminationTrace
 from gracectl.eviction.deleter import Deletion, ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
@@ -23,18 +24,38 @@ from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.explain import explain
 from gracectl.policy.plan import Outcome
+from gracectl.policy.settings import PolicySettings
+from gracectl.policy.voluntary import reason_of, triggers_of
 from gracectl.runtime.clock import Clock
 from gracectl.telemetry.spans import SpanSink, Trace, Value, span_attributes
 
 
-class Tracer:
-    """Listener to the registries, the evictor and the deleter. `sink` None: tracing is off."""
+class RootSpan(msgspec.Struct, frozen=True):
+    """A root that is written later: the trace ends with the node's claim."""
 
-    def __init__(self, sink: SpanSink | None, clock: Clock) -> None:
+    trace: TerminationTrace
+    ended: float
+    attributes: Mapping[str, Value]
+    error: str
+
+
+class Tracer:
+    """Listener to the registries, the evictor and the deleter. `sink` None: tracing is off.
+
+    `policy` returns the current settings. `led_until`: when the leader before has last renewed its lease (Unix
+    seconds); None if unknown.
+    """
+
+    def __init__(
+        self, sink: SpanSink | None, clock: Clock, policy: Callable[[], PolicySettings], led_until: float | None
+    ) -> None:
         self._sink = sink
         self._clock = clock
+        self._policy = policy
+        self._led_until = led_until
         self._nodes: dict[str, tuple[AnyState, TerminationTrace]] = {}
         self._claims: dict[str, tuple[AnyState, NodeClaimTrace]] = {}
+        self._roots: dict[str, list[RootSpan]] = {}  # by name of the claim that they wait for
         self._opened = anyio.Event()
 
     def opened(self, state: AnyState) -> None:
@@ -50,75 +71,99 @@ class Tracer:
         node, trace = state.node, _trace_of(state.node)
         if not sink.is_sampled(trace):
             return
-        subject = span_attributes(k8s__node__name=node.name, k8s__node__uid=node.uid)
-        prior = _prior_progress(node, self._clock.now())
-        state.observer = opened = TerminationTrace(sink, trace, "terminate node", state.started, subject, prior)
+        prior = self._prior_progress(node)
+        state.observer = opened = TerminationTrace(
+            sink, trace, "terminate node", state.started, lambda: _labels_of_node(state), prior
+        )
         self._nodes[node.name] = (state, opened)
         self._opened.set()
 
     def _open_claim(self, sink: SpanSink, state: NodeClaimState) -> None:
         claim = state.claim
-        subject = span_attributes(k8s__nodeclaim__name=claim.name, k8s__nodeclaim__uid=claim.uid)
-        prior = _prior_progress(claim, self._clock.now())
-        own = TerminationTrace(sink, _trace_of(claim), "terminate node claim", state.started, subject, prior)
-        state.observer = opened = NodeClaimTrace(sink, own, lambda: _trace_of_node(state))
+        prior = self._prior_progress(claim)
+        own = TerminationTrace(
+            sink, _trace_of(claim), "terminate node claim", state.started, lambda: _labels_of_claim(state), prior
+        )
+        state.observer = opened = NodeClaimTrace(own, lambda: _trace_of_node(state))
         self._claims[claim.name] = (state, opened)
         self._opened.set()
 
     def closed(self, state: AnyState) -> None:
-        """The termination is over: write its last spans."""
+        """The termination is over: write its last spans. The trace of a node with a claim ends with that."""
         opened = self._forget(state)
-        if opened is not None:
-            error = state.left_behind if isinstance(state, NodeState) else ""
-            opened.close(self._clock.now(), _root_attributes(state), error)
+        if opened is None:
+            return
+        now, attributes = self._clock.now(), self._root_attributes(state)
+        if isinstance(state, NodeState) and isinstance(opened, TerminationTrace):
+            root = RootSpan(opened, now, attributes, state.left_behind)
+            opened.drain.close(now)
+            if state.claim is not None and state.claim.name in self._claims:
+                self._roots.setdefault(state.claim.name, []).append(root)
+            else:
+                opened.close(now, attributes, state.left_behind)
+        elif isinstance(opened, NodeClaimTrace):
+            opened.close(now, attributes)
+            self._close_roots(state.tracked.name, opened.last)
+
+    def _close_roots(self, claim: str, last: float) -> None:
+        """Write the roots that wait for the claim, whose last span ends at `last`."""
+        for root in self._roots.pop(claim, ()):
+            root.trace.close(max(root.ended, last), root.attributes, root.error)
 
     def abandoned(self, state: AnyState) -> None:
         """The termination is no longer this controller's, and not over: another process may continue its trace."""
-        self._forget(state)
+        opened = self._forget(state)
+        if isinstance(opened, NodeClaimTrace):
+            self._close_roots(state.tracked.name, opened.last)
 
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
-        """The trace to which a log line with these keys belongs."""
+        """The trace to which a log line with these keys belongs; None if none is, or it is not known yet which."""
         found = self._nodes.get(str(keys.get("node", ""))) or self._claims.get(str(keys.get("nodeclaim", "")))
-        is_sampled = found is not None and self._sink is not None and self._sink.is_sampled(found[1].trace)
-        return found[1].trace.hex if found is not None and is_sampled else None
+        trace = None if found is None else found[1].trace
+        is_sampled = trace is not None and self._sink is not None and self._sink.is_sampled(trace)
+        return trace.hex if trace is not None and is_sampled else None
 
     async def run(self) -> None:
         """Write the spans `waiting` of the terminations that take long, until cancelled."""
-        while True:
-            now = self._clock.now()
-            self._opened = opened = anyio.Event()
-            traces: list[tuple[AnyState, TerminationTrace | NodeClaimTrace]]
-            traces = [*self._nodes.values(), *self._claims.values()]
-            for state, trace in traces:
-                if trace.next_wait <= now:
-                    trace.waits(now, _waiting_attributes(state, now))
-            due = min((trace.next_wait for _, trace in traces), default=math.inf)
-            with anyio.move_on_after(max(due - now, 0.0)):
-                await opened.wait()
+        try:
+            while True:
+                now = self._clock.now()
+                self._opened = opened = anyio.Event()
+                traces: list[tuple[AnyState, TerminationTrace | NodeClaimTrace]]
+                traces = [*self._nodes.values(), *self._claims.values()]
+                for state, trace in traces:
+                    if trace.next_wait <= now:
+                        trace.waits(now, _waiting_attributes(state, now))
+                due = min((trace.next_wait for _, trace in traces), default=math.inf)
+                with anyio.move_on_after(max(due - now, 0.0)):
+                    await opened.wait()
+        finally:
+            for claim in list(self._roots):  # their nodes are gone: no other process could write them
+                self._close_roots(claim, self._claims[claim][1].last if claim in self._claims else 0.0)
 
     def evicted(self, candidate: EvictionCandidate) -> None:
         """See EvictionListener."""
-        if span := self._pod(candidate):
-            span.evicted(self._clock.now())
+        if (drain := self._drain_of(candidate)) is not None:
+            drain.evicted(candidate.uid, self._clock.now())
 
     def refused(self, candidate: EvictionCandidate, refusal: ApiError) -> None:
         """See EvictionListener."""
-        if span := self._pod(candidate):
-            span.refused(refusal, self._clock.now())
+        if (drain := self._drain_of(candidate)) is not None:
+            drain.refused(candidate.uid, refusal, self._clock.now())
 
     def deleted(self, deletion: Deletion) -> None:
         """See DeletionListener."""
-        if span := self._pod(deletion.pod):
-            span.deleted(deletion, self._clock.now())
+        if (drain := self._drain_of(deletion.pod)) is not None:
+            drain.deleted(deletion.pod.uid, deletion, self._clock.now())
 
     def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """See DeletionListener."""
-        if span := self._pod(pod):
-            span.refused(refusal, self._clock.now())
+        if (drain := self._drain_of(pod)) is not None:
+            drain.refused(pod.uid, refusal, self._clock.now())
 
-    def _pod(self, pod: EvictionCandidate | ScheduledDeletion) -> PodSpan | None:
+    def _drain_of(self, pod: EvictionCandidate | ScheduledDeletion) -> DrainSpans | None:
         found = self._nodes.get(pod.node)
-        return None if found is None else found[1].drain.pod(pod.uid)
+        return None if found is None else found[1].drain
 
     def _forget(self, state: AnyState) -> TerminationTrace | NodeClaimTrace | None:
         traces = self._claims if isinstance(state, NodeClaimState) else self._nodes
@@ -128,17 +173,51 @@ class Tracer:
         del traces[state.tracked.name]
         return found[1]
 
+    def _prior_progress(self, thing: Node | NodeClaim) -> PriorProgress | None:
+        """What the object shows of the same termination in another process; None if that has not written its trace."""
+        if _written(thing) != _trace_of(thing):
+            return None
+        assert thing.deletion_timestamp is not None
+        began, now = thing.deletion_timestamp, self._clock.now()
+        led_until = None if self._led_until is None else max(self._led_until, began)
+        drained = condition_of(thing.conditions, names.DRAINED)
+        at = None if drained is None else drained.last_transition
+        if drained is not None and drained.status == names.TRUE:
+            return PriorProgress(now, began, at, led_until)
+        return PriorProgress(now, began if at is None else at, None, led_until)
 
-def _prior_progress(thing: Node | NodeClaim, now: float) -> PriorProgress | None:
-    """What the object shows of the same termination in another process; None if none has written its trace there."""
-    if _written(thing) != _trace_of(thing):
-        return None
-    assert thing.deletion_timestamp is not None
-    drained = condition_of(thing.conditions, names.DRAINED)
-    at = None if drained is None else drained.last_transition
-    if drained is not None and drained.status == names.TRUE:
-        return PriorProgress(resumed_at=now, drain_began=thing.deletion_timestamp, drain_ended=at)
-    return PriorProgress(resumed_at=now, drain_began=thing.deletion_timestamp if at is None else at)
+    def _root_attributes(self, state: AnyState) -> dict[str, Value]:
+        claim, nodes = _claim_of(state), (state.node,) if isinstance(state, NodeState) else ()
+        return span_attributes(
+            gracectl__reason=reason_of(state.started, triggers_of(nodes, claim, self._policy())),
+            gracectl__instance=state.provider_id or None,
+            gracectl__deadline=None if state.ends_by is None else format_time(state.ends_by),
+            gracectl__deadline__passed=True if isinstance(state, NodeState) and state.left_behind else None,
+        )
+
+
+def _claim_of(state: AnyState) -> NodeClaim | None:
+    if isinstance(state, NodeClaimState):
+        return state.claim
+    return state.claim.latest if isinstance(state, NodeState) and state.claim is not None else None
+
+
+def _labels_of_node(state: NodeState) -> dict[str, Value]:
+    """What every span of a node's termination has."""
+    claim = _claim_of(state)
+    return span_attributes(
+        k8s__node__name=state.node.name,
+        k8s__node__uid=state.uid,
+        k8s__nodeclaim__name=None if claim is None else claim.name,
+    )
+
+
+def _labels_of_claim(state: NodeClaimState) -> dict[str, Value]:
+    """What every span of a claim's termination has."""
+    claim = state.claim
+    return span_attributes(
+        k8s__node__name=claim.node_name or None, k8s__nodeclaim__name=claim.name, k8s__nodeclaim__uid=state.uid
+    )
 
 
 def _trace_of(thing: Node | NodeClaim) -> Trace:
@@ -174,13 +253,3 @@ def _waiting_attributes(state: AnyState, now: float) -> dict[str, Value]:
         found["gracectl.pods.held"] = [f"{outcomes.count(each)} {each}" for each in Outcome if each in outcomes]
         found["gracectl.explained"] = explain(plan)
     return found
-
-
-def _root_attributes(state: AnyState) -> dict[str, Value]:
-    claim = state.claim if isinstance(state, NodeState) else None
-    return span_attributes(
-        gracectl__instance=state.provider_id or None,
-        gracectl__deadline=None if state.ends_by is None else format_time(state.ends_by),
-        gracectl__deadline__passed=True if isinstance(state, NodeState) and state.left_behind else None,
-        k8s__nodeclaim__name=claim.name if claim is not None else None,
-    )

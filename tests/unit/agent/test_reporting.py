@@ -6,7 +6,7 @@ import pytest
 from kubesim.faults import Refuse, Rule
 from support.agents import STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import Stage, staged
-from support.traces import Outlet
+from support.traces import Outlet, flaws
 
 from gracectl.agent.watch import WatchState
 from gracectl.model import names
@@ -193,7 +193,9 @@ async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
             "range priority below 1000",
             "range priority 1000 to 9999",
             "pod deleted",
+            "pod left behind",
         }
+        assert not flaws(spans_of(kept))
         root = spans["shut down node"]
         assert root.parent is None
         assert root.trace == Trace.of(node["metadata"]["uid"], root.start)

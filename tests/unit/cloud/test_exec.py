@@ -18,6 +18,7 @@ import pytest
 from gracectl.cloud import exec as execs
 from gracectl.cloud.exec import LONGEST_OUTPUT, ExecProvider
 from gracectl.cloud.provider import (
+    TRACEPARENT,
     InstanceGone,
     InstanceState,
     NodeIdentity,
@@ -91,6 +92,14 @@ async def test_the_command_is_told_in_variables_and_where_it_wants_in_arguments(
     assert out.read_text() == request  # of the same end, by another process
     await sh(f'printf %s "$GRACECTL_REQUEST_ID" > {out}').terminate("another")
     assert out.read_text() != request
+
+
+async def test_the_command_gets_the_trace_of_the_termination() -> None:
+    provider = sh('echo \'{"state": "\'$([ "$TRACEPARENT" = here ] && echo ending || echo running)\'"}\'')
+    assert await provider.state(ID) is InstanceState.RUNNING
+    token = TRACEPARENT.set("here")
+    assert await provider.state(ID) is InstanceState.ENDING
+    TRACEPARENT.reset(token)
 
 
 async def test_the_command_gets_little_of_our_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

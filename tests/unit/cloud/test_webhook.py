@@ -19,6 +19,7 @@ from support.endpoint import SECRET, Call, Endpoint, is_signed, says, serving
 from gracectl.cli.config import provider_of
 from gracectl.cloud.http import LONGEST_RESPONSE, HttpClient
 from gracectl.cloud.provider import (
+    TRACEPARENT,
     InstanceGone,
     InstanceState,
     NodeIdentity,
@@ -88,6 +89,15 @@ async def test_a_question_says_what_is_wanted_of_which_instance(site: Site) -> N
     assert call.headers["content-type"] == "application/json"
     assert call.headers["webhook-id"] == call.headers["idempotency-key"] == call.body["requestID"]
     assert abs(int(call.headers["webhook-timestamp"]) - site.clock.now()) < 5
+
+
+async def test_the_request_carries_the_trace_of_the_termination(site: Site) -> None:
+    await site.provider.state(ID)
+    assert "traceparent" not in site.endpoint.calls[-1].headers
+    token = TRACEPARENT.set(f"00-{'a' * 32}-{'b' * 16}-01")
+    await site.provider.state(ID)
+    TRACEPARENT.reset(token)
+    assert site.endpoint.calls[-1].headers["traceparent"] == f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 async def test_the_end_of_an_instance_has_the_same_id_for_every_repeat_by_every_process(site: Site) -> None:
