@@ -42,6 +42,7 @@ class PodOutcomeTracker:
         self._in_flight = in_flight
         self._holding: dict[str, frozenset[str]] = {}  # by node, the uids of the pods that hold it by its last plan
         self._outcomes: dict[str, PodOutcome] = {}  # by uid, of pods that hold their node
+        self._counts_of_node: dict[str, Counter[PodOutcome]] = {}
 
     def __len__(self) -> int:
         """Number of pods remembered."""
@@ -68,17 +69,21 @@ class PodOutcomeTracker:
         holding = frozenset([entry.pod.uid for entry in plan.left])
         outcomes = {uid: self._outcome_of(uid) for uid in self._holding_of(node) - holding}
         self._counts.update(outcomes.values())
+        self._counts_of_node.setdefault(node, Counter()).update(outcomes.values())
         self._holding[node] = holding
         return outcomes
 
-    def close(self, node: str, *, is_over: bool) -> None:
-        """The termination of a node has ended. `is_over`: pods that held it to the last are abandoned; otherwise
-        another process continues, or the node stays with its pods.
+    def close(self, node: str, *, is_over: bool) -> Mapping[PodOutcome, int]:
+        """The termination of a node has ended; returns what has become of its pods. `is_over`: pods that held it to the
+        last are abandoned; otherwise another process continues, or the node stays with its pods.
         """
+        found = self._counts_of_node.pop(node, Counter())
         for uid in self._holding.pop(node, ()):
             if is_over:
                 self._counts[PodOutcome.ABANDONED] += 1
+                found[PodOutcome.ABANDONED] += 1
             self._outcomes.pop(uid, None)
+        return found
 
     def _holding_of(self, node: str) -> frozenset[str]:
         return self._holding.get(node, frozenset())

@@ -214,6 +214,8 @@ class EventReason(StrEnum):
     INSTANCE_TERMINATING = "InstanceTerminating"
     INSTANCE_TERMINATED = "InstanceTerminated"
     INSTANCE_TERMINATION_FAILED = "InstanceTerminationFailed"
+    NODE_TERMINATED = "NodeTerminated"
+    """Node: it is removed, which ends its termination; what has become of its pods. A Warning if that was not ours."""
     INSTANCE_SHARED = "InstanceShared"
     """Node: it is deleted without its instance, which another node uses."""
     MACHINE_KEEPS_RUNNING = "MachineKeepsRunning"

@@ -64,6 +64,7 @@ async def test_a_provider_that_fails_is_asked_again_and_the_finalizer_waits() ->
             "InstanceTerminationFailed",
             "InstanceTerminating",
             "InstanceTerminated",
+            "NodeTerminated",
         ]
 
 

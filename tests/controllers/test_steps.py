@@ -39,7 +39,9 @@ async def test_the_steps_follow_each_other_without_a_pause() -> None:
                 "drain": 5.0,
                 "instance": pytest.approx(end - start - 5.0, abs=0.01),
             }
-        assert await reasons(stage, "n1") == ["Cordoned", "Draining", "InstanceTerminating", "InstanceTerminated"]
+        *steps, last = await reasons(stage, "n1")
+        assert steps == ["Cordoned", "Draining", "InstanceTerminating", "InstanceTerminated"]
+        assert last == "NodeTerminated"
         assert await reasons(stage, "a") == ["Evicted"]
         assert stage.provider.is_closed
 

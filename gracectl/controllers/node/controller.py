@@ -7,7 +7,7 @@ and at its deadline. Invariant: a node in maintenance that is deleted terminates
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import anyio
 import msgspec
@@ -17,17 +17,20 @@ from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.node.deadline import DeadlineTimer, cached_deadline
 from gracectl.controllers.node.drain import cancel_drain, schedule_deletions
 from gracectl.controllers.node.maintenance import MaintenancePipeline, MaintenanceState
-from gracectl.controllers.node.pipeline import NodePipeline
+from gracectl.controllers.node.pipeline import FINALIZER, NodePipeline
 from gracectl.controllers.pipeline.registry import Registry
 from gracectl.controllers.pipeline.state import InstanceWait, NodeState, Progress
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.controllers.reporting.pod_counts import RemainingPods, count_remaining
+from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.errors import ApiError
+from gracectl.kube.events import EventType
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
+from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
@@ -96,8 +99,7 @@ class NodeController:
             if node is None or node.uid != state.uid or not is_finalizing(node):
                 cancel_drain(self._context, name)
                 self._timer.forget(name)
-            self.registry.close(state)
-            self._context.pod_outcomes.close(name, is_over=not isinstance(state, MaintenanceState))
+            self._close(state)
             state = None
         if node is None or not _is_requested(node):
             self.registry.forget(name)
@@ -108,6 +110,19 @@ class NodeController:
         state = state or self._open(node)
         state.tracked.refresh(node)
         return state
+
+    def _close(self, state: NodeState) -> None:
+        """The termination or the maintenance is over."""
+        is_maintenance = isinstance(state, MaintenanceState)
+        now = self._context.clock.now()
+        is_done = state.progress(now).step == FINALIZER.name
+        self.registry.close(state)
+        outcomes = self._context.pod_outcomes.close(state.node.name, is_over=not is_maintenance)
+        if not is_maintenance:
+            duration = format_duration(round(now - state.started) * NANOSECONDS_PER_SECOND)
+            message = end_report(outcomes, duration, is_done=is_done)
+            type_: EventType = "Normal" if is_done else "Warning"
+            emit_event(self._context, (state.tracked,), EventReason.NODE_TERMINATED, message, type_)
 
     def _open(self, node: Node) -> NodeState:
         wait, now = InstanceWait.of(self._context.settings.instance, self._backoff), self._context.clock.now()
@@ -288,6 +303,21 @@ def _only_stops(old: Pod | None, new: Pod | None) -> bool:
         deletion_grace_seconds=new.deletion_grace_seconds,
         ready=new.ready,
     )
+
+
+_FATES = {
+    PodOutcome.EVICTED: "evicted",
+    PodOutcome.DELETED: "deleted for the deadline",
+    PodOutcome.LEFT: "ended by themselves",
+    PodOutcome.ABANDONED: "still there",
+}
+
+
+def end_report(outcomes: Mapping[PodOutcome, int], duration: str, *, is_done: bool) -> str:
+    """Message of the Event NodeTerminated. `is_done`: gracectl removed the finalizer when everything was done."""
+    fates = ", ".join(f"{outcomes[outcome]} {fate}" for outcome, fate in _FATES.items() if outcomes.get(outcome))
+    what = "removed" if is_done else "removed by another client before its termination was complete,"
+    return f"{what} {duration} after the request: pods: {fates or 'none had to leave'}"
 
 
 MISMATCH = "nodeSelector does not match it"
