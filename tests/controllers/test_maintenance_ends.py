@@ -54,7 +54,8 @@ async def test_a_node_at_rest_that_is_deleted_ends_with_its_daemons() -> None:
             assert stage.provider.instants_of("terminate") == [pytest.approx(start + 3.0, abs=0.001)]
             await stage.clock.sleep(0.01)
             assert [each.is_maintenance for each in controller.finished()] == [True, False]
-        drain, end = ["Cordoned", "Draining", "Drained"], ["Draining", "InstanceTerminating", "InstanceTerminated"]
+        drain = ["Cordoned", "Draining", "Drained"]
+        end = ["Draining", "InstanceTerminating", "InstanceTerminated", "NodeTerminated"]
         assert await reasons(stage, "n1") == [*drain, *end]
         [message] = await told(stage, daemon, "Evicted")
         assert message == "evicted by gracectl: node n1 is being terminated"
