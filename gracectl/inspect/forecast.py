@@ -23,7 +23,7 @@ from gracectl.model.node import Node
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of, deadline_origin, invalid_deadline
 from gracectl.policy.evictability import is_disrupted
-from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, forecast
+from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, Window, forecast, last_window
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
 from gracectl.policy.plan import NodeView
@@ -70,6 +70,16 @@ class DrainForecast(msgspec.Struct, frozen=True):
 
     nodes: tuple[NodeDrainForecast, ...]
     whole: Forecast
+
+    @property
+    def drained(self) -> Window | None:
+        """When the last of the nodes in question is drained that ever is; None if none is."""
+        return last_window([node.forecast.drained for node in self.nodes if node.forecast.drained is not None])
+
+    @property
+    def never(self) -> tuple[str, ...]:
+        """Names of the nodes in question that are never drained."""
+        return tuple(node.name for node in self.nodes if node.forecast.drained is None)
 
 
 def forecast_drains(

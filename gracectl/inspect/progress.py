@@ -15,7 +15,7 @@ import msgspec
 from gracectl.inspect.status import NodeStatus, PodStatus
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.policy.explain import urgency_of
-from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, Window, forecast
+from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, Window, forecast, last_window
 from gracectl.policy.plan import Blocker, Outcome
 from gracectl.policy.simulation import DrainingNode
 from gracectl.runtime.clock import Clock
@@ -128,15 +128,7 @@ class ProgressTracker:
 def _drained(nodes: Iterable[NodeStatus]) -> Window | None:
     """When the last of them is drained that has pods and is ever drained."""
     windows = [node.forecast.drained for node in nodes if node.pods and node.forecast and node.forecast.drained]
-    return _last(windows)
-
-
-def _last(windows: Sequence[Window]) -> Window | None:
-    if not windows:
-        return None
-    latest = [window.latest for window in windows]
-    known = [at for at in latest if at is not None]
-    return Window(max(window.earliest for window in windows), max(known) if len(known) == len(latest) else None)
+    return last_window(windows)
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------
@@ -193,7 +185,7 @@ def _cause(
         nodes=len({node for node, _ in alike}),
         age=at - min(pod.since for _, pod in alike),
         at_once=None if budget is None else _at_once(budget),
-        left=_last(windows) if len(windows) == len(alike) else None,
+        left=last_window(windows) if len(windows) == len(alike) else None,
         is_never=bool(known) and all(pod.terminated is None and not pod.methods for pod in known),
     )
 

@@ -49,6 +49,15 @@ class Window(msgspec.Struct, frozen=True):
         return self.latest is not None and self.latest - self.earliest < SAME_SECONDS
 
 
+def last_window(windows: Sequence[Window]) -> Window | None:
+    """When the last of these has happened; None for none."""
+    if not windows:
+        return None
+    latest = [window.latest for window in windows if window.latest is not None]
+    is_bounded = len(latest) == len(windows)
+    return Window(max(window.earliest for window in windows), max(latest) if is_bounded else None)
+
+
 class PodForecast(msgspec.Struct, frozen=True):
     """Forecast of one pod. `entry`: its plan at the beginning.
 

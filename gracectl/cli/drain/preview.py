@@ -6,7 +6,6 @@ their texts are those of `gracectl plan`; what is cut is counted; nodes that nev
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -22,7 +21,6 @@ from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.node import Node
 from gracectl.policy.explain import listed
-from gracectl.policy.forecast import Window
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
 
 MANY = 20
@@ -90,7 +88,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
             yield Text()
         shown = lines if self.is_whole else lines[:MANY]
         for warning in shown:
-            yield marked(warning.message, is_blocking=warning.kind.is_blocking)
+            yield marked(warning.message, warning.remedy, is_blocking=warning.kind.is_blocking)
         if len(lines) > len(shown):
             yield Text(f"… and {len(lines) - len(shown)} more warnings; --dry-run shows all", "dim")
 
@@ -128,15 +126,13 @@ def _pods(forecast: DrainForecast) -> str:
 
 def _drained(forecast: DrainForecast) -> str:
     """`drained in 0:10-4:32`; of several, when all are, and which never."""
-    windows = [node.forecast.drained for node in forecast.nodes if node.forecast.drained is not None]
-    never = [node.name for node in forecast.nodes if node.forecast.drained is None]
-    if not windows:
+    last, never = forecast.drained, forecast.never
+    if last is None:
         return "never drained"
-    latest = max(math.inf if window.latest is None else window.latest for window in windows)
-    last = Window(max(window.earliest for window in windows), None if latest == math.inf else latest)
     when = elapsed_window(last, forecast.whole.at)
     if last.latest is None:
         when = f"{elapsed(last.earliest - forecast.whole.at)} at the earliest, perhaps never"
+    drained = len(forecast.nodes) - len(never)
     if never:
-        return f"{len(windows)} drained in {when}, never: {listed(never)}"
-    return f"{'all ' if len(windows) > 1 else ''}drained in {when}"
+        return f"{drained} drained in {when}, never: {listed(never)}"
+    return f"{'all ' if drained > 1 else ''}drained in {when}"

@@ -84,6 +84,7 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     latestSeconds, certain}, latest null is "perhaps never", a window null is "never":
       cluster {context, server}, at, note,
       assumptions {replacementSeconds, evictionQps, evictionBurst, settings},
+      drained (window), never [node],
       nodes [{name, terminating, deletedAt,
         deadline {at, atSeconds, source, holder, gracePeriodSeconds},
         drained (window),

@@ -69,6 +69,7 @@ def _body(text: PlanText, chart: Chart) -> Iterator[str]:
             (each.node, each.drained, each.deadline, str(each.pods), ", ".join(each.kinds)) for each in text.summary
         ]
         yield from _table(("node", "drained", "deadline", "pods", "warnings"), rows)
+        yield f"<p>{escape(text.all_drained)}</p>"
     if any(panel.rows for panel in chart.panels):
         yield f"<figure>\n{svg_of(chart, text.title)}</figure>"
     for node in text.nodes:

@@ -125,15 +125,18 @@ class AssumptionsReport(JsonObject, frozen=True):
 
 
 class PlanReport(JsonObject, frozen=True, kw_only=True):
-    """The whole object. `alsoDraining`: other draining nodes, with pods under the same budgets.
+    """The whole object. `drained`: when the last node is drained that ever is; null: none is.
 
-    `note`: that no controller leads, or that gracectl is not installed.
+    `alsoDraining`: other draining nodes, with pods under the same budgets. `note`: that no controller leads, or that
+    gracectl is not installed.
     """
 
     cluster: ClusterReport
     at: str
     note: str | None
     assumptions: AssumptionsReport
+    drained: WindowReport | None
+    never: tuple[str, ...]
     nodes: tuple[NodeReport, ...]
     also_draining: tuple[str, ...]
     budgets: tuple[BudgetReport, ...]
@@ -155,6 +158,8 @@ def plan_report(
             eviction_burst=whole.assumptions.rate.burst,
             settings=settings,
         ),
+        drained=window_report(forecast.drained, origin.at),
+        never=forecast.never,
         nodes=tuple(_node(node, origin) for node in forecast.nodes),
         also_draining=tuple(node.name for node in whole.nodes if node.name not in asked),
         budgets=tuple(_budget(budget, forecast) for budget in budgets_of(forecast)),

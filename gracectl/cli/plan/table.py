@@ -37,6 +37,7 @@ def head(text: PlanText) -> Iterator[RenderableType]:
     if text.summary:
         yield Text()
         yield summary_table(text.summary)
+        yield Text(text.all_drained, "bold")
 
 
 def node_head(node: NodeText) -> Iterator[RenderableType]:
@@ -81,7 +82,7 @@ def summary_table(nodes: Sequence[NodeSummary]) -> Table:
         drained = Text(node.drained, "red" if node.drained in (NEVER, "not drained") else "")
         rows.append(Row([node.node, drained, node.deadline, str(node.pods), Text(", ".join(node.kinds), "yellow")]))
     headers = ("node", "drained", "deadline", "pods", "warnings" if any(node.kinds for node in nodes) else "")
-    return Table(headers, rows, frozenset({"pods"}), has_message=True)
+    return Table(headers, rows, frozenset({"pods"}), has_message=True, droppable=("deadline", "pods"))
 
 
 def _budgets(budgets: Iterable[BudgetLine], others: str) -> Iterator[RenderableType]:

@@ -29,7 +29,7 @@ from gracectl.cli.plan.messages import (
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.times import format_time
 from gracectl.policy.explain import listed
-from gracectl.policy.forecast import PodForecast
+from gracectl.policy.forecast import PodForecast, last_window
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import PlanWarning
 
@@ -80,11 +80,12 @@ class NodeSummary(msgspec.Struct, frozen=True):
 
 
 class PlanText(msgspec.Struct, frozen=True):
-    """The whole text. `summary` is empty for a single node; `other_budgets`: those that are only counted; `note`: its
-    first line, if any."""
+    """The whole text. `summary`, `all_drained`: empty for a single node. `other_budgets`: those only counted; `note`:
+    its first line, if any."""
 
     title: str
     summary: tuple[NodeSummary, ...]
+    all_drained: str
     nodes: tuple[NodeText, ...]
     budgets: tuple[BudgetLine, ...]
     other_budgets: str
@@ -101,6 +102,7 @@ def plan_text(forecast: DrainForecast, detail: Detail) -> PlanText:
     return PlanText(
         title=_title(forecast),
         summary=tuple(node_summary(node, origin) for node in forecast.nodes) if len(forecast.nodes) > 1 else (),
+        all_drained=_all_drained(forecast) if len(forecast.nodes) > 1 else "",
         nodes=nodes,
         budgets=tuple(shown),
         other_budgets=other_budgets([line for line in budgets if line not in shown]),
@@ -122,6 +124,20 @@ def _title(forecast: DrainForecast) -> str:
     if not besides:
         return title
     return f"{title}, while {listed(besides)} {'is' if len(besides) == 1 else 'are'} draining already"
+
+
+def _all_drained(forecast: DrainForecast) -> str:
+    """`All 6 nodes are drained in 0:40-5:00.`; with those that never are."""
+    unmanaged = [node.name for node in forecast.nodes if is_unmanaged(node)]
+    drained = [node.forecast.drained for node in forecast.nodes if node.forecast.drained and not is_unmanaged(node)]
+    never = [name for name in forecast.never if name not in unmanaged]
+    parts = [f"never drained: {listed(never)}"] if never else []
+    parts += [f"not managed: {listed(unmanaged)}"] if unmanaged else []
+    if drained:
+        nodes = "the others are" if parts else f"all {len(drained)} nodes are"
+        parts.append(f"{nodes} drained in {elapsed_window(last_window(drained), forecast.whole.at)}")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------

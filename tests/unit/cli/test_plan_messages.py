@@ -312,6 +312,16 @@ def test_several_nodes_have_a_summary() -> None:
     assert [(each.node, each.drained, each.deadline, each.pods, each.kinds) for each in told.summary] == [
         (f"node-{n}", "0:02-15:00", "15:00", 1, ("BudgetViolated",)) for n in (1, 2, 3)
     ]
+    assert told.all_drained == "All 3 nodes are drained in 0:02-15:00."
+
+
+def test_of_several_nodes_it_is_said_when_all_are_drained_and_which_never_are() -> None:
+    protected = a_replica("job", annotations={names.DO_NOT_DISRUPT: "true"})
+    some = plan_text(predicted(ending("n1", a_replica()), ending("n2", protected)), Detail())
+    assert some.all_drained == "Never drained: n2; the others are drained in 0:02-0:30."
+    none = plan_text(predicted(ending("n1", protected), ending("n2", protected)), Detail())
+    assert none.all_drained == "Never drained: n1, n2."
+    assert plan_text(predicted(ending("n1", a_replica())), Detail()).all_drained == ""
 
 
 def test_a_node_that_never_drains_or_perhaps_never() -> None:
@@ -330,6 +340,7 @@ def test_of_an_unmanaged_node_that_is_said_first() -> None:
         "not drained: not managed; if it were: drained between 0:02 and 15:00 after its deletion"
     )
     assert told.summary[0].drained == "not drained"
+    assert told.all_drained == "Not managed: node-1; the others are drained in 0:02-15:00."
 
 
 def test_a_range_with_a_deadline_of_its_own_says_so() -> None:

@@ -29,6 +29,8 @@ SHAPE: dict[str, Any] = {
     "at": "t",
     "note": "s?",
     "assumptions": {"replacementSeconds": "n", "evictionQps": "n", "evictionBurst": "n", "settings": "s"},
+    "drained": SPAN,
+    "never": ["s"],
     "nodes": [
         {
             "name": "s",
