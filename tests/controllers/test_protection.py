@@ -121,7 +121,7 @@ LAYERED = with_grace_period("72h")
 async def test_the_layers_when_the_budget_allows_it(way: str, claimed: bool) -> None:
     """0 to 4 hours: protected. From then on: as the budget allows, which is at once. With a grace period it does not
     matter whether the node was deleted, or its termination is voluntary."""
-    async with lasting(settings=Settings() if claimed else LAYERED) as stage:
+    async with lasting(settings=None if claimed else LAYERED) as stage:
         await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="72h") if claimed else None)
         async with stage.controller() as controller:
             await stage.settle(controller)

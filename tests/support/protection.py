@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 from kubesim.controllers.client import MERGE
+from kubesim.server import watch
 from kubesim.server.api import JsonObject
 
 from gracectl.app import controller as controllers
 from gracectl.config import Settings
+from gracectl.controllers.cluster import informers
 from gracectl.controllers.settings import TerminationSettings
+from gracectl.kube.reflector import ReflectorSettings
 from gracectl.model import names
 from support.deadlines import START, until
 from support.stage import NAMESPACE, SILENT, Stage, a_pod_manifest, staged
@@ -39,12 +43,16 @@ def patiently(**fields: Any) -> Settings:
 
 @asynccontextmanager
 async def lasting(*nodes: str, settings: Settings | None = None, **options: Any) -> AsyncIterator[Stage]:
-    """A stage for stories that take days: kubelets are heard of when their pods do something, Events are kept, and no
-    Karpenter is looked for."""
+    """A stage for stories that take days: kubelets are heard of when their pods do something, watches last for a day
+    without bookmarks, Events are kept, and no Karpenter is looked for."""
     rare = {"parts": FEW, "kubelet": SILENT, "node_grace_seconds": 1e7, "event_seconds": 1e7}
-    never = patch.object(controllers, "PERMISSION_SECONDS", 1e9)
-    async with staged(*nodes, settings=settings or patiently(), **{**rare, **options}) as stage:
-        with never:
+    quiet = partial(ReflectorSettings, stall=1e9, watch_minimum=86_400, watch_maximum=90_000)
+    with (
+        patch.object(controllers, "PERMISSION_SECONDS", 1e9),
+        patch.object(informers, "ReflectorSettings", quiet),
+        patch.object(watch, "BOOKMARK_SECONDS", 1e9),
+    ):
+        async with staged(*nodes, settings=settings or patiently(), **{**rare, **options}) as stage:
             yield stage
 
 
