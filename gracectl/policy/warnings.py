@@ -82,13 +82,15 @@ _WEIGHT = {kind: number for number, kind in enumerate(WarningKind)}
 class PlanWarning(msgspec.Struct, frozen=True):
     """One warning; `objects`: the pods or budgets that it is about, as `namespace/name`.
 
-    `remedy`: the command that helps, or the owner to ask; empty if nothing does.
+    `remedy`: the command that helps, or the owner to ask; empty if nothing does. `cause`: why pods stay for ever, or
+    until something changes.
     """
 
     kind: WarningKind
     message: str
     objects: tuple[str, ...] = ()
     remedy: str = ""
+    cause: str = ""
 
 
 def warnings_of(node: NodeForecast) -> tuple[PlanWarning, ...]:
@@ -132,7 +134,7 @@ def _never(node: NodeForecast) -> Iterator[PlanWarning]:
     for reason, pods in _by_reason(_roots(node.held)):
         called = tuple(map(_called, pods))
         message = f"this node never drains: {listed(called)} {_stay(called)} for ever ({reason})"
-        yield PlanWarning(WarningKind.NEVER_DRAINS, message, called, _never_remedy(node, pods[0]))
+        yield PlanWarning(WarningKind.NEVER_DRAINS, message, called, _never_remedy(node, pods[0]), reason)
 
 
 def _never_remedy(node: NodeForecast, pod: PodForecast) -> str:
@@ -156,7 +158,7 @@ def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
             f"this node drains only if something changes: {listed(called)} {_stay(called)} until then ({reason}), and "
             "it has no deadline"
         )
-        yield PlanWarning(WarningKind.MAY_NEVER_DRAIN, message, called, _remedy(node, pods[0]))
+        yield PlanWarning(WarningKind.MAY_NEVER_DRAIN, message, called, _remedy(node, pods[0]), reason)
 
 
 def _not_ready(node: NodeForecast) -> Iterator[PlanWarning]:

@@ -261,7 +261,7 @@ def test_a_node_that_would_never_be_drained_is_terminated_by_force_only(place: F
         shown = result.stderr if more == ("--yes",) else result.stdout
         assert result.exit_code == 3
         assert "terminate 2 nodes, 1 pod; 1 drained in 0:02, never: endless\n" in shown
-        assert "  ! endless: this node never drains: default/forever stays for ever (protected by" in shown
+        assert "  ! never ends: default/forever on endless: protected by do-not-disrupt" in shown
         assert errors(result.stderr) == (
             "gracectl: nothing was changed: endless would never be drained, for the reasons above; resolve them, or "
             "give --force\n"
@@ -272,6 +272,19 @@ def test_a_node_that_would_never_be_drained_is_terminated_by_force_only(place: F
     assert place.is_deleted("endless")
     for name in ("endless", "easy"):
         place.release(name)
+
+
+def test_a_machine_that_would_keep_running_is_named_first(place: Fleet) -> None:
+    place.held("costly")
+    place.patch("costly", {"spec": {"providerID": "aws:///eu-central-1a/i-0123456789abcdef0"}})
+    result = place.run("terminate", "costly", "--dry-run")
+    assert result.exit_code == 0
+    assert (
+        "  ! costly: machine keeps running: provider none does not terminate aws:///eu-central-1a/i-0123456789abc"
+        in (result.stdout)
+    )
+    assert "machine keeps running" not in place.run("drain", "costly", "--dry-run").stdout
+    place.release("costly")
 
 
 def test_a_drain_that_would_never_end_is_begun_as_it_can_be_undone(place: Fleet) -> None:

@@ -198,7 +198,9 @@ def test_every_kind_says_what_happens_to_which_pod_and_why(
 ) -> None:
     world = {**world}
     found = the_one(kind, cautions(*world.pop("pods", []), **world))
-    assert found == PlanWarning(kind, message, objects, found.remedy)
+    assert found == PlanWarning(kind, message, objects, found.remedy, found.cause)
+    assert bool(found.cause) is (kind in (WarningKind.NEVER_DRAINS, WarningKind.MAY_NEVER_DRAIN))
+    assert found.cause in message
     has_none = kind in (WarningKind.OVERDUE, WarningKind.DATA_LOSS, WarningKind.NOT_RECREATED)
     assert bool(found.remedy) is not has_none
 
