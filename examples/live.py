@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
-from gracectl.cli.status.follow import StatusFrame, follow
+from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.table import status_table
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
@@ -88,7 +88,7 @@ async def _last_frame(stage: Stage, until: float) -> StatusFrame:
         return frame.at >= until
 
     connection = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock), CLUSTER)
-    await follow(connection, stage.settings, lambda node: node.name != "worker-6", show)
+    await follow(connection, stage.settings, StatusScope(lambda node: node.name != "worker-6"), show)
     return frames[-1]
 
 

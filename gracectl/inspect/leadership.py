@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.inspect.status import IS_IT_RUNNING, NodePhase, NodeStatus
+from gracectl.inspect.status import IS_IT_RUNNING, NodePhase, NodeStatus, held_by_warning
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.reading import read_all
@@ -112,7 +112,7 @@ def _with_leadership(status: NodeStatus, leadership: Leadership) -> NodeStatus:
         new = [PlanWarning(WarningKind.NO_CONTROLLER, message, remedy=remedy(WarningKind.NO_CONTROLLER))]
     else:
         return status
-    return msgspec.structs.replace(status, warnings=by_importance([*new, *others]))
+    return held_by_warning(msgspec.structs.replace(status, warnings=by_importance([*new, *others])))
 
 
 def _needs_controller(status: NodeStatus) -> bool:

@@ -6,7 +6,8 @@ conditions, taints and finalizers. Changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -16,6 +17,7 @@ from gracectl.controllers.node.controller import unmanaged_report
 from gracectl.controllers.pipeline.state import MAINTENANCE
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted
+from gracectl.inspect.pending import DueNode
 from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
@@ -34,6 +36,7 @@ from gracectl.policy.maintenance import (
 from gracectl.policy.pending import is_pending, pending_since
 from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
 from gracectl.policy.remedies import pod_remedy, remedy
+from gracectl.policy.voluntary import Cause
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
 
 ACTS_WITHIN_SECONDS = 15.0
@@ -42,6 +45,10 @@ ACTS_WITHIN_SECONDS = 15.0
 
 IS_IT_RUNNING = "; is `gracectl controller` running?"
 """End of a message about an action that is overdue for an unknown reason."""
+
+
+HOLDING = (WarningKind.NO_CONTROLLER, WarningKind.FINALIZER_MISSING)
+"""Warnings that hold back a termination for health, label or age, if nothing else does."""
 
 
 class NodePhase(StrEnum):
@@ -67,11 +74,25 @@ class PodStatus(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
+class PendingStatus(msgspec.Struct, frozen=True):
+    """A termination for health, label or age that is due. `causes`: empty if only a controller knows.
+
+    `hold`: the name of what holds it back, as in the condition; empty: nothing that the cluster shows. `since`: when
+    (Unix seconds) it was due, or is known to wait; None: unknown. `waits_for`: one line.
+    """
+
+    causes: tuple[Cause, ...]
+    hold: str
+    since: float | None
+    waits_for: str
+
+
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A node. `since`: when (Unix seconds) this was requested; None if unknown.
 
     `step`: named as in logs and metrics; empty if idle or not managed. `waits_for`: one line. `pods`: those that block
-    it, the most urgent first; None: not listed yet. `forecast`: of its drain, perhaps some seconds old; None: none was
+    it, the most urgent first; None: not listed yet. `pending`: its termination for health, label or age is due.
+    `forecast`: of its drain, perhaps some seconds old; None: none was
     made.
     """
 
@@ -84,6 +105,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     deadline: Deadline | None = None
     deadline_origin: DeadlineOrigin | None = None
     warnings: tuple[PlanWarning, ...] = ()
+    pending: PendingStatus | None = None
     forecast: NodeForecast | None = None
 
     @property
@@ -144,7 +166,7 @@ class BlockedHistory:
 
 
 def is_active(node: Node) -> bool:
-    """Whether its termination, drain or uncordon is requested, or its termination is due and waits."""
+    """Whether its termination, drain or uncordon is requested, or a controller has found its termination due."""
     return node.deletion_timestamp is not None or is_in_maintenance(node) or is_pending(node)
 
 
@@ -195,6 +217,37 @@ def node_statuses(
             status = msgspec.structs.replace(status, pods=None)
         found.append(status)
     return tuple(found)
+
+
+def with_pending(
+    cluster: ClusterCache,
+    settings: TerminationSettings,
+    statuses: Iterable[NodeStatus],
+    due: Mapping[str, DueNode],
+    now: float,
+) -> tuple[NodeStatus, ...]:
+    """Each status with what its termination for health, label or age waits for; `due`: by name, those that are due."""
+
+    def with_due(status: NodeStatus) -> NodeStatus:
+        if status.name not in due or status.state is NodePhase.TERMINATING:
+            return status
+        pending = _pending(status.node, due[status.name], now)
+        if status.state in (NodePhase.IDLE, NodePhase.PENDING):
+            return held_by_warning(_pending_status(cluster, settings, status.node, now, pending))
+        return msgspec.structs.replace(status, pending=pending)
+
+    return tuple(map(with_due, statuses))
+
+
+def held_by_warning(status: NodeStatus) -> NodeStatus:
+    """A pending node that nothing else holds back with what its warnings say: no finalizer, or no controller."""
+    pending = status.pending
+    found = next((each for each in status.warnings if each.kind in HOLDING), None)
+    if pending is None or pending.hold or found is None:
+        return status
+    text = harmless(f"{', '.join(pending.causes)}; {found.kind.value}: {found.message}", LONGEST)
+    pending = msgspec.structs.replace(pending, hold=found.kind.value, waits_for=text)
+    return msgspec.structs.replace(status, pending=pending, waits_for=text)
 
 
 def with_forecasts(statuses: Iterable[NodeStatus], forecast: Forecast | None) -> tuple[NodeStatus, ...]:
@@ -253,16 +306,7 @@ def _status(
     if state is NodePhase.IDLE:
         return NodeStatus(node=node, state=state, since=None, warnings=tuple(shutdown_warnings(node)))
     if state is NodePhase.PENDING:
-        condition = condition_of(node.conditions, names.TERMINATION_PENDING)
-        assert condition is not None
-        return NodeStatus(
-            node=node,
-            state=state,
-            since=pending_since((node,), now),
-            step="pending",
-            waits_for=harmless(f"{condition.reason}: {condition.message}", LONGEST),
-            warnings=tuple(shutdown_warnings(node)),
-        )
+        return _pending_status(cluster, settings, node, now, _pending(node, None, now))
     is_terminating = state is NodePhase.TERMINATING
     step, waits_for = _step(node, settings, decision)
     return NodeStatus(
@@ -285,6 +329,41 @@ def _state(node: Node) -> NodePhase:
     if is_maintenance_ending(node):
         return NodePhase.UNCORDONING
     return NodePhase.PENDING if is_pending(node) else NodePhase.IDLE
+
+
+def _pending_status(
+    cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float, pending: PendingStatus
+) -> NodeStatus:
+    return NodeStatus(
+        node=node,
+        state=NodePhase.PENDING,
+        since=pending.since,
+        step="pending",
+        waits_for=pending.waits_for,
+        pending=pending,
+        warnings=by_importance(_warnings(cluster, settings, node, now, None)),
+    )
+
+
+def _pending(node: Node, due: DueNode | None, now: float) -> PendingStatus:
+    """What its termination for health, label or age waits for.
+
+    As the cluster shows; else as a controller has written it, which may know more, or have other settings. One of the
+    two is there.
+    """
+    shown = condition_of(node.conditions, names.TERMINATION_PENDING) if is_pending(node) else None
+    since = None if shown is None else pending_since((node,), now)
+    causes = () if due is None else tuple(dict.fromkeys(trigger.cause for trigger in due.due))
+    if shown is not None and (due is None or due.hold is None):
+        return PendingStatus(causes, shown.reason, since, harmless(f"{shown.reason}: {shown.message}", LONGEST))
+    assert due is not None
+    if since is None:
+        since = min((trigger.at for trigger in due.due if trigger.at > -math.inf), default=None)
+    if due.hold is not None:
+        text = f"{', '.join(causes)}; {due.hold.reason}: {due.hold.text}"
+        return PendingStatus(causes, due.hold.reason, since, harmless(text, LONGEST))
+    reason = "nothing holds it back; a controller that leads deletes it now" if due.is_known else "pods not listed yet"
+    return PendingStatus(causes, "", since, f"{', '.join(causes)}; {reason}")
 
 
 def _step(node: Node, settings: TerminationSettings, decision: Plan | None) -> tuple[str, str]:

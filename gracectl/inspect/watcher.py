@@ -8,7 +8,7 @@ been listed, none; it is known which.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 
 import anyio
@@ -19,9 +19,12 @@ from gracectl.controllers.cluster.cache import BY_NODE, ClusterCache, empty_clus
 from gracectl.controllers.cluster.informers import MANY, Reflectors, new_informers
 from gracectl.kube.cache import CachePartition
 from gracectl.kube.client import KubeClient
-from gracectl.kube.reading import fill, fill_served
+from gracectl.kube.errors import Forbidden
+from gracectl.kube.reading import fill, fill_served, read_served
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import bound_to
+from gracectl.kube.resources import NODE_BUDGETS
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import Clock
@@ -34,18 +37,24 @@ _WATCHED = ReflectorSettings(maximum_pause=5.0)
 Selection = Callable[[Node], bool]
 
 
-async def snapshot(client: KubeClient, selects: Selection) -> ClusterCache:
+def no_others(cluster: ClusterCache) -> frozenset[str]:
+    """See `snapshot`: no further nodes."""
+    return frozenset()
+
+
+async def snapshot(
+    client: KubeClient, selects: Selection, others: Callable[[ClusterCache], Collection[str]] = no_others
+) -> ClusterCache:
     """Read the cluster once, with the pods of the selected nodes; all caches are live. Raises ApiError.
 
-    For more than MANY nodes all pods are read, page by page, and the others dropped.
+    `others`: names of further nodes to select, by the nodes and claims of the cluster. For more than MANY nodes all
+    pods are read, page by page, and the others dropped.
     """
     informers = new_informers()
     cluster = empty_cluster_cache()
     await fill(cluster.nodes, client, informers.nodes)
-    selected = {node.name for node in cluster.nodes.values() if selects(node)}
-
-    async def read_claims() -> None:
-        await fill_served(cluster.claims, client, informers.claims)
+    await fill_served(cluster.claims, client, informers.claims)
+    selected = {*(node.name for node in cluster.nodes.values() if selects(node)), *others(cluster)}
 
     async def read_budgets() -> None:
         await fill(cluster.budgets, client, informers.budgets)
@@ -60,9 +69,17 @@ async def snapshot(client: KubeClient, selects: Selection) -> ClusterCache:
         await fill(cluster.pods.partition(BY_NODE, node), client, informers.pods, bound_to(node))
 
     pods = [read_pods] if len(selected) > MANY else [partial(read_pods_of, node) for node in sorted(selected)]
-    await _all_of([read_claims, read_budgets, read_attachments, *pods])
+    await _all_of([read_budgets, read_attachments, *pods])
     cluster.pods.complete()
     return cluster
+
+
+async def read_node_budgets(client: KubeClient) -> tuple[NodeDisruptionBudget, ...]:
+    """All budgets of nodes; none where they may not be listed. Raises ApiError."""
+    try:
+        return tuple(await read_served(client, (NODE_BUDGETS,)))
+    except Forbidden:
+        return ()
 
 
 class ConnectionLoss(msgspec.Struct, frozen=True):
@@ -92,6 +109,7 @@ class ClusterWatcher:
         self._clock = clock
         self._reflectors = Reflectors(client, self.cluster, clock, settings=_WATCHED, rng=rng)
         self._selected: dict[str, str] = {}  # uid by name
+        self._others: frozenset[str] = frozenset()  # names of nodes that are selected beside
         self._changed_nodes: dict[str, None] = {}  # names of nodes to be checked again
         self._nodes_changed = anyio.Event()
         self._node_pods: dict[str, _PodWatch] = {}  # by name of the node
@@ -130,6 +148,13 @@ class ClusterWatcher:
         has_changed = self._changes != self._changes_seen
         self._changes_seen = self._changes
         return has_changed
+
+    def select_others(self, names: frozenset[str]) -> None:
+        """Select these nodes, too, and no longer those of the call before."""
+        if changed := names ^ self._others:
+            self._others = names
+            self._changed_nodes.update(dict.fromkeys(changed))
+            self._nodes_changed.set()
 
     def has_pods_of(self, node: str) -> bool:
         """Whether the pods of a selected node have been listed; before that the cache has none of them."""
@@ -188,7 +213,8 @@ class ClusterWatcher:
     def _check(self, name: str) -> None:
         """Check whether this node is selected now; the watch of one that is not is stopped."""
         node = self.cluster.node(name)
-        uid = node.uid if node is not None and self._selects(node) else ""
+        is_selected = node is not None and (name in self._others or self._selects(node))
+        uid = node.uid if node is not None and is_selected else ""
         before = self._selected.pop(name, "")
         if uid:
             self._selected[name] = uid

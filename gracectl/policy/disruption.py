@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -28,8 +29,12 @@ class HoldReason(StrEnum):
     PROVIDER_NONE = "ProviderNone"
 
 
+PREDICATES: Final = {HoldReason.PACE: "waiting for its turn", HoldReason.REFUSED: "its deletion was refused"}
+"""What such a termination is; any other is blocked."""
+
+
 class Hold(msgspec.Struct, frozen=True):
-    """What holds a termination back. `text`: `blocked: pod shop/job is protected by …; next step`."""
+    """What holds a termination back. `text`: `pod shop/job is protected by …; next step`."""
 
     reason: HoldReason
     text: str
@@ -92,12 +97,12 @@ def due_at(
 def _hold_of_health(counts: UnhealthyNodes, settings: PolicySettings) -> Hold | None:
     if counts.excess:
         action = "terminated" if settings.terminates_unhealthy else "cordoned"
-        text = f"blocked: {counts} (health.maximumUnhealthy); {action} when fewer nodes are unhealthy, or delete it"
+        text = f"{counts} (health.maximumUnhealthy); {action} when fewer nodes are unhealthy, or delete it"
         return Hold(HoldReason.CIRCUIT_BREAKER, text)
     if not settings.terminates_unhealthy:
         text = (
-            "blocked: provider none terminates no machine, and with it no unhealthy node; repair the machine, delete "
-            "the node, or set provider.name or health.enabled: true"
+            "provider none terminates no machine, and with it no unhealthy node; repair the machine, delete the node, "
+            "or set provider.name or health.enabled: true"
         )
         return Hold(HoldReason.PROVIDER_NONE, text)
     return None
@@ -107,30 +112,29 @@ def hold_of_pods(blockers: tuple[VoluntaryBlocker, ...]) -> Hold:
     """Hold by pods, of which there is at least one, that are protected, or whose budgets block."""
     is_protected = any(blocker.protection is not None for blocker in blockers)
     reason = HoldReason.PROTECTION if is_protected else HoldReason.BUDGET
-    return Hold(reason, f"blocked: {explain_blockers(blockers)}")
+    return Hold(reason, explain_blockers(blockers))
 
 
 def hold_of_claims() -> Hold:
     """Hold by several claims that match one node."""
-    return Hold(HoldReason.SEVERAL_CLAIMS, "blocked: several node claims match its node; delete all but one")
+    return Hold(HoldReason.SEVERAL_CLAIMS, "several node claims match its node; delete all but one")
 
 
 def hold_of_pace(pace: str, settings: PolicySettings) -> Hold:
     """Hold by terminations in progress; `pace`: how many may be."""
-    text = f"waiting for its turn: {pace}"
-    if settings.voluntary.wait_for_replacement:
-        text += ", and the pods of each are Ready elsewhere before the next one"
-    return Hold(HoldReason.PACE, f"{text}; delete it to terminate it now")
+    wait = ", and the pods of each are Ready elsewhere before the next one"
+    replaced = wait if settings.voluntary.wait_for_replacement else ""
+    return Hold(HoldReason.PACE, f"{pace}{replaced}; delete it to terminate it now")
 
 
 def hold_of_node_budget(refusal: str) -> Hold:
     """Hold by a node disruption budget, with its reason and remedy."""
-    return Hold(HoldReason.NODE_BUDGET, f"blocked: {refusal}")
+    return Hold(HoldReason.NODE_BUDGET, refusal)
 
 
 def hold_of_refusal(error: str) -> Hold:
     """Hold by the API server, or a webhook of another project, that refuses the DELETE."""
-    return Hold(HoldReason.REFUSED, f"its deletion was refused: {error}; retrying")
+    return Hold(HoldReason.REFUSED, f"{error}; retrying")
 
 
 def explain_due(due: Sequence[Trigger]) -> str:
@@ -140,4 +144,4 @@ def explain_due(due: Sequence[Trigger]) -> str:
 
 def explain_hold(due: Sequence[Trigger], hold: Hold) -> str:
     """`termination due (…) but blocked: …; next step`."""
-    return f"{explain_due(due)} but {hold.text}"
+    return f"{explain_due(due)} but {PREDICATES.get(hold.reason, 'blocked')}: {hold.text}"

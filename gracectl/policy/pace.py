@@ -56,6 +56,12 @@ def maximum_of(settings: VoluntarySettings, managed: int) -> int:
     return max(1, scaled_value(settings.maximum_at_once, managed, round_up=False))
 
 
+def explain_maximum(settings: VoluntarySettings, managed: int) -> str:
+    """`1 of 10 managed nodes at once (voluntary.maximumAtOnce: 10%)`."""
+    maximum = maximum_of(settings, managed)
+    return f"{maximum} of {managed} managed nodes at once (voluntary.maximumAtOnce: {settings.maximum_at_once})"
+
+
 def validate_maximum(value: int | str) -> None:
     """ValueError if this is neither a number of at least 1 nor a percentage from 1% to 100%."""
     share = scaled_value(value, 100, round_up=False)

@@ -9,8 +9,9 @@ from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import draining_nodes
+from gracectl.inspect.pending import due_candidates, due_nodes
 from gracectl.inspect.progress import ProgressTracker, forecast_of
-from gracectl.inspect.status import claims_without_node_status, node_statuses, with_forecasts
+from gracectl.inspect.status import claims_without_node_status, node_statuses, with_forecasts, with_pending
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -69,7 +70,9 @@ def a_scene(seen: ClusterCache, *, at: float = NOW, asked: tuple[str, ...] | Non
     settings = TerminationSettings()
     wanted = {node.name for node in seen.nodes.values()} if asked is None else set(asked)
     forecast = forecast_of(draining_nodes(seen, settings, at), at, Assumptions())
-    found = with_forecasts(node_statuses(seen, settings, wanted, at), forecast)
+    due = due_nodes(seen, settings, due_candidates(seen, settings, at), at)
+    found = with_pending(seen, settings, node_statuses(seen, settings, wanted, at), due, at)
+    found = with_forecasts(found, forecast)
     return StatusFrame(
         at=at,
         nodes=found,
@@ -89,7 +92,7 @@ def several() -> StatusFrame:
         kept("worker-3", since=90_000),
         kept("worker-4", conditions=(Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)),
         kept("worker-5", unschedulable=False),
-        a_node("worker-6"),
+        a_node("worker-6", conditions=READY),
         going("worker-7", taints=()),
         going("control-1", labels={names.CONTROL_PLANE_ROLE: ""}),
     ]

@@ -18,7 +18,7 @@ from gracectl.cli.options import ClusterTarget, NodeChoice, connected
 from gracectl.cli.output import command, echo
 from gracectl.cli.plan.command import PlanInput, read_input
 from gracectl.cli.settings import SettingsSource
-from gracectl.cli.status.follow import StatusFrame, follow
+from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
 from gracectl.controllers.node.maintenance import request
@@ -193,7 +193,8 @@ class DrainRequest:
         seconds = self._options.timeout or math.inf
         try:
             with view.showing(), anyio.move_on_after(seconds) as timeout:
-                await follow(connection, settings, progress.has, show_frame, expected=progress.expected)
+                scope = StatusScope(progress.has)
+                await follow(connection, settings, scope, show_frame, expected=progress.expected)
         except ApiError as error:
             print_error(f"{error}\n{progress.unwatched()}")
             return REFUSED

@@ -27,13 +27,9 @@ from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets
 from gracectl.inspect.leadership import read_leadership
-from gracectl.inspect.watcher import snapshot
-from gracectl.kube.client import KubeClient
+from gracectl.inspect.watcher import read_node_budgets, snapshot
 from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import ClusterAddress
-from gracectl.kube.errors import Forbidden
-from gracectl.kube.reading import read_served
-from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget
 
 
@@ -152,18 +148,10 @@ async def read_input(connection: Connection, nodes: NodeChoice, effective: Effec
     leadership = await read_leadership(connection.client, settings.leader_election, connection.clock)
     # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
     now = float(math.floor(connection.clock.now()))
-    budgets = await _node_budgets(connection.client)
+    budgets = await read_node_budgets(connection.client)
     asked = nodes.among(cluster.nodes.values())
     note = installation_note(effective, leadership)
     return PlanInput(effective, cluster, asked, now, budgets, connection.cluster, note)
-
-
-async def _node_budgets(client: KubeClient) -> tuple[NodeDisruptionBudget, ...]:
-    """All budgets of nodes; none where they may not be listed."""
-    try:
-        return tuple(await read_served(client, (NODE_BUDGETS,)))
-    except Forbidden:
-        return ()
 
 
 def forecast_plan(

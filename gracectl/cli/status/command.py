@@ -20,15 +20,16 @@ from gracectl.cli.options import (
 from gracectl.cli.output import echo
 from gracectl.cli.report import structured
 from gracectl.cli.settings import SettingsSource, settings_options
-from gracectl.cli.status.follow import StatusFrame, follow
+from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.report import status_report
 from gracectl.cli.status.table import status_table
 from gracectl.cli.status.view import ObjectView, StatusView, View
 from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import read_leadership, with_leadership
+from gracectl.inspect.pending import due_candidates, due_nodes, names_of
 from gracectl.inspect.progress import ProgressTracker, forecast_of
-from gracectl.inspect.status import claims_without_node_status, is_active, node_statuses, with_forecasts
-from gracectl.inspect.watcher import snapshot
+from gracectl.inspect.status import claims_without_node_status, is_active, node_statuses, with_forecasts, with_pending
+from gracectl.inspect.watcher import read_node_budgets, snapshot
 from gracectl.kube.connection import Connection
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
@@ -58,8 +59,8 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
 
     Only objects of the cluster are read: it works without a controller. The right to list nodes, pods,
     poddisruptionbudgets, volumeattachments and nodeclaims is enough; -w needs to watch them as well. With the right to
-    list configmaps it has the controller's settings, and with that to list leases it says at once that no controller
-    leads. docs/status.md explains every field.
+    list configmaps it has the controller's settings, with that to list leases it says at once that no controller leads,
+    and with that to list nodedisruptionbudgets which of them holds a pending node. docs/status.md explains every field.
 
     \b
     -o json prints one object:
@@ -72,6 +73,7 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
       nodes [{name, uid,
         state [terminating|maintenance|uncordoning|pending|idle], since,
         sinceSeconds, step, done, waitsFor, podsLeft,
+        pending {causes [unhealthy|terminable|expired], hold},
         deadline {at, inSeconds, source, holder, gracePeriodSeconds},
         drained (window), never,
         warnings [{kind, blocking, message, objects, remedy}],
@@ -109,6 +111,11 @@ def _selects(nodes: NodeChoice | None, node: Node) -> bool:
     return nodes.picks(node) and (nodes.query is None or is_active(node))
 
 
+def _selects_due(nodes: NodeChoice | None, node: Node) -> bool:
+    """Of the nodes whose termination for health, label or age is due all that are in question are shown."""
+    return nodes is None or nodes.picks(node)
+
+
 async def _read_frame(
     target: ClusterTarget, nodes: NodeChoice | None, source: SettingsSource, *, shows_cluster: bool
 ) -> tuple[StatusFrame, str]:
@@ -117,15 +124,25 @@ async def _read_frame(
         effective = await source.read(connection.client)
         settings = effective.settings
         cluster = await snapshot(
-            connection.client, lambda node: _selects(nodes, node) or is_draining(node, settings.termination)
+            connection.client,
+            lambda node: _selects(nodes, node) or is_draining(node, settings.termination),
+            lambda read: names_of(due_candidates(read, settings.termination, connection.clock.now())),
         )
         leadership = await read_leadership(connection.client, settings.leader_election, connection.clock)
         now = connection.clock.now()
-    selected = {node.name for node in cluster.nodes.values() if _selects(nodes, node)}
+        candidates = due_candidates(cluster, settings.termination, now)
+        budgets = await read_node_budgets(connection.client) if candidates else ()
+    due = due_nodes(cluster, settings.termination, candidates, now, node_budgets=budgets)
+    selected = {
+        node.name
+        for node in cluster.nodes.values()
+        if _selects(nodes, node) or (node.name in due and _selects_due(nodes, node))
+    }
     if nodes is not None:
         nodes.among(cluster.nodes.values())
     forecast = forecast_of(draining_nodes(cluster, settings.termination, now), now, settings.assumptions)
-    found = with_forecasts(node_statuses(cluster, settings.termination, selected, now), forecast)
+    found = node_statuses(cluster, settings.termination, selected, now)
+    found = with_forecasts(with_pending(cluster, settings.termination, found, due, now), forecast)
     frame = StatusFrame(
         at=now,
         nodes=with_leadership(found, leadership),
@@ -161,11 +178,11 @@ async def _watch(
             view.show(frame)
             return bool(expected) and set(expected.values()) <= {each.uid for each in frame.terminated}
 
-        def selects(node: Node) -> bool:
-            return _selects(nodes, node)
-
+        scope = StatusScope(
+            lambda node: _selects(nodes, node), lambda node: _selects_due(nodes, node), with_claims=nodes is None
+        )
         with view.showing():
-            await follow(connection, effective.settings, selects, show, expected=expected, with_claims=nodes is None)
+            await follow(connection, effective.settings, scope, show, expected=expected)
 
 
 async def _named(connection: Connection, nodes: NodeChoice | None) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -10,19 +11,23 @@ import msgspec
 from gracectl.config import Settings
 from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, read_leadership, with_leadership
+from gracectl.inspect.pending import DueNode, due_candidates, due_nodes, names_of
 from gracectl.inspect.progress import Forecaster, Progress, ProgressTracker
 from gracectl.inspect.status import (
     BlockedHistory,
     NodeClaimStatus,
+    NodePhase,
     NodeStatus,
     claims_without_node_status,
-    is_active,
     node_statuses,
     with_forecasts,
+    with_pending,
 )
-from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss
+from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss, read_node_budgets
 from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.errors import ApiError
+from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.policy.simulation import DrainingNode
 from gracectl.runtime.supervise import ungrouped
@@ -69,21 +74,30 @@ class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
     cluster: ClusterAddress = ClusterAddress()
 
 
+class StatusScope(msgspec.Struct, frozen=True):
+    """What is shown: the nodes that `selects` selects, and those of `selects_due` among the nodes whose termination for
+    health, label or age is due (None: they are not looked for). `with_claims`: NodeClaims without a node, too.
+    """
+
+    selects: Callable[[Node], bool]
+    selects_due: Callable[[Node], bool] | None = None
+    with_claims: bool = False
+
+
 async def follow(
     connection: Connection,
     settings: Settings,
-    selects: Callable[[Node], bool],
+    scope: StatusScope,
     show: Callable[[StatusFrame], bool],
     *,
     expected: Mapping[str, str] | None = None,
-    with_claims: bool = False,
 ) -> None:
-    """Show the status of the selected nodes at each change, and every second, until `show` returns True.
+    """Show the status of nodes at each change, and every second, until `show` returns True.
 
-    `expected`: by name the uids of existing nodes that are to be terminated. `with_claims`: NodeClaims without a
-    node, too. Broken connections are waited out. Raises what only a change of configuration can repair (Forbidden).
+    `expected`: by name the uids of existing nodes that are to be terminated. Broken connections are waited out.
+    Raises what only a change of configuration can repair (Forbidden).
     """
-    follower = _Follower(connection, settings, selects, dict(expected or {}), with_claims=with_claims)
+    follower = _Follower(connection, settings, scope, dict(expected or {}))
     with ungrouped():
         async with anyio.create_task_group() as group:
             group.start_soon(follower.watcher.run)
@@ -98,18 +112,16 @@ class _Follower:
         self,
         connection: Connection,
         settings: Settings,
-        selects: Callable[[Node], bool],
+        scope: StatusScope,
         expected: dict[str, str],
-        *,
-        with_claims: bool,
     ) -> None:
         self._connection = connection
         self._clock = connection.clock
         self._election = settings.leader_election
         self._leadership = UNKNOWN_LEADERSHIP
         self._settings = settings.termination
-        self._selects = selects
-        self._with_claims = with_claims
+        self._scope = scope
+        self._node_budgets: tuple[NodeDisruptionBudget, ...] = ()
         self._expected = {uid: name for name, uid in expected.items()}
         self._began: dict[str, float] = {}  # by uid
         self._terminated: list[TerminatedNode] = []
@@ -120,7 +132,7 @@ class _Follower:
 
     def _is_watched(self, node: Node) -> bool:
         # The pods of all draining nodes wait in the same queues.
-        return self._selects(node) or is_draining(node, self._settings)
+        return self._scope.selects(node) or is_draining(node, self._settings)
 
     def _draining(self) -> tuple[tuple[DrainingNode, ...], float] | None:
         """The input of a forecast; None before the cluster has been listed, and while the connection is lost."""
@@ -130,8 +142,11 @@ class _Follower:
         return draining_nodes(self.watcher.cluster, self._settings, now, self.watcher.has_pods_of), now
 
     async def poll_leadership(self) -> None:
-        """Read the Lease again and again."""
+        """Read the Lease again and again, and the budgets of nodes, which hold nodes that are due."""
         while True:
+            if self._scope.selects_due is not None:
+                with suppress(ApiError):
+                    self._node_budgets = await read_node_budgets(self._connection.client)
             self._leadership = await read_leadership(self._connection.client, self._election, self._clock)
             await self._clock.sleep(LEADERSHIP_SECONDS)
 
@@ -164,19 +179,21 @@ class _Follower:
     def _frame(self) -> StatusFrame:
         cluster, now, loss = self.watcher.cluster, self._clock.now(), self.watcher.connection_loss()
         at = now if loss is None or loss.latest is None else loss.latest
-        selected = [node for node in cluster.nodes.values() if self._selects(node)]
+        due = self._due(at)
+        selected = {node.name for node in cluster.nodes.values() if self._scope.selects(node)} | due.keys()
         self._note_terminated({node.uid for node in cluster.nodes.values()}, at)
         found = node_statuses(
             cluster,
             self._settings,
-            {node.name for node in selected},
+            selected,
             at,
             history=self._history,
             has_pods=self.watcher.has_pods_of,
         )
+        found = with_pending(cluster, self._settings, found, due, at)
         found = with_forecasts(found, self.forecaster.latest)
         for status in found:
-            if status.since is not None and is_active(status.node):
+            if status.since is not None and status.state is not NodePhase.IDLE:
                 self._began[status.uid] = status.since
                 self._expected.setdefault(status.uid, status.name)
         gone = [each.uid for each in self._terminated]
@@ -185,13 +202,24 @@ class _Follower:
             age=now - at,
             nodes=with_leadership(found, self._leadership),
             leadership=self._leadership,
-            claims=claims_without_node_status(cluster, self._settings, at) if self._with_claims else (),
+            claims=claims_without_node_status(cluster, self._settings, at) if self._scope.with_claims else (),
             terminated=tuple(self._terminated),
             connection_loss=loss,
             longest_protection=self._settings.policy.protection.maximum_seconds,
             cluster=self._connection.cluster,
             progress=self._tracker.update(found, gone, cluster.budgets.get, at),
         )
+
+    def _due(self, at: float) -> Mapping[str, DueNode]:
+        """The nodes that are due, whose pods are watched from now on, and that are to be shown."""
+        if self._scope.selects_due is None:
+            return {}
+        cluster, has_pods = self.watcher.cluster, self.watcher.has_pods_of
+        candidates = due_candidates(cluster, self._settings, at)
+        self.watcher.select_others(names_of(candidates))
+        found = due_nodes(cluster, self._settings, candidates, at, node_budgets=self._node_budgets, has_pods=has_pods)
+        nodes = {name: cluster.node(name) for name in found}
+        return {name: found[name] for name, node in nodes.items() if node is not None and self._scope.selects_due(node)}
 
     def _note_terminated(self, existing: set[str], now: float) -> None:
         for uid in [uid for uid in self._expected if uid not in existing]:

@@ -138,6 +138,8 @@ def most_urgent(nodes: Iterable[NodeStatus]) -> tuple[NodeStatus, ...]:
 
 def waits_for(node: NodeStatus) -> str:
     """What a node waits for, in one line; empty if unknown."""
+    if node.state is NodePhase.PENDING and node.pending is not None and node.pending.hold:
+        return node.waits_for
     warnings = (each for each in node.warnings if each.kind is not WarningKind.NEVER_DRAINS)
     return next((each.message for each in warnings if each.kind.is_blocking), "") or node.waits_for
 
@@ -201,7 +203,7 @@ def _where(node: NodeStatus) -> str:
         return f"step {step_of(node)}, pods not listed yet"
     if node.pods and node.step == "drain":
         return f"step drain, {counted(len(node.pods), 'pod')} left"
-    if node.is_done:
+    if node.is_done or node.state is NodePhase.PENDING:
         return node.waits_for
     where = f"step {node.step}" if node.step else "not managed"
     return f"{where}: {node.waits_for}" if node.step and node.waits_for else where

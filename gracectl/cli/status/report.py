@@ -21,7 +21,7 @@ from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.messages import pod_reason, pod_state
 from gracectl.inspect.leadership import Leadership
 from gracectl.inspect.progress import BlockingCause, Progress
-from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PodStatus
+from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PendingStatus, PodStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
@@ -56,6 +56,13 @@ class DeadlineReport(JsonObject, frozen=True):
     grace_period_seconds: float | None
 
 
+class PendingReport(JsonObject, frozen=True):
+    """A termination that is due and waits. `hold` null: nothing that the cluster shows holds it back."""
+
+    causes: tuple[str, ...]
+    hold: str | None
+
+
 class NodeReport(JsonObject, frozen=True, kw_only=True):
     """A node. `state`: terminating, maintenance, uncordoning, pending or idle. `pods` null: not listed yet.
 
@@ -70,6 +77,7 @@ class NodeReport(JsonObject, frozen=True, kw_only=True):
     step: str
     done: bool
     waits_for: str
+    pending: PendingReport | None
     pods_left: int | None
     drained: WindowReport | None
     never: bool | None
@@ -188,6 +196,7 @@ def _node(node: NodeStatus, at: float) -> NodeReport:
         step=node.step,
         done=node.is_done,
         waits_for=node.waits_for,
+        pending=_pending(node.pending),
         pods_left=None if node.pods is None else len(node.pods),
         drained=None if node.forecast is None else window_report(node.forecast.drained, at),
         never=None if node.forecast is None else node.is_never_drained,
@@ -215,6 +224,10 @@ def _pod(pod: PodStatus, at: float) -> PodReport:
         queue_position=queue_position_report(pod.queue_position),
         protection=protection_report(entry.protection),
     )
+
+
+def _pending(pending: PendingStatus | None) -> PendingReport | None:
+    return None if pending is None else PendingReport(tuple(pending.causes), pending.hold or None)
 
 
 def _deadline(deadline: Deadline | None, at: float, node: NodeStatus | None = None) -> DeadlineReport | None:

@@ -32,7 +32,7 @@ def status_table(frame: StatusFrame, *, verbose: bool = False, is_live: bool = F
     if len(frame.nodes) > 1:
         head.append(_summary(frame, frame.nodes))
     for node in frame.nodes:
-        if len(frame.nodes) == 1 or node.pods or node.warnings or node.pods is None:
+        if len(frame.nodes) == 1 or node.pods or node.warnings or node.pods is None or node.pending is not None:
             head += [Text(), *_node(node, frame.at, verbose)]
     return Group(*head, *foot)
 

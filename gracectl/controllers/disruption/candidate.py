@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.tracked import AnyTracked, TrackedObject
-from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.kube.resources import NODES
+from gracectl.kube.resources import NODES, Resource
 from gracectl.model.claim import NodeClaim, only_claim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
+from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
+from gracectl.policy.deadlines import grace_period_of
+from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import VoluntaryBlocker
 from gracectl.runtime.backoff import Backoff
 
@@ -52,6 +54,12 @@ class DisruptionCandidate(msgspec.Struct, frozen=True):
     """Another claim matches a node of this one."""
 
     @property
+    def created(self) -> float:
+        """The creation of its oldest object."""
+        created: float = self.tracked.latest.created
+        return min([created, *(node.created for node in self.nodes)])
+
+    @property
     def objects(self) -> tuple[AnyTracked, ...]:
         """The objects that get its Events."""
         nodes = tuple(TrackedObject(NODES, node) for node in self.nodes)
@@ -77,9 +85,19 @@ class CandidateStatus(msgspec.Struct):
     """By pod UID, protections with a known end, also those that have ended without an Event."""
 
 
-def find_candidate(context: StepContext, key: CandidateKey) -> DisruptionCandidate | None:
-    """The candidate of this key; None if it is gone, not managed, being deleted, or covered by another key."""
-    cluster, selector = context.cluster, context.settings.node_selector
+def candidate_keys(cluster: ClusterCache) -> Iterator[CandidateKey]:
+    """Keys of all that may be a candidate."""
+    yield from (CandidateKey("claim", claim.name) for claim in cluster.claims.values())
+    yield from (CandidateKey("node", node.name) for node in cluster.nodes.values())
+
+
+def find_candidate(
+    cluster: ClusterCache, selector: LabelSelector, claims: Resource[NodeClaim], key: CandidateKey
+) -> DisruptionCandidate | None:
+    """The candidate of this key; None if it is gone, not managed, being deleted, or covered by another key.
+
+    `selector`: of managed nodes; `claims`: the resource as the cluster serves it.
+    """
     if key.kind == "node":
         node = cluster.node(key.name)
         if node is None or node.deletion_timestamp is not None or not selector.matches(node.labels):
@@ -99,7 +117,7 @@ def find_candidate(context: StepContext, key: CandidateKey) -> DisruptionCandida
         key,
         nodes,
         claim,
-        TrackedObject(context.claim_resource(), claim),
+        TrackedObject(claims, claim),
         managed=() if is_contested else _managed(cluster, nodes, selector),
         is_contested=is_contested,
     )
@@ -110,9 +128,16 @@ def _managed(cluster: ClusterCache, nodes: Iterable[Node], selector: LabelSelect
     return tuple(node for node in nodes if selector.matches(node.labels) and not cluster.is_left_over(node))
 
 
-def nodes_of_key(context: StepContext, key: CandidateKey) -> tuple[Node, ...]:
+def pods_that_may_block(
+    cluster: ClusterCache, candidate: DisruptionCandidate, settings: PolicySettings
+) -> dict[str, tuple[Pod, ...]]:
+    """The pods of its nodes by name of the node, of those without a termination grace period."""
+    nodes = (node for node in candidate.nodes if grace_period_of(node, candidate.claim, settings) is None)
+    return {node.name: cluster.pods_on(node.name) for node in nodes}
+
+
+def nodes_of_key(cluster: ClusterCache, selector: LabelSelector, key: CandidateKey) -> tuple[Node, ...]:
     """The managed nodes of this key, although it has no candidate."""
-    cluster = context.cluster
     found: tuple[Node, ...] = ()
     if key.kind == "node":
         node = cluster.node(key.name)
@@ -120,7 +145,7 @@ def nodes_of_key(context: StepContext, key: CandidateKey) -> tuple[Node, ...]:
             found = (node,)
     elif (claim := cluster.claim(key.name)) is not None:
         found = cluster.nodes_of(claim)
-    return tuple(node for node in found if context.settings.node_selector.matches(node.labels))
+    return tuple(node for node in found if selector.matches(node.labels))
 
 
 class WaitIndex:

@@ -24,6 +24,7 @@ from gracectl.controllers.disruption.candidate import (
     WaitIndex,
     find_candidate,
     nodes_of_key,
+    pods_that_may_block,
 )
 from gracectl.controllers.disruption.deletion import (
     RefusedDeletion,
@@ -45,7 +46,6 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.budgets import allows_unready
-from gracectl.policy.deadlines import grace_period_of
 from gracectl.policy.disruption import (
     DueTermination,
     Hold,
@@ -167,7 +167,8 @@ class DisruptionController:
             return await self._grant_slots()
         self._waiting.drop(key)
         self._held_by_breaker.discard(key)
-        candidate = find_candidate(self._context, key)
+        selector, claims = self._context.settings.node_selector, self._context.claim_resource()
+        candidate = find_candidate(self._cluster, selector, claims, key)
         if candidate is None:
             self._forget(key)
             return None
@@ -241,15 +242,14 @@ class DisruptionController:
 
     async def _blockers_of(self, candidate: DisruptionCandidate) -> tuple[VoluntaryBlocker, ...]:
         """The pods that block, of nodes without a termination grace period."""
-        nodes = [node for node in candidate.nodes if grace_period_of(node, candidate.claim, self._policy) is None]
         now = self._context.clock.now()
-        pods = {node.name: self._cluster.pods_on(node.name) for node in nodes}
+        pods = pods_that_may_block(self._cluster, candidate, self._policy)
         all_pods = tuple(chain.from_iterable(pods.values()))
         # What changes during a long search wakes the candidate.
         self._waiting.put(candidate.key, pods, {pod.namespace for pod in all_pods})
         budgets = await self._cluster.slices.run(self._cluster.matcher.by_pod(all_pods))
         self._waiting.drop(candidate.key)
-        found = (voluntary_blockers(pods[node.name], budgets, now, self._policy) for node in nodes)
+        found = (voluntary_blockers(those, budgets, now, self._policy) for those in pods.values())
         return tuple(chain.from_iterable(found))
 
     async def _check_request(self, disruption: Disruption) -> Stop | None:
@@ -271,8 +271,7 @@ class DisruptionController:
     async def _check_slot(self, disruption: Disruption) -> Stop | None:
         """Stop if as many terminations are in progress as the pace permits."""
         candidate, status = disruption.candidate, disruption.status
-        created = min([candidate.tracked.latest.created, *(node.created for node in candidate.nodes)])
-        rank = rank_of(disruption.due, created, candidate.key.name, has_failed=status.has_failed)
+        rank = rank_of(disruption.due, candidate.created, candidate.key.name, has_failed=status.has_failed)
         if self._pace.has_slot(candidate.key, rank):
             return None
         requeue = self._at(disruption.found.next_trigger)
@@ -329,7 +328,7 @@ class DisruptionController:
         self._statuses.pop(key, None)
         self._invalid_expiries.pop(key, None)
         self._pace.forget(key)
-        self._show_pending(key, nodes_of_key(self._context, key), None)
+        self._show_pending(key, nodes_of_key(self._cluster, self._context.settings.node_selector, key), None)
 
     def _report_invalid_expiry(self, candidate: DisruptionCandidate) -> None:
         """Report an expireAfter that cannot be read, once."""

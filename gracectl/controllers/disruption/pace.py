@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import is_finalizing
+from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.disruption.candidate import CandidateKey
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.errors import NotServed
@@ -26,7 +26,15 @@ from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.policy.disruption import HoldReason
 from gracectl.policy.health import UnhealthyNodes, unhealthy_until
-from gracectl.policy.pace import DisruptionRank, DisruptionSlot, controller_of, is_replaced, maximum_of, next_to_begin
+from gracectl.policy.pace import (
+    DisruptionRank,
+    DisruptionSlot,
+    controller_of,
+    explain_maximum,
+    is_replaced,
+    maximum_of,
+    next_to_begin,
+)
 from gracectl.policy.settings import HealthSettings, VoluntarySettings
 from gracectl.policy.voluntary import Cause
 
@@ -138,9 +146,7 @@ class Pace:
         return maximum_of(self._settings, len(self._managed))
 
     def __str__(self) -> str:
-        """`1 of 10 managed nodes at once (voluntary.maximumAtOnce: 10%)`."""
-        setting = self._settings.maximum_at_once
-        return f"{self.maximum} of {len(self._managed)} managed nodes at once (voluntary.maximumAtOnce: {setting})"
+        return explain_maximum(self._settings, len(self._managed))
 
     def statistics(self) -> Mapping[str, int]:
         """Slots that are taken, by STATES."""
@@ -258,6 +264,21 @@ class Pace:
 def _note(slot: DisruptionSlot, pod: Pod) -> None:
     if controller := controller_of(pod):
         slot.controllers.add(controller)
+
+
+def terminations_in_progress(cluster: ClusterCache, selector: LabelSelector) -> int:
+    """Slots of terminations whose nodes exist, as `Pace` counts them; a claim and its nodes take one."""
+    nodes = (node for node in cluster.nodes.values() if is_finalizing(node) and selector.matches(node.labels))
+    ending = (claim for claim in cluster.claims.values() if is_finalizing(claim))
+    claims = (claim for claim in ending if cluster.is_managed(claim, selector))
+    found = [(node.uid, {claim.uid for claim in cluster.claims_of(node)}) for node in nodes]
+    found += [(claim.uid, {node.uid for node in cluster.nodes_of(claim)}) for claim in claims]
+    counted: set[str] = set()
+    number = 0
+    for uid, related in found:
+        number += counted.isdisjoint(related)
+        counted.add(uid)
+    return number
 
 
 class CircuitBreaker:

@@ -15,7 +15,7 @@ from support.maintenance import gracectl_keep, take_off
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, staged
 from support.watchers import a_client, being_deleted, named
 
-from gracectl.cli.status.follow import StatusFrame, TerminatedNode, follow
+from gracectl.cli.status.follow import StatusFrame, StatusScope, TerminatedNode, follow
 from gracectl.inspect.status import NodePhase
 from gracectl.kube import errors
 from gracectl.kube.client import KubeClient
@@ -53,7 +53,7 @@ def uid(stage: Stage, node: str) -> str:
 
 
 async def filmed(stage: Stage, camera: Camera, chooses: Callable[[Node], bool] = being_deleted, **more: str) -> None:
-    await follow(connection(stage), stage.settings, chooses, camera, expected=more)
+    await follow(connection(stage), stage.settings, StatusScope(chooses), camera, expected=more)
 
 
 async def begin_a_drain_that_is_blocked(stage: Stage) -> None:
@@ -172,4 +172,4 @@ async def test_a_missing_right_ends_it() -> None:
         transport = InProcessTransport(stage.server, stage.clock, token=token)
         connection = Connection(transport, stage.clock, KubeClient(transport, stage.clock))
         with pytest.raises(errors.Forbidden, match="add the verb list on "):
-            await follow(connection, stage.settings, being_deleted, Camera())
+            await follow(connection, stage.settings, StatusScope(being_deleted), Camera())

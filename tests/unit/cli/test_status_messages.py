@@ -218,7 +218,7 @@ def test_that_it_may_be_old_is_said_first() -> None:
         ),
         (
             pending(),
-            "n1: pending termination for 1:40, since 1970-01-12T13:45:00Z; step pending: Pace: waits for its turn",
+            "n1: pending termination for 1:40, since 1970-01-12T13:45:00Z; Pace: waits for its turn",
         ),
     ],
 )
@@ -266,6 +266,7 @@ def test_fields_of_json() -> None:
         "step": "drain",
         "done": False,
         "waitsFor": node["waitsFor"],
+        "pending": None,
         "podsLeft": 1,
         "drained": {
             "earliest": "1970-01-12T13:46:40Z",

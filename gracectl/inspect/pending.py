@@ -1,0 +1,148 @@
+"""Voluntary terminations that are due and wait, from the objects of the cluster alone.
+
+Decided by the functions that the disruption controller decides by, so it is true whether or not one runs. What only a
+controller knows is missing: replacements that are not Ready yet, and refusals of the server. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
+
+import msgspec
+
+from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.disruption.candidate import (
+    DisruptionCandidate,
+    candidate_keys,
+    find_candidate,
+    pods_that_may_block,
+)
+from gracectl.controllers.disruption.pace import CircuitBreaker, terminations_in_progress
+from gracectl.controllers.settings import TerminationSettings
+from gracectl.kube.resources import NODE_CLAIM_VERSIONS
+from gracectl.model.budget import NodeDisruptionBudget
+from gracectl.model.node import Node
+from gracectl.policy.budgets import Allowance
+from gracectl.policy.disruption import (
+    DueTermination,
+    Hold,
+    due_at,
+    hold_of_claims,
+    hold_of_node_budget,
+    hold_of_pace,
+    hold_of_pods,
+)
+from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
+from gracectl.policy.pace import explain_maximum, maximum_of, rank_of
+from gracectl.policy.voluntary import Trigger, triggers_of, voluntary_blockers
+
+
+class DueCandidate(msgspec.Struct, frozen=True):
+    """Node or claim whose termination for health, label or age is due."""
+
+    candidate: DisruptionCandidate
+    found: DueTermination
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that it is shown on."""
+        return self.candidate.managed or self.candidate.nodes
+
+
+class DueNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Node whose termination is due. `hold` None: nothing that the cluster shows holds it back.
+
+    `is_known` False: its pods have not been listed yet.
+    """
+
+    due: tuple[Trigger, ...]
+    hold: Hold | None
+    is_known: bool = True
+
+
+def due_candidates(cluster: ClusterCache, settings: TerminationSettings, now: float) -> tuple[DueCandidate, ...]:
+    """All that is due at `now`; needs nodes and claims only."""
+    breaker = CircuitBreaker(settings.node_selector, settings.policy.health)
+    for node in cluster.nodes.values():
+        breaker.note(None, node)
+    found = []
+    for key in candidate_keys(cluster):
+        candidate = find_candidate(cluster, settings.node_selector, NODE_CLAIM_VERSIONS[0], key)
+        if candidate is not None:
+            triggers = triggers_of(candidate.managed, candidate.claim, settings.policy)
+            due = due_at(now, triggers, breaker.counts, settings.policy) if triggers else None
+            if due is not None and (due.due or due.suspended):
+                found.append(DueCandidate(candidate, due))
+    return tuple(found)
+
+
+def names_of(due: Iterable[DueCandidate]) -> frozenset[str]:
+    """Names of the nodes that are due."""
+    return frozenset(node.name for each in due for node in each.nodes)
+
+
+def due_nodes(
+    cluster: ClusterCache,
+    settings: TerminationSettings,
+    due: Collection[DueCandidate],
+    now: float,
+    *,
+    node_budgets: Collection[NodeDisruptionBudget] = (),
+    has_pods: Callable[[str], bool] = lambda node: True,
+) -> Mapping[str, DueNode]:
+    """What holds each of the nodes that are due, by name. `has_pods`: whether the pods of a node have been listed."""
+    holds: dict[str, DueNode] = {}
+
+    def show(each: DueCandidate, hold: Hold | None, *, is_known: bool = True) -> None:
+        triggers = each.found.due or each.found.suspended
+        holds.update({node.name: DueNode(due=triggers, hold=hold, is_known=is_known) for node in each.nodes})
+
+    ready = []
+    for each in due:
+        hold = each.found.hold if not each.found.due else None
+        if hold is None and not all(has_pods(node.name) for node in each.candidate.nodes):
+            show(each, None, is_known=False)
+        elif hold is not None or (hold := _hold_of_pods(cluster, settings, each, now)) is not None:
+            show(each, hold)
+        else:
+            ready.append(each)
+    policy, managed = settings.policy, sum(map(settings.node_selector.matches, _labels(cluster)))
+    slots = maximum_of(policy.voluntary, managed) - terminations_in_progress(cluster, settings.node_selector)
+    ready.sort(key=lambda each: rank_of(each.found.due, each.candidate.created, each.candidate.key.name))
+    for each in ready:
+        if slots <= 0:
+            show(each, hold_of_pace(explain_maximum(policy.voluntary, managed), policy))
+        else:
+            hold = _hold_of_node_budgets(each.candidate, node_budgets, now)
+            slots -= hold is None
+            show(each, hold)
+    return holds
+
+
+def _labels(cluster: ClusterCache) -> Iterable[Mapping[str, str]]:
+    return (node.labels for node in cluster.nodes.values())
+
+
+def _hold_of_pods(cluster: ClusterCache, settings: TerminationSettings, each: DueCandidate, now: float) -> Hold | None:
+    if each.candidate.is_contested:
+        return hold_of_claims()
+    if each.found.is_forced:
+        return None
+    pods = pods_that_may_block(cluster, each.candidate, settings.policy)
+    budgets = cluster.budgets_by_pod(tuple(chain.from_iterable(pods.values())))
+    found = (voluntary_blockers(those, budgets, now, settings.policy) for those in pods.values())
+    blockers = tuple(chain.from_iterable(found))
+    return hold_of_pods(blockers) if blockers else None
+
+
+def _hold_of_node_budgets(
+    candidate: DisruptionCandidate, budgets: Iterable[NodeDisruptionBudget], now: float
+) -> Hold | None:
+    for budget in budgets:
+        for node in candidate.nodes:
+            if selects_node(budget, node):
+                verdict = disruption_verdict(budget, node, now)
+                if verdict.allowance not in {Allowance.UNCHARGED, Allowance.ALLOWED}:
+                    return hold_of_node_budget(f"{verdict.reason}; {remedy_of(budget, verdict.allowance)}")
+    return None
