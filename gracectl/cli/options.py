@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -103,12 +104,15 @@ def _show(cluster: ClusterAddress) -> None:
 
 
 class UnknownNodes(Exception):
-    """There are no nodes of these names; the message names them all."""
+    """There are no nodes of these names; the message names them all, and those of `known` that are like them."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], known: Iterable[str] = ()) -> None:
         self.names = tuple(names)
         them = "is no node" if len(self.names) == 1 else "are no nodes"
-        super().__init__(f"there {them} {', '.join(self.names)}; `kubectl get nodes` lists those that there are")
+        found = sorted(known, key=natural_key)
+        similar = dict.fromkeys(name for wrong in self.names for name in get_close_matches(wrong, found, n=1))
+        meant = f"did you mean {', '.join(similar)}? " if similar else ""
+        super().__init__(f"there {them} {', '.join(self.names)}; {meant}`kubectl get nodes` lists those that there are")
 
 
 class NodeChoice(msgspec.Struct, frozen=True):
@@ -129,10 +133,11 @@ class NodeChoice(msgspec.Struct, frozen=True):
 
     def among(self, nodes: Iterable[Node]) -> tuple[str, ...]:
         """The names of those that the command is about. Raises UnknownNodes if one of them is not there."""
+        nodes = tuple(nodes)
         found = sorted((node.name for node in nodes if self.picks(node)), key=natural_key)
         missing = [name for name in self.names if name not in found]
         if missing:
-            raise UnknownNodes(missing)
+            raise UnknownNodes(missing, (node.name for node in nodes))
         return tuple(found)
 
 

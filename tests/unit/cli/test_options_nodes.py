@@ -52,6 +52,11 @@ def test_all_names_that_are_nowhere_are_told_at_once() -> None:
         chosen("x")
 
 
+def test_a_name_that_is_like_another_is_answered_with_it() -> None:
+    with pytest.raises(UnknownNodes, match=r"^there is no node wroker-10; did you mean worker-10\? "):
+        NodeChoice(("wroker-10",)).among([a_node("worker-1"), a_node("worker-10"), a_node("other")])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
