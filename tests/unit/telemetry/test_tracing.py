@@ -165,6 +165,12 @@ class TestVariables:
         assert expected.items() <= found.resource.items()
         assert found.resource.items() >= {**tracing.identity}.items()
 
+    @pytest.mark.parametrize("is_dry_run", [True, False])
+    async def test_traces_of_a_dry_run_are_marked(self, *, is_dry_run: bool) -> None:
+        tracing = Tracing([], lambda: 0.0, is_dry_run=is_dry_run)
+        assert ("gracectl.dry_run" in tracing.identity) is is_dry_run
+        await tracing.close(LONG)
+
     async def test_headers_and_compression(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s%20t,tenant=7")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
