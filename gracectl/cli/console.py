@@ -221,18 +221,15 @@ def indented(text: Text) -> RenderableType:
 class Screen:
     """A picture that is redrawn in place on a terminal; without one, only the lines of `echo` are printed.
 
-    It is as large as the terminal: lines that do not fit are counted, with `hint` at how to see them.
+    It is as large as the terminal: lines that do not fit are counted, with `hint` at how to see them. `is_live`:
+    whether there is a terminal to draw on, and it is to be used.
     """
 
-    def __init__(self, console: Console, hint: str) -> None:
+    def __init__(self, console: Console, hint: str, *, is_live: bool = True) -> None:
         self.console = console
+        self.is_live = is_live and console.is_terminal and not console.is_dumb_terminal
         self._hint = hint
         self._live: Live | None = None
-
-    @property
-    def is_live(self) -> bool:
-        """Whether there is a terminal to draw on."""
-        return self.console.is_terminal
 
     def echo(self, text: str) -> None:
         """A line that stays, above the picture."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -14,17 +15,17 @@ from typing import IO, Any, Literal, TextIO
 
 import anyio
 import click
-from rich.console import Console, Group
+from rich.console import Group
 
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.demo_play import Order, perform
 from gracectl.cli.demo_report import Result, summary
-from gracectl.cli.demo_view import DemoView
 from gracectl.cli.embedded import WORLD_FAILURES, world_options
 from gracectl.cli.failures import FAILED, reporting_errors, run_async
 from gracectl.cli.notation import is_structured, output_option
 from gracectl.cli.output import echo, program
 from gracectl.cli.report import structured
+from gracectl.cli.status.view import SilentView, StatusView, View
 from gracectl.telemetry import logs
 
 
@@ -42,7 +43,7 @@ def demo(output: Literal["text", "json", "yaml"], verbose: bool, trace_file: Pat
     """Drain nodes of an embedded cluster, and watch.
 
     Starts a cluster in this process (nothing else is needed), runs the controller on it over HTTP, deletes three nodes
-    and shows how they end. A referee watches the pods on its own and counts whether a budget was ever violated.
+    and shows them as status -w does. A referee watches the pods on its own and counts violations of budgets.
 
     \b
     -o json prints one object:
@@ -59,8 +60,8 @@ def demo(output: Literal["text", "json", "yaml"], verbose: bool, trace_file: Pat
     Exit code 0: all nodes are gone, no budget was violated, every replacement pod runs; else 1.
     """
     order = Order(**world, trace_file=trace_file)
-    console = Console(quiet=True, force_terminal=False) if is_structured(output) else stdout_console()
-    view = DemoView(console, is_live=console.is_terminal and not console.is_dumb_terminal and not verbose)
+    console = stdout_console()
+    view = SilentView() if is_structured(output) else StatusView(console, is_live=not verbose)
     with reporting_errors(WORLD_FAILURES), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _logging(verbose):
         ending = _given(order, Path(folder), view)
         if isinstance(ending, Result):
@@ -89,17 +90,19 @@ class _Failed(click.ClickException):
         echo(self.message, err=True, file=file)
 
 
-def _given(order: Order, folder: Path, view: DemoView) -> Result | signal.Signals:
+def _given(order: Order, folder: Path, view: View) -> Result | signal.Signals:
     try:
         return run_async(lambda: _until_interrupted(order, folder, view))
     except BaseExceptionGroup as group:
-        # rich ends the program so when the reader of its output is gone (`gracectl demo | head -1`).
+        # The reader of the output is gone (`gracectl demo | head -1`); rich ends the program then.
+        if group.subgroup(BrokenPipeError) is not None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
         if group.subgroup(SystemExit) is None:
             raise
         sys.exit(FAILED)
 
 
-async def _until_interrupted(order: Order, folder: Path, view: DemoView) -> Result | signal.Signals:
+async def _until_interrupted(order: Order, folder: Path, view: View) -> Result | signal.Signals:
     """The result, or the signal that came before it."""
     ending: list[Result | signal.Signals] = []
 

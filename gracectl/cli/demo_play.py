@@ -34,24 +34,27 @@ from gracectl.cli.demo_report import (
     ViolationResult,
     judged,
 )
-from gracectl.cli.demo_view import DemoFrame, DemoView, NodeRow
 from gracectl.cli.embedded import served
 from gracectl.cli.options import ClusterTarget, connected
+from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
+from gracectl.cli.status.view import View
 from gracectl.cli.traces import traced
 from gracectl.cloud.provider import ProviderSettings
 from gracectl.config import Settings
-from gracectl.controllers.pipeline.state import Progress
-from gracectl.kube.connection import closed_despite_cancellation
+from gracectl.config.settings import PlanSettings
+from gracectl.kube.connection import Connection, closed_despite_cancellation
 from gracectl.model import names
 from gracectl.model.meta import natural_key
+from gracectl.model.node import Node
 from gracectl.model.selectors import read_selector, selects
 from gracectl.runtime.clock import Clock, SystemClock
 from gracectl.telemetry.spans import SpanSink
 
 DELETED = 3
 GUARD_SECONDS = 120.0
-REFRESH_SECONDS = 0.25
 LOOK_AGAIN_SECONDS = 0.05
+REPLACEMENT_SECONDS = 2.0
+"""The longest that a replacement takes until it is Ready, at usual speed."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -69,7 +72,7 @@ class Order(msgspec.Struct, frozen=True):
         return GUARD_SECONDS / min(self.speed, 1.0)
 
 
-async def perform(order: Order, folder: Path, view: DemoView) -> Result:
+async def perform(order: Order, folder: Path, view: View) -> Result:
     """Give the whole play; whatever fails in it stands in the result. Raises ApiError, ComponentFailed for a broken
     stage.
 
@@ -79,7 +82,7 @@ async def perform(order: Order, folder: Path, view: DemoView) -> Result:
         return await _perform(order, folder, view, spans)
 
 
-async def _perform(order: Order, folder: Path, view: DemoView, spans: SpanSink | None) -> Result:
+async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | None) -> Result:
     deadline = anyio.current_time() + order.guard
     plan = demo_plan(nodes=order.nodes, pods=order.pods, seed=order.seed)
     view.echo(f"Starting an embedded cluster of {order.nodes} nodes and {plan.all_pods} pods …")
@@ -90,27 +93,52 @@ async def _perform(order: Order, folder: Path, view: DemoView, spans: SpanSink |
         if building.cancelled_caught:
             empty = Result(seconds=0.0, seed=order.seed, speed=order.speed, ok=False)
             return judged(empty, f"the embedded cluster was not ready after {order.guard:.0f} s")
-        settings = Settings(provider=ProviderSettings("simulated", {"endpoint": url}))
+        settings = Settings(
+            provider=ProviderSettings("simulated", {"endpoint": url}),
+            plan=PlanSettings(REPLACEMENT_SECONDS / order.speed),
+        )
         async with (
             connected(ClusterTarget(str(kubeconfig))) as there,
             closed_despite_cancellation(aiohttp.ClientSession()) as session,
         ):
             controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
             await controller.check()
+            stage = _Stage(view, there, settings)
             # The audience has a clock of its own, which the controller does not set.
-            play = _Play(order, controller, OverHttp(session, there.cluster.server), SystemClock(), view)
+            play = _Play(order, controller, OverHttp(session, there.cluster.server), SystemClock(), stage)
             return await play.run(deadline)
+
+
+class _Stage(msgspec.Struct, frozen=True):
+    """Where the audience looks: the nodes as `status -w` shows them."""
+
+    view: View
+    connection: Connection
+    settings: Settings
+
+    async def follow(self, nodes: Mapping[str, str]) -> None:
+        """Show these nodes (uids by name) until they are gone."""
+
+        def show(frame: StatusFrame) -> bool:
+            self.view.show(frame)
+            return set(nodes.values()) <= {each.uid for each in frame.terminated}
+
+        def selects(node: Node) -> bool:
+            return nodes.get(node.name) == node.uid
+
+        await follow(self.connection, self.settings, StatusScope(selects), show, expected=nodes)
 
 
 class _Play:
     """One performance; `run` it once."""
 
-    def __init__(self, order: Order, controller: Controller, api: ApiClient, clock: Clock, view: DemoView) -> None:
+    def __init__(self, order: Order, controller: Controller, api: ApiClient, clock: Clock, stage: _Stage) -> None:
         self._order = order
         self._controller = controller
         self._api = api
         self._clock = clock
-        self._view = view
+        self._stage = stage
+        self._view = stage.view
         self._verifier = Verifier(api, clock)
         self._targets: dict[str, NodeRecord] = {}  # by name, as they were before their deletion
         self._began = 0.0
@@ -143,12 +171,11 @@ class _Play:
         self._view.echo(f"Deleting {', '.join(self._targets)} …")
 
     async def _show_the_end_of_nodes(self) -> None:
+        uids = {name: node.uid for name, node in self._targets.items()}
         with self._view.showing():
-            async with anyio.create_task_group() as show:
-                show.start_soon(self._keep_showing)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._stage.follow, uids)
                 await self._end_nodes()
-                show.cancel_scope.cancel()
-            self._view.show(self._frame())
 
     async def _end_nodes(self) -> None:
         self._began = self._clock.now()
@@ -177,39 +204,6 @@ class _Play:
     def _runs_elsewhere(self, pod: Departure) -> bool:
         heir = pod.replacement
         return heir is not None and heir.is_running and heir.node not in self._targets
-
-    # -- what is shown -------------------------------------------------------------------------------------------------
-
-    async def _keep_showing(self) -> None:
-        while True:
-            self._view.show(self._frame())
-            await self._clock.sleep(REFRESH_SECONDS)
-
-    def _frame(self) -> DemoFrame:
-        statistics = self._controller.statistics().client
-        ready, pods = self._verifier.ready_pods()
-        now = self._clock.now()
-        return DemoFrame(
-            seconds=now - self._began,
-            rows=tuple(self._rows(now)),
-            budgets=self._verifier.budgets(),
-            evictions=statistics.count("create", "pods/eviction", "ok"),
-            refusals=statistics.count("create", "pods/eviction", "BudgetExhausted"),
-            ready=ready,
-            pods=pods,
-        )
-
-    def _rows(self, now: float) -> Iterable[NodeRow]:
-        under_way = {progress.uid: progress for progress in self._controller.under_way()}
-        records = {node.uid: node for node in self._verifier.nodes()}
-        for name, node in self._targets.items():
-            gone_at = records[node.uid].gone_at
-            progress = under_way.get(node.uid)
-            seconds = (gone_at or now) - self._began
-            if gone_at is not None or progress is None:
-                yield NodeRow(name, "", 0, seconds, "", is_gone=gone_at is not None)
-            else:
-                yield NodeRow(name, _step(progress), progress.pods_left, seconds, progress.waits_for)
 
     # -- what came of it -----------------------------------------------------------------------------------------------
 
@@ -281,11 +275,6 @@ class _Play:
             status, body = await ask(self._api, "GET", INSTANCES + id_, allow=(404,))
             running += status != 404 and body["state"] != "terminated"
         return running
-
-
-def _step(progress: Progress) -> str:
-    """The step as the demo shows it: what comes before the cordon is over in no time."""
-    return progress.step if progress.step in STEPS else STEPS[0]
 
 
 def _by_step(spent: Mapping[str, float]) -> dict[str, float]:

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from gracectl.cli.console import marked
+from gracectl.cli.console import indented, marked
 from gracectl.cli.format import counted, elapsed, joined
 from gracectl.cli.output import command
 from gracectl.inspect.progress import BlockingCause, Progress
@@ -43,6 +43,9 @@ def progress_lines(progress: Progress, at: float) -> Iterator[RenderableType]:
 def cause_lines(progress: Progress, at: float, most: int = FEW_CAUSES) -> Iterator[RenderableType]:
     """A line for each cause; those beyond `most` are counted."""
     for number, cause in enumerate(progress.causes[:most]):
+        if cause.example is None:
+            yield indented(Text(cause_text(cause, at)))
+            continue
         remedy = cause.remedy if cause.is_never and number < FEW_REMEDIES else ""
         yield marked(cause_text(cause, at), remedy, is_blocking=cause.is_never)
     if (more := len(progress.causes) - most) > 0:

@@ -106,4 +106,6 @@ def _pods(pods: Sequence[PodText]) -> Table:
         )
         for pod in pods
     ]
-    return Table(("pod", "state", "age", "reason"), rows, frozenset({"age"}), has_message=True, indent=INDENT)
+    return Table(
+        ("pod", "state", "age", "reason"), rows, frozenset({"age"}), has_message=True, indent=INDENT, droppable=("age",)
+    )

@@ -41,11 +41,14 @@ class View(Protocol):
 class StatusView:
     """A table that is redrawn on a terminal; without one, a line for each change that matters.
 
-    `verbose`: all pods. `drops_empty`: a last table without nodes is removed in the end.
+    `verbose`: all pods. `drops_empty`: a last table without nodes is removed in the end. `is_live` False: lines, also
+    on a terminal.
     """
 
-    def __init__(self, console: Console, *, verbose: bool = False, drops_empty: bool = False) -> None:
-        self._screen = Screen(console, command("status"))
+    def __init__(
+        self, console: Console, *, verbose: bool = False, drops_empty: bool = False, is_live: bool = True
+    ) -> None:
+        self._screen = Screen(console, command("status"), is_live=is_live)
         self._verbose = verbose
         self._drops_empty = drops_empty
         self._printed: dict[str, tuple[float, NodeStatus]] = {}  # by uid, and when
@@ -96,7 +99,8 @@ class StatusView:
         for cause in progress.causes:
             key = cause.step if cause.example is None else cause_title(cause.example.entry, frame.at)
             if key not in self._causes and progress.nodes > 1:
-                self._print(frame, "; ".join(filter(None, (cause_text(cause, frame.at), cause.remedy))))
+                helps = cause.remedy if cause.is_never else ""
+                self._print(frame, "; ".join(filter(None, (cause_text(cause, frame.at), helps))))
             self._causes.add(key)
         done = (progress.nodes_done, progress.pods_done)
         at, last = self._progress
@@ -117,6 +121,20 @@ class StatusView:
             return True
         is_due = at >= printed_at + LINE_SECONDS
         return is_due and (messages.pods_left(last), last.waits_for) != (messages.pods_left(node), node.waits_for)
+
+
+class SilentView:
+    """Shows nothing."""
+
+    def echo(self, text: str) -> None:
+        """See View."""
+
+    def showing(self) -> AbstractContextManager[None]:
+        """See View."""
+        return nullcontext()
+
+    def show(self, frame: StatusFrame) -> None:
+        """See View."""
 
 
 def _lasting(node: NodeStatus) -> tuple[object, ...]:

@@ -11,12 +11,13 @@ from rich.text import Text
 
 from gracectl.cli.console import Screen
 
+XTERM = {"TERM": "xterm"}
 UP = "\x1b[1A"
 
 
 def a_terminal(height: int) -> tuple[Console, io.StringIO]:
     file = io.StringIO()
-    return Console(file=file, force_terminal=True, width=40, height=height, legacy_windows=False), file
+    return Console(file=file, force_terminal=True, width=40, height=height, legacy_windows=False, _environ=XTERM), file
 
 
 def a_picture(lines: int) -> Group:

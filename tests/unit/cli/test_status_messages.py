@@ -47,6 +47,7 @@ from gracectl.model.pod import UnknownPod
 from gracectl.model.times import format_time
 from gracectl.policy.plan import Outcome
 
+XTERM = {"TERM": "xterm"}
 every_frame = pytest.mark.parametrize("frame", SCENES.values(), ids=SCENES)
 
 
@@ -357,7 +358,7 @@ def test_machines_get_an_object_a_line_when_more_than_the_time_has_changed(capsy
 
 def test_a_terminal_gets_a_table_that_changes() -> None:
     file = io.StringIO()
-    console = Console(file=file, force_terminal=True, width=80, height=12, legacy_windows=False)
+    console = Console(file=file, force_terminal=True, width=80, height=12, legacy_windows=False, _environ=XTERM)
     view = StatusView(console, verbose=True)
     with view.showing():
         view.show(msgspec.structs.replace(crowd(), cluster=ClusterAddress("prod", "https://10.0.0.1:6443")))
@@ -374,7 +375,7 @@ def test_an_empty_table_is_taken_away_if_that_is_wanted(
     drops: bool, frame: Callable[[], StatusFrame], stays: bool
 ) -> None:
     file = io.StringIO()
-    console = Console(file=file, force_terminal=True, width=80, height=40, legacy_windows=False)
+    console = Console(file=file, force_terminal=True, width=80, height=40, legacy_windows=False, _environ=XTERM)
     view = StatusView(console, drops_empty=drops)
     with view.showing():
         view.show(frame())
