@@ -7,7 +7,10 @@ What all versions have in common is looked at once, under the name that it had w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from kubesim.apiextensions.fieldpaths import FieldPathError, field_at
 from kubesim.apiextensions.schemachecks import schema_faults
@@ -34,7 +37,14 @@ SHARED: Final = {
 
 def definition_faults(raw: JsonObject) -> list[Cause]:
     """Everything wrong with a definition but its metadata."""
-    return list(_Definition(raw).faults())
+    annotations = raw["metadata"].get("annotations")
+    return list(_faults_of(msgspec.json.encode({**raw, "metadata": {"annotations": annotations}})))
+
+
+@lru_cache(maxsize=16)
+def _faults_of(encoded: bytes) -> tuple[Cause, ...]:
+    """Remembered: tests put the same definitions into each of many clusters, and an update repeats the check."""
+    return tuple(_Definition(msgspec.json.decode(encoded)).faults())
 
 
 def name_faults(raw: JsonObject) -> list[Cause]:
