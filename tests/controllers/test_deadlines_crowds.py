@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
 from support.deadlines import asked_to_end, controlled, delete_at_start, deletions, evictions, until
-from support.stage import a_pod_manifest, staged, the_settings
+from support.stage import SILENT, a_pod_manifest, staged, the_settings
 
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
@@ -16,6 +18,8 @@ from gracectl.runtime.clock import ShiftedClock
 pytestmark = pytest.mark.anyio
 
 OTHERS = [f"n{number}" for number in range(TerminationSettings().workers + 20)]
+QUIET: Any = {"kubelet": SILENT, "node_grace_seconds": 1e7}
+"""No heartbeats: of so many nodes they would take most of the time."""
 SLOW_CLOUD = CloudSettings(terminate_delay=60.0)
 PAST = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2000-01-01T00:00:00Z"}}}
 
@@ -27,7 +31,9 @@ def bounded(period: str, **more: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["0s", "by hand"])
 async def test_a_deadline_that_has_passed_already_waits_for_no_worker(by_hand: bool) -> None:
-    async with staged(*OTHERS, settings=the_settings(**bounded("1h" if by_hand else "0s")), cloud=SLOW_CLOUD) as stage:
+    async with staged(
+        *OTHERS, settings=the_settings(**bounded("1h" if by_hand else "0s")), cloud=SLOW_CLOUD, **QUIET
+    ) as stage:
         await stage.add_nodes("late", labels={"bounded": "yes"})
         async with stage.controller() as controller:
             await stage.settle(controller)
@@ -44,7 +50,7 @@ async def test_a_deadline_that_has_passed_already_waits_for_no_worker(by_hand: b
 
 
 async def test_a_provider_that_is_silent_for_many_delays_neither_evictions_nor_deletions_elsewhere() -> None:
-    async with staged(*OTHERS, settings=the_settings(**bounded("50s"))) as stage:
+    async with staged(*OTHERS, settings=the_settings(**bounded("50s")), **QUIET) as stage:
         await stage.add_nodes("late", labels={"bounded": "yes"})
         protected = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
         await stage.create(a_pod_manifest("web", "late"))
@@ -90,7 +96,7 @@ async def test_claims_whose_provider_is_silent_hold_up_no_claim_whose_node_is_st
 
 async def test_pods_have_their_grace_though_no_worker_comes_to_their_node() -> None:
     """All workers hang on writes to other nodes; each pod is handled within five seconds."""
-    async with staged(*OTHERS, settings=the_settings(**bounded("60s")), cloud=SLOW_CLOUD) as stage:
+    async with staged(*OTHERS, settings=the_settings(**bounded("60s")), cloud=SLOW_CLOUD, **QUIET) as stage:
         await stage.add_nodes("late", labels={"bounded": "yes"})
         protected = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
         await stage.create(a_pod_manifest("job", "late", terminationGracePeriodSeconds=40, **protected))
@@ -109,7 +115,7 @@ async def test_pods_have_their_grace_though_no_worker_comes_to_their_node() -> N
 
 
 async def test_a_deadline_that_comes_nearer_with_the_clock_waits_for_no_worker() -> None:
-    async with staged(*OTHERS, settings=the_settings(**bounded("10m")), cloud=SLOW_CLOUD) as stage:
+    async with staged(*OTHERS, settings=the_settings(**bounded("10m")), cloud=SLOW_CLOUD, **QUIET) as stage:
         await stage.add_nodes("late", labels={"bounded": "yes"})
         protected = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
         await stage.create(a_pod_manifest("job", "late", **protected))
