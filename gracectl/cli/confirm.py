@@ -38,7 +38,13 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     _forget_input()
     echo(f"{question} [y/N] ", err=True, nl=False)
-    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+    answer = ""
+    try:
+        answer = sys.stdin.readline()
+    finally:
+        if not answer.endswith("\n"):  # Ctrl-C or Ctrl-D: what is said next begins a line
+            echo("", err=True)
+    if answer.strip().lower() not in {"y", "yes"}:
         fail("cancelled; nothing was changed", CANCELLED)
 
 

@@ -38,7 +38,13 @@ def on_terminal(*arguments: str, columns: int = 80, answers: Sequence[tuple[str,
         environment.pop(variable, None)
     left, seen = list(answers), ""
     with subprocess.Popen(
-        [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+        [*COMMAND, *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C reaches it
     ) as process:
         os.close(slave)
         try:

@@ -311,7 +311,9 @@ def test_a_terminal_is_asked_after_it_was_shown_what_would_happen(place: Fleet) 
             f"cluster: kubesim ({place.server})",
             "terminate asked-about, 1 pod; drained in 0:02-0:06",
         ]
-        assert seen.text.endswith("gracectl: cancelled; nothing was changed\n")
+        assert seen.text.endswith("\ngracectl: cancelled; nothing was changed\n")
+    seen = on_terminal(*command, answers=[(question, "\x03")])
+    assert (seen.code, seen.lines[-1]) == (130, "gracectl: interrupted; nothing was requested")
     assert not place.is_deleted("asked-about")
     seen = on_terminal(*command, answers=[(question, "y\n")])
     assert (seen.code, "asked-about: deletion requested\n" in seen.text) == (0, True)
