@@ -34,6 +34,11 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _ListMeta(msgspec.Struct, rename={"continue_": "continue"}):
+    continue_: str = ""
+
+
+_LIST_META = Decoder(_ListMeta)
 _HEAD, _EVENT = Decoder(_Head), Decoder(_Event)
 _OBJECT, _PAGE, _ITEMS = Decoder(dict[str, Any]), Decoder(dict[str, msgspec.Raw]), Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
@@ -49,11 +54,13 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class _Change:
-    """What was changed here of one object."""
+    """What was changed here of one object; `thing` is how it was seen last."""
 
-    def __init__(self) -> None:
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
         self.difference: Any = {}
         self.is_gone = False
+        self.thing: JsonObject = {}
         self._real = ""
         self._shown = 0
 
@@ -62,6 +69,7 @@ class _Change:
         self.note(real["metadata"]["resourceVersion"])
         thing: JsonObject = apply_difference(real, self.difference)
         thing["metadata"] = {**thing["metadata"], "resourceVersion": str(self._shown)}
+        self.thing = thing
         return thing
 
     def note(self, version: str) -> None:
@@ -89,6 +97,16 @@ class _View:
         self.sender, self.receiver = anyio.create_memory_object_stream[bytes](float("inf"))
         self.status, self.headers = stream.status, stream.headers
 
+    def show(self, change: _Change) -> None:
+        """Show an object as it was changed here, if the watch is about it."""
+        watched, kind = self.operation, change.operation
+        namespace = change.thing["metadata"].get("namespace", "")
+        if (watched.group, watched.plural) != (kind.group, kind.plural) or watched.namespace not in ("", namespace):
+            return
+        if not self.has_selector:
+            line = _encode({"type": "DELETED" if change.is_gone else "MODIFIED", "object": change.thing})
+            self.put(line, shown=change.thing["metadata"]["resourceVersion"])
+
     def put(self, line: bytes, real: str = "", shown: str = "") -> None:
         """Show a line."""
         self.real, self.shown = real or self.real, shown or real or self.shown
@@ -112,6 +130,7 @@ class Overlay:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._changes: dict[str, _Change] = {}  # by uid
+        self._unlisted: dict[tuple[str, str], set[str]] = {}  # by kind, uids that a list in progress has not had yet
         self._views: dict[_View, None] = {}
         self._ends: dict[Request, tuple[str, str]] = {}  # by watch, without its version: what was sent and shown last
         self._follow: Callable[[_View], object] | None = None
@@ -131,7 +150,7 @@ class Overlay:
             return response
         operation = operation_of(request)
         if operation.verb == "list":
-            return msgspec.structs.replace(response, body=self._changed_page(response.body))
+            return msgspec.structs.replace(response, body=self._changed_page(request, operation, response.body))
         return self._changed_object(operation, response)
 
     async def find(self, request: Request) -> Seen | Response:
@@ -156,29 +175,24 @@ class Overlay:
             "metadata": {**result["metadata"], "resourceVersion": seen.real["metadata"]["resourceVersion"]},
         }
         change.difference = difference(seen.real, unversioned)
-        return self._show("MODIFIED", change, seen)
+        return self._show(change, seen)
 
     def remove(self, seen: Seen) -> None:
         """Have the object be gone from now on."""
         change = self._change_of(seen)
         change.is_gone = True
-        self._show("DELETED", change, seen)
+        self._show(change, seen)
 
     def _change_of(self, seen: Seen) -> _Change:
-        change = self._changes.setdefault(seen.real["metadata"]["uid"], _Change())
+        change = self._changes.setdefault(seen.real["metadata"]["uid"], _Change(seen.operation))
         change.note(seen.real["metadata"]["resourceVersion"])
         change.turn()
         return change
 
-    def _show(self, type_: str, change: _Change, seen: Seen) -> JsonObject:
+    def _show(self, change: _Change, seen: Seen) -> JsonObject:
         thing = change.apply(seen.real)
-        line = _encode({"type": type_, "object": thing})
         for view in self._views:
-            watched = view.operation
-            is_of_kind = (watched.group, watched.plural) == (seen.operation.group, seen.operation.plural)
-            namespace = thing["metadata"].get("namespace", "")
-            if is_of_kind and watched.namespace in ("", namespace) and not view.has_selector:
-                view.put(line, shown=thing["metadata"]["resourceVersion"])
+            view.show(change)
         return thing
 
     # -- what the server sends, with the changes -----------------------------------------------------------------------
@@ -191,16 +205,36 @@ class Overlay:
             return not_found(operation)
         return msgspec.structs.replace(response, body=_encode(change.apply(_OBJECT.decode(response.body))))
 
-    def _changed_page(self, body: bytes) -> bytes:
+    def _changed_page(self, request: Request, operation: Operation, body: bytes) -> bytes:
         page = _PAGE.decode(body)
         items: list[Any] = []
+        listed = set()
         for raw in _ITEMS.decode(page.get("items") or b"[]"):
-            change = self._changes.get(_HEAD.decode(raw).metadata.uid)
+            listed.add(uid := _HEAD.decode(raw).metadata.uid)
+            change = self._changes.get(uid)
             if change is None:
                 items.append(raw)
             elif not change.is_gone:
                 items.append(change.apply(_OBJECT.decode(raw)))
+        has_more = bool(_LIST_META.decode(page.get("metadata") or b"{}").continue_)
+        self._forget_unlisted(request, operation, listed, has_more=has_more)
         return _encode({**page, "items": items})
+
+    def _forget_unlisted(self, request: Request, operation: Operation, listed: set[str], *, has_more: bool) -> None:
+        """Forget what was changed of objects that a complete list, of which this is a page, does not have."""
+        query, kind = dict(request.query), (operation.group, operation.plural)
+        if operation.namespace or query.get("labelSelector") or query.get("fieldSelector"):
+            return
+        if "continue" not in query:
+            changes = self._changes.items()
+            same = {uid for uid, each in changes if (each.operation.group, each.operation.plural) == kind}
+            self._unlisted[kind] = same
+        unlisted = self._unlisted.get(kind, set())
+        unlisted -= listed
+        if not has_more:
+            for uid in unlisted:
+                self._changes.pop(uid, None)
+            self._unlisted.pop(kind, None)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
@@ -218,6 +252,8 @@ class Overlay:
                 return
             view = _View(stream, request)
             self._views[view] = None
+            for change in self._changes.values():  # while there was no watch, or its reader had gone
+                view.show(change)
             self._follow(view)
             try:
                 yield view

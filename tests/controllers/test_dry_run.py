@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.faults import DropWatch, Reset, Rule
 from kubesim.server.api import JsonObject
+from support.inprocess import Stutter
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 from support.voluntary import AT_ONCE, TERMINABLE
 
@@ -201,4 +204,51 @@ async def test_a_deadline_and_a_claim_are_followed_to_the_end(caplog: pytest.Log
         said = would(caplog)
         assert "delete pod shop/job, with 30 s of grace" in said
         assert said[-1] == "change node n1: metadata.finalizers; it would be gone"
+        assert written(stage) == []
+
+
+@pytest.mark.parametrize("deleted", ["claim", "node"])
+async def test_a_claim_and_its_node_go_together(deleted: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        await stage.create(a_pod_manifest("a", "n1"))
+        await held(stage, "n1")
+        await stage.patch_claim("n1-claim", {"metadata": {"finalizers": [names.FINALIZER]}})
+        await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
+        stage.is_dry_run = True
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(60)
+            assert [each.name for each in controller.finished()] == ["n1"]
+            assert [each.name for each in controller.claims_finished()] == ["n1-claim"]
+        said = would(caplog)
+        assert said.count("evict pod shop/a") == 1
+        assert "change nodeclaim n1-claim: metadata.finalizers; it would be gone" in said
+        assert written(stage) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_watches_that_break_and_stutter_change_nothing_of_it(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged("n1", "n2", seed=seed, settings=the_settings(**AT_ONCE)) as stage:
+        await stage.create(
+            *(a_pod_manifest(f"a-{number}", "n1") for number in range(8)),
+            a_workload("StatefulSet", "web", 4, pod={"nodeName": "n1"}),
+            a_budget_manifest("web", maxUnavailable=1),
+        )
+        await held(stage, "n1", "n2")
+        await stage.delete_node("n1")
+        stage.is_dry_run = True
+        stage.transport.stutter = Stutter(0.5, 3.0)
+        stage.transport.before.add(Rule(fault=DropWatch(2.0), probability=0.7))
+        stage.transport.before.add(Rule(fault=Reset(), probability=0.1))
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(30)
+            await stage.patch_node("n2", TERMINABLE)
+            await stage.clock.sleep(300)
+            assert sorted(each.name for each in controller.finished()) == ["n1", "n2"]
+        evicted = [each for each in would(caplog) if each.startswith("evict")]
+        assert len(evicted) == len(set(evicted)) == 12
         assert written(stage) == []
