@@ -44,6 +44,14 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
                 ("budgets -n shop -o json", "those of one namespace, for a program"),
             ),
         ),
+        "doctor": Entry(
+            "doctor.command",
+            "Check whether everything that a termination needs is in place.",
+            (
+                ("doctor", "all checks, with a remedy for each that fails"),
+                ("doctor --config settings.yaml", "also whether the controller has these settings"),
+            ),
+        ),
         "config": Entry(
             "config",
             "Print the effective settings, and where each is from.",

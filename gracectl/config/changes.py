@@ -41,9 +41,13 @@ class Change(msgspec.Struct, frozen=True):
     after: Any
 
     def __str__(self) -> str:
+        return self.text("before", "now")
+
+    def text(self, before: str, after: str) -> str:
+        """`eviction.qps (100 before, 50 now)`, with these words; only the path of lists and mappings."""
         if isinstance(self.before, dict | tuple | list) or isinstance(self.after, dict | tuple | list):
             return self.path
-        return f"{self.path} ({_as_printed(self.before)} before, {_as_printed(self.after)} now)"
+        return f"{self.path} ({_as_printed(self.before)} {before}, {_as_printed(self.after)} {after})"
 
 
 def _as_printed(value: Any) -> str:

@@ -68,12 +68,13 @@ async def read_leadership(client: KubeClient, settings: LeaderElectionSettings, 
     if not settings.enabled:
         return UNKNOWN_LEADERSHIP
     try:
-        return leadership_of(await _leases(client, settings), clock.now())
+        return leadership_of(await read_leases(client, settings), clock.now())
     except ApiError:
         return UNKNOWN_LEADERSHIP
 
 
-async def _leases(client: KubeClient, settings: LeaderElectionSettings) -> Sequence[Lease]:
+async def read_leases(client: KubeClient, settings: LeaderElectionSettings) -> Sequence[Lease]:
+    """The Leases of that name. Raises ApiError."""
     if settings.namespace:
         try:
             return [await client.get(LEASES, (settings.namespace, settings.name))]

@@ -1,5 +1,5 @@
-"""Permissions of this process on a server, checked before it starts: a missing one is reported then, not in the
-middle of a drain.
+"""Permissions on a server, of this process or of a service account, checked before they are needed: a missing one is
+reported then, not in the middle of a drain.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ class Permission(msgspec.Struct, frozen=True):
         return f"{self.verb} {resource}{named}{group}{place}"
 
 
-async def missing_permissions(client: KubeClient, needed: Iterable[Permission]) -> tuple[Permission, ...]:
+async def missing_permissions(
+    client: KubeClient, needed: Iterable[Permission], account: tuple[str, str] | None = None
+) -> tuple[Permission, ...]:
     """The permissions that the server would refuse, in the order given; none on a server without access reviews.
 
-    Raises ApiError: the first failure.
+    `account`: namespace and name of a service account; None: the credentials of the client. Raises ApiError: the first
+    failure.
     """
     permissions = tuple(needed)
     refused: set[Permission] = set()
 
     async def check(permission: Permission) -> None:
-        if not await _is_granted(client, permission):
+        if not await _is_granted(client, permission, account):
             refused.add(permission)
 
     with ungrouped():
@@ -56,7 +59,7 @@ async def missing_permissions(client: KubeClient, needed: Iterable[Permission]) 
     return tuple(each for each in permissions if each in refused)
 
 
-async def _is_granted(client: KubeClient, permission: Permission) -> bool:
+async def _is_granted(client: KubeClient, permission: Permission, account: tuple[str, str] | None) -> bool:
     attributes = {
         "namespace": permission.namespace,
         "verb": permission.verb,
@@ -65,9 +68,14 @@ async def _is_granted(client: KubeClient, permission: Permission) -> bool:
         "subresource": permission.subresource,
         "name": permission.name,
     }
-    review = {"spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}}}
+    spec: dict[str, object] = {"resourceAttributes": {name: value for name, value in attributes.items() if value}}
+    if account is not None:
+        namespace, name = account
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        spec |= {"user": f"system:serviceaccount:{namespace}:{name}", "groups": list(groups)}
     try:
-        return (await client.ask(_REVIEWS, review)).status.allowed
+        resource = _OWN_REVIEWS if account is None else _REVIEWS
+        return (await client.ask(resource, {"spec": spec})).status.allowed
     except (NotFound, NotServed):
         return True
 
@@ -80,7 +88,7 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-_REVIEWS: Resource[_Review] = Resource(
+_OWN_REVIEWS: Resource[_Review] = Resource(
     group="authorization.k8s.io",
     version="v1",
     plural="selfsubjectaccessreviews",
@@ -88,4 +96,7 @@ _REVIEWS: Resource[_Review] = Resource(
     namespaced=False,
     decode=Decoder(_Review).decode,
     cancellable=True,
+)
+_REVIEWS: Resource[_Review] = msgspec.structs.replace(
+    _OWN_REVIEWS, plural="subjectaccessreviews", kind="SubjectAccessReview"
 )

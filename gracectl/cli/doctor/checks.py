@@ -1,0 +1,471 @@
+"""Checks of `gracectl doctor`: each reads what it needs, all at the same time, and none waits for another.
+
+Invariants: nothing is written (the webhook is tried by a dry run that it denies); a check that is refused, or gets no
+answer in time, is reported as such and holds up no other. The permissions are those that the controller itself checks.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from gracectl.admission.webhooks import CONFIGURATIONS, NODE_BUDGET_WEBHOOK, OUR_NAMES, admission_permissions
+from gracectl.cli.doctor.objects import ANNOTATIONS, BUDGETS, annotation_finding, budget_finding, node_findings
+from gracectl.cli.doctor.report import CheckState, Finding
+from gracectl.cli.format import elapsed
+from gracectl.cli.output import command
+from gracectl.cloud.provider import UnknownProvider, UsesCluster, load_provider
+from gracectl.config import Settings
+from gracectl.controllers.karpenter import KarpenterWatch
+from gracectl.controllers.rbac import rights_for
+from gracectl.inspect.leadership import LeaderState, leadership_of, read_leases
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed, RequestTimeout, Unauthorized, Unreachable
+from gracectl.kube.rbac import READS, missing_permissions
+from gracectl.kube.reading import is_served, read_all
+from gracectl.kube.requests import Key, Selection
+from gracectl.kube.resources import (
+    BUDGETS as POD_BUDGETS,
+)
+from gracectl.kube.resources import (
+    NODE_BUDGETS,
+    NODE_CLAIM_VERSIONS,
+    NODES,
+    PODS,
+    Resource,
+)
+from gracectl.kube.settings import DEFAULT_NAMESPACE
+from gracectl.model import names
+from gracectl.model.foreign import harmless
+from gracectl.model.times import format_time
+from gracectl.model.untrusted import Decoder
+from gracectl.policy.explain import listed
+from gracectl.policy.protection import invalid_annotation
+from gracectl.runtime.certificates import authorities_in, certificate_info
+from gracectl.runtime.clock import Clock
+
+CHECK_SECONDS: Final = 15.0
+"""After so long a check is given up."""
+
+OLDEST: Final = (1, 25)
+"""Minor version of Kubernetes."""
+
+RENEWAL_SECONDS: Final = 7 * 86_400
+"""A certificate that ends so soon has not been renewed in time."""
+
+INSTALL: Final = "helm install gracectl helm/gracectl -n gracectl --create-namespace (docs/install.md)"
+COMPONENT: Final = "app.kubernetes.io/name=gracectl,app.kubernetes.io/component=controller"
+
+
+class Doctor(msgspec.Struct, frozen=True):
+    """What checks work with. `is_assumed`: the settings are defaults, as those of the controller are not known."""
+
+    client: KubeClient
+    clock: Clock
+    settings: Settings
+    is_assumed: bool = False
+
+
+Check = Callable[[Doctor], Awaitable[Sequence[Finding]]]
+
+
+async def run_check(
+    name: str, check: Callable[[], Awaitable[Sequence[Finding]]], seconds: float = CHECK_SECONDS
+) -> Sequence[Finding]:
+    """What a check finds; one that cannot be done is a finding, too."""
+
+    def unknown(message: str, remedy: str | None = None) -> Sequence[Finding]:
+        return (Finding(name, CheckState.UNKNOWN, message, remedy),)
+
+    try:
+        with anyio.fail_after(seconds):
+            return await check()
+    except TimeoutError:
+        return unknown(f"not checked: no answer within {seconds:g} s", "run it again; is the API server slow?")
+    except Forbidden as refusal:
+        operation = refusal.operation
+        return unknown(f"not checked: may not {operation}", f"grant the verb {operation.verb} on {operation.qualified}")
+    except (Unreachable, RequestTimeout) as error:
+        return unknown(f"not checked: {error}", "run it again")
+    except ApiError as error:
+        return unknown(f"not checked: {error}")
+
+
+# -- the server --------------------------------------------------------------------------------------------------------
+
+SERVER: Final = "API server"
+CREDENTIALS: Final = "credentials"
+
+
+async def check_server(client: KubeClient) -> Sequence[Finding]:
+    """Whether the server answers, in a version that is supported."""
+    try:
+        with anyio.fail_after(CHECK_SECONDS):
+            version = await client.server_version()
+    except TimeoutError:
+        message = f"no answer within {CHECK_SECONDS:g} s"
+        return (Finding(SERVER, CheckState.FAILED, message, "check that it runs, and the network between"),)
+    except (Unreachable, RequestTimeout) as error:
+        remedy = error.remedy if isinstance(error, Unreachable) else "check that it runs, and the network between"
+        return (Finding(SERVER, CheckState.FAILED, str(error), remedy),)
+    except Unauthorized as error:
+        return (Finding(CREDENTIALS, CheckState.FAILED, str(error), "log in again, or choose another --context"),)
+    numbers = re.match(r"v?(\d+)\.(\d+)", version)
+    oldest = f"{OLDEST[0]}.{OLDEST[1]}"
+    shown = harmless(version)
+    if numbers is None:
+        return (Finding(SERVER, CheckState.WARNING, f"Kubernetes {shown}: not a version that could be compared"),)
+    if (int(numbers[1]), int(numbers[2])) < OLDEST:
+        message = f"Kubernetes {shown} is too old: {oldest} or newer is needed"
+        return (Finding(SERVER, CheckState.FAILED, message, "upgrade the cluster"),)
+    return (Finding(SERVER, CheckState.OK, f"Kubernetes {shown} ({oldest} or newer is needed)"),)
+
+
+async def check_credentials(doctor: Doctor) -> Sequence[Finding]:
+    """Who the server takes this command for."""
+    try:
+        user = (await doctor.client.ask(_OWN_IDENTITY, {})).status.user_info.username
+    except (NotFound, NotServed):  # before Kubernetes 1.28
+        return (Finding(CREDENTIALS, CheckState.OK, "accepted"),)
+    except Unauthorized as error:
+        return (Finding(CREDENTIALS, CheckState.FAILED, str(error), "log in again, or choose another --context"),)
+    return (Finding(CREDENTIALS, CheckState.OK, f"accepted, as {harmless(user)}"),)
+
+
+# -- the installation --------------------------------------------------------------------------------------------------
+
+DEFINITIONS: Final = "definitions"
+CONTROLLER: Final = "controller"
+PERMISSIONS: Final = "permissions"
+WEBHOOKS: Final = "webhooks"
+CERTIFICATE: Final = "certificate"
+KARPENTER: Final = "Karpenter"
+
+
+async def check_definitions(doctor: Doctor) -> Sequence[Finding]:
+    """Whether NodeDisruptionBudgets and NodeClaims are served in versions that are known."""
+    kind = f"{NODE_BUDGETS.plural} {NODE_BUDGETS.version}"
+    claims = [each.version for each in NODE_CLAIM_VERSIONS if await doctor.client.serves(each)]
+    others = f"nodeclaims {claims[0]}" if claims else "nodeclaims are not served, and not needed without Karpenter"
+    if await is_served(doctor.client, (NODE_BUDGETS,)):
+        return (Finding(DEFINITIONS, CheckState.OK, f"{kind}; {others}"),)
+    message = f"{kind} is not served: no budget for nodes holds"
+    remedy = f"{command('crds')} | kubectl apply --server-side -f -"
+    return (Finding(DEFINITIONS, CheckState.WARNING, message, remedy),)
+
+
+async def check_controller(doctor: Doctor) -> Sequence[Finding]:
+    """Whether a controller is installed, Ready and leads."""
+    settings = doctor.settings.leader_election
+    leases = await read_leases(doctor.client, settings) if settings.enabled else ()
+    found = leadership_of(leases, doctor.clock.now())
+    try:
+        deployments = await _deployments(doctor.client)
+    except Forbidden:
+        deployments = ()
+    ready = "".join(f"; {each.readiness}" for each in deployments)
+    if found.state is LeaderState.ACTIVE:
+        ago = "" if found.renewed is None else f", renewed {elapsed(max(doctor.clock.now() - found.renewed, 0))} ago"
+        message = f"{harmless(found.holder)} leads (Lease {found.lease}{ago}){ready}"
+        lacking = [each for each in deployments if each.ready < each.wanted]
+        return (_of_deployments(message, lacking, CheckState.WARNING) if lacking else _passed(message),)
+    if deployments and not any(each.ready for each in deployments):
+        return (_of_deployments(f"no replica is Ready{ready}", deployments, CheckState.FAILED),)
+    if not settings.enabled:
+        message = f"leader election is disabled: no Lease says whether a controller runs{ready}"
+        return (Finding(CONTROLLER, CheckState.OK if deployments else CheckState.WARNING, message),)
+    if found.is_absent and not deployments:
+        return (Finding(CONTROLLER, CheckState.FAILED, f"not installed: there is no Lease {settings.name}", INSTALL),)
+    if found.state is LeaderState.UNKNOWN and not found.is_absent:
+        message = "no controller leads at this moment; a handover takes seconds"
+        return (Finding(CONTROLLER, CheckState.WARNING, message, "run it again"),)
+    reason = f"there is no Lease {settings.name}" if found.is_absent else found.reason
+    return (_of_deployments(f"no controller leads: {reason}{ready}", deployments, CheckState.FAILED),)
+
+
+def _passed(message: str) -> Finding:
+    return Finding(CONTROLLER, CheckState.OK, message)
+
+
+def _of_deployments(message: str, deployments: Sequence[_Deployment], state: CheckState) -> Finding:
+    if not deployments:
+        return Finding(CONTROLLER, state, message, f"start it; to install: {INSTALL}")
+    first = deployments[0].metadata
+    return Finding(CONTROLLER, state, message, f"see why: kubectl -n {first.namespace} logs deployment/{first.name}")
+
+
+async def check_permissions(doctor: Doctor) -> Sequence[Finding]:
+    """Whether the controller's account has all rights; without a Deployment, whether these credentials have them."""
+    try:
+        deployments = await _deployments(doctor.client)
+    except Forbidden:
+        deployments = ()
+    if not deployments:
+        missing, number = await _missing(doctor, None, None)
+        if missing:
+            message = f"no account of a controller found; your own lacks {len(missing)} rights that one needs"
+            remedy = "where the chart is installed, it has granted them (docs/permissions.md)"
+            return (Finding(PERMISSIONS, CheckState.UNKNOWN, message, remedy, missing),)
+        return (Finding(PERMISSIONS, CheckState.OK, f"your credentials have all rights of a controller ({number})"),)
+    return [await _permissions_of(doctor, each) for each in deployments]
+
+
+async def _permissions_of(doctor: Doctor, deployment: _Deployment) -> Finding:
+    account = deployment.account
+    missing, number = await _missing(doctor, account, deployment)
+    called = f"service account {'/'.join(account)}"
+    if missing:
+        message = f"{called}: may not {listed(missing)}"
+        remedy = "helm upgrade, or grant them (docs/permissions.md)"
+        return Finding(PERMISSIONS, CheckState.FAILED, message, remedy, missing)
+    return Finding(PERMISSIONS, CheckState.OK, f"{called} has all rights of the controller ({number})")
+
+
+async def _missing(doctor: Doctor, account: Key | None, deployment: _Deployment | None) -> tuple[tuple[str, ...], int]:
+    """The rights that are missing, and how many are needed."""
+    settings = doctor.settings
+    election = settings.leader_election
+    namespace = election.namespace or (account[0] if account else DEFAULT_NAMESPACE)
+    needed = await rights_for(doctor.client, (namespace, election.name) if election.enabled else None)
+    needed += admission_permissions(settings.admission)
+    try:
+        provider = load_provider(settings.provider)
+        if isinstance(provider, UsesCluster):
+            needed += provider.rights()
+    except (UnknownProvider, ValueError):
+        pass  # its files may be where it runs
+    if deployment is not None and deployment.only_observes:
+        needed = tuple(right for right in needed if right.verb in READS)
+    missing = await missing_permissions(doctor.client, needed, account)
+    return tuple(str(each) for each in missing), len(needed)
+
+
+async def check_karpenter(doctor: Doctor) -> Sequence[Finding]:
+    """Whether a Karpenter leads, which owns the same finalizer."""
+    namespaces = dict.fromkeys((*doctor.settings.karpenter.namespaces, DEFAULT_NAMESPACE))
+    watch = KarpenterWatch(doctor.client, doctor.clock, namespaces)
+    if (rival := await watch.look()) is not None:
+        return (Finding(KARPENTER, CheckState.FAILED, rival.words, rival.remedy),)
+    if watch.unseen:
+        message = f"not checked: may not get leases {names.KARPENTER_LEASE} in {listed(watch.unseen)}"
+        return (Finding(KARPENTER, CheckState.UNKNOWN, message, "grant the verb get on leases there"),)
+    return (Finding(KARPENTER, CheckState.OK, f"none leads (in {listed(tuple(namespaces))})"),)
+
+
+# -- admission ---------------------------------------------------------------------------------------------------------
+
+
+async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
+    """Whether API servers know the webhooks, trust and reach them."""
+    settings = doctor.settings.admission
+    if not settings.is_wanted and doctor.is_assumed:
+        message = "not checked: the controller's settings are not known"
+        return (Finding(WEBHOOKS, CheckState.UNKNOWN, message, "give them with --config FILE"),)
+    if not settings.is_wanted:
+        return (Finding(WEBHOOKS, CheckState.OK, "admission is off (admission.listen)"),)
+    bundles: list[bytes] = []
+    for kind, resource in CONFIGURATIONS.items():
+        try:
+            body = await doctor.client.get(resource, ("", settings.name))
+        except NotFound:
+            message = f"{kind} webhook configuration {settings.name} missing: nothing holds a deletion to budgets"
+            return (Finding(WEBHOOKS, CheckState.FAILED, message, "a controller that leads creates it: see above"),)
+        bundles += [_bundle_of(each) for each in body.get("webhooks") or () if each.get("name") in OUR_NAMES]
+    return (await _reached(doctor.client), certificate_finding(bundles, doctor.clock.now()))
+
+
+def _bundle_of(webhook: dict[str, Any]) -> bytes:
+    try:
+        return b64decode((webhook.get("clientConfig") or {}).get("caBundle") or "")
+    except binascii.Error:
+        return b""
+
+
+def certificate_finding(bundles: Sequence[bytes], now: float) -> Finding:
+    """The authority that API servers trust, which ends with the certificate if the controller makes both."""
+    try:
+        lives = [
+            max((certificate_info(each) for each in authorities_in(bundle)), key=lambda info: info.ends)
+            for bundle in bundles
+            if bundle
+        ]
+    except ValueError:
+        return Finding(CERTIFICATE, CheckState.FAILED, "caBundle cannot be read", "docs/admission.md")
+    if len(lives) < len(bundles) or not lives:
+        message = "caBundle is empty: API servers trust no certificate of the webhooks"
+        remedy = "wait for the leader or cert-manager to write it (docs/admission.md)"
+        return Finding(CERTIFICATE, CheckState.FAILED, message, remedy)
+    first = min(lives, key=lambda info: info.ends)
+    life = f"since {format_time(first.begins)}, until {format_time(first.ends)}"
+    remedy = "see the leader's log, or renew it (docs/admission.md)"
+    if first.ends <= now:
+        return Finding(CERTIFICATE, CheckState.FAILED, f"its authority has expired: valid {life}", remedy)
+    left = f"{int((first.ends - now) // 86_400)} days left"
+    state = CheckState.WARNING if first.ends - now < RENEWAL_SECONDS else CheckState.OK
+    message = f"its authority is valid {life} ({left})"
+    return Finding(CERTIFICATE, state, message, remedy if state is CheckState.WARNING else None)
+
+
+PROBE: Final = {
+    "metadata": {"name": "gracectl-doctor"},
+    "spec": {"maxUnavailable": 1, "selector": {"matchExpressions": [{"key": "gracectl-doctor", "operator": "In"}]}},
+}
+"""A budget that only the webhook denies; sent as a dry run, it is not stored in any case."""
+
+
+async def _reached(client: KubeClient) -> Finding:
+    remedy = "let API servers reach its Service and port (docs/admission.md)"
+    try:
+        await client.create(NODE_BUDGETS, "", PROBE, dry_run=True)
+    except NotServed:
+        return Finding(WEBHOOKS, CheckState.UNKNOWN, "not tried: nodedisruptionbudgets are not served", "see above")
+    except Forbidden as refusal:
+        message = f"registered; not tried: may not {refusal.operation}"
+        return Finding(WEBHOOKS, CheckState.UNKNOWN, message, "grant the verb create on nodedisruptionbudgets")
+    except ApiError as error:
+        if f'"{NODE_BUDGET_WEBHOOK.name}" denied' in error.status_message:
+            return Finding(WEBHOOKS, CheckState.OK, "registered, and API servers reach them (tried by a dry run)")
+        if NODE_BUDGET_WEBHOOK.name in error.status_message:
+            return Finding(WEBHOOKS, CheckState.FAILED, f"not reached: {error.status_message}", remedy)
+        return Finding(WEBHOOKS, CheckState.UNKNOWN, f"registered; not tried: {error}")
+    message = "registered, but API servers get no answer; Ready nodes may not be deletable"
+    return Finding(WEBHOOKS, CheckState.FAILED, message, remedy)
+
+
+# -- the cluster's objects ---------------------------------------------------------------------------------------------
+
+
+async def check_nodes(doctor: Doctor) -> Sequence[Finding]:
+    """Finalizers and machines of nodes."""
+    return node_findings(await read_all(doctor.client, NODES), doctor.settings)
+
+
+async def check_budgets(doctor: Doctor) -> Sequence[Finding]:
+    """Budgets that never allow a disruption."""
+    return (budget_finding(await read_all(doctor.client, POD_BUDGETS)),)
+
+
+async def check_annotations(doctor: Doctor) -> Sequence[Finding]:
+    """Pods with an invalid protection."""
+    return (annotation_finding(await read_all(doctor.client, PODS, keep=_is_invalid)),)
+
+
+def _is_invalid(pod: Any) -> bool:
+    return invalid_annotation(pod) is not None
+
+
+CHECKS: Final[dict[str, Check]] = {
+    CREDENTIALS: check_credentials,
+    DEFINITIONS: check_definitions,
+    CONTROLLER: check_controller,
+    PERMISSIONS: check_permissions,
+    WEBHOOKS: check_webhooks,
+    KARPENTER: check_karpenter,
+    "nodes": check_nodes,
+    BUDGETS: check_budgets,
+    ANNOTATIONS: check_annotations,
+}
+"""By the name of the finding if they cannot be done."""
+
+
+# -- what is read ------------------------------------------------------------------------------------------------------
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str = ""
+
+
+class _Container(msgspec.Struct, frozen=True):
+    args: tuple[str, ...] | None = None
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    service_account_name: str | None = None
+    containers: tuple[_Container, ...] = ()
+
+
+class _Template(msgspec.Struct, frozen=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _DeploymentSpec(msgspec.Struct, frozen=True):
+    template: _Template = _Template()
+    replicas: int | None = None
+
+
+class _DeploymentStatus(msgspec.Struct, frozen=True, rename="camel"):
+    ready_replicas: int | None = None
+
+
+class _Deployment(msgspec.Struct, frozen=True):
+    """A Deployment of the controller."""
+
+    metadata: _Meta
+    spec: _DeploymentSpec = _DeploymentSpec()
+    status: _DeploymentStatus = _DeploymentStatus()
+
+    @property
+    def account(self) -> Key:
+        return self.metadata.namespace, self.spec.template.spec.service_account_name or "default"
+
+    @property
+    def wanted(self) -> int:
+        return 1 if self.spec.replicas is None else self.spec.replicas
+
+    @property
+    def ready(self) -> int:
+        return self.status.ready_replicas or 0
+
+    @property
+    def readiness(self) -> str:
+        """`2 of 2 replicas Ready`."""
+        return f"{self.ready} of {self.wanted} replicas Ready"
+
+    @property
+    def only_observes(self) -> bool:
+        """Whether it runs with --dry-run, and needs to read only."""
+        return any("--dry-run" in (each.args or ()) for each in self.spec.template.spec.containers)
+
+
+async def _deployments(client: KubeClient) -> Sequence[_Deployment]:
+    return await read_all(client, _DEPLOYMENTS, Selection(labels=COMPONENT))
+
+
+_DEPLOYMENTS: Resource[_Deployment] = Resource(
+    group="apps",
+    version="v1",
+    plural="deployments",
+    kind="Deployment",
+    namespaced=True,
+    decode=Decoder(_Deployment).decode,
+)
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _IdentityStatus(msgspec.Struct, frozen=True, rename="camel"):
+    user_info: _User = _User()
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    status: _IdentityStatus = _IdentityStatus()
+
+
+_OWN_IDENTITY: Resource[_Identity] = Resource(
+    group="authentication.k8s.io",
+    version="v1",
+    plural="selfsubjectreviews",
+    kind="SelfSubjectReview",
+    namespaced=False,
+    decode=Decoder(_Identity).decode,
+    cancellable=True,
+)

@@ -1,0 +1,132 @@
+"""Findings about nodes, budgets and pods, from objects that have been read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gracectl.cli.doctor.report import CheckState, Finding
+from gracectl.cli.format import counted
+from gracectl.cloud.provider import NONE
+from gracectl.config import Settings
+from gracectl.model import names
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.meta import natural_key
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.policy.budgets import failure_of, never_allows
+from gracectl.policy.explain import listed
+from gracectl.policy.remedies import remedy
+from gracectl.policy.warnings import keeps_running
+
+SHOWN: Final = 3
+"""Names in a line; JSON has all."""
+
+FINALIZERS: Final = "finalizers"
+MACHINES: Final = "machines"
+BUDGETS: Final = "budgets"
+ANNOTATIONS: Final = "annotations"
+
+AWS: Final = "aws"
+
+
+def node_findings(nodes: Sequence[Node], settings: Settings) -> tuple[Finding, ...]:
+    """Findings about finalizers, and about machines."""
+    managed: list[Node] = []
+    others: list[Node] = []
+    for node in sorted(nodes, key=lambda node: natural_key(node.name)):
+        (managed if settings.termination.node_selector.matches(node.labels) else others).append(node)
+    return _finalizers(managed, others), _machines(managed, settings)
+
+
+def _finalizers(managed: Sequence[Node], others: Sequence[Node]) -> Finding:
+    held = [node.name for node in others if names.FINALIZER in node.finalizers]
+    if held:
+        message = (
+            f"{_nodes(held)} not managed, but {_has(held)} the finalizer {names.FINALIZER}: deleted, "
+            f"{'it stays' if len(held) == 1 else 'they stay'} for ever"
+        )
+        help_ = (
+            f"let nodeSelector match it, or remove the finalizer unless it is Karpenter's: kubectl edit node {held[0]}"
+        )
+        return Finding(FINALIZERS, CheckState.FAILED, message, help_, tuple(held))
+    bare = [node.name for node in managed if names.FINALIZER not in node.finalizers and not node.deletion_timestamp]
+    if bare:
+        message = f"{_nodes(bare)} managed, but without the finalizer: deleted, no drain takes place"
+        return Finding(FINALIZERS, CheckState.WARNING, message, "a controller that leads adds it", tuple(bare))
+    if not managed:
+        message = "no node is managed: nodeSelector matches none"
+        return Finding(FINALIZERS, CheckState.WARNING, message, "see the labels: kubectl get nodes --show-labels")
+    return Finding(FINALIZERS, CheckState.OK, f"on all managed nodes ({len(managed)}), and on no other")
+
+
+def _machines(managed: Sequence[Node], settings: Settings) -> Finding:
+    provider = settings.provider.name
+    if provider == NONE:
+        running = [node.name for node in managed if keeps_running(node.provider_id)]
+        if running:
+            message = f"provider none terminates no machine: {listed(running, SHOWN)} {_verb(running, 'keep')} running"
+            return Finding(MACHINES, CheckState.WARNING, message, remedy("MachineKeepsRunning"), tuple(running))
+        return Finding(MACHINES, CheckState.OK, "provider none terminates no machine")
+    unnamed = [node.name for node in managed if not node.provider_id]
+    if unnamed:
+        message = f"{listed(unnamed, SHOWN)}: no spec.providerID, without which provider {provider} terminates nothing"
+        help_ = "let the cloud's controller set it, or exclude such nodes by nodeSelector"
+        return Finding(MACHINES, CheckState.FAILED, message, help_, tuple(unnamed))
+    foreign = [node.name for node in managed if provider == AWS and not node.provider_id.startswith(f"{AWS}://")]
+    if foreign:
+        message = f"{listed(foreign, SHOWN)}: spec.providerID is none of {provider}, which cannot terminate the machine"
+        help_ = "set provider.name, or exclude such nodes by nodeSelector (docs/providers.md)"
+        return Finding(MACHINES, CheckState.FAILED, message, help_, tuple(foreign))
+    return Finding(MACHINES, CheckState.OK, f"all managed nodes ({len(managed)}) have a providerID for {provider}")
+
+
+def budget_finding(budgets: Iterable[PodDisruptionBudget]) -> Finding:
+    """Budgets that never allow a disruption."""
+    found = sorted(budgets, key=lambda budget: natural_key(budget.full_name))
+    never = [each.full_name for each in found if never_allows(each)]
+    uncounted = [each.full_name for each in found if failure_of(each) is not None and each.full_name not in never]
+    if never:
+        allow = _verb(never, "allow")
+        message = f"{listed(never, SHOWN)}: never {allow} a disruption; a drain of {_its(never)} pods cannot end"
+        namespace, _, name = never[0].partition("/")
+        help_ = remedy("BudgetAllowsNothing", namespace=namespace, budgets=name)
+        return Finding(BUDGETS, CheckState.FAILED, message, help_, tuple(never))
+    if uncounted:
+        allow = _verb(uncounted, "allow")
+        message = f"{listed(uncounted, SHOWN)}: cannot be counted, and {allow} nothing until that is fixed"
+        namespace, _, name = uncounted[0].partition("/")
+        help_ = remedy("BudgetNotCounted", namespace=namespace, budgets=name)
+        return Finding(BUDGETS, CheckState.FAILED, message, help_, tuple(uncounted))
+    return Finding(BUDGETS, CheckState.OK, f"{counted(len(found), 'budget')}, each can allow a disruption")
+
+
+def annotation_finding(pods: Iterable[Pod]) -> Finding:
+    """The finding about pods with an invalid do-not-disrupt, which are these."""
+    found = sorted((f"{pod.namespace}/{pod.name}" for pod in pods), key=natural_key)
+    if not found:
+        return Finding(ANNOTATIONS, CheckState.OK, f"no pod has an invalid {names.DO_NOT_DISRUPT}")
+    message = (
+        f'{listed(found, SHOWN)}: {names.DO_NOT_DISRUPT} is neither "true" nor a positive duration, and protects for '
+        "ever"
+    )
+    namespace, _, name = found[0].partition("/")
+    help_ = remedy("InvalidProtection", namespace=namespace, pod=name)
+    return Finding(ANNOTATIONS, CheckState.FAILED, message, help_, tuple(found))
+
+
+def _nodes(found: Sequence[str]) -> str:
+    """`worker-1 is`, `worker-1 and worker-2 are`."""
+    return f"{listed(found, SHOWN)} {'is' if len(found) == 1 else 'are'}"
+
+
+def _has(found: Sequence[str]) -> str:
+    return "has" if len(found) == 1 else "have"
+
+
+def _verb(found: Sequence[str], many: str) -> str:
+    return f"{many}s" if len(found) == 1 else many
+
+
+def _its(found: Sequence[str]) -> str:
+    return "its" if len(found) == 1 else "their"

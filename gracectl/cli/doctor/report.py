@@ -1,0 +1,118 @@
+"""Findings of `gracectl doctor`: their JSON object, and their table; docs/doctor.md explains both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gracectl.cli.console import Row, Table, helpful
+from gracectl.cli.report import ClusterReport, JsonObject, cluster_report
+from gracectl.kube.credentials import ClusterAddress
+from gracectl.model.times import format_time
+
+
+class CheckState(StrEnum):
+    """Result of a check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """Works, but not as one would expect."""
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """Could not be checked: the right is missing, or there was no answer."""
+
+
+class Finding(JsonObject, frozen=True):
+    """Result of one check. `remedy` None: nothing is to be done; `objects`: all that it is about."""
+
+    check: str
+    state: CheckState
+    message: str
+    remedy: str | None = None
+    objects: tuple[str, ...] = ()
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """All findings, at `at` (Unix seconds, the server's clock). `settings`: where they are from."""
+
+    cluster: ClusterAddress
+    at: float
+    settings: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a check has failed."""
+        return any(finding.state is CheckState.FAILED for finding in self.findings)
+
+
+class DoctorReport(JsonObject, frozen=True):
+    """The whole object. `healthy`: no check has failed."""
+
+    cluster: ClusterReport
+    at: str
+    settings: str
+    healthy: bool
+    checks: tuple[Finding, ...]
+
+
+def doctor_report(found: Examination) -> DoctorReport:
+    """The report of all findings."""
+    return DoctorReport(
+        cluster=cluster_report(found.cluster),
+        at=format_time(found.at),
+        settings=found.settings,
+        healthy=not found.has_failed,
+        checks=found.findings,
+    )
+
+
+MARKS: Final = {CheckState.OK: "✓", CheckState.WARNING: "!", CheckState.FAILED: "✗", CheckState.UNKNOWN: "?"}
+PLAIN_MARKS: Final = {**MARKS, CheckState.OK: "+", CheckState.FAILED: "x"}
+"""For a terminal without Unicode."""
+STYLES: Final = {
+    CheckState.OK: "green",
+    CheckState.WARNING: "yellow",
+    CheckState.FAILED: "bold red",
+    CheckState.UNKNOWN: "yellow",
+}
+_COUNTED: Final = {
+    CheckState.FAILED: "failed",
+    CheckState.WARNING: "with a warning",
+    CheckState.UNKNOWN: "could not be done",
+    CheckState.OK: "passed",
+}
+
+
+def doctor_table(findings: Sequence[Finding], *, is_plain: bool = False) -> RenderableType:
+    """A line for each finding, with what helps below it, and their number. `is_plain`: no Unicode."""
+    marks = PLAIN_MARKS if is_plain else MARKS
+    rows = [
+        Row(
+            [Text(marks[each.state], STYLES[each.state]), each.check, each.message],
+            [helpful(each.remedy)] if each.remedy else (),
+        )
+        for each in findings
+    ]
+    table = Table(("", "check", "result"), rows, has_message=True)
+    return Group(table, Text(), Text(summary(findings)))
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """`2 checks failed, 1 could not be done, 9 passed`."""
+    return ", ".join(_counts(findings))
+
+
+def _counts(findings: Sequence[Finding]) -> Iterator[str]:
+    counts = Counter(finding.state for finding in findings)
+    noun = True
+    for state, words in _COUNTED.items():
+        if number := counts[state]:
+            yield f"{number} check{'' if number == 1 else 's'} {words}" if noun else f"{number} {words}"
+            noun = False

@@ -1,0 +1,395 @@
+"""`gracectl doctor`: what it finds in a cluster before, with and without a controller, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+import yaml
+from click.testing import Result
+from e2e_support.target import embedded_cluster
+from rich.console import Console
+from support.builders import a_budget, a_node, a_pod
+from support.fleet import Fleet, overheard
+from support.mute import mute
+
+from gracectl.admission.settings import AdmissionSettings
+from gracectl.admission.webhooks import WEBHOOKS, manifest
+from gracectl.cli.console import text_of
+from gracectl.cli.doctor.checks import COMPONENT, certificate_finding, run_check
+from gracectl.cli.doctor.objects import annotation_finding, budget_finding, node_findings
+from gracectl.cli.doctor.report import CheckState, Finding, doctor_table, summary
+from gracectl.cloud.provider import ProviderSettings
+from gracectl.config import Settings
+from gracectl.kube.errors import Forbidden
+from gracectl.kube.operation import Operation
+from gracectl.model import names
+from gracectl.runtime.certificates import issue
+from gracectl.runtime.clock import SystemClock
+
+pytestmark = pytest.mark.real_time
+
+NAMESPACES = "/api/v1/namespaces"
+LABELS = dict(each.split("=") for each in names.SETTINGS_SELECTOR.split(","))
+PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
+NOW = 1_000_000.0
+DAY = 86_400.0
+HELD = (names.FINALIZER,)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("doctor")
+    with embedded_cluster(folder, "--nodes", "2", "--pods", "1", "--rbac") as admin:
+        found = Fleet(admin, folder)
+        found.ask("POST", NAMESPACES, {"metadata": {"name": "gracectl"}})
+        yield found
+
+
+@contextmanager
+def existing(place: Fleet, path: str, manifest: dict[str, Any]) -> Iterator[None]:
+    place.ask("POST", path, manifest)
+    try:
+        yield
+    finally:
+        place.ask("DELETE", f"{path}/{manifest['metadata']['name']}")
+
+
+def config_map(place: Fleet, text: str) -> Any:
+    manifest = {"metadata": {"name": "gracectl", "labels": LABELS}, "data": {names.SETTINGS_KEY: text}}
+    return existing(place, f"{NAMESPACES}/gracectl/configmaps", manifest)
+
+
+def lease(place: Fleet, **spec: Any) -> Any:
+    path = "/apis/coordination.k8s.io/v1/namespaces/gracectl/leases"
+    manifest = {"metadata": {"name": "gracectl"}, "spec": {"leaseDurationSeconds": 15, **spec}}
+    return existing(place, path, manifest)
+
+
+def checked(result: Result) -> dict[str, dict[str, Any]]:
+    """By name what was found; the exit code fits."""
+    told = msgspec.json.decode(result.stdout)
+    has_failed = any(each["state"] == "failed" for each in told["checks"])
+    assert (result.exit_code, told["healthy"]) == ((1, False) if has_failed else (0, True)), result.output
+    assert all(each["remedy"] for each in told["checks"] if each["state"] == "failed")
+    return {each["check"]: each for each in told["checks"]}
+
+
+def found_in(place: Fleet, *arguments: str, as_: Path | None = None) -> dict[str, dict[str, Any]]:
+    return checked(place.run("doctor", "-o", "json", *arguments, as_=as_))
+
+
+# -- a cluster ---------------------------------------------------------------------------------------------------------
+
+
+def test_before_the_installation_it_says_what_is_missing(place: Fleet) -> None:
+    found = found_in(place)
+    assert list(found) == [
+        *("API server", "credentials", "settings", "definitions", "controller", "permissions", "webhooks", "Karpenter"),
+        *("finalizers", "machines", "budgets", "annotations"),
+    ]
+    assert found["API server"]["state"] == "ok"
+    assert found["credentials"]["message"] == "accepted, as kubernetes-admin"
+    assert (found["controller"]["state"], found["controller"]["message"]) == (
+        "failed",
+        "not installed: there is no Lease gracectl",
+    )
+    assert found["controller"]["remedy"].startswith("helm install gracectl ")
+    assert found["finalizers"]["state"] == "warning"
+    assert found["permissions"]["state"] == "ok"
+
+
+ADMITS = 'admission: {listen: ":8443", service: {name: gracectl, namespace: gracectl}}\n'
+HOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
+
+
+@contextmanager
+def registered(place: Fleet, bundle: bytes) -> Iterator[None]:
+    """Configurations of webhooks that no API server reaches, and settings that want them."""
+    settings = AdmissionSettings(listen=":8443", url="https://127.0.0.1:1")
+    with config_map(place, ADMITS), ExitStack() as stack:
+        for kind in ("mutating", "validating"):
+            hooks = [manifest(each, settings, b64encode(bundle)) for each in WEBHOOKS if each.kind == kind]
+            for hook in hooks:
+                hook["failurePolicy"] = "Ignore"
+            stack.enter_context(
+                existing(place, HOOKS.format(kind), {"metadata": {"name": "gracectl"}, "webhooks": hooks})
+            )
+        yield
+
+
+def test_webhooks_are_tried_without_a_trace(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = issue(["a.example"], SystemClock().now(), 90 * DAY).authority
+    with registered(place, authority):
+        asked = overheard(monkeypatch)
+        found = found_in(place)
+        written = [request for request in asked if request.method != "GET"]
+        monkeypatch.undo()
+    assert (found["webhooks"]["state"], found["certificate"]["state"]) == ("failed", "ok")
+    assert found["webhooks"]["message"].startswith("registered, but API servers get no answer")
+    assert found["certificate"]["message"].endswith(" (89 days left)")
+    tried = [request for request in written if "/nodedisruptionbudgets" in request.path]
+    assert [("dryRun", "All") in request.query for request in tried] == [True]
+    others = {request.path.split("/")[2] for request in written if request not in tried}
+    assert others == {"authorization.k8s.io", "authentication.k8s.io"}  # questions, which are not stored
+    assert place.ask("GET", "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets")["items"] == []
+
+
+def test_webhooks_that_api_servers_do_not_trust(place: Fleet) -> None:
+    with registered(place, b""):
+        found = found_in(place)["certificate"]
+    assert found["message"] == "caBundle is empty: API servers trust no certificate of the webhooks"
+
+
+def test_a_table_has_a_line_for_each_and_what_helps(place: Fleet) -> None:
+    result = place.run("doctor")
+    assert result.exit_code == 1
+    assert re.search(r"^✓  API server +Kubernetes v1\.\d+\.\d+ ", result.stdout, re.M)
+    assert re.search(
+        r"^✗  controller +not installed: there is no Lease gracectl\n +-> helm install ", result.stdout, re.M
+    )
+    assert re.search(r"^1 check failed, \d+ with a warning, \d+ passed$", result.stdout, re.M)
+
+
+def test_a_leader_that_is_gone(place: Fleet) -> None:
+    with lease(place, holderIdentity="gracectl-0", renewTime="2026-01-01T00:00:00.000000Z"):
+        controller = found_in(place)["controller"]
+    assert controller["state"] == "failed"
+    assert controller["message"] == (
+        "no controller leads: gracectl-0 last renewed Lease gracectl/gracectl at 2026-01-01T00:00:00Z"
+    )
+
+
+def test_the_account_of_the_deployment_is_asked_for(place: Fleet) -> None:
+    labels = dict(each.split("=") for each in COMPONENT.split(","))
+    pod = {"serviceAccountName": "weak", "containers": [{"name": "a", "image": "a"}]}
+    deployment = {
+        "metadata": {"name": "gracectl", "labels": labels},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {"metadata": {"labels": {"app": "a"}}, "spec": pod},
+        },
+    }
+    with existing(place, "/apis/apps/v1/namespaces/gracectl/deployments", deployment):
+        found = found_in(place)
+    assert found["permissions"]["state"] == "failed"
+    assert found["permissions"]["message"].startswith("service account gracectl/weak: may not get nodes, ")
+    assert "create pods/eviction" in found["permissions"]["objects"]
+    assert found["controller"]["message"] == "no replica is Ready; 0 of 0 replicas Ready"
+    assert found["controller"]["remedy"] == "see why: kubectl -n gracectl logs deployment/gracectl"
+
+
+def test_the_settings_of_the_controller_against_a_file(place: Fleet, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("eviction: {qps: 7}\n")
+    with config_map(place, "eviction: {qps: 7}\nplan: {}\n"):
+        assert found_in(place)["settings"]["message"] == "valid, from configmap gracectl/gracectl"
+        assert found_in(place, "--config", str(file))["settings"]["state"] == "ok"
+        file.write_text("eviction: {qps: 8}\n")
+        differing = found_in(place, "--config", str(file))["settings"]
+    assert differing["state"] == "failed"
+    assert differing["objects"] == ["eviction.qps (7 on the cluster, 8 in the file)"]
+    with config_map(place, "eviction: {qsp: 7}\n"):
+        result = place.run("doctor")
+    assert "✗  settings" in result.stdout
+    assert "unknown field `qsp`" in result.stdout
+    file.write_text("eviction: {qps: soon}\n")
+    assert place.run("doctor", "--config", str(file)).exit_code == 2
+
+
+def test_a_karpenter_that_leads_is_a_conflict(place: Fleet) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    spec = {"holderIdentity": "karpenter-0", "leaseDurationSeconds": 600, "renewTime": "2200-01-01T00:00:00.000000Z"}
+    with existing(place, path, {"metadata": {"name": names.KARPENTER_LEASE}, "spec": spec}):
+        found = found_in(place)["Karpenter"]
+    assert found["state"] == "failed"
+    assert "karpenter-0 holds the Lease kube-system/karpenter-leader-election" in found["message"]
+
+
+def test_what_it_may_not_see_is_unknown_and_no_failure(place: Fleet) -> None:
+    result = place.run("doctor", "-o", "json", as_=place.user("stranger"))
+    found = checked(result)
+    assert result.exit_code == 0
+    assert {name for name, each in found.items() if each["state"] == "unknown"} == {
+        *("settings", "controller", "permissions", "webhooks", "Karpenter", "nodes", "budgets", "annotations"),
+    }
+    assert found["nodes"]["message"] == "not checked: may not list nodes"
+    assert found["nodes"]["remedy"] == "grant the verb list on nodes"
+
+
+def test_webhooks_that_are_not_registered(place: Fleet) -> None:
+    with config_map(place, ADMITS):
+        found = found_in(place)["webhooks"]
+    assert found["state"] == "failed"
+    assert found["message"].startswith("mutating webhook configuration gracectl missing")
+
+
+def test_a_server_that_is_not_there_and_credentials_that_are_refused(place: Fleet, tmp_path: Path) -> None:
+    config = yaml.safe_load(place.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": "bad"}
+    (tmp_path / "refused").write_text(yaml.safe_dump(config))
+    refused = found_in(place, as_=tmp_path / "refused")
+    assert [(name, each["state"]) for name, each in refused.items()] == [("credentials", "failed")]
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    (tmp_path / "missing").write_text(yaml.safe_dump(config))
+    missing = found_in(place, as_=tmp_path / "missing")
+    assert [(name, each["state"]) for name, each in missing.items()] == [("API server", "failed")]
+
+
+def test_the_help_and_the_page_name_every_field_and_check(place: Fleet) -> None:
+    shown = place.run("doctor", "--help").output
+    page = PAGE.read_text(encoding="utf-8")
+    told = json.loads(place.run("doctor", "-o", "json").stdout)
+    for field in {*told, *told["checks"][0], *told["cluster"]}:
+        assert re.search(rf"\b{field}\b", shown), field
+        assert f"`{field}`" in page, field
+    for check in (*(each["check"] for each in told["checks"]), "certificate"):
+        assert f"| {check} |" in page, check
+    for state in CheckState:
+        assert f"`{state}`" in page, state
+
+
+def test_a_silent_server_is_reported_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gracectl.cli.doctor.checks.CHECK_SECONDS", 0.5)
+    with mute(tmp_path, deaf=True) as (_, kubeconfig):
+        found = found_in(Fleet(kubeconfig, tmp_path))
+    assert [(name, each["message"]) for name, each in found.items()] == [("API server", "no answer within 0.5 s")]
+
+
+def test_it_carries_no_embedded_cluster() -> None:
+    program = (
+        "import sys, gracectl.cli.doctor.command\nassert not [n for n in sys.modules if n.startswith('kubesim')]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# -- checks that cannot be done ----------------------------------------------------------------------------------------
+
+
+def test_a_check_without_an_answer_or_a_right_is_a_finding() -> None:
+    async def slow() -> Sequence[Finding]:
+        await anyio.sleep(60)
+        raise AssertionError("not reached")
+
+    async def refused() -> Sequence[Finding]:
+        raise Forbidden(Operation("list", "policy", "poddisruptionbudgets", "", "", ""))
+
+    (finding,) = anyio.run(run_check, "a", slow, 0.01)
+    assert (finding.state, finding.message) == (CheckState.UNKNOWN, "not checked: no answer within 0.01 s")
+    (finding,) = anyio.run(run_check, "a", refused, 1.0)
+    assert finding.remedy == "grant the verb list on poddisruptionbudgets.policy"
+
+
+# -- objects -----------------------------------------------------------------------------------------------------------
+
+
+def test_finalizers_on_nodes_that_are_not_managed() -> None:
+    ours, master = a_node("n1", finalizers=HELD), a_node("n2", labels={names.CONTROL_PLANE_ROLE: ""}, finalizers=HELD)
+    finding, _ = node_findings((master, ours), Settings())
+    assert (finding.state, finding.objects) == (CheckState.FAILED, ("n2",))
+    assert finding.message == (
+        "n2 is not managed, but has the finalizer karpenter.sh/termination: deleted, it stays for ever"
+    )
+    finding, _ = node_findings((ours,), Settings())
+    assert (finding.state, finding.message) == (CheckState.OK, "on all managed nodes (1), and on no other")
+    finding, _ = node_findings((ours, a_node("n10"), a_node("n9")), Settings())
+    assert (finding.state, finding.objects) == (CheckState.WARNING, ("n9", "n10"))
+    finding, _ = node_findings((a_node("n10", labels={names.CONTROL_PLANE_ROLE: ""}),), Settings())
+    assert finding.message == "no node is managed: nodeSelector matches none"
+
+
+@pytest.mark.parametrize(
+    ("provider", "provider_id", "state", "message"),
+    [
+        ("none", "", "ok", "provider none terminates no machine"),
+        ("none", "kind://docker/kind/n1", "ok", "provider none terminates no machine"),
+        ("none", "aws:///eu-1a/i-1", "warning", "provider none terminates no machine: n1 keeps running"),
+        ("aws", "aws:///eu-1a/i-1", "ok", "all managed nodes (1) have a providerID for aws"),
+        ("aws", "gce://a/b/c", "failed", "n1: spec.providerID is none of aws, which cannot terminate the machine"),
+        ("exec", "", "failed", "n1: no spec.providerID, without which provider exec terminates nothing"),
+        ("exec", "gce://a/b/c", "ok", "all managed nodes (1) have a providerID for exec"),
+    ],
+)
+def test_machines_that_the_provider_does_not_know(provider: str, provider_id: str, state: str, message: str) -> None:
+    settings = Settings(provider=ProviderSettings(provider))
+    _, finding = node_findings((a_node("n1", finalizers=HELD, provider_id=provider_id),), settings)
+    assert (finding.state, finding.message) == (state, message)
+
+
+def test_budgets_that_never_allow_a_disruption() -> None:
+    never = a_budget("never", expected_pods=3, desired_healthy=3, disruptions_allowed=0)
+    finding = budget_finding((a_budget("web"), never))
+    assert (finding.state, finding.objects) == (CheckState.FAILED, ("shop/never",))
+    assert finding.message == "shop/never: never allows a disruption; a drain of its pods cannot end"
+    assert finding.remedy == "widen it, or run more pods: kubectl edit pdb -n shop never"
+    spent = a_budget("spent", current_healthy=2, disruptions_allowed=0)
+    assert budget_finding((a_budget("web"), spent)).message == "2 budgets, each can allow a disruption"
+
+
+def test_pods_with_an_invalid_annotation() -> None:
+    pods = [a_pod(f"web-{n}", annotations={names.DO_NOT_DISRUPT: "soon"}) for n in (10, 9, 1, 2)]
+    finding = annotation_finding(pods)
+    assert (finding.state, finding.objects) == (
+        CheckState.FAILED,
+        ("shop/web-1", "shop/web-2", "shop/web-9", "shop/web-10"),
+    )
+    assert finding.message.startswith("shop/web-1, shop/web-2, shop/web-9, and 1 more: karpenter.sh/do-not-disrupt is ")
+    assert annotation_finding(()).state is CheckState.OK
+
+
+@pytest.mark.parametrize(
+    ("days", "state", "words"),
+    [(90, "ok", "(89 days left)"), (3, "warning", "(2 days left)"), (-1, "failed", "its authority has expired")],
+)
+def test_the_life_of_thecertificate_finding(days: float, state: str, words: str) -> None:
+    bundle = issue(["a.example"], NOW - 10 * DAY, 10 * DAY + days * DAY).authority
+    finding = certificate_finding([bundle, bundle], NOW + 60)
+    assert (finding.state, words in finding.message) == (state, True)
+    assert bool(finding.remedy) == (state != "ok")
+
+
+@pytest.mark.parametrize("bundle", [b"", b"-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----\n"])
+def test_authorities_that_cannot_be_read(bundle: bytes) -> None:
+    assert certificate_finding([bundle], NOW).state is CheckState.FAILED
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+FINDINGS = [
+    Finding("API server", CheckState.OK, "Kubernetes v1.33.4"),
+    Finding("nodes", CheckState.UNKNOWN, "not checked: may not list nodes", "grant the verb list on nodes"),
+    Finding("budgets", CheckState.FAILED, "shop/" + "x" * 63 + ": never allows a disruption " * 3, "widen it"),
+    Finding("machines", CheckState.WARNING, "\x1b[31mred"),
+]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    text = text_of(Console(width=width), doctor_table(FINDINGS))
+    assert all(len(line) <= width and line == line.rstrip() for line in text.splitlines())
+    assert text.splitlines()[-1] == "1 check failed, 1 with a warning, 1 could not be done, 1 passed"
+    assert "x" * 63 in text
+
+
+def test_without_unicode_marks_are_ascii() -> None:
+    text = text_of(Console(width=100), doctor_table(FINDINGS, is_plain=True))
+    assert [line[0] for line in text.splitlines()[1:] if line[:1].strip()][:4] == ["+", "?", "x", "!"]
+    assert text.isascii()
+
+
+def test_checks_are_counted() -> None:
+    ok = Finding("a", CheckState.OK, "")
+    assert summary([ok]) == "1 check passed"
+    assert summary([ok, ok, msgspec.structs.replace(ok, state=CheckState.FAILED)]) == "1 check failed, 2 passed"
