@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from kubesim_support.kubectl import PROGRAM, needs_kubectl
 
+from gracectl.cli.commands import COMMANDS
 from gracectl.cli.output import command, program
 
 MISSING = "/nowhere/kubeconfig"
@@ -40,9 +41,10 @@ def test_both_names_are_installed_and_are_the_same_program() -> None:
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     """A PATH on which kubectl finds its plugin."""
-    script = tmp_path / "kubectl-grace"
-    script.write_text(f"#!{sys.executable}\nfrom gracectl.cli import main\n\nmain()\n")
-    script.chmod(0o755)
+    for name, function in (("kubectl-grace", "main"), ("kubectl_complete-grace", "complete")):
+        script = tmp_path / name
+        script.write_text(f"#!{sys.executable}\nfrom gracectl.cli import {function}\n\n{function}()\n")
+        script.chmod(0o755)
     return os.pathsep.join([str(tmp_path), os.environ["PATH"]])
 
 
@@ -71,6 +73,14 @@ def test_the_plugin_speaks_of_itself_as_kubectl_has_it(path: str) -> None:
 @needs_kubectl
 def test_kubectl_finds_and_runs_it(path: str) -> None:
     assert_speaks_as_the_plugin(path, str(PROGRAM), "grace")
+
+
+@needs_kubectl
+def test_kubectl_completes_it(path: str) -> None:
+    offered = run(path, str(PROGRAM), "__complete", "grace", "stat")
+    assert offered.stdout == f"status\t{COMMANDS['status'].summary}\n:4\n"
+    files = run(path, str(PROGRAM), "__complete", "grace", "plan", "--config", "")
+    assert files.stdout == ":0\n"
 
 
 def test_on_its_own_it_has_its_own_name() -> None:
