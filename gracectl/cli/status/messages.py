@@ -48,7 +48,7 @@ POD_STATES = {Outcome.DELETE: "deleted", Outcome.EVICT: "leaving"}
 
 
 class PodText(msgspec.Struct, frozen=True):
-    """A pod that blocks its node. `remedy`: empty where the one of another pod with the same cause is shown."""
+    """A pod that blocks its node. `remedy`: empty where a warning, or another pod with the same cause, has it."""
 
     name: str
     state: str
@@ -157,13 +157,17 @@ def node_text(node: NodeStatus, at: float, *, verbose: bool) -> NodeText:
     pods = node.pods or ()
     shown = pods if verbose or len(pods) <= FEW else _most_urgent(pods)
     listed_uids = {pod.entry.pod.uid for pod in shown}
+    warned = {name for warning in node.warnings if warning.remedy for name in warning.objects}
     firsts = {pod.entry.pod.uid for pod in _first_of_each(shown, _likeness, 1)}
     return NodeText(
         name=node.name,
         headline=_headline(node, at),
         deadline=_deadline(node, at),
         forecast=_forecast(node, at),
-        pods=tuple(_pod(pod, at, with_remedy=pod.entry.pod.uid in firsts) for pod in shown),
+        pods=tuple(
+            _pod(pod, at, with_remedy=pod.entry.pod.uid in firsts and pod.entry.pod.full_name not in warned)
+            for pod in shown
+        ),
         others=_counted([pod for pod in pods if pod.entry.pod.uid not in listed_uids]),
     )
 

@@ -114,6 +114,21 @@ def test_each_pod_that_is_held_says_why_and_for_how_long() -> None:
         assert said in text
 
 
+def test_what_helps_stands_once_for_each_cause_and_not_where_a_warning_has_it() -> None:
+    timed, ever = {"annotations": {names.DO_NOT_DISRUPT: "4h"}}, {"annotations": {names.DO_NOT_DISRUPT: "true"}}
+    pods = [replica(f"t{number}", labels={"team": "pay"}, **timed) for number in range(2)]
+    text = as_table(a_scene(cluster(going(), pods=tuple(pods))))
+    helps = (
+        "-> ask pay (label team), or end its protection: kubectl annotate pod -n shop t0 karpenter.sh/do-not-disrupt-"
+    )
+    assert [line.strip() for line in text if "->" in line] == [helps]
+    text = as_table(a_scene(cluster(going(), pods=(replica("ever", labels={}, **ever),))))
+    (line,) = [line for line in text if "->" in line]
+    assert line.startswith(
+        "    -> end its protection: kubectl annotate pod -n shop ever karpenter.sh/do-not-disrupt-; or "
+    )
+
+
 def test_pods_under_a_budget_that_allows_one_go_in_their_turn() -> None:
     pods = (replica("a"), replica("b"), replica("alone", labels={}))
     lines = as_table(a_scene(cluster(going(), pods=pods, budgets=(a_budget(),))), verbose=True)

@@ -297,3 +297,22 @@ def test_where_only_the_slow_are_kept_it_is_said_what_would_keep_them() -> None:
     told = predicted(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
     assert kept(told, "web") == ("blocked", "budget shop/web allows no disruption now (2 of 3 healthy, 2 required)")
     assert kept(predicted(ending("n1", a_pod("web"), deadline=900)), "web") is None
+
+
+def test_what_a_budget_has_been_missing_for_a_short_time_is_replaced_in_time() -> None:
+    """A drain in progress is in this state again and again: its last pod is gone, the replacement is not Ready yet."""
+
+    def told(since: float) -> Forecast:
+        verdict = Condition(names.DISRUPTION_ALLOWED, "False", "InsufficientPods", "", NOW - since)
+        budget = a_budget(disruptions_allowed=0, current_healthy=2, verdict=verdict)
+        return predicted(ending("n1", a_pod("a", owners=REPLICA), budgets=(budget,)), replacement_seconds=30.0)
+
+    assert tell(told(10)) == {"a": (0, 20)}
+    assert tell(told(31)) == {"a": (0, None)}
+
+
+def test_the_first_pod_that_a_budget_refuses_is_refused_for_all_but_pods_that_are_not_ready() -> None:
+    pods = [a_pod(f"p{number}", owners=REPLICA, grace_seconds=0) for number in range(4)]
+    broken = a_pod("q", owners=REPLICA, ready=False)
+    told = predicted(ending("n1", *pods, broken, budgets=(a_budget(expected_pods=5),)), replacement_seconds=10.0)
+    assert tell(told) == {"p0": (0, 0), "p1": (0, 10), "p2": (0, 20), "p3": (0, 30), "q": (0, 0)}
