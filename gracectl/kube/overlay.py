@@ -6,9 +6,10 @@ changes, real or not; a watch is resumed from a version that the server has sent
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import anyio
 import msgspec
@@ -18,6 +19,9 @@ from gracectl.kube.patches import JsonObject, apply_difference, difference
 from gracectl.kube.transport import Request, Response, Stream, Transport
 from gracectl.kube.watch import OversizeLine
 from gracectl.model.untrusted import Decoder
+
+REMEMBERED: Final = 1000
+"""Versions made here that a watch may be resumed from."""
 
 
 class _Meta(msgspec.Struct):
@@ -54,13 +58,13 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class _Change:
-    """What was changed here of one object; `thing` is how it was seen last."""
+    """What was changed here of one object. `unseen`: the object, until a watch has shown it so."""
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
         self.difference: Any = {}
         self.is_gone = False
-        self.thing: JsonObject = {}
+        self.unseen: JsonObject | None = None
         self._real = ""
         self._shown = 0
 
@@ -69,7 +73,8 @@ class _Change:
         self.note(real["metadata"]["resourceVersion"])
         thing: JsonObject = apply_difference(real, self.difference)
         thing["metadata"] = {**thing["metadata"], "resourceVersion": str(self._shown)}
-        self.thing = thing
+        if self.unseen is not None:
+            self.unseen = thing
         return thing
 
     def note(self, version: str) -> None:
@@ -82,40 +87,60 @@ class _Change:
         self._shown += 1
 
 
+class _Line(NamedTuple):
+    """Line of a watch; the change that it shows, and under which version."""
+
+    text: bytes
+    change: _Change | None = None
+    version: str = ""
+
+
 class _View:
-    """A watch that shows the changes. `real`: the last version that the server has sent; `shown`: that was shown."""
+    """A watch that shows the changes. `made`: by each of the last versions that were made here, the version at which
+    the server was."""
 
     def __init__(self, stream: Stream, request: Request) -> None:
         query = dict(request.query)
         self.stream = stream
         self.operation = operation_of(request)
         self.has_selector = bool(query.get("labelSelector") or query.get("fieldSelector"))
-        self.real = self.shown = query.get("resourceVersion", "")
+        self.real = query.get("resourceVersion", "")
+        self.made: OrderedDict[str, str] = OrderedDict()
         self.scope = anyio.CancelScope()
         self.ended = anyio.Event()
         self.failure: Exception | None = None
-        self.sender, self.receiver = anyio.create_memory_object_stream[bytes](float("inf"))
+        self.sender, self.receiver = anyio.create_memory_object_stream[_Line](float("inf"))
         self.status, self.headers = stream.status, stream.headers
 
     def show(self, change: _Change) -> None:
-        """Show an object as it was changed here, if the watch is about it."""
+        """Show an object as it was changed here, if the watch is about it, and none has shown it yet."""
         watched, kind = self.operation, change.operation
-        namespace = change.thing["metadata"].get("namespace", "")
-        if (watched.group, watched.plural) != (kind.group, kind.plural) or watched.namespace not in ("", namespace):
+        if change.unseen is None or (watched.group, watched.plural) != (kind.group, kind.plural) or self.has_selector:
             return
-        if not self.has_selector:
-            line = _encode({"type": "DELETED" if change.is_gone else "MODIFIED", "object": change.thing})
-            self.put(line, shown=change.thing["metadata"]["resourceVersion"])
+        if watched.namespace in ("", change.unseen["metadata"].get("namespace", "")):
+            self.put_changed("DELETED" if change.is_gone else "MODIFIED", change, change.unseen)
 
-    def put(self, line: bytes, real: str = "", shown: str = "") -> None:
-        """Show a line."""
-        self.real, self.shown = real or self.real, shown or real or self.shown
-        self.sender.send_nowait(line)
+    def put_changed(self, type_: str, change: _Change, thing: JsonObject) -> None:
+        """Show this state of an object."""
+        version = thing["metadata"]["resourceVersion"]
+        self.made[version] = self.real
+        while len(self.made) > REMEMBERED:
+            self.made.popitem(last=False)
+        self.sender.send_nowait(_Line(_encode({"type": type_, "object": thing}), change, version))
+
+    def put(self, text: bytes, real: str = "") -> None:
+        """Show a line of the server."""
+        self.real = real or self.real
+        self.sender.send_nowait(_Line(text))
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         """See Stream."""
-        async for line in self.receiver:
-            yield line
+        async for text, change, version in self.receiver:
+            yield text
+            # Its reader wants the next one: it has taken this.
+            unseen = None if change is None else change.unseen
+            if change is not None and unseen is not None and unseen["metadata"]["resourceVersion"] == version:
+                change.unseen = None
         if self.failure is not None:
             raise self.failure
 
@@ -132,7 +157,7 @@ class Overlay:
         self._changes: dict[str, _Change] = {}  # by uid
         self._unlisted: dict[tuple[str, str], set[str]] = {}  # by kind, uids that a list in progress has not had yet
         self._views: dict[_View, None] = {}
-        self._ends: dict[Request, tuple[str, str]] = {}  # by watch, without its version: what was sent and shown last
+        self._made: dict[Request, OrderedDict[str, str]] = {}  # by watch, without its version: see _View
         self._follow: Callable[[_View], object] | None = None
         self._is_running = anyio.Event()
 
@@ -190,7 +215,7 @@ class Overlay:
         return change
 
     def _show(self, change: _Change, seen: Seen) -> JsonObject:
-        thing = change.apply(seen.real)
+        change.unseen = thing = change.apply(seen.real)
         for view in self._views:
             view.show(change)
         return thing
@@ -242,15 +267,17 @@ class Overlay:
         await self._is_running.wait()
         assert self._follow is not None
         watch = _without_version(request)
-        sent, shown = self._ends.get(watch, ("", ""))
-        if shown and dict(request.query).get("resourceVersion") == shown:
-            query = tuple((name, sent if name == "resourceVersion" else value) for name, value in request.query)
-            request = msgspec.structs.replace(request, query=query)
+        made = self._made.get(watch, OrderedDict())
+        query = (
+            (name, made.get(value, value) if name == "resourceVersion" else value) for name, value in request.query
+        )
+        request = msgspec.structs.replace(request, query=tuple(query))
         async with self._transport.stream(request) as stream:
             if stream.status >= 300:
                 yield stream
                 return
             view = _View(stream, request)
+            view.made = made
             self._views[view] = None
             for change in self._changes.values():  # while there was no watch, or its reader had gone
                 view.show(change)
@@ -259,7 +286,7 @@ class Overlay:
                 yield view
             finally:
                 del self._views[view]
-                self._ends[watch] = (view.real, view.shown)
+                self._made[watch] = view.made
                 view.scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await view.ended.wait()
@@ -293,9 +320,8 @@ class Overlay:
         if change.is_gone:
             view.real = head.resourceVersion
             return None
-        thing = change.apply(_OBJECT.decode(event.object))
-        changed = _encode({"type": event.type, "object": thing})
-        return view.put(changed, real=head.resourceVersion, shown=thing["metadata"]["resourceVersion"])
+        view.real = head.resourceVersion
+        return view.put_changed(event.type, change, change.apply(_OBJECT.decode(event.object)))
 
 
 def is_gone(thing: JsonObject) -> bool:
