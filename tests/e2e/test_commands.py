@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -119,6 +120,18 @@ async def test_a_drain_continues_when_its_command_is_interrupted(story: Story) -
             assert await process.wait() == 130
     assert is_terminating(story.sees("Node", node))
     await story.until_gone(node)
+
+
+async def test_several_nodes_show_how_many_are_done(story: Story) -> None:
+    await story.controller()
+    nodes = await story.nodes("a", "b")
+    for node in nodes:
+        await story.pod(f"on-{node}"[:60], on=node, behaviour={"stop-seconds": "3"})
+    ended = await run(story, "terminate", "--yes", *nodes)
+    assert ended.code == 0, ended.err
+    done = re.findall(r"Z  (\d) of 2 nodes, \d+ of (\d+) pods; \S+ elapsed", ended.out)
+    assert [done[0][0], done[-1][0]] == ["0", "2"]
+    assert int(done[-1][1]) >= 2
 
 
 async def test_what_would_never_end_is_named_and_needs_force_to_be_terminated(story: Story) -> None:

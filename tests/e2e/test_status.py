@@ -46,6 +46,12 @@ async def test_status_shows_blockers_reasons_and_times_without_a_controller(stor
     assert blocked["budgets"] == [f"{story.namespace}/strict"]
     assert (protected["protection"]["value"], protected["until"] is not None) == ("1h", True)
     assert all(0 <= pod["sinceSeconds"] < 60 for pod in told["pods"])
+    # The budget never allows a disruption: that is said, and what helps.
+    assert (told["never"], told["drained"]) == (True, None)
+    assert blocked["remedy"] == f"widen it, or run more pods: kubectl edit pdb -n {story.namespace} strict"
+    assert protected["remedy"].endswith(f"kubectl annotate pod -n {story.namespace} guarded {names.DO_NOT_DISRUPT}-")
+    (never,) = [warning for warning in told["warnings"] if warning["kind"] == "NeverDrains"]
+    assert never["remedy"].startswith(blocked["remedy"])
     # The condition on the node, which the controller has written, names the same pod first.
     said = story.condition(leaving, names.DRAINED)["message"]
     assert f"{story.namespace}/{blocked['name']} ({blocked['reason']})" in said
