@@ -22,6 +22,8 @@ from gracectl.runtime.clock import Clock
 
 FORECAST_SECONDS = 2.0
 """Between two forecasts, at least."""
+FIRST_SECONDS = 0.1
+"""Between two looks whether the first one can be made."""
 FORECAST_SHARE = 0.1
 """Share of one processor that forecasts take, at most."""
 QUICK_PODS = 50
@@ -245,7 +247,8 @@ class Forecaster:
                 compute = partial(forecast_of, nodes, now, self._assumptions)
                 self.latest = compute() if _pods(nodes) <= QUICK_PODS else await anyio.to_thread.run_sync(compute)
             cost = self._clock.monotonic() - began
-            await self._clock.sleep(max(FORECAST_SECONDS if found else 0.1, cost / FORECAST_SHARE))
+            pause = FORECAST_SECONDS if found or self.latest else FIRST_SECONDS
+            await self._clock.sleep(max(pause, cost / FORECAST_SHARE))
 
 
 def forecast_of(nodes: Collection[DrainingNode], now: float, assumptions: Assumptions) -> Forecast | None:

@@ -17,12 +17,13 @@ from gracectl.cli.progress import cause_text, left_text, progress_text
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.table import status_table
 from gracectl.cli.status.view import StatusView
-from gracectl.inspect.progress import Progress, ProgressTracker, forecast_of
+from gracectl.inspect.progress import Forecaster, Progress, ProgressTracker, forecast_of
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.policy.forecast import Assumptions, Window
+from gracectl.runtime.clock import LoopClock
 
 DONE = (Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)
 
@@ -92,6 +93,40 @@ def test_what_is_left(window: Window | None, text: str) -> None:
 
 def test_for_thousands_of_pods_no_forecast_is_made() -> None:
     assert forecast_of((), NOW, Assumptions()) is None
+
+
+class Enough(Exception):
+    """The test has seen enough."""
+
+
+class CostlyClock(LoopClock):
+    """Each look at it takes so many seconds; sleeps are noted, and the third one ends the test."""
+
+    def __init__(self, cost: float) -> None:
+        super().__init__()
+        self._cost = cost
+        self._spent = 0.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        self._spent += self._cost
+        return self._spent
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(round(seconds, 6))
+        if len(self.pauses) == 3:
+            raise Enough
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("cost", "pause"), [(0.01, 2.0), (3.0, 30.0)])
+async def test_forecasts_take_a_tenth_of_a_processor_at_most(cost: float, pause: float) -> None:
+    clock = CostlyClock(cost)
+    inputs = iter([None, ((), NOW), ((), NOW)])
+    forecaster = Forecaster(clock, Assumptions(), lambda: next(inputs))
+    with pytest.raises(Enough):
+        await forecaster.run()
+    assert clock.pauses[1:] == [pause, pause]
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------
