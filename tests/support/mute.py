@@ -15,6 +15,8 @@ import yaml
 from gracectl.model import names
 
 NODES = "/api/v1/nodes"
+NAMED = (NODES, "/api/v1/namespaces?")
+"""What is answered with the names of the nodes."""
 EMPTY = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": []}
 
 
@@ -54,7 +56,7 @@ def mute(folder: Path, *nodes: str, silent: tuple[str, ...] = (), deaf: bool = F
             if state.deaf:
                 state.over.wait(60)
             else:
-                self._answer(state.listed() if self.path.startswith(NODES) else EMPTY)
+                self._answer(state.listed() if self.path.startswith(NAMED) else EMPTY)
 
         def do_DELETE(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
