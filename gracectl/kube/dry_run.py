@@ -41,7 +41,7 @@ class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_OBJECT, _PAGE = Decoder(dict[str, Any]), Decoder(_Page)
+_OBJECT, _PAGE, _ANY = Decoder(dict[str, Any]), Decoder(_Page), Decoder(Any)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -88,8 +88,10 @@ class DryRunTransport:
 
     def _change(self, seen: Seen, request: Request) -> Response:
         try:
-            content = msgspec.json.decode(request.body or b"{}")
-            result = content if request.method == "PUT" else apply_patch(seen.thing, content, request.content_type)
+            content: Any = _ANY.decode(request.body or b"{}")
+            result: JsonObject = (
+                content if request.method == "PUT" else apply_patch(seen.thing, content, request.content_type)
+            )
         except InvalidPatch as error:
             return refusal(422, "Invalid", str(error))
         if (stale := _stale(seen, result["metadata"])) is not None:

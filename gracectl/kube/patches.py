@@ -7,6 +7,7 @@ identifies an entry (`type` of conditions, `key` and `effect` of taints), others
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +33,7 @@ class InvalidPatch(ValueError):
 def apply_patch(thing: JsonObject, body: Any, content_type: str) -> JsonObject:
     """The object with the patch applied; the original is unchanged. Raises InvalidPatch."""
     if content_type == JsonPatch.content_type:
-        result = msgspec.json.decode(msgspec.json.encode(thing))
+        result = deepcopy(thing)
         for operation in body:
             _operate(result, operation)
         return dict(result)
