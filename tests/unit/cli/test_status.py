@@ -153,9 +153,9 @@ def test_it_only_reads(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("more", [[], ["-w"], ["-o", "json"], ["-w", "-o", "json"]])
 def test_all_unknown_nodes_are_told(place: Fleet, more: list[str]) -> None:
-    result = place.run("status", "nope", "neither", *more)
+    result = place.run("status", "nope", "zzz", *more)
     assert (result.exit_code, result.stdout) == (3, "")
-    message = "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists those that there are\n"
+    message = "gracectl: there are no nodes nope, zzz; `kubectl get nodes` lists those that there are\n"
     assert result.stderr == message
 
 
