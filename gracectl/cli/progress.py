@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -35,21 +35,52 @@ def progress_text(progress: Progress, at: float) -> str:
 
 
 def progress_lines(progress: Progress, at: float) -> Iterator[RenderableType]:
-    """The bars, and a line for each cause."""
+    """The bars, and a line for each cause, in a third of the terminal's height."""
     yield _Bars(progress, at)
-    yield from cause_lines(progress, at)
+    yield _Causes(progress.causes, at)
 
 
-def cause_lines(progress: Progress, at: float, most: int = FEW_CAUSES) -> Iterator[RenderableType]:
-    """A line for each cause; those beyond `most` are counted."""
-    for number, cause in enumerate(progress.causes[:most]):
-        if cause.example is None:
-            yield indented(Text(cause_text(cause, at)))
-            continue
-        remedy = cause.remedy if cause.is_never and number < FEW_REMEDIES else ""
-        yield marked(cause_text(cause, at), remedy, is_blocking=cause.is_never)
-    if (more := len(progress.causes) - most) > 0:
-        yield Text(f"  … and {more} more causes: {command('status', '-o', 'json')}", "dim")
+def cause_lines(progress: Progress, at: float) -> Iterator[RenderableType]:
+    """A line for each cause; of many, only some."""
+    shown = progress.causes[:FEW_CAUSES]
+    for number, cause in enumerate(shown):
+        yield _cause_line(cause, at, with_remedy=number < FEW_REMEDIES)
+    if more := len(progress.causes) - len(shown):
+        yield _more_causes(more)
+
+
+class _Causes(msgspec.Struct, frozen=True):
+    """As many causes as a third of the terminal has room for, the first ones with their remedies."""
+
+    causes: Sequence[BlockingCause]
+    at: float
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room, shown = options.max_height // 3, 0
+        for cause in self.causes[:FEW_CAUSES]:
+            for with_remedy in (True, False):
+                line = _cause_line(cause, self.at, with_remedy=with_remedy and shown < FEW_REMEDIES)
+                height = len(console.render_lines(line, options, pad=False))
+                if height <= room:
+                    break
+            if height > room and shown:
+                break
+            yield line
+            room, shown = room - height, shown + 1
+        if more := len(self.causes) - shown:
+            yield _more_causes(more)
+
+
+def _cause_line(cause: BlockingCause, at: float, *, with_remedy: bool) -> RenderableType:
+    if cause.example is None:
+        return indented(Text(cause_text(cause, at)))
+    remedy = cause.remedy if cause.is_never and with_remedy else ""
+    return marked(cause_text(cause, at), remedy, is_blocking=cause.is_never)
+
+
+def _more_causes(number: int) -> RenderableType:
+    causes = "cause" if number == 1 else "causes"
+    return Text(f"  … and {number} more {causes}: {command('status', '-o', 'json')}", "dim")
 
 
 class _Bars(msgspec.Struct, frozen=True):

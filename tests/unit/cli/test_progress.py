@@ -13,7 +13,7 @@ from support.builders import NOW, a_budget, a_node
 from support.statuses import TAINTED, a_scene, cluster, going, kept, replica
 
 from gracectl.cli.console import Row, Screen, Table, text_of
-from gracectl.cli.progress import cause_text, left_text, progress_text
+from gracectl.cli.progress import FEW_CAUSES, FEW_REMEDIES, cause_text, left_text, progress_text
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.table import status_table
 from gracectl.cli.status.view import StatusView
@@ -202,6 +202,26 @@ def test_fifty_nodes_fit_a_terminal_progress_first_and_the_urgent_ones_next(widt
     else:
         assert len(shown) == 50
     assert ("DEADLINE" in lines[header]) is (width > 80)
+
+
+@pytest.mark.parametrize(("height", "causes", "helps"), [(24, 2, 1), (60, FEW_CAUSES, FEW_REMEDIES)])
+def test_causes_take_a_third_of_a_terminal_at_most(height: int, causes: int, helps: int) -> None:
+    label = {"app": "a-name-that-is-long-enough-for-lines-to-be-wrapped"}
+    pods, budgets = [], []
+    for number in range(20):
+        name = f"{label['app']}-{number}"
+        pods.append(replica(f"p{number}", node_name=f"w{number}", labels={"app": name, "team": "payments"}))
+        selector = LabelSelector({"app": name})
+        budgets.append(a_budget(name, selector=selector, disruptions_allowed=0, desired_healthy=3))
+    frame = a_scene(cluster(*(going(f"w{n}") for n in range(20)), pods=tuple(pods), budgets=tuple(budgets)))
+    console = Console(width=100, height=height)
+    lines = text_of(console, Screen(console, "more").fitted(status_table(frame, is_live=True))).splitlines()
+    assert sum(line.startswith("  ! ") for line in lines) == causes
+    assert sum(line.startswith("    -> ask payments") for line in lines) == helps
+    assert f"  … and {20 - causes} more causes: gracectl status -o json" in lines
+    header = next(number for number, line in enumerate(lines) if line.startswith("NODE"))
+    assert header <= height // 3 + 7
+    assert lines[-1].startswith("… and ") or height == 60
 
 
 def test_columns_are_dropped_and_names_stay_in_one_piece() -> None:
