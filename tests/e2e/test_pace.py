@@ -43,10 +43,10 @@ def is_cordoned(story: Story, node: str) -> bool:
 
 
 async def status(story: Story, node: str) -> dict[str, Any]:
-    """The JSON of a node."""
+    """The JSON of a node, from a status that names none."""
     command = [sys.executable, "-m", "gracectl", "status", "--kubeconfig", str(story.target.kubeconfig)]
-    done = await anyio.run_process([*command, "-o", "json", node])
-    (found,) = msgspec.json.decode(done.stdout)["nodes"]
+    done = await anyio.run_process([*command, "-o", "json"])
+    (found,) = [each for each in msgspec.json.decode(done.stdout)["nodes"] if each["name"] == node]
     return dict(found)
 
 
@@ -80,7 +80,7 @@ async def test_no_more_pods_are_pending_than_those_of_the_terminating_node(story
 
 
 async def test_a_pending_node_shows_why_and_is_cordoned_until_its_label_is_removed(story: Story) -> None:
-    await story.controller()
+    controller = await story.controller()
     waiting, _, _ = await story.nodes("a", "b", "c")
     await story.pod("guarded", on=waiting, annotations={names.DO_NOT_DISRUPT: "true"})
     await story.patch("Node", waiting, TERMINABLE)
@@ -89,8 +89,32 @@ async def test_a_pending_node_shows_why_and_is_cordoned_until_its_label_is_remov
     assert story.condition(waiting, names.TERMINATION_PENDING)["reason"] == "Protected"
     told = await status(story, waiting)
     assert (told["state"], told["step"]) == ("pending", "pending")
+    assert told["pending"] == {"causes": ["terminable"], "hold": "Protected"}
     assert "guarded" in told["waitsFor"]
+    controller.send(signal.SIGKILL)
+    await controller.ended(10)
+    await story.delete("Pod", "guarded")
+    await story.sight.until("the pod is gone", lambda: not story.pods_on(waiting))
+    told = await status(story, waiting)
+    assert told["state"] == "pending"
+    await story.pod("another", on=waiting, annotations={names.DO_NOT_DISRUPT: "true"})
+    told = await status(story, waiting)
+    assert (told["state"], told["pending"]["hold"]) == ("pending", "Protected")
+    assert "another" in told["waitsFor"]
+    await story.controller()
     await story.patch("Node", waiting, NOT_TERMINABLE)
     await story.sight.until("it takes pods again", lambda: not is_cordoned(story, waiting))
     await story.sight.until("nothing is left", lambda: not story.condition(waiting, names.TERMINATION_PENDING))
     assert names.PENDING_CORDONED not in story.sees("Node", waiting)["metadata"].get("annotations", {})
+
+
+async def test_a_node_that_is_labelled_while_no_controller_runs_is_pending(story: Story) -> None:
+    controller = await story.controller()
+    (labelled,) = await story.nodes("a")
+    controller.send(signal.SIGKILL)
+    await controller.ended(10)
+    await story.pod("guarded", on=labelled, annotations={names.DO_NOT_EVICT: "true"})
+    await story.patch("Node", labelled, TERMINABLE)
+    told = await status(story, labelled)
+    assert (told["state"], told["pending"]) == ("pending", {"causes": ["terminable"], "hold": "Protected"})
+    assert story.condition(labelled, names.TERMINATION_PENDING) == {}
