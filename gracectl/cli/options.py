@@ -110,7 +110,9 @@ class UnknownNodes(Exception):
         self.names = tuple(names)
         them = "is no node" if len(self.names) == 1 else "are no nodes"
         found = sorted(known, key=natural_key)
-        similar = dict.fromkeys(name for wrong in self.names for name in get_close_matches(wrong, found, n=1))
+        similar = dict.fromkeys(
+            name for wrong in self.names for name in get_close_matches(wrong, found, n=1, cutoff=0.8)
+        )
         meant = f"did you mean {', '.join(similar)}? " if similar else ""
         super().__init__(f"there {them} {', '.join(self.names)}; {meant}`kubectl get nodes` lists those that there are")
 
