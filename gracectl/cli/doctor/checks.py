@@ -165,10 +165,7 @@ async def check_controller(doctor: Doctor) -> Sequence[Finding]:
     settings = doctor.settings.leader_election
     leases = await read_leases(doctor.client, settings) if settings.enabled else ()
     found = leadership_of(leases, doctor.clock.now())
-    try:
-        deployments = await _deployments(doctor.client)
-    except Forbidden:
-        deployments = ()
+    deployments = await _visible_deployments(doctor.client)
     ready = "".join(f"; {each.readiness}" for each in deployments)
     if found.state is LeaderState.ACTIVE:
         ago = "" if found.renewed is None else f", renewed {elapsed(max(doctor.clock.now() - found.renewed, 0))} ago"
@@ -177,6 +174,9 @@ async def check_controller(doctor: Doctor) -> Sequence[Finding]:
         return (_of_deployments(message, lacking, CheckState.WARNING) if lacking else _passed(message),)
     if deployments and not any(each.ready for each in deployments):
         return (_of_deployments(f"no replica is Ready{ready}", deployments, CheckState.FAILED),)
+    if _only_observe(deployments):
+        message = f"only observes (--dry-run): nothing is held or drained{ready}"
+        return (Finding(CONTROLLER, CheckState.WARNING, message, "to act: helm uninstall, and install without dryRun"),)
     if not settings.enabled:
         message = f"leader election is disabled: no Lease says whether a controller runs{ready}"
         return (Finding(CONTROLLER, CheckState.OK if deployments else CheckState.WARNING, message),)
@@ -202,10 +202,7 @@ def _of_deployments(message: str, deployments: Sequence[_Deployment], state: Che
 
 async def check_permissions(doctor: Doctor) -> Sequence[Finding]:
     """Whether the controller's account has all rights; without a Deployment, whether these credentials have them."""
-    try:
-        deployments = await _deployments(doctor.client)
-    except Forbidden:
-        deployments = ()
+    deployments = await _visible_deployments(doctor.client)
     if not deployments:
         missing, number = await _missing(doctor, None, None)
         if missing:
@@ -269,6 +266,8 @@ async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
         return (Finding(WEBHOOKS, CheckState.UNKNOWN, message, "give them with --config FILE"),)
     if not settings.is_wanted:
         return (Finding(WEBHOOKS, CheckState.OK, "admission is off (admission.listen)"),)
+    if _only_observe(await _visible_deployments(doctor.client)):
+        return (Finding(WEBHOOKS, CheckState.OK, "none, as the controller only observes (--dry-run)"),)
     bundles: list[bytes] = []
     for kind, resource in CONFIGURATIONS.items():
         try:
@@ -434,8 +433,16 @@ class _Deployment(msgspec.Struct, frozen=True):
         return any("--dry-run" in (each.args or ()) for each in self.spec.template.spec.containers)
 
 
-async def _deployments(client: KubeClient) -> Sequence[_Deployment]:
-    return await read_all(client, _DEPLOYMENTS, Selection(labels=COMPONENT))
+async def _visible_deployments(client: KubeClient) -> Sequence[_Deployment]:
+    """Those of controllers; none without the right to list them."""
+    try:
+        return await read_all(client, _DEPLOYMENTS, Selection(labels=COMPONENT))
+    except Forbidden:
+        return ()
+
+
+def _only_observe(deployments: Sequence[_Deployment]) -> bool:
+    return bool(deployments) and all(each.only_observes for each in deployments)
 
 
 _DEPLOYMENTS: Resource[_Deployment] = Resource(

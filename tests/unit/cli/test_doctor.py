@@ -170,24 +170,43 @@ def test_a_leader_that_is_gone(place: Fleet) -> None:
     )
 
 
-def test_the_account_of_the_deployment_is_asked_for(place: Fleet) -> None:
+def a_deployment(*arguments: str, replicas: int = 0) -> dict[str, Any]:
     labels = dict(each.split("=") for each in COMPONENT.split(","))
-    pod = {"serviceAccountName": "weak", "containers": [{"name": "a", "image": "a"}]}
-    deployment = {
+    container = {"name": "a", "image": "a", "args": [*arguments]}
+    pod = {"serviceAccountName": "weak", "containers": [container], "tolerations": [{"operator": "Exists"}]}
+    return {
         "metadata": {"name": "gracectl", "labels": labels},
         "spec": {
-            "replicas": 0,
+            "replicas": replicas,
             "selector": {"matchLabels": {"app": "a"}},
             "template": {"metadata": {"labels": {"app": "a"}}, "spec": pod},
         },
     }
-    with existing(place, "/apis/apps/v1/namespaces/gracectl/deployments", deployment):
+
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/gracectl/deployments"
+
+
+def test_the_account_of_the_deployment_is_asked_for(place: Fleet) -> None:
+    with existing(place, DEPLOYMENTS, a_deployment()):
         found = found_in(place)
     assert found["permissions"]["state"] == "failed"
     assert found["permissions"]["message"].startswith("service account gracectl/weak: may not get nodes, ")
     assert "create pods/eviction" in found["permissions"]["objects"]
     assert found["controller"]["message"] == "no replica is Ready; 0 of 0 replicas Ready"
     assert found["controller"]["remedy"] == "see why: kubectl -n gracectl logs deployment/gracectl"
+
+
+def test_a_controller_that_only_observes_needs_no_lease_and_no_webhooks(place: Fleet) -> None:
+    settings = "admission: {listen: ':8443', url: 'https://gracectl.example.com'}"
+    observer = a_deployment("controller", "--dry-run", replicas=1)
+    with config_map(place, settings), existing(place, DEPLOYMENTS, observer):
+        place.until("it is Ready", lambda: place.ask("GET", f"{DEPLOYMENTS}/gracectl")["status"].get("readyReplicas"))
+        found = found_in(place)
+    assert found["controller"]["state"] == "warning"
+    assert found["controller"]["message"].startswith("only observes (--dry-run): nothing is held or drained; 1 of 1 ")
+    assert found["webhooks"]["message"] == "none, as the controller only observes (--dry-run)"
+    assert {each.split()[0] for each in found["permissions"]["objects"]} <= {"get", "list", "watch"}
 
 
 def test_the_settings_of_the_controller_against_a_file(place: Fleet, tmp_path: Path) -> None:
