@@ -51,9 +51,10 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     Cordons each NODE and drains it under budgets and protection. Its DaemonSet pods stay, and it stays cordoned until
     `uncordon`. `terminate` also deletes the node, and terminates its instance.
 
-    First it prints which cluster that is, how many nodes and pods, when each node would be drained, and what would
-    never be. All nodes are checked: if one of them would not be drained, nothing is requested of any. The controller
-    does the work, so this command may be interrupted at any moment (Ctrl-C, --timeout): what was requested goes on.
+    First it prints the cluster, the number of nodes and pods, when each node would be drained, and what would never
+    end; a drain can be undone, so that is only a warning. All nodes are checked: if one of them would not be drained,
+    nothing is requested of any. The controller does the work, so this command may be interrupted at any moment (Ctrl-C,
+    --timeout): what was requested goes on.
     docs/drain.md says how it differs from kubectl drain, and which rights it needs.
 
     Exit code 0: every node is drained, or with --no-wait requested; also if no node matches the selector. 3 also if a
@@ -75,15 +76,15 @@ def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options:
     Deletes each NODE: the controller drains it under budgets and protection, and then terminates its instance. That
     cannot be undone, so it asks for confirmation. `drain` leaves the node where it is.
 
-    First it prints which cluster that is, how many nodes and pods, when each node would be drained, and what would
-    never be: then nothing is requested without --force. All nodes are checked: if one of them would not be drained,
-    nothing is requested of any. The controller does the work, so this command may be interrupted at any moment
+    First it prints the cluster, the number of nodes and pods, when each node would be drained, and what would never
+    end. Nodes that would never be drained need --force as well. All nodes are checked: if one of them would not be
+    drained, nothing is requested of any. The controller does the work, so this command may be interrupted at any moment
     (Ctrl-C, --timeout): what was requested goes on. docs/drain.md says which rights it needs.
 
     Exit code 0: every node is terminated, or with --no-wait requested; also if no node matches the selector. 2 also
-    without a terminal and without --yes: nothing was changed. 3 also if a node does not exist, if one would not
-    or never be drained, or if the server refused for one of them. 4: the timeout is over. 130: interrupted, or not
-    confirmed.
+    without a terminal and without --yes: nothing was changed. 3 also if a node does not exist, if one would not be
+    drained, or never without --force, or if the server refused for one of them. 4: the timeout is over. 130:
+    interrupted, or not confirmed.
     """
     _run(target, nodes, DrainOptions(for_maintenance=False, yes=yes, **options))
 
