@@ -112,7 +112,8 @@ def for_a_test(settings: JsonObject, folder: Path) -> Settings:
     admission = dict(settings.get("admission") or {})
     if admission.get("listen"):
         admission["listen"] = "127.0.0.1:0"
-    own = {"admission": admission, "metrics": {"listen": ""}, "probes": {"listen": ""}}
+    health = {**(settings.get("health") or {}), "enabled": True}  # the stage's own provider terminates machines
+    own = {"admission": admission, "health": health, "metrics": {"listen": ""}, "probes": {"listen": ""}}
     read = msgspec.convert({**settings, **own}, Settings)
     if not read.admission.certificates.are_given:
         return read
