@@ -73,10 +73,18 @@ class StatusView:
         """See View."""
         if self._screen.is_live:
             is_empty = not frame.nodes and frame.connection_loss is None
+            self._print_end(frame)
             drawn = status_table(frame, verbose=self._verbose, is_live=True)
             self._screen.show(drawn, leaves_nothing=self._drops_empty and is_empty)
         else:
             self._print_changes(frame)
+
+    def _print_end(self, frame: StatusFrame) -> None:
+        """One line that stays when the last of several nodes is done."""
+        progress = frame.progress
+        if progress is not None and progress.is_over and not self._is_over and progress.nodes > 1:
+            self._screen.echo(progress_text(progress, frame.at))
+        self._is_over = progress is not None and progress.is_over
 
     def _print_changes(self, frame: StatusFrame) -> None:
         if frame.connection_loss is not None and self._is_connected:

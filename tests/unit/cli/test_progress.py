@@ -259,6 +259,17 @@ def test_without_a_terminal_progress_is_a_line_when_it_changes(capsys: pytest.Ca
     assert lines(13, [], "uid-n1", "uid-n2") == ["2 of 2 nodes, 4 of 4 pods; 1:53 elapsed"]
 
 
+def test_on_a_terminal_the_end_of_several_nodes_leaves_a_line() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=80, height=24, _environ={"TERM": "xterm"})
+    view, tracker = StatusView(console, drops_empty=True), ProgressTracker()
+    with view.showing():
+        for nodes, terminated in ((["n1", "n2"], ()), (["n2"], ("uid-n1",)), ([], ("uid-n1", "uid-n2"))):
+            frame = a_scene(cluster(*map(going, nodes)))
+            view.show(msgspec.structs.replace(frame, progress=updated(tracker, frame, *terminated)))
+    assert file.getvalue().count("2 of 2 nodes, 0 of 0 pods; 1:40 elapsed\n") == 1
+
+
 def test_another_budget_is_another_cause() -> None:
     pods = (replica("a"), replica("b"), replica("x", labels={"app": "api"}), replica("y", labels={"app": "api"}))
     budgets = (a_budget(), a_budget("api", selector=LabelSelector({"app": "api"})))
