@@ -30,7 +30,7 @@ from gracectl.policy.settings import (
 from gracectl.policy.simulation import EvictionRate
 from gracectl.policy.voluntary import parse_expire_after, parse_jitter
 from gracectl.policy.waves import DEFAULT_ORDER
-from gracectl.telemetry.settings import MetricsSettings, ProbesSettings
+from gracectl.telemetry.settings import MetricsSettings, ProbesSettings, TracingSettings
 
 SHUTDOWN_PERIODS: Final = (
     "shutdownGracePeriod",
@@ -49,6 +49,7 @@ RELOADABLE: Final = (
     "instance",
     "plan",
     "log.level",
+    "tracing",
 )
 """Reloaded by a running controller: whole sections, and single fields by their path. All else needs a restart."""
 
@@ -131,6 +132,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     probes: ProbesSettings = ProbesSettings()
+    tracing: TracingSettings = TracingSettings()
     admission: AdmissionSettings = AdmissionSettings()
     agent: AgentSettings = AgentSettings()
     feature_gates: FeatureGates = FeatureGates()

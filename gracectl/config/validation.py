@@ -14,6 +14,8 @@ def validate_settings(settings: Settings) -> None:
         UnhealthyNodes(unhealthy=0, managed=0, maximum=settings.health.maximum_unhealthy).validate()
     with prefix_errors("voluntary.maximumAtOnce"):
         validate_maximum(settings.voluntary.maximum_at_once)
+    with prefix_errors("tracing.url"):
+        settings.tracing.validate()
     with prefix_errors("voluntary.pendingPatience"):
         assert settings.voluntary.patience_seconds >= 0
     for field, initial, maximum in (

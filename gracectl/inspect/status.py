@@ -19,6 +19,7 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted
 from gracectl.inspect.pending import DueNode
 from gracectl.model import names
+from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
@@ -38,6 +39,7 @@ from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
 from gracectl.policy.remedies import pod_remedy, remedy
 from gracectl.policy.voluntary import Cause
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
+from gracectl.telemetry.spans import Trace
 
 ACTS_WITHIN_SECONDS = 15.0
 """A running controller has done within this time what is due, however busy it is."""
@@ -119,6 +121,11 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
         return self.node.uid
 
     @property
+    def trace_id(self) -> str | None:
+        """Id of the trace of its termination, as its annotation names it."""
+        return trace_id_of(self.node)
+
+    @property
     def is_done(self) -> bool:
         """Whether it is drained for maintenance."""
         return self.state is NodePhase.MAINTENANCE and self.step == "drained"
@@ -142,6 +149,13 @@ class NodeClaimStatus(msgspec.Struct, frozen=True):
     since: float
     deadline: Deadline | None
     waits_for: str
+    trace_id: str | None = None
+
+
+def trace_id_of(thing: Node | NodeClaim) -> str | None:
+    """Id of the trace that is written on a node or claim; None without a valid one."""
+    trace = Trace.read(thing.annotations.get(names.TRACEPARENT, ""))
+    return None if trace is None else trace.hex
 
 
 class BlockedHistory:
@@ -279,7 +293,8 @@ def claims_without_node_status(
         assert claim.deletion_timestamp is not None
         deadline = deadline_of(nodes[0] if nodes else None, claim, settings.policy)
         undeleted = tuple(sorted((node.name for node in nodes), key=natural_key))
-        found.append(NodeClaimStatus(claim.name, undeleted, min(claim.deletion_timestamp, now), deadline, waits_for))
+        since = min(claim.deletion_timestamp, now)
+        found.append(NodeClaimStatus(claim.name, undeleted, since, deadline, waits_for, trace_id_of(claim)))
     return tuple(found)
 
 

@@ -23,6 +23,26 @@ class MetricsSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
         return parse_address(self.listen) if self.listen else None
 
 
+TRACE_ID = "{trace_id}"
+
+
+class TracingSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """`url`: address of a trace in a viewer, with `{trace_id}` in it; "": `status` prints ids without a link."""
+
+    url: str = ""
+
+    def validate(self) -> None:
+        """ValueError for a URL that is none, or does not say where the id goes."""
+        if self.url and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"{self.url!r} is not a URL such as https://jaeger.example.com/trace/{TRACE_ID}")
+        if self.url and TRACE_ID not in self.url:
+            raise ValueError(f"{self.url!r} does not have {TRACE_ID} in it, where the id of the trace goes")
+
+    def link(self, trace_id: str) -> str | None:
+        """Address of this trace; None without a URL."""
+        return self.url.replace(TRACE_ID, trace_id) if self.url else None
+
+
 class ProbesSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """`listen`: address of `/healthz` and `/readyz`, as for metrics; the same address is fine."""
 

@@ -74,6 +74,7 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
         state [terminating|maintenance|uncordoning|pending|idle], since,
         sinceSeconds, step, done, waitsFor, podsLeft,
         pending {causes [unhealthy|terminable|expired], hold},
+        trace {id, url},
         deadline {at, inSeconds, source, holder, gracePeriodSeconds},
         drained (window), never,
         warnings [{kind, blocking, message, objects, remedy}],
@@ -81,7 +82,7 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
           message, remedy, until, deleteAt, budgets [name],
           queuePosition {number, of, after, undecided},
           protection {kind, value, until, valid, capped}}]}],
-      claims [{name, nodes, since, sinceSeconds, deadline, waitsFor}],
+      claims [{name, nodes, since, sinceSeconds, trace, deadline, waitsFor}],
       terminated [{name, uid, afterSeconds}]
 
     Exit code 0: the status was printed, or with -w all named nodes are terminated; 3 also if a node does not exist.
@@ -149,6 +150,7 @@ async def _read_frame(
         progress=ProgressTracker().update(found, (), cluster.budgets.get, now),
         leadership=leadership,
         claims=claims_without_node_status(cluster, settings.termination, now) if nodes is None else (),
+        tracing=settings.tracing,
         longest_protection=settings.termination.policy.protection.maximum_seconds,
         cluster=connection.cluster,
     )
@@ -163,7 +165,7 @@ def _answer(frame: StatusFrame, nodes: NodeChoice | None, options: StatusOptions
         echo(f"No node that matches the selector {nodes.selector} is active.")
         return
     console = stdout_console(is_wide=options.output == "wide")
-    print_on(console, status_table(frame, verbose=options.verbose))
+    print_on(console, status_table(frame, verbose=options.verbose, is_wide=options.output == "wide"))
 
 
 async def _watch(

@@ -31,6 +31,7 @@ from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.policy.simulation import DrainingNode
 from gracectl.runtime.supervise import ungrouped
+from gracectl.telemetry.settings import TracingSettings
 
 FRAME_SECONDS = 1.0
 """Between two frames if nothing changes: elapsed times do."""
@@ -57,7 +58,7 @@ class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
     While the connection is lost, `at` stands still, and the frame is `age` seconds old.
     `leadership`: whether a controller runs. `terminated`: nodes that were expected or active, in the order in which
     they were terminated. `longest_protection`: the maximum of the settings in seconds; None: there is none.
-    `progress`: of all nodes that are or were in progress; None if there was none.
+    `progress`: of all nodes that are or were in progress; None if there was none. `tracing`: where traces are shown.
     `is_complete` False: the cluster has not been listed yet, and nothing is known of any node.
     """
 
@@ -70,6 +71,7 @@ class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
     leadership: Leadership = UNKNOWN_LEADERSHIP
     longest_protection: float | None = None
     progress: Progress | None = None
+    tracing: TracingSettings = TracingSettings()
     is_complete: bool = True
     cluster: ClusterAddress = ClusterAddress()
 
@@ -120,6 +122,7 @@ class _Follower:
         self._election = settings.leader_election
         self._leadership = UNKNOWN_LEADERSHIP
         self._settings = settings.termination
+        self._tracing = settings.tracing
         self._scope = scope
         self._node_budgets: tuple[NodeDisruptionBudget, ...] = ()
         self._expected = {uid: name for name, uid in expected.items()}
@@ -205,6 +208,7 @@ class _Follower:
             claims=claims_without_node_status(cluster, self._settings, at) if self._scope.with_claims else (),
             terminated=tuple(self._terminated),
             connection_loss=loss,
+            tracing=self._tracing,
             longest_protection=self._settings.policy.protection.maximum_seconds,
             cluster=self._connection.cluster,
             progress=self._tracker.update(found, gone, cluster.budgets.get, at),

@@ -118,6 +118,11 @@ def deadline_in(node: NodeStatus, at: float) -> str:
     return elapsed(node.deadline.at - at) if node.deadline.at > at else "overdue"
 
 
+def trace_of(node: NodeStatus, frame: StatusFrame) -> str:
+    """Address of its trace, or else the id; `-` without one."""
+    return "-" if node.trace_id is None else frame.tracing.link(node.trace_id) or node.trace_id
+
+
 def left_of(node: NodeStatus, at: float) -> str:
     """The time until it is drained, by its forecast: `0:05-0:40`, `never`; `-` where there is none."""
     if not node.pods or node.forecast is None:

@@ -63,6 +63,13 @@ class PendingReport(JsonObject, frozen=True):
     hold: str | None
 
 
+class TraceReport(JsonObject, frozen=True):
+    """The trace of a termination. `url` null: the settings name no viewer."""
+
+    id: str
+    url: str | None
+
+
 class NodeReport(JsonObject, frozen=True, kw_only=True):
     """A node. `state`: terminating, maintenance, uncordoning, pending or idle. `pods` null: not listed yet.
 
@@ -77,6 +84,7 @@ class NodeReport(JsonObject, frozen=True, kw_only=True):
     step: str
     done: bool
     waits_for: str
+    trace: TraceReport | None
     pending: PendingReport | None
     pods_left: int | None
     drained: WindowReport | None
@@ -93,6 +101,7 @@ class ClaimReport(JsonObject, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     since: str
     since_seconds: float
+    trace: TraceReport | None
     deadline: DeadlineReport | None
     waits_for: str
 
@@ -180,13 +189,18 @@ def status_report(frame: StatusFrame, settings: str = "defaults") -> StatusRepor
         connection_loss=_connection_loss(frame.connection_loss),
         controller=_controller(frame.leadership),
         progress=None if frame.progress is None else _progress(frame.progress, frame.at),
-        nodes=tuple(_node(node, frame.at) for node in frame.nodes),
-        claims=tuple(_claim(claim, frame.at) for claim in frame.claims),
+        nodes=tuple(_node(node, frame) for node in frame.nodes),
+        claims=tuple(_claim(claim, frame) for claim in frame.claims),
         terminated=tuple(TerminatedNodeReport(each.name, each.uid, each.after_seconds) for each in frame.terminated),
     )
 
 
-def _node(node: NodeStatus, at: float) -> NodeReport:
+def _trace(trace_id: str | None, frame: StatusFrame) -> TraceReport | None:
+    return None if trace_id is None else TraceReport(trace_id, frame.tracing.link(trace_id))
+
+
+def _node(node: NodeStatus, frame: StatusFrame) -> NodeReport:
+    at = frame.at
     return NodeReport(
         name=node.name,
         uid=node.uid,
@@ -196,6 +210,7 @@ def _node(node: NodeStatus, at: float) -> NodeReport:
         step=node.step,
         done=node.is_done,
         waits_for=node.waits_for,
+        trace=_trace(node.trace_id, frame),
         pending=_pending(node.pending),
         pods_left=None if node.pods is None else len(node.pods),
         drained=None if node.forecast is None else window_report(node.forecast.drained, at),
@@ -272,12 +287,14 @@ def _cause(cause: BlockingCause, at: float) -> CauseReport:
     )
 
 
-def _claim(claim: NodeClaimStatus, at: float) -> ClaimReport:
+def _claim(claim: NodeClaimStatus, frame: StatusFrame) -> ClaimReport:
+    at = frame.at
     return ClaimReport(
         name=claim.name,
         nodes=claim.nodes,
         since=format_time(claim.since),
         since_seconds=round(at - claim.since, 3),
+        trace=_trace(claim.trace_id, frame),
         deadline=_deadline(claim.deadline, at),
         waits_for=claim.waits_for,
     )

@@ -20,17 +20,24 @@ STYLES = {"blocked": "red", "protected": "yellow", "deleted": "red", "waiting": 
 """By the state of a pod."""
 
 
-def status_table(frame: StatusFrame, *, verbose: bool = False, is_live: bool = False) -> RenderableType:
-    """All of a frame. `verbose`: each pod. `is_live`: it is redrawn: with progress, and as many nodes as fit."""
+def status_table(
+    frame: StatusFrame, *, verbose: bool = False, is_live: bool = False, is_wide: bool = False
+) -> RenderableType:
+    """All of a frame. `verbose`: each pod. `is_live`: it is redrawn: with progress, and as many nodes as fit.
+
+    `is_wide`: with the traces.
+    """
     is_long = len(frame.nodes) > messages.FEW_NODES
     head, foot = list(_head(frame, verbose, is_live)), list(_foot(frame, is_live))
     if len(frame.nodes) > 1:
         head.append(Text())
     if is_long and not verbose:
-        summary = _summary(frame, messages.most_urgent(frame.nodes) if is_live else frame.nodes)
+        summary = _summary(frame, messages.most_urgent(frame.nodes) if is_live else frame.nodes, is_wide=is_wide)
         return Cut(Group(*head), summary, Group(*foot), command("status")) if is_live else Group(*head, summary, *foot)
     if len(frame.nodes) > 1:
-        head.append(_summary(frame, frame.nodes))
+        head.append(_summary(frame, frame.nodes, is_wide=is_wide))
+    elif is_wide:
+        head += [indented(Text(f"trace {messages.trace_of(node, frame)}")) for node in frame.nodes if node.trace_id]
     for node in frame.nodes:
         if len(frame.nodes) == 1 or node.pods or node.warnings or node.pods is None or node.pending is not None:
             head += [Text(), *_node(node, frame.at, verbose)]
@@ -66,7 +73,7 @@ def _foot(frame: StatusFrame, is_live: bool) -> Iterator[RenderableType]:
         yield Text(messages.all_terminated_text(frame.terminated), "green")
 
 
-def _summary(frame: StatusFrame, nodes: Sequence[NodeStatus]) -> Table:
+def _summary(frame: StatusFrame, nodes: Sequence[NodeStatus], *, is_wide: bool) -> Table:
     """One line a node: the rest of a reason is in the lines about the node itself."""
     rows = []
     for node in nodes:
@@ -79,8 +86,9 @@ def _summary(frame: StatusFrame, nodes: Sequence[NodeStatus]) -> Table:
             messages.pods_left(node),
             messages.deadline_in(node, frame.at),
         )
-        rows.append(Row([node.name, step, age, pods, left, deadline, reason]))
-    headers = ("node", "step", "age", "pods", "left", "deadline", "waiting for")
+        trace = [messages.trace_of(node, frame)] if is_wide else []
+        rows.append(Row([node.name, step, age, pods, left, deadline, *trace, reason]))
+    headers = ("node", "step", "age", "pods", "left", "deadline", *(["trace"] if is_wide else []), "waiting for")
     numbers = frozenset({"age", "pods", "left", "deadline"})
     return Table(headers, rows, numbers, has_message=True, droppable=("deadline", "age", "waiting for"))
 

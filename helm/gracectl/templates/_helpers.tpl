@@ -137,7 +137,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- define "gracectl.settingsOfAStart" -}}
 {{- $settings := include "gracectl.settings" . | fromYaml -}}
 {{- $log := omit $settings.log "level" -}}
-{{- $settings = omit $settings "drain" "eviction" "health" "instance" "nodeGroups" "plan" "protection" "shutdownGracePeriod" "shutdownGracePeriodByPodPriority" "shutdownGracePeriodCriticalPods" "voluntary" "agent" "featureGates" -}}
+{{- $settings = omit $settings "drain" "eviction" "health" "instance" "nodeGroups" "plan" "protection" "shutdownGracePeriod" "shutdownGracePeriodByPodPriority" "shutdownGracePeriodCriticalPods" "tracing" "voluntary" "agent" "featureGates" -}}
 {{ toYaml (set $settings "log" $log) }}
 {{- end }}
 

@@ -62,6 +62,7 @@ DEFAULTS: dict[str, Any] = {
     "log": {"format": "auto", "level": "info"},
     "metrics": {"listen": ""},
     "probes": {"listen": ""},
+    "tracing": {"url": ""},
     "admission": {
         "listen": "",
         "service": None,

@@ -46,13 +46,15 @@ from gracectl.model.meta import Condition
 from gracectl.model.pod import UnknownPod
 from gracectl.model.times import format_time
 from gracectl.policy.plan import Outcome
+from gracectl.telemetry.settings import TracingSettings
+from gracectl.telemetry.spans import Trace
 
 XTERM = {"TERM": "xterm"}
 every_frame = pytest.mark.parametrize("frame", SCENES.values(), ids=SCENES)
 
 
-def as_table(frame: StatusFrame, width: int = 160, *, verbose: bool = False) -> list[str]:
-    return text_of(Console(width=width), status_table(frame, verbose=verbose)).splitlines()
+def as_table(frame: StatusFrame, width: int = 160, *, verbose: bool = False, is_wide: bool = False) -> list[str]:
+    return text_of(Console(width=width), status_table(frame, verbose=verbose, is_wide=is_wide)).splitlines()
 
 
 def live(frame: StatusFrame, width: int = 80, height: int = 24) -> list[str]:
@@ -283,6 +285,7 @@ def test_fields_of_json() -> None:
         "done": False,
         "waitsFor": node["waitsFor"],
         "pending": None,
+        "trace": None,
         "podsLeft": 1,
         "drained": {
             "earliest": "1970-01-12T13:46:40Z",
@@ -318,6 +321,28 @@ def test_fields_of_json() -> None:
     assert (told["claims"][0]["name"], told["claims"][0]["deadline"]["inSeconds"]) == ("pending-7", 850.0)
     told = msgspec.json.decode(to_json(status_report(interrupted()), indent=0))
     assert told["connectionLoss"]["since"] == "1970-01-12T13:45:25Z"
+
+
+def test_a_trace_is_named_with_the_address_of_it_if_there_is_a_viewer() -> None:
+    trace = Trace.of("u", NOW)
+    node = msgspec.structs.replace(going(), annotations={names.TRACEPARENT: trace.traceparent(is_sampled=True)})
+    alone, both = a_scene(cluster(node)), a_scene(cluster(node, going("n2")))
+    assert trace.hex not in flat(as_table(alone))
+    assert f"trace {trace.hex}" in flat(as_table(alone, is_wide=True))
+    assert "TRACE" in flat(as_table(both, 1000, is_wide=True))
+    (told,) = msgspec.json.decode(to_json(status_report(alone), indent=0))["nodes"]
+    assert told["trace"] == {"id": trace.hex, "url": None}
+    viewed = msgspec.structs.replace(both, tracing=TracingSettings("https://jaeger.example.com/trace/{trace_id}"))
+    address = f"https://jaeger.example.com/trace/{trace.hex}"
+    assert address in flat(as_table(viewed, 1000, is_wide=True))
+    told, other = msgspec.json.decode(to_json(status_report(viewed), indent=0))["nodes"]
+    assert (told["trace"]["url"], other["trace"]) == (address, None)
+
+
+@pytest.mark.parametrize("url", ["jaeger/{trace_id}", "https://jaeger.example.com/trace/"])
+def test_an_address_that_leads_to_no_trace_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="trace_id"):
+        TracingSettings(url).validate()
 
 
 # -- while it happens --------------------------------------------------------------------------------------------------
