@@ -80,11 +80,12 @@ class StatusView:
             self._print_changes(frame)
 
     def _print_end(self, frame: StatusFrame) -> None:
-        """One line that stays when the last of several nodes is done."""
+        """One line that stays when the last of several nodes is done, and the table goes."""
         progress = frame.progress
-        if progress is not None and progress.is_over and not self._is_over and progress.nodes > 1:
+        is_over = progress is not None and progress.is_over
+        if self._drops_empty and progress is not None and progress.nodes > 1 and is_over and not self._is_over:
             self._screen.echo(progress_text(progress, frame.at))
-        self._is_over = progress is not None and progress.is_over
+        self._is_over = is_over
 
     def _print_changes(self, frame: StatusFrame) -> None:
         if frame.connection_loss is not None and self._is_connected:
