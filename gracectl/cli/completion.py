@@ -14,6 +14,7 @@ from typing import Final
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
+from gracectl.cli.notation import Choice
 from gracectl.cli.output import NAME, echo
 
 SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
@@ -29,7 +30,7 @@ MOST: Final = 500
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(tuple(SHELLS)))
+@click.argument("shell", type=Choice(tuple(SHELLS)))
 def completion(shell: str) -> None:
     """Print a completion script for bash, zsh or fish.
 
