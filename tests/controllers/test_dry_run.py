@@ -9,6 +9,7 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import DropWatch, Reset, Rule
 from kubesim.server.api import JsonObject
 from support.inprocess import Stutter
+from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 from support.voluntary import AT_ONCE, TERMINABLE
 
@@ -251,4 +252,22 @@ async def test_watches_that_break_and_stutter_change_nothing_of_it(seed: int, ca
             assert sorted(each.name for each in controller.finished()) == ["n1", "n2"]
         evicted = [each for each in would(caplog) if each.startswith("evict")]
         assert len(evicted) == len(set(evicted)) == 12
+        assert written(stage) == []
+
+
+async def test_budgets_for_nodes_and_what_is_pending_are_followed_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with staged(settings=the_settings(**AT_ONCE)) as stage:
+        await stage.add_nodes("n1", "n2", labels={"pool": "a"})
+        await stage.call("POST", NODE_BUDGETS, a_node_budget_manifest(maxUnavailable=1))
+        stage.is_dry_run = True
+        for node in ("n1", "n2"):
+            await stage.patch_node(node, TERMINABLE)
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(120)
+            assert [each.name for each in controller.finished()] == ["n1", "n2"]
+        said = would(caplog)
+        assert said.index("change node n1: metadata.finalizers; it would be gone") < said.index("delete node n2")
+        assert "change node n2: status.conditions" in said[: said.index("delete node n2")]
         assert written(stage) == []
