@@ -37,6 +37,8 @@ FRAME_SECONDS = 1.0
 """Between two frames if nothing changes: elapsed times do."""
 LEADERSHIP_SECONDS = 5.0
 """Between two reads of the Lease."""
+FRAME_SHARE = 0.25
+"""Share of one processor that frames take, at most: one of hundreds of nodes takes a second."""
 COALESCING_SECONDS = 0.2
 """Changes within so short a time share a frame."""
 
@@ -160,9 +162,13 @@ class _Follower:
                 await self.watcher.wait_live()
             if not self._is_complete and show(self._incomplete_frame()):
                 return
-        while not show(self._frame()):
+        while True:
+            began = self._clock.monotonic()
+            if show(self._frame()):
+                return
+            cost = self._clock.monotonic() - began
             await self.watcher.changed(FRAME_SECONDS)
-            await self._clock.sleep(COALESCING_SECONDS)
+            await self._clock.sleep(max(COALESCING_SECONDS, cost / FRAME_SHARE))
 
     @property
     def _is_complete(self) -> bool:
