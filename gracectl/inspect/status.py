@@ -24,6 +24,7 @@ from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
+from gracectl.policy.disruption import explain_due
 from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.eviction_queues import QueuePosition, positions_of, queues_of
 from gracectl.policy.explain import blocked_since, by_urgency, listed, summarize
@@ -370,7 +371,9 @@ def _pending(node: Node, due: DueNode | None, now: float) -> PendingStatus:
     since = None if shown is None else pending_since((node,), now)
     causes = () if due is None else tuple(dict.fromkeys(trigger.cause for trigger in due.due))
     if shown is not None and (due is None or due.hold is None):
-        return PendingStatus(causes, shown.reason, since, harmless(f"{shown.reason}: {shown.message}", LONGEST))
+        written = shown.message if due is None else shown.message.removeprefix(f"{explain_due(due.due)} but ")
+        text = "; ".join(filter(None, (", ".join(causes), f"{shown.reason}: {written}")))
+        return PendingStatus(causes, shown.reason, since, harmless(text, LONGEST))
     assert due is not None
     if since is None:
         since = min((trigger.at for trigger in due.due if trigger.at > -math.inf), default=None)

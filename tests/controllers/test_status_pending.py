@@ -118,8 +118,11 @@ def test_what_a_controller_has_written_counts_where_the_cluster_shows_nothing() 
     status = statuses(cluster(node, *OTHERS))["n1"]
     assert status.pending is not None
     assert (status.pending.causes, status.pending.hold, status.since) == ((), "Pace", NOW - 100)
-    labelled = held(conditions=node.conditions)
+    message = f"termination due (node n1 has the label {names.LIFECYCLE_PHASE}=terminable) but waiting for its turn: x"
+    waits = Condition(names.TERMINATION_PENDING, "True", "Pace", message, last_transition=NOW - 100)
+    labelled = held(conditions=(*READY, waits))
     status = statuses(cluster(labelled, *OTHERS))["n1"]
+    assert status.waits_for == "terminable; Pace: waiting for its turn: x"
     assert status.pending is not None
     assert (status.pending.causes, status.pending.hold) == ((Cause.TERMINABLE,), "Pace")
     status = statuses(cluster(labelled, *OTHERS, pods=(JOB,)))["n1"]

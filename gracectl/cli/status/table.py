@@ -51,15 +51,13 @@ def _head(frame: StatusFrame, verbose: bool, is_live: bool) -> Iterator[Renderab
     if frame.connection_loss is not None:
         yield Text(f"! {messages.connection_loss_text(frame.connection_loss, frame.at + frame.age)}", "bold red")
     yield Text(messages.title(frame))
-    if frame.progress is None:
-        return
-    if is_live:
+    if is_live and frame.progress is not None:
         yield from progress_lines(frame.progress, frame.at)
-    elif len(frame.nodes) > messages.FEW_NODES and not verbose:
-        if frame.progress.causes:
+    elif not is_live and len(frame.nodes) > messages.FEW_NODES and not verbose:
+        if frame.progress is not None and frame.progress.causes:
             yield Text()
             yield from cause_lines(frame.progress, frame.at)
-        yield Text("  -v, or the name of a node, lists pods", "dim")
+        yield Text("  -v, or the name of a node, shows more", "dim")
 
 
 def _foot(frame: StatusFrame, is_live: bool) -> Iterator[RenderableType]:

@@ -13,6 +13,7 @@ from kubesim_support.accounts import account_token, grant, rule
 from support.inprocess import InProcessTransport
 from support.maintenance import gracectl_keep, take_off
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, staged
+from support.voluntary import ON_LOST_NODES, lost_at
 from support.watchers import a_client, being_deleted, named
 
 from gracectl.cli.status.follow import StatusFrame, StatusScope, TerminatedNode, follow
@@ -173,3 +174,24 @@ async def test_a_missing_right_ends_it() -> None:
         connection = Connection(transport, stage.clock, KubeClient(transport, stage.clock))
         with pytest.raises(errors.Forbidden, match="add the verb list on "):
             await follow(connection, stage.settings, StatusScope(being_deleted), Camera())
+
+
+async def test_a_node_that_becomes_due_while_it_is_watched_is_pending_with_what_holds_it() -> None:
+    """By the clock alone: no object changes when an unhealthy node is tolerated no longer, and no controller runs."""
+    async with staged(*(f"n{n}" for n in range(6))) as stage:
+        job = a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, tolerations=ON_LOST_NODES)
+        await stage.create(job)
+        began = await lost_at(stage, "n1")
+        camera = Camera(lambda frame: bool(frame.nodes) and stage.clock.monotonic() > began + 903)
+        scope = StatusScope(lambda node: False, lambda node: node.name == "n1")
+        await stage.clock.sleep(began + 895 - stage.clock.monotonic())
+        await follow(connection(stage), stage.settings, scope, camera)
+        due = began + 900 - stage.clock.monotonic() + stage.clock.now()
+        early = [frame.nodes for frame in camera.scenes if frame.at < due]
+        late = [frame for frame in camera.scenes if frame.at >= due]
+        assert early
+        assert set(early) == {()}
+        assert late[0].at < due + 1.3
+        pending = [node.pending for frame in late for node in frame.nodes]
+        assert [each.hold for each in filter(None, pending)][1:] == ["Protected"] * (len(late) - 1)
+        assert late[-1].nodes[0].since == pytest.approx(due)

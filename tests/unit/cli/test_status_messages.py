@@ -183,7 +183,7 @@ def test_of_many_nodes_it_is_told_what_blocks_them_all_in_all() -> None:
         *(line for cause in causes[:FEW_REMEDIES] for line in (cause, helps)),
         *causes[FEW_REMEDIES:],
         f"  … and {21 - FEW_CAUSES} more causes: gracectl status -o json",
-        "  -v, or the name of a node, lists pods",
+        "  -v, or the name of a node, shows more",
     ]
     rows = {line.split()[0]: line.split() for line in lines[12 + FEW_REMEDIES :]}
     assert len(rows) == 40
