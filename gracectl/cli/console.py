@@ -66,7 +66,7 @@ def print_on(console: Console, what: RenderableType, *, err: bool = False) -> No
 def text_of(console: Console, what: RenderableType) -> str:
     """What would be printed, without the spaces with which tables fill their columns."""
     with console.capture() as captured:
-        console.print(what, crop=False)
+        console.print(what, crop=False, markup=False, highlight=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 

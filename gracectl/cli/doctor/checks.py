@@ -15,7 +15,13 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from gracectl.admission.webhooks import CONFIGURATIONS, NODE_BUDGET_WEBHOOK, OUR_NAMES, admission_permissions
+from gracectl.admission.webhooks import (
+    CONFIGURATIONS,
+    NODE_BUDGET_WEBHOOK,
+    NODE_DELETE_WEBHOOK,
+    OUR_NAMES,
+    admission_permissions,
+)
 from gracectl.cli.doctor.objects import ANNOTATIONS, BUDGETS, annotation_finding, budget_finding, node_findings
 from gracectl.cli.doctor.report import CheckState, Finding
 from gracectl.cli.format import elapsed
@@ -268,15 +274,18 @@ async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
         return (Finding(WEBHOOKS, CheckState.OK, "admission is off (admission.listen)"),)
     if _only_observe(await _visible_deployments(doctor.client)):
         return (Finding(WEBHOOKS, CheckState.OK, "none, as the controller only observes (--dry-run)"),)
-    bundles: list[bytes] = []
+    ours: list[dict[str, Any]] = []
     for kind, resource in CONFIGURATIONS.items():
         try:
             body = await doctor.client.get(resource, ("", settings.name))
         except NotFound:
             message = f"{kind} webhook configuration {settings.name} missing: nothing holds a deletion to budgets"
             return (Finding(WEBHOOKS, CheckState.FAILED, message, "a controller that leads creates it: see above"),)
-        bundles += [_bundle_of(each) for each in body.get("webhooks") or () if each.get("name") in OUR_NAMES]
-    return (await _reached(doctor.client), certificate_finding(bundles, doctor.clock.now()))
+        ours += [each for each in body.get("webhooks") or () if each.get("name") in OUR_NAMES]
+    refuses = any(each["name"] == NODE_DELETE_WEBHOOK.name and each.get("failurePolicy") == "Fail" for each in ours)
+    unreached = "Ready nodes cannot be deleted" if refuses else "nothing holds a deletion to budgets"
+    bundles = [_bundle_of(each) for each in ours]
+    return (await _reached(doctor.client, unreached), certificate_finding(bundles, doctor.clock.now()))
 
 
 def _bundle_of(webhook: dict[str, Any]) -> bytes:
@@ -318,8 +327,9 @@ PROBE: Final = {
 """A budget that only the webhook denies; sent as a dry run, it is not stored in any case."""
 
 
-async def _reached(client: KubeClient) -> Finding:
-    remedy = "let API servers reach its Service and port (docs/admission.md)"
+async def _reached(client: KubeClient, unreached: str) -> Finding:
+    """Whether they answer API servers; `unreached`: what follows if not."""
+    remedy = "see whether a controller runs, and let API servers reach its port (docs/admission.md)"
     try:
         await client.create(NODE_BUDGETS, "", PROBE, dry_run=True)
     except NotServed:
@@ -333,7 +343,7 @@ async def _reached(client: KubeClient) -> Finding:
         if NODE_BUDGET_WEBHOOK.name in error.status_message:
             return Finding(WEBHOOKS, CheckState.FAILED, f"not reached: {error.status_message}", remedy)
         return Finding(WEBHOOKS, CheckState.UNKNOWN, f"registered; not tried: {error}")
-    message = "registered, but API servers get no answer; Ready nodes may not be deletable"
+    message = f"registered, but API servers get no answer: {unreached}"
     return Finding(WEBHOOKS, CheckState.FAILED, message, remedy)
 
 

@@ -98,7 +98,8 @@ def budget_finding(budgets: Iterable[PodDisruptionBudget]) -> Finding:
         namespace, _, name = uncounted[0].partition("/")
         help_ = remedy("BudgetNotCounted", namespace=namespace, budgets=name)
         return Finding(BUDGETS, CheckState.FAILED, message, help_, tuple(uncounted))
-    return Finding(BUDGETS, CheckState.OK, f"{counted(len(found), 'budget')}, each can allow a disruption")
+    message = f"{counted(len(found), 'budget')}, each can allow a disruption" if found else "there is none"
+    return Finding(BUDGETS, CheckState.OK, message)
 
 
 def annotation_finding(pods: Iterable[Pod]) -> Finding:

@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -45,3 +46,10 @@ def test_tables_leave_no_spaces_at_the_ends_of_lines() -> None:
     table.add_column(width=10)
     table.add_row("a", "b")
     assert text_of(stdout_console(), table) == "a         b"
+
+
+def test_a_text_is_printed_as_it_is() -> None:
+    console = Console(width=80, force_terminal=True, color_system="standard")
+    assert text_of(console, "cluster: [bold]a[/bold] (https://10.0.0.1:6443)") == (
+        "cluster: [bold]a[/bold] (https://10.0.0.1:6443)"
+    )

@@ -136,7 +136,9 @@ def test_webhooks_are_tried_without_a_trace(place: Fleet, monkeypatch: pytest.Mo
         written = [request for request in asked if request.method != "GET"]
         monkeypatch.undo()
     assert (found["webhooks"]["state"], found["certificate"]["state"]) == ("failed", "ok")
-    assert found["webhooks"]["message"].startswith("registered, but API servers get no answer")
+    assert found["webhooks"]["message"] == (
+        "registered, but API servers get no answer: nothing holds a deletion to budgets"
+    )
     assert found["certificate"]["message"].endswith(" (89 days left)")
     tried = [request for request in written if "/nodedisruptionbudgets" in request.path]
     assert [("dryRun", "All") in request.query for request in tried] == [True]
@@ -353,6 +355,7 @@ def test_budgets_that_never_allow_a_disruption() -> None:
     assert (finding.state, finding.objects) == (CheckState.FAILED, ("shop/never",))
     assert finding.message == "shop/never: never allows a disruption; a drain of its pods cannot end"
     assert finding.remedy == "widen it, or run more pods: kubectl edit pdb -n shop never"
+    assert budget_finding(()).message == "there is none"
     spent = a_budget("spent", current_healthy=2, disruptions_allowed=0)
     assert budget_finding((a_budget("web"), spent)).message == "2 budgets, each can allow a disruption"
 
