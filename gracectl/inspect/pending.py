@@ -7,6 +7,7 @@ controller knows is missing: replacements that are not Ready yet, and refusals o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from itertools import chain
 
 import msgspec
@@ -33,6 +34,7 @@ from gracectl.policy.disruption import (
     hold_of_pace,
     hold_of_pods,
 )
+from gracectl.policy.health import UnhealthyNodes
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
 from gracectl.policy.pace import explain_maximum, maximum_of, rank_of
 from gracectl.policy.voluntary import Trigger, triggers_of, voluntary_blockers
@@ -63,15 +65,21 @@ class DueNode(msgspec.Struct, frozen=True, kw_only=True):
 
 def due_candidates(cluster: ClusterCache, settings: TerminationSettings, now: float) -> tuple[DueCandidate, ...]:
     """All that is due at `now`; needs nodes and claims only."""
-    breaker = CircuitBreaker(settings.node_selector, settings.policy.health)
-    for node in cluster.nodes.values():
-        breaker.note(None, node)
+
+    @cache
+    def counts(at: float) -> UnhealthyNodes:
+        """Counted only if a node is unhealthy."""
+        breaker = CircuitBreaker(settings.node_selector, settings.policy.health)
+        for node in cluster.nodes.values():
+            breaker.note(None, node)
+        return breaker.counts(at)
+
     found = []
     for key in candidate_keys(cluster):
         candidate = find_candidate(cluster, settings.node_selector, NODE_CLAIM_VERSIONS[0], key)
         if candidate is not None:
             triggers = triggers_of(candidate.managed, candidate.claim, settings.policy)
-            due = due_at(now, triggers, breaker.counts, settings.policy) if triggers else None
+            due = due_at(now, triggers, counts, settings.policy) if triggers else None
             if due is not None and (due.due or due.suspended):
                 found.append(DueCandidate(candidate, due))
     return tuple(found)

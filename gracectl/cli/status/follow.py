@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -11,7 +12,7 @@ import msgspec
 from gracectl.config import Settings
 from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, read_leadership, with_leadership
-from gracectl.inspect.pending import DueNode, due_candidates, due_nodes, names_of
+from gracectl.inspect.pending import DueCandidate, DueNode, due_candidates, due_nodes, names_of
 from gracectl.inspect.progress import Forecaster, Progress, ProgressTracker
 from gracectl.inspect.status import (
     BlockedHistory,
@@ -126,6 +127,8 @@ class _Follower:
         self._settings = settings.termination
         self._tracing = settings.tracing
         self._scope = scope
+        self._candidates: tuple[DueCandidate, ...] = ()  # of all nodes, searched once a second
+        self._searched_at = -math.inf
         self._node_budgets: tuple[NodeDisruptionBudget, ...] = ()
         self._expected = {uid: name for name, uid in expected.items()}
         self._began: dict[str, float] = {}  # by uid
@@ -225,8 +228,10 @@ class _Follower:
         if self._scope.selects_due is None:
             return {}
         cluster, has_pods = self.watcher.cluster, self.watcher.has_pods_of
-        candidates = due_candidates(cluster, self._settings, at)
-        self.watcher.select_others(names_of(candidates))
+        if not self._searched_at <= at < self._searched_at + FRAME_SECONDS:
+            self._searched_at, self._candidates = at, due_candidates(cluster, self._settings, at)
+            self.watcher.select_others(names_of(self._candidates))
+        candidates = self._candidates
         found = due_nodes(cluster, self._settings, candidates, at, node_budgets=self._node_budgets, has_pods=has_pods)
         nodes = {name: cluster.node(name) for name in found}
         return {name: found[name] for name, node in nodes.items() if node is not None and self._scope.selects_due(node)}
