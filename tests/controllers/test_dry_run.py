@@ -70,6 +70,7 @@ async def test_the_end_of_a_deleted_node_is_decided_to_the_last_step_and_nothing
         assert written(stage) == []
         assert versions(stage) == before
         assert stage.instance_state("n1") == "running"
+        assert stage.provider.instants_of("terminate") == []
         assert done.name == "n1"
         said = would(caplog)
         assert [each for each in said if "pod" in each] == [f"evict pod shop/web-{number}" for number in range(3)]
