@@ -424,7 +424,7 @@ class Controller:
         yield from node_budget_samples(self._admitter)
         yield from self._admission.samples() if self._admission else admission_samples(empty_statistics(), None)
         yield from self._provider.samples()
-        yield from api_samples(clients)
+        yield from api_samples((*clients, self._election.requests()) if self._election else clients)
         yield from clock_samples(self._skew.statistics() if self._skew else None)
         yield from watch_samples(watches, caches, self._clock.monotonic(), self._started)
         listeners = {**self._servers.statistics(), **(self._admission.connections() if self._admission else {})}

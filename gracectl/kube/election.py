@@ -27,6 +27,7 @@ from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import ApiError, Conflict
 from gracectl.kube.leases import ROUNDING_SECONDS, LeaseLock
 from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.request_statistics import ClientStatistics
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES
 from gracectl.kube.retry import RetrySettings
@@ -179,6 +180,7 @@ class Election:
         )
         client = KubeClient(transport, clock, settings=once, rng=self._rng)
         key = (settings.namespace, settings.name)
+        self._client = client
         self._lock = LeaseLock(client, clock, key, settings.identity, settings.lease_duration)
         self._watcher = _LeaseWatcher(self._needs_attention)
         selection = Selection(fields=f"metadata.name={settings.name}")
@@ -237,6 +239,10 @@ class Election:
             failures=self._failures,
             renewed=self._renewed if self._terms else None,
         )
+
+    def requests(self) -> ClientStatistics:
+        """Statistics of the requests for the lease."""
+        return self._client.statistics()
 
     def _needs_attention(self, holder: str) -> bool:
         return holder != self._settings.identity if self._is_leading else not holder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
 from support.deadlines import asked_to_end, delete_at_start, evictions, told, until, with_grace_period
-from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged
+from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
 from gracectl.controllers.pipeline.state import LASTING_SECONDS, Failures
 from gracectl.model import names
@@ -36,6 +37,24 @@ def test_a_failure_is_told_after_a_minute_once_for_each_cause() -> None:
     assert not failures.lasts("step", 200)
     assert not failures.failed("step", "a", 200)
     assert failures.failed("step", "a", 200 + LASTING_SECONDS)
+
+
+async def test_an_eviction_that_fails_is_in_the_log_once_for_each_cause(caplog: pytest.LogCaptureFixture) -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(
+            a_workload("Deployment", "web", 2),
+            a_budget_manifest("web", maxUnavailable=1),
+            {**a_budget_manifest("web", maxUnavailable=1), "metadata": {"name": "twin", "namespace": "shop"}},
+            a_pod_manifest("refused", "n1"),
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(Rule(fault=FORBIDDEN, path="pods/refused/eviction"))
+            await delete_at_start(stage, "n1")
+            await until(stage, 300.0)
+        warnings = [record for record in caplog.records if record.levelname == "WARNING" and hasattr(record, "pod")]
+        assert Counter(record.pod.partition("-")[0] for record in warnings) == {"shop/refused": 1, "shop/web": 1}
+        assert any("more than one PodDisruptionBudget selects this pod" in text for text in caplog.messages)
 
 
 @pytest.mark.parametrize("path", ["/nodes/n1$", "/nodes/n1"], ids=["node", "node and its status"])

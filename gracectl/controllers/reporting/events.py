@@ -48,6 +48,7 @@ class PodEventReporter:
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
+        self._warned: dict[tuple[str, str], None] = {}  # by UID and cause: what the log has said; the latest last
 
     def evicted(self, candidate: EvictionCandidate) -> None:
         """See EvictionListener."""
@@ -67,7 +68,7 @@ class PodEventReporter:
     def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """See DeletionListener. A server that is busy or unreachable says nothing about this pod: no Event."""
         message = f"deletion for the deadline of node {pod.node} failed: {refusal}; retrying"
-        logger.warning("pod: %s", message, extra=_log_keys(pod))
+        self._warn(pod, refusal, message)
         if not isinstance(refusal, Throttled | Unreachable):
             self._recorder.record(_subject(pod), EventReason.DELETION_FAILED, message, "Warning")
 
@@ -77,11 +78,25 @@ class PodEventReporter:
             case BudgetExhausted():
                 logger.debug("eviction refused by a budget: %s", refusal, extra=_log_keys(candidate))
             case MultipleBudgets():
-                report_multiple_budgets(self._recorder, candidate)
+                self._warn(candidate, refusal, report_multiple_budgets(self._recorder, candidate))
             case _:
                 message = f"eviction from node {candidate.node} failed: {refusal}; retrying"
                 self._recorder.record(_subject(candidate), EventReason.EVICTION_FAILED, message, "Warning")
-                logger.warning("pod: %s", message, extra=_log_keys(candidate))
+                self._warn(candidate, refusal, message)
+
+    def _warn(self, pod: EvictionCandidate | ScheduledDeletion, refusal: ApiError, message: str) -> None:
+        """Log a failure once for each pod and cause; the Event counts the repeats."""
+        key = (pod.uid, type(refusal).__name__)
+        if key not in self._warned:
+            logger.warning("pod: %s", message, extra=_log_keys(pod))
+        self._warned.pop(key, None)
+        self._warned[key] = None
+        if len(self._warned) > WARNED:
+            del self._warned[next(iter(self._warned))]
+
+
+WARNED: Final = 10_000
+"""Failures of pods that are remembered."""
 
 
 def is_cut(deletion: Deletion) -> bool:
@@ -118,14 +133,15 @@ def _demand(pod: ScheduledDeletion) -> str:
     return f"node {pod.node} must be gone by {end}"
 
 
-def report_multiple_budgets(recorder: EventRecorder, candidate: EvictionCandidate) -> None:
-    """Name the budgets that exclude each other; the server's answer names none of them."""
+def report_multiple_budgets(recorder: EventRecorder, candidate: EvictionCandidate) -> str:
+    """Name the budgets that exclude each other; the server's answer names none of them. Returns the message."""
     listed = " and ".join(f"{namespace}/{name}" for namespace, name in candidate.budgets)
     message = (
         f"eviction from node {candidate.node} impossible: more than one PodDisruptionBudget selects this pod"
         f"{f' ({listed})' if listed else ''}; change their selectors so that one is left"
     )
     recorder.record(_subject(candidate), EventReason.MULTIPLE_BUDGETS, message, "Warning")
+    return message
 
 
 def _subject(pod: EvictionCandidate | ScheduledDeletion) -> Subject:
