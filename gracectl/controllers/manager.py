@@ -23,6 +23,7 @@ from gracectl.controllers.finalizer.controller import FinalizerController
 from gracectl.controllers.metrics import QUEUES, Work
 from gracectl.controllers.node.controller import NodeController
 from gracectl.controllers.nodeclaim.controller import NodeClaimController
+from gracectl.controllers.pipeline.registry import ResultCounter
 from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.events import PodEventReporter, report_undecodable
@@ -123,6 +124,7 @@ class ControllerManager:
         backoff = partial(Backoff, rng=means.rng)
         self.terminations = NodeController(context, backoff)
         self.claims = NodeClaimController(context, backoff)
+        self.terminations.registry.subscribe(ResultCounter(means.statistics.results, lambda: self._settings.policy))
         for registry in (self.terminations.registry, self.claims.registry):
             registry.subscribe(self.tracer)
         self._component_status = means.component_status

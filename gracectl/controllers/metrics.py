@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -13,14 +13,19 @@ from gracectl.controllers.node import maintenance
 from gracectl.controllers.node import pipeline as node_walk
 from gracectl.controllers.nodeclaim import pipeline as nodeclaim
 from gracectl.controllers.pipeline.state import Progress
-from gracectl.controllers.pipeline.statistics import TERMINATION_KINDS, TerminationKind, TerminationStatistics
+from gracectl.controllers.pipeline.statistics import (
+    TERMINATION_KINDS,
+    TerminationKind,
+    TerminationResult,
+    TerminationStatistics,
+)
 from gracectl.controllers.reporting.pod_counts import ProtectedPodCounts, RemainingPods
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.metrics import deadline_samples, eviction_samples
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.policy.disruption import HoldReason
-from gracectl.policy.voluntary import Cause
+from gracectl.policy.voluntary import BY_HAND, REASONS, Cause
 from gracectl.runtime.histogram import empty_distribution
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.telemetry.metrics import (
@@ -28,6 +33,7 @@ from gracectl.telemetry.metrics import (
     CIRCUIT_BREAKER_OPEN,
     DRAINS_STALLED,
     NODES_BLOCKED_BY_BUDGET,
+    NODES_TERMINATED,
     PODS_DRAINED,
     PODS_LEFT,
     PROTECTED_PODS,
@@ -143,6 +149,9 @@ def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]
 
 def _samples_of_times(statistics: TerminationStatistics) -> Iterator[Sample]:
     whole, walked = statistics.durations.whole(), statistics.durations.steps()
+    for reason in (BY_HAND, *REASONS.values()):
+        for result in get_args(TerminationResult):
+            yield Sample(NODES_TERMINATED, (reason, result), statistics.results[reason, result])
     for kind in TERMINATION_KINDS:
         yield Sample(TERMINATION_DURATION, (kind,), whole[kind])
         for step in STEPS[kind]:

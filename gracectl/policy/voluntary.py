@@ -49,6 +49,7 @@ class Cause(StrEnum):
     EXPIRED = "expired"
 
 
+BY_HAND: Final = "by hand"
 REASONS: Final = {Cause.UNHEALTHY: "health", Cause.TERMINABLE: "rotation", Cause.EXPIRED: "expiry"}
 """Of a termination, by what triggered it; else it was requested by hand."""
 
@@ -76,7 +77,7 @@ def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: Policy
 def reason_of(deleted_at: float, triggers: Iterable[Trigger]) -> str:
     """Why an object was deleted at `deleted_at` (Unix seconds), as its triggers show it; "by hand" without one."""
     due = next((trigger for trigger in triggers if trigger.at <= deleted_at), None)
-    return "by hand" if due is None else REASONS[due.cause]
+    return BY_HAND if due is None else REASONS[due.cause]
 
 
 def expires_at(claim: NodeClaim) -> float | None:

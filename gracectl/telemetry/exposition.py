@@ -122,7 +122,9 @@ class Exposition:
         except Exception:  # a bug in a source must not stop the controllers
             logger.exception("metrics: unexpected failure")
             return web.Response(status=500, text="metrics: unexpected failure; see gracectl's log\n")
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        response = web.Response(body=body, headers={"Content-Type": content_type})
+        response.enable_compression()  # if the request accepts it
+        return response
 
     async def _read(self) -> _Reading:
         began = self._clock.monotonic()

@@ -76,6 +76,12 @@ TERMINATION_OLDEST: Final = _gauge(
     "kind",
     help="Age of the oldest active termination; 0 if there is none. Drains for maintenance excluded.",
 )
+NODES_TERMINATED: Final = _counter(
+    "nodes_terminated_total",
+    "reason",
+    "result",
+    help="Nodes that were terminated, by reason and by how it ended.",
+)
 TERMINATION_DURATION: Final = _histogram(
     "termination_duration_seconds",
     "kind",

@@ -7,6 +7,8 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import Latency, Rule
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
+from gracectl.model import names
+
 pytestmark = pytest.mark.anyio
 
 
@@ -94,6 +96,25 @@ async def test_a_restart_takes_back_no_condition() -> None:
                 await stage.clock.sleep(0.1)
                 assert stage.condition("n1", "Drained") == before
             await stage.until_gone("n1")
+
+
+async def test_steps_that_changed_hands_have_their_whole_duration() -> None:
+    async with staged("n1", cloud=CloudSettings(terminate_delay=30.0)) as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(40)
+        await stage.clock.sleep(20)
+        async with stage.mortal() as controller:
+            await stage.clock.sleep(50)
+        async with stage.controller() as controller:
+            await stage.until_gone("n1")
+            await stage.clock.sleep(1)
+            (done,) = controller.finished()
+        # At 110 s the third finds it drained, and waits two seconds more for pods of the last moment.
+        assert round(done.seconds["drain"]) == 102
+        assert 20 <= done.seconds["instance"] <= 60
 
 
 async def test_a_stop_finishes_what_is_under_way() -> None:

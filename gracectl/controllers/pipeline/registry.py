@@ -7,17 +7,18 @@ when another object has taken that name.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol
 
 import msgspec
 
-from gracectl.controllers.pipeline.state import E, Progress
-from gracectl.controllers.pipeline.statistics import TerminationDurations
+from gracectl.controllers.pipeline.state import AnyState, E, NodeState, Progress
+from gracectl.controllers.pipeline.statistics import TerminationDurations, TerminationResult
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
+from gracectl.policy.settings import PolicySettings
 from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,25 @@ class RegistryListener(Protocol):
 
     def abandoned(self, state: Any) -> None:
         """The termination is not over, but no longer this controller's."""
+
+
+class ResultCounter:
+    """Listener that counts nodes that are terminated. `policy` returns the current settings."""
+
+    def __init__(self, counts: Counter[tuple[str, TerminationResult]], policy: Callable[[], PolicySettings]) -> None:
+        self._counts = counts
+        self._policy = policy
+
+    def opened(self, state: AnyState) -> None:
+        """See RegistryListener."""
+
+    def closed(self, state: AnyState) -> None:
+        """See RegistryListener."""
+        if isinstance(state, NodeState) and state.kind == "node":
+            self._counts[state.reason(self._policy()), state.result] += 1
+
+    def abandoned(self, state: AnyState) -> None:
+        """See RegistryListener."""
 
 
 class Registry(Generic[E]):

@@ -14,7 +14,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
-from gracectl.controllers.pipeline.statistics import TerminationKind
+from gracectl.controllers.pipeline.statistics import TerminationKind, TerminationResult
 from gracectl.controllers.settings import InstanceSettings
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.resources import NODES, Resource
@@ -25,6 +25,8 @@ from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.plan import Plan
 from gracectl.policy.protected_pods import ProtectedPod
+from gracectl.policy.settings import PolicySettings
+from gracectl.policy.voluntary import reason_of, triggers_of
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 
@@ -128,6 +130,7 @@ class TerminationState(ABC, Generic[H]):
         self._step = ""
         self._step_since = now
         self._seconds: dict[str, float] = {}
+        self._before = _spent_before(tracked.latest, now)
 
     @property
     @abstractmethod
@@ -143,6 +146,10 @@ class TerminationState(ABC, Generic[H]):
     @abstractmethod
     def source(self) -> Node | None:
         """The node that names the instance; None if the claim does."""
+
+    @abstractmethod
+    def reason(self, policy: PolicySettings) -> str:
+        """Why it is terminated, as its objects show it (see `reason_of`)."""
 
     @property
     @abstractmethod
@@ -192,7 +199,11 @@ class TerminationState(ABC, Generic[H]):
 
     def progress(self, now: float) -> Progress:
         """Progress at `now`."""
-        running = {self._step: self._seconds[self._step] + now - self._step_since} if self._step else {}
+        seconds = {**self._before, **self._seconds}
+        for step in self._seconds:
+            seconds[step] += self._before.get(step, 0.0)
+        if self._step:
+            seconds[self._step] += now - self._step_since
         return Progress(
             name=self.tracked.name,
             uid=self.uid,
@@ -200,10 +211,29 @@ class TerminationState(ABC, Generic[H]):
             step=self._step,
             started=self.started,
             step_since=self._step_since,
-            seconds={**self._seconds, **running},
+            seconds=seconds,
             waits_for=self.waits_for,
             deadline=self.ends_by,
         )
+
+
+def _spent_before(thing: Node | NodeClaim, now: float) -> dict[str, float]:
+    """Seconds that other processes have spent at steps of the same termination, as the node's conditions show them.
+
+    Those of a claim are written by the termination of its node.
+    """
+    if thing.deletion_timestamp is None or not isinstance(thing, Node):
+        return {}
+    found = {}
+    drained = condition_of(thing.conditions, names.DRAINED)
+    if drained is not None and drained.last_transition is not None and drained.reason != MAINTENANCE:
+        began, at = thing.deletion_timestamp, drained.last_transition
+        is_over = drained.status == names.TRUE
+        found["drain"] = max((at - began) if is_over else (now - max(at, began)), 0.0)
+    ending = condition_of(thing.conditions, names.INSTANCE_TERMINATING)
+    if ending is not None and ending.last_transition is not None:
+        found["instance"] = max(now - max(ending.last_transition, thing.deletion_timestamp), 0.0)
+    return found
 
 
 AnyState = TerminationState[Any]
@@ -276,6 +306,18 @@ class NodeState(TerminationState[Node]):
         """The node, and its claim if it has one."""
         return (self.tracked, self.claim) if self.claim else (self.tracked,)
 
+    def reason(self, policy: PolicySettings) -> str:
+        """See TerminationState."""
+        claim = None if self.claim is None else self.claim.latest
+        return reason_of(self.started, triggers_of((self.node,), claim, policy))
+
+    @property
+    def result(self) -> TerminationResult:
+        """How it has ended; to be read when it has."""
+        if self.left_behind:
+            return "deadline"
+        return "drained" if self.plan is not None and self.plan.drained else "released"
+
     @property
     def drained_condition(self) -> tuple[str, str]:
         """Reason and message of the condition Drained when no pod holds the node."""
@@ -340,6 +382,10 @@ class NodeClaimState(TerminationState[NodeClaim]):
     def provider_id(self) -> str:
         """Provider ID of the claim, else of its last known node; empty if none was launched."""
         return self.claim.provider_id or (self._named.provider_id if self._named else "")
+
+    def reason(self, policy: PolicySettings) -> str:
+        """See TerminationState."""
+        return reason_of(self.started, triggers_of((), self.claim, policy))
 
     @property
     def source(self) -> Node | None:

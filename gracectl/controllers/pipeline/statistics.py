@@ -17,6 +17,9 @@ from gracectl.telemetry.metrics import PROTECTION_HELD, STEP_DURATION, TERMINATI
 TerminationKind = Literal["node", "nodeclaim", "maintenance"]
 """A termination of a node or claim, or a maintenance of a node."""
 
+TerminationResult = Literal["drained", "deadline", "released"]
+"""How the termination of a node has ended: its pods had left, its deadline had come, or its instance was gone."""
+
 TERMINATION_KINDS: Final[tuple[TerminationKind, ...]] = ("node", "nodeclaim", "maintenance")
 
 
@@ -66,5 +69,7 @@ class TerminationStatistics(msgspec.Struct, frozen=True):
 
     protection_durations: ProtectionDurations = msgspec.field(default_factory=ProtectionDurations)
     durations: TerminationDurations = msgspec.field(default_factory=TerminationDurations)
+    results: Counter[tuple[str, TerminationResult]] = msgspec.field(default_factory=Counter)
+    """Number of nodes that were terminated, by reason (see `reason_of`) and result."""
     pod_outcomes: Counter[PodOutcome] = msgspec.field(default_factory=Counter)
     """Number of pods that have left, over all nodes."""

@@ -25,7 +25,6 @@ from gracectl.model.times import format_time
 from gracectl.policy.explain import explain
 from gracectl.policy.plan import Outcome
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.voluntary import reason_of, triggers_of
 from gracectl.runtime.clock import Clock
 from gracectl.telemetry.spans import SpanSink, Trace, Value, span_attributes
 
@@ -187,9 +186,8 @@ class Tracer:
         return PriorProgress(now, began if at is None else at, None, led_until)
 
     def _root_attributes(self, state: AnyState) -> dict[str, Value]:
-        claim, nodes = _claim_of(state), (state.node,) if isinstance(state, NodeState) else ()
         return span_attributes(
-            gracectl__reason=reason_of(state.started, triggers_of(nodes, claim, self._policy())),
+            gracectl__reason=state.reason(self._policy()),
             gracectl__instance=state.provider_id or None,
             gracectl__deadline=None if state.ends_by is None else format_time(state.ends_by),
             gracectl__deadline__passed=True if isinstance(state, NodeState) and state.left_behind else None,

@@ -62,6 +62,10 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_admission_request_duration_seconds": (
         ("node-create", "node-delete", "nodedisruptionbudget", "nodeclaim"),
     ),
+    "gracectl_nodes_terminated_total": (
+        ("by hand", "health", "rotation", "expiry"),
+        ("drained", "deadline", "released"),
+    ),
     "gracectl_fenced_writes_total": (("refused", "cut"),),
     "gracectl_events_total": (("written", "merged", "dropped", "failed"),),
     "gracectl_http_connections": (("metrics", "probes", "admission"),),
@@ -171,6 +175,7 @@ async def test_a_drain_from_its_beginning_to_its_end() -> None:
         took = await stage.until_gone("n1") - start
         await stage.clock.sleep(1)
         assert figures(controller, *watched) == {}
+        assert figures(controller, "nodes_terminated_total") == {("nodes_terminated_total", "by hand", "drained"): 1}
         found = figures(controller, "pods_drained_total", "termination_duration_seconds", "pdb_queue_wait_seconds")
         # A pod of web leaves when the replacement of the one before is ready.
         assert found == {

@@ -375,7 +375,7 @@ def test_pods_with_an_invalid_annotation() -> None:
     ("days", "state", "words"),
     [(90, "ok", "(89 days left)"), (3, "warning", "(2 days left)"), (-1, "failed", "its authority has expired")],
 )
-def test_the_life_of_the_certificate(days: float, state: str, words: str) -> None:
+def test_the_life_of_thecertificate_finding(days: float, state: str, words: str) -> None:
     bundle = issue(["a.example"], NOW - 10 * DAY, 10 * DAY + days * DAY).authority
     finding = certificate_finding([bundle, bundle], NOW + 60)
     assert (finding.state, words in finding.message) == (state, True)

@@ -122,6 +122,16 @@ async def test_it_is_served_anew_with_each_scrape_and_nothing_else_is() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.real_time
+async def test_it_is_compressed_for_those_who_accept_that() -> None:
+    async with served(lambda: ()) as (session, url):
+        for accepted, coding in (("gzip", "gzip"), ("identity", None)):
+            async with session.get(url, headers={"Accept-Encoding": accepted}) as answer:
+                assert (answer.status, answer.headers.get("Content-Encoding")) == (200, coding)
+                assert await answer.text() is not None
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
 async def test_a_part_that_fails_is_told_in_the_log_and_the_next_scrape_is_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -14,6 +14,7 @@ PAGE = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
 PINNED: dict[str, tuple[str, tuple[str, ...]]] = {
     "gracectl_terminations": ("gauge", ("kind", "step")),
     "gracectl_termination_oldest_seconds": ("gauge", ("kind",)),
+    "gracectl_nodes_terminated_total": ("counter", ("reason", "result")),
     "gracectl_termination_duration_seconds": ("histogram", ("kind",)),
     "gracectl_termination_step_duration_seconds": ("histogram", ("kind", "step")),
     "gracectl_drains_stalled": ("gauge", ("kind",)),

@@ -20,6 +20,7 @@ from gracectl.eviction.metrics import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.retry import outcome_of
 from gracectl.policy.disruption import HoldReason
+from gracectl.policy.voluntary import BY_HAND, REASONS
 from gracectl.telemetry.metrics import CATALOGUE, Metric
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +30,9 @@ RULES: list[dict[str, Any]] = [
 ]
 UNIT_TESTS = ROOT / "tests/unit/telemetry/alerts_test.yaml"
 DASHBOARD: dict[str, Any] = json.loads((FILES / "dashboard.json").read_text())
-PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+SHOWN: list[dict[str, Any]] = DASHBOARD["panels"]
+PANELS = [each for panel in SHOWN for each in (panel, *panel.get("panels", ()))]
+"""Those of collapsed rows among them."""
 
 BY_NAME = {metric.name: metric for metric in CATALOGUE}
 OF_TARGETS = {"namespace", "job", "pod", "instance"}
@@ -49,6 +52,7 @@ VALUES: dict[tuple[str, str], set[str]] = {
     ("gracectl_termination_duration_seconds", "kind"): set(STEPS),
     ("gracectl_voluntary_terminations_pending", "hold"): {hold.value for hold in HoldReason},
     ("gracectl_blocked_pods", "reason"): {"budget", "misconfiguration", "protection", "wave"},
+    ("gracectl_nodes_terminated_total", "reason"): {BY_HAND, *REASONS.values()},
     ("gracectl_pods_drained_total", "how"): {manner.value for manner in PodOutcome},
     ("gracectl_deadline_pods", "state"): {"armed", "overdue", "failing"},
     ("gracectl_protected_pods", "until"): {"time", "forever", "invalid"},
@@ -209,10 +213,37 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
         assert place["x"] >= 0
         assert place["w"] > 0
         assert place["x"] + place["w"] <= 24
-    for one, other in combinations([panel["gridPos"] for panel in PANELS], 2):
-        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-        above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
-        assert beside or above, (one, other)
+    for together in (SHOWN, *(panel["panels"] for panel in SHOWN if panel["type"] == "row")):
+        for one, other in combinations([panel["gridPos"] for panel in together], 2):
+            beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+            above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+            assert beside or above, (one, other)
+
+
+def test_ten_panels_are_the_overview_and_the_other_rows_are_collapsed() -> None:
+    assert [panel["title"] for panel in SHOWN if panel["type"] != "row"] == [
+        "Leaders",
+        "Replicas",
+        "Terminating nodes",
+        "Nodes in maintenance",
+        "Oldest termination",
+        "Pods left",
+        "Stalled drains",
+        "Overdue deletions",
+        "Terminations by step",
+        "Pods left by state",
+    ]
+    rows = [panel for panel in SHOWN if panel["type"] == "row"]
+    assert [row["collapsed"] for row in rows] == [False, *[True] * (len(rows) - 1)]
+    assert all(row["panels"] for row in rows[1:])
+
+
+def test_alerts_are_marked_in_every_panel() -> None:
+    (alerts,) = (each for each in DASHBOARD["annotations"]["list"] if each["name"] == "Alerts")
+    assert all(
+        re.search(r'alertname=~"Gracectl\.\+"', alerts["expr"]) and rule["alert"].startswith("Gracectl")
+        for rule in RULES
+    )
 
 
 def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
