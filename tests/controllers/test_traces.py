@@ -243,6 +243,9 @@ async def test_a_long_termination_exports_a_span_per_minute() -> None:
         assert all(wait.attributes["gracectl.step"] == "drain" for wait in waits)
         assert waits[0].attributes["gracectl.pods.held"] == ["1 protected"]
         assert "shop/job (protected by" in str(waits[0].attributes["gracectl.explained"])
+        assert [wait.attributes["gracectl.held"] for wait in waits] == [
+            [f"{seconds}.0 s: protected until 2026-01-01T00:03:10Z"] for seconds in (60, 120, 180)
+        ]
 
 
 async def test_the_longer_it_takes_the_rarer_are_the_spans() -> None:

@@ -80,7 +80,8 @@ async def test_a_kill_and_a_handover_leave_one_whole_trace(story: Story, monkeyp
     (drain,) = {span.id: span for span in spans if span.name == "drain"}.values()
     (wave,) = {span.id: span for span in below(spans, drain)}.values()
     assert wave.name == "wave non-critical"
-    assert {"protected by do-not-disrupt"} == {span.name for span in spans if span.name.startswith("protected")}
+    # Of a second and more only: the first process, which has seen them for longest, was killed.
+    assert {span.name for span in spans if span.name.startswith("protected")} <= {"protected by do-not-disrupt"}
     # The first process has seen some of the pods to their end, and the next what was left of them.
     asked = [span for span in (*below(spans, wave), *below(spans, drain)) if "gracectl.pod.left" in span.attributes]
     left = {span.attributes["k8s.pod.uid"]: span for span in asked if span.name != "pod terminating"}

@@ -99,9 +99,14 @@ class HoldTotals:
         name = hold.name if known else UNNAMED
         self._seconds[name] = self._seconds.get(name, 0.0) + max(hold.end - hold.start, 0.0)
 
-    def seconds(self) -> Mapping[str, float]:
-        """Seconds by cause, of the holds that are over."""
-        return self._seconds
+    def seconds(self, now: float | None = None) -> Mapping[str, float]:
+        """Seconds by cause, of the holds that are over; with `now` those that last count until then, too."""
+        if now is None:
+            return self._seconds
+        lasting = {cause: max(now - since, 0.0) for cause, since in self._since.items()}
+        return {
+            cause: self._seconds.get(cause, 0.0) + lasting.get(cause, 0.0) for cause in {**self._seconds, **lasting}
+        }
 
     def _end(self, cause: str, now: float) -> Hold:
         hold = Hold(cause, self._since.pop(cause), now)

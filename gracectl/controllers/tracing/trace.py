@@ -172,7 +172,7 @@ class TerminationTrace(TerminationObserver):
                 name="waiting",
                 start=start,
                 end=end - GAP,
-                attributes=attributes,
+                attributes={**attributes, **held_attribute(self.drain.totals.seconds(end))},
                 error="" if failing is None else failing.error,
             )
         )

@@ -50,7 +50,7 @@ async def test_a_node_that_is_deleted_is_drained_and_goes_with_its_instance(monk
             assert moto.state(instance) == "terminated"
             told = await reasons(stage, worker)
             assert names.EventReason.INSTANCE_TERMINATION_FAILED in told
-            assert told[-1] == names.EventReason.INSTANCE_TERMINATED
+            assert told[-2:] == [names.EventReason.INSTANCE_TERMINATED, names.EventReason.NODE_TERMINATED]
 
 
 def refused(stage: Stage, node: str) -> bool:
