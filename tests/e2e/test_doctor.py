@@ -53,13 +53,15 @@ async def test_it_finds_what_is_missing_and_what_a_controller_mends(story: Story
     assert before["API server"]["state"] == "ok"
     assert before["credentials"]["state"] == "ok"
     assert before["controller"]["state"] == "failed"
-    assert (before["finalizers"]["state"], before["finalizers"]["objects"]) == ("warning", [node])
+    # Those of other stories that run beside this one are found as well.
+    assert before["finalizers"]["state"] in ("warning", "failed")
+    assert node in before["finalizers"]["objects"]
 
     await story.controller()
     await story.sight.until("the node is held", lambda: story.is_held(node))
     after = await doctor(story, "--config", settings)
     assert (after["controller"]["state"], "leads" in after["controller"]["message"]) == ("ok", True)
-    assert after["finalizers"]["state"] == "ok"
+    assert node not in after["finalizers"].get("objects", ())
     assert after["machines"]["state"] == "ok"
 
 

@@ -13,7 +13,6 @@ from kubesim.controllers.client import MERGE
 from kubesim.server import watch
 from kubesim.server.api import JsonObject
 
-from gracectl.app import controller as controllers
 from gracectl.config import Settings
 from gracectl.controllers.cluster import informers
 from gracectl.controllers.settings import TerminationSettings
@@ -44,11 +43,10 @@ def patiently(**fields: Any) -> Settings:
 @asynccontextmanager
 async def lasting(*nodes: str, settings: Settings | None = None, **options: Any) -> AsyncIterator[Stage]:
     """A stage for stories that take days: kubelets are heard of when their pods do something, watches last for a day
-    without bookmarks, Events are kept, and no Karpenter is looked for."""
+    without bookmarks, and Events are kept."""
     rare = {"parts": FEW, "kubelet": SILENT, "node_grace_seconds": 1e7, "event_seconds": 1e7}
     quiet = partial(ReflectorSettings, stall=1e9, watch_minimum=86_400, watch_maximum=90_000)
     with (
-        patch.object(controllers, "PERMISSION_SECONDS", 1e9),
         patch.object(informers, "ReflectorSettings", quiet),
         patch.object(watch, "BOOKMARK_SECONDS", 1e9),
     ):

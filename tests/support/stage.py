@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import anyio
 import msgspec
@@ -24,6 +25,7 @@ from kubesim.server import api
 from kubesim.server.api import JsonObject
 from kubesim.server.store import Table
 
+from gracectl.app import controller as controllers
 from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import (
@@ -43,6 +45,8 @@ from support.inprocess import Executed, InProcessTransport, Line, uid_of
 
 NAMESPACE = "shop"
 SILENT = KubeletSettings(heartbeat_seconds=100_000.0)
+SELDOM = KubeletSettings(heartbeat_seconds=25.0)
+"""Often enough for a node to stay Ready: it is given up after 40 s."""
 NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 STOPS_AFTER_5 = {"behaviour": {"stop-seconds": 5}}
@@ -287,18 +291,22 @@ async def staged(
     settings: Settings | None = None,
     seed: int = 0,
     webhooks: WebhookCaller | None = None,
+    looks_for_karpenter: bool = False,
     **options: Any,
 ) -> AsyncIterator[Stage]:
     """A cluster that runs, with these nodes. It has the definitions that gracectl ships, unless told otherwise.
 
-    Its controllers contend for no Lease, unless the settings say so. `webhooks`: how the server reaches those.
+    Its controllers contend for no Lease, unless the settings say so, and look for a Karpenter only when they start,
+    unless `looks_for_karpenter`. `webhooks`: how the server reaches those. Kubelets give few signs of life.
     """
     options.setdefault("definitions", shipped_definitions())
+    options.setdefault("kubelet", SELDOM)
     stage = Stage(settings or the_settings(), ClusterOptions(seed=seed, **options), seed, webhooks)
     async with anyio.create_task_group() as group:
         await group.start(stage.cluster.run)
         await stage.add_nodes(*nodes)
-        yield stage
+        with nullcontext() if looks_for_karpenter else patch.object(controllers, "PERMISSION_SECONDS", 1e9):
+            yield stage
         group.cancel_scope.cancel()
 
 

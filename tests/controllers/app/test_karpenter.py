@@ -195,7 +195,8 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
 ) -> None:
     caplog.set_level(logging.INFO)
     settings = Settings() if has_lease else the_settings()
-    async with staged("n1", "n2", settings=settings) as stage, stage.controller() as controller:
+    cluster = staged("n1", "n2", settings=settings, looks_for_karpenter=True)
+    async with cluster as stage, stage.controller() as controller:
         await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
         await controller.wait_live()
         begun = stage.clock.monotonic()
