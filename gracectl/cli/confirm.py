@@ -37,9 +37,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     _forget_input()
-    echo(f"{question} [y/N] ", err=True, nl=False)
     answer = ""
     try:
+        echo(f"{question} [y/N] ", err=True, nl=False)
         answer = sys.stdin.readline()
     finally:
         if not answer.endswith("\n"):  # Ctrl-C or Ctrl-D: what is said next begins a line

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 
 import msgspec
 
 
+class Example(msgspec.Struct, frozen=True):
+    """An observation of a bucket, and the id of the trace that explains it."""
+
+    trace_id: str
+    value: float
+
+
 class Distribution(msgspec.Struct, frozen=True):
-    """Counts of a histogram: up to each of its bounds, and beyond the last; and the sum."""
+    """Counts of a histogram: up to each of its bounds, and beyond the last; and the sum.
+
+    `examples`: the last observation of each bucket that has a trace, by index.
+    """
 
     counts: tuple[int, ...]
     total: float
+    examples: Mapping[int, Example] = {}
 
     @property
     def count(self) -> int:
@@ -23,21 +35,25 @@ class Histogram:
     """Mutable histogram with one owner, which hands out `Distribution`s. `bounds`: growing upper bounds, without
     infinity."""
 
-    __slots__ = ("_bounds", "_counts", "_total")
+    __slots__ = ("_bounds", "_counts", "_examples", "_total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._total = 0.0
+        self._examples: dict[int, Example] = {}
 
-    def observe(self, value: float) -> None:
-        """Count a value; one on a bound belongs to the bucket below it."""
-        self._counts[bisect_left(self._bounds, value)] += 1
+    def observe(self, value: float, trace_id: str = "") -> None:
+        """Count a value; one on a bound belongs to the bucket below it. `trace_id`: of the trace that explains it."""
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
         self._total += value
+        if trace_id:
+            self._examples[bucket] = Example(trace_id, value)
 
     def statistics(self) -> Distribution:
         """Counts so far."""
-        return Distribution(tuple(self._counts), self._total)
+        return Distribution(tuple(self._counts), self._total, dict(self._examples))
 
 
 def empty_distribution(bounds: tuple[float, ...]) -> Distribution:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from gracectl.model.foreign import visible
@@ -76,9 +77,14 @@ def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
     return histogram
 
 
-def _cumulated(metric: Metric, distribution: Distribution) -> list[tuple[str, float]]:
+def _cumulated(metric: Metric, distribution: Distribution) -> list[tuple[Any, ...]]:
+    """Buckets, with exemplars, which only OpenMetrics shows."""
+    bounds = (*map(floatToGoString, metric.buckets), "+Inf")
+    counts = map(float, accumulate(distribution.counts))
+    examples = (distribution.examples.get(index) for index in range(len(bounds)))
     return [
-        *zip((*map(floatToGoString, metric.buckets), "+Inf"), map(float, accumulate(distribution.counts)), strict=True)
+        (bound, count) if example is None else (bound, count, Exemplar({"trace_id": example.trace_id}, example.value))
+        for bound, count, example in zip(bounds, counts, examples, strict=True)
     ]
 
 

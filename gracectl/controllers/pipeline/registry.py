@@ -20,6 +20,7 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.policy.settings import PolicySettings
 from gracectl.runtime.clock import Clock
+from gracectl.telemetry.spans import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +102,8 @@ class Registry(Generic[E]):
         state.finish(now)
         progress = msgspec.structs.replace(state.progress(now), finished=now)
         self._finished.append(progress)
-        self._times.note(progress.kind, now - progress.started, progress.seconds)
+        trace = Trace.read(state.observer.traceparent or "")
+        self._times.note(progress.kind, now - progress.started, progress.seconds, "" if trace is None else trace.hex)
         seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
         extra = {**state.tracked.log_keys, "uid": state.uid, "seconds": seconds}
         logger.info("%s %s", self._kind, state.outcome, extra=extra)

@@ -30,11 +30,11 @@ class TerminationDurations:
         self._whole = {kind: Histogram(TERMINATION_DURATION.buckets) for kind in TERMINATION_KINDS}
         self._steps: dict[tuple[TerminationKind, str], Histogram] = {}
 
-    def note(self, kind: TerminationKind, seconds: float, steps: Mapping[str, float]) -> None:
-        """Count a termination that has taken `seconds`, and each of its `steps` so long."""
-        self._whole[kind].observe(max(seconds, 0.0))
+    def note(self, kind: TerminationKind, seconds: float, steps: Mapping[str, float], trace_id: str = "") -> None:
+        """Count a termination that has taken `seconds`, and each of its `steps` so long; `trace_id` if it has one."""
+        self._whole[kind].observe(max(seconds, 0.0), trace_id)
         for step, spent in steps.items():
-            self._steps.setdefault((kind, step), Histogram(STEP_DURATION.buckets)).observe(max(spent, 0.0))
+            self._steps.setdefault((kind, step), Histogram(STEP_DURATION.buckets)).observe(max(spent, 0.0), trace_id)
 
     def whole(self) -> Mapping[TerminationKind, Distribution]:
         """Durations of whole terminations."""

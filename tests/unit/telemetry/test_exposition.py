@@ -16,14 +16,23 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 from support.serving import StillClock, serving
 
+from gracectl.controllers.pipeline.statistics import TerminationDurations
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution
 from gracectl.telemetry.connections import BodyReader
 from gracectl.telemetry.exposition import PATH, PROCESS_COLLECTOR, Exposition
-from gracectl.telemetry.metrics import EVENTS_RECORDED, PROTECTED_PODS, PROTECTION_HELD, Metric, Sample
+from gracectl.telemetry.metrics import (
+    EVENTS_RECORDED,
+    PROTECTED_PODS,
+    PROTECTION_HELD,
+    TERMINATION_DURATION,
+    Metric,
+    Sample,
+)
 from gracectl.telemetry.server import CannotListen, Endpoint, Servers
 from gracectl.telemetry.settings import MetricsSettings, ProbesSettings
 
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 COUNTS = (1, 0, 2, *[0] * 9, 1)
 SAMPLES = (
     Sample(PROTECTION_HELD, ("do-not-disrupt", "elapsed"), Distribution(COUNTS, 300_000.5)),
@@ -59,10 +68,8 @@ async def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> 
 
 @pytest.mark.anyio
 async def test_openmetrics_is_served_on_request() -> None:
-    body, content_type = await Exposition(StillClock(), (lambda: SAMPLES,)).render(
-        "application/openmetrics-text; version=1.0.0"
-    )
-    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    body, content_type = await Exposition(StillClock(), (lambda: SAMPLES,)).render(OPENMETRICS)
+    assert content_type.startswith(OPENMETRICS)
     families = openmetrics(body.decode())  # type: ignore[no-untyped-call]
     assert [family.name for family in families] == [PROTECTED_PODS.name, PROTECTION_HELD.name]
 
@@ -118,6 +125,23 @@ async def test_it_is_served_anew_with_each_scrape_and_nothing_else_is() -> None:
             async with session.request(method, url + path) as answer:
                 assert answer.status == status
         assert len(scrapes) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.real_time
+async def test_openmetrics_links_a_duration_to_its_trace() -> None:
+    durations = TerminationDurations()
+    durations.note("node", 90.0, {"drain": 80.0}, "0af7651916cd43dd8448eb211c80319c")
+    durations.note("node", 0.5, {"drain": 0.2})
+
+    def source() -> Iterable[Sample]:
+        return (Sample(TERMINATION_DURATION, ("node",), durations.whole()["node"]),)
+
+    exposition = Exposition(StillClock(), (source,))
+    linked = [line for line in (await exposition.render(OPENMETRICS))[0].decode().splitlines() if "#" in line[1:]]
+    assert len(linked) == 1
+    assert linked[0].endswith('# {trace_id="0af7651916cd43dd8448eb211c80319c"} 90.0')
+    assert "trace_id" not in (await exposition.render())[0].decode()
 
 
 @pytest.mark.anyio
