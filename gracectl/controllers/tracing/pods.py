@@ -1,7 +1,7 @@
 """Spans of a drain's pods and waves, derived from one plan to the next.
 
 A pod has a span from its turn until the server has accepted the request that it leaves, with its holds as children;
-and another one, `pod terminating`, until it holds the node no longer, if that takes a second. So a kill in between
+and another one, `pod terminating`, until it holds the node no longer, if that takes half a second. So a kill in between
 loses neither. A wave's begins with the first of its pods and ends with the last. Invariants: a span lies inside its
 parent, and ends before the next one begins (see `GAP`).
 """
@@ -256,11 +256,6 @@ class DrainSpans:
         """Pods that have left, by `gracectl.pod.left`."""
 
     @property
-    def last(self) -> float:
-        """The end of its last span (Unix seconds)."""
-        return self._last
-
-    @property
     def has_begun(self) -> bool:
         """Whether the drain was planned by this process."""
         return self._plan is not None
@@ -277,14 +272,13 @@ class DrainSpans:
             self._take_over(plan, current)
         for entry in plan.left:
             span = self._pods.get(entry.pod.uid)
+            is_news = span is None or current != self._current or _held_by(span.entry) != _held_by(entry)
             if span is None:
                 span = self._pods[entry.pod.uid] = PodSpan(entry, now, is_first=is_first)
-                span.held(hold_of(entry, plan, current), now)
             else:
-                is_same = current == self._current and _held_by(span.entry) == _held_by(entry)
                 span.update(entry, now)
-                if not is_same:
-                    span.held(hold_of(entry, plan, current), now)
+            if is_news:
+                span.held(hold_of(entry, plan, current), now)
             if span.begun is None and (entry.wave == current or entry.outcome in LEAVING):
                 self._begin(span, plan, now)
         self._current = current
