@@ -33,14 +33,11 @@ OUTCOMES: Final = ("ok", "gone", "unavailable", "refused", "failed", "unanswered
 """`failed`: an exception that providers should not raise; `unanswered`: timed out, or the process was stopped."""
 
 
-class MeteredProvider:
-    """Provider whose calls are counted and timed."""
+class _Wrapper:
+    """What a wrapper leaves to the provider behind it."""
 
-    def __init__(self, provider: Provider, clock: Clock) -> None:
+    def __init__(self, provider: Provider) -> None:
         self._provider = provider
-        self._clock = clock
-        self._outcomes: Counter[tuple[str, str]] = Counter()
-        self._latency = {call: Histogram(PROVIDER_LATENCY.buckets) for call in CALLS}
 
     @property
     def name(self) -> str:
@@ -52,6 +49,20 @@ class MeteredProvider:
         """See Provider."""
         return self._provider.needs_provider_id
 
+    async def aclose(self) -> None:
+        """See Provider."""
+        await self._provider.aclose()
+
+
+class MeteredProvider(_Wrapper):
+    """Provider whose calls are counted and timed."""
+
+    def __init__(self, provider: Provider, clock: Clock) -> None:
+        super().__init__(provider)
+        self._clock = clock
+        self._outcomes: Counter[tuple[str, str]] = Counter()
+        self._latency = {call: Histogram(PROVIDER_LATENCY.buckets) for call in CALLS}
+
     async def state(self, provider_id: str) -> InstanceState:
         """See Provider."""
         return await self._measure("state", lambda: self._provider.state(provider_id))
@@ -59,10 +70,6 @@ class MeteredProvider:
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """See Provider."""
         await self._measure("terminate", lambda: self._provider.terminate(provider_id, node))
-
-    async def aclose(self) -> None:
-        """See Provider."""
-        await self._provider.aclose()
 
     def samples(self) -> Iterator[Sample]:
         """Samples for the metrics."""
@@ -96,23 +103,13 @@ def _outcome_of(error: Exception) -> str:
     return "failed"
 
 
-class FencedProvider:
+class FencedProvider(_Wrapper):
     """Provider behind a fence: only the leader terminates instances, and not after it has lost the lease. Reads are
     free; the wrapped provider is closed by its owner."""
 
     def __init__(self, provider: Provider, fence: Fence) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._fence = fence
-
-    @property
-    def name(self) -> str:
-        """See Provider."""
-        return self._provider.name
-
-    @property
-    def needs_provider_id(self) -> bool:
-        """See Provider."""
-        return self._provider.needs_provider_id
 
     async def state(self, provider_id: str) -> InstanceState:
         """See Provider."""
@@ -131,28 +128,14 @@ class FencedProvider:
         if result is not None:
             raise result
 
-    async def aclose(self) -> None:
-        """See Provider."""
-        await self._provider.aclose()
 
-
-class DryRunProvider:
+class DryRunProvider(_Wrapper):
     """Provider of a dry run: an instance that it is to terminate is reported, and counts as gone from then on. Reads
     are the wrapped provider's."""
 
     def __init__(self, provider: Provider) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._gone: set[str] = set()
-
-    @property
-    def name(self) -> str:
-        """See Provider."""
-        return self._provider.name
-
-    @property
-    def needs_provider_id(self) -> bool:
-        """See Provider."""
-        return self._provider.needs_provider_id
 
     async def state(self, provider_id: str) -> InstanceState:
         """See Provider."""
@@ -166,7 +149,3 @@ class DryRunProvider:
             where = {} if node is None else {"node": node.name}
             logger.info("would terminate instance %s", harmless(provider_id), extra=where)
         self._gone.add(provider_id)
-
-    async def aclose(self) -> None:
-        """See Provider."""
-        await self._provider.aclose()
