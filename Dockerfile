@@ -3,7 +3,7 @@
 # a target is the controller.
 # Steps that no shell joins are steps of their own (DL3059); those of the first stage stay there.
 # hadolint global ignore=DL3059
-ARG PYTHON=3.13.13-slim-trixie
+ARG PYTHON=3.13.16-slim-trixie@sha256:3dd7cc108ec1493442514f5c2a871af6af0ec31d768ff6e378a93340c3b3db5f
 
 FROM python:${PYTHON} AS build
 WORKDIR /source

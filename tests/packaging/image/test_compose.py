@@ -5,6 +5,7 @@ Whether an engine starts it has to be seen with one; docs/compose.md says what w
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import Any
@@ -72,9 +73,13 @@ def test_a_service_has_no_more_than_it_needs(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     assert all(mount.endswith(":ro") for mount in service.get("volumes", []) if mount.startswith("./"))
     assert not {"privileged", "user", "network_mode", "pid", "env_file", "secrets"} & set(service)
-    _, _, tag = service["image"].rpartition(":")
-    assert tag.lstrip("v")[0].isdigit()
-    assert tag.count(".") == 2
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_an_image_is_named_by_tag_and_digest(name: str) -> None:
+    # Ours are built here: they have the project's version, and no digest yet.
+    digest = "" if name in OURS else "@sha256:[0-9a-f]{64}"
+    assert re.fullmatch(rf"[a-z/-]+:v?\d+\.\d+\.\d+{digest}", SERVICES[name]["image"])
 
 
 def test_no_two_services_want_the_same_port() -> None:
@@ -136,6 +141,32 @@ def test_traces_go_where_jaeger_listens() -> None:
     endpoint = urlsplit(SERVICES["controller"]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"])
     assert endpoint.hostname == "jaeger"
     assert f"127.0.0.1:{endpoint.port}:{endpoint.port}" in SERVICES["jaeger"]["ports"]
+
+
+def test_jaeger_keeps_traces_where_a_restart_leaves_them() -> None:
+    places = mounts("jaeger")
+    (flag,) = SERVICES["jaeger"]["command"]
+    config = read_yaml(places[PurePosixPath(flag.removeprefix("--config="))])
+    extensions, (pipeline,) = config["extensions"], config["service"]["pipelines"].values()
+    assert set(extensions) == set(config["service"]["extensions"])
+    written = {config["exporters"][name]["trace_storage"] for name in pipeline["exporters"]}
+    assert {extensions["jaeger_query"]["storage"]["traces"]} == written == set(extensions["jaeger_storage"]["backends"])
+    for backend in extensions["jaeger_storage"]["backends"].values():
+        assert backend["badger"]["ephemeral"] is False
+        for folder in backend["badger"]["directories"].values():
+            assert places[PurePosixPath(folder).parents[1]] == "jaeger"
+    served = [
+        part["http"]["endpoint"]
+        for part in (extensions["jaeger_query"], config["receivers"]["otlp"]["protocols"], extensions["healthcheckv2"])
+    ]
+    ports = [port.rpartition(":")[2] for port in SERVICES["jaeger"]["ports"]]
+    assert served == [f"0.0.0.0:{port}" for port in (*ports, urlsplit(asked("jaeger")).port)]
+
+
+def test_prometheus_keeps_exemplars() -> None:
+    assert "--enable-feature=exemplar-storage" in SERVICES["prometheus"]["command"]
+    offered = read_yaml("compose/prometheus.yml")["global"]["scrape_protocols"]
+    assert offered[0].startswith("OpenMetricsText")
 
 
 def test_prometheus_reads_the_alert_rules() -> None:
