@@ -60,7 +60,10 @@ def _allow_connections() -> None:
 
 async def _run(settings: Settings, provider: Provider, target: ClusterTarget, *, dry_run: bool) -> None:
     offset = settings.client.maximum_clock_offset_seconds
-    async with traced(is_dry_run=dry_run) as spans, connected(target, offset, logger.warning) as connection:
+    async with (
+        traced(cluster=settings.cluster, is_dry_run=dry_run) as spans,
+        connected(target, offset, logger.warning) as connection,
+    ):
         transport, clock = connection.transport, connection.clock
         program = Controller(
             settings, DryRunTransport(transport, clock) if dry_run else transport, clock, provider, spans=spans

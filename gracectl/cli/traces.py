@@ -22,7 +22,9 @@ LAST_SPANS_SECONDS = 3.0
 
 
 @asynccontextmanager
-async def traced(file: Path | None = None, *, is_dry_run: bool = False) -> AsyncIterator[Tracing | None]:
+async def traced(
+    file: Path | None = None, *, cluster: str = "", is_dry_run: bool = False
+) -> AsyncIterator[Tracing | None]:
     """Export of traces while the block runs, None if it is off; what waits at the end is exported before it returns.
 
     The `file` is written at the end, also when the block has failed. Raises ConfigError for variables with invalid
@@ -42,7 +44,7 @@ async def traced(file: Path | None = None, *, is_dry_run: bool = False) -> Async
     kept = TraceFile()
     with _told():
         exporters = [kept, *((over_http(),) if is_wanted else ())] if file is not None else [over_http()]
-        tracing = Tracing(exporters, SystemClock().monotonic, _identity(), is_dry_run=is_dry_run)
+        tracing = Tracing(exporters, SystemClock().monotonic, _identity(), cluster, is_dry_run=is_dry_run)
     try:
         yield tracing
     finally:

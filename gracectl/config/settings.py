@@ -114,6 +114,8 @@ class PlanSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """The whole file; every field has a default, so an empty file is valid."""
 
+    cluster_name: str = ""
+    """Name of the cluster in traces; "": `clusterName` of the provider's options, if they have one."""
     node_selector: NodeSelector | None = None
     """Managed nodes; omitted: all without the control-plane role."""
     node_groups: tuple[NodeGroupSettings, ...] = ()
@@ -136,6 +138,12 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     admission: AdmissionSettings = AdmissionSettings()
     agent: AgentSettings = AgentSettings()
     feature_gates: FeatureGates = FeatureGates()
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster in traces; "" if the settings do not name it."""
+        named = self.provider.options.get("clusterName")
+        return self.cluster_name or (named if isinstance(named, str) else "")
 
     @property
     def termination(self) -> TerminationSettings:

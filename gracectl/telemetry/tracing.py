@@ -55,15 +55,16 @@ class Tracing:
         exporters: Sequence[SpanExporter],
         monotonic: Callable[[], float],
         identity: str = "",
+        cluster: str = "",
         *,
         is_dry_run: bool = False,
     ) -> None:
-        """`identity` distinguishes this process from its replicas; what is traced has not happened if `is_dry_run`.
-        ValueError for contradictory OTEL_BSP_*."""
+        """`identity` distinguishes this process from its replicas; `cluster` is its cluster's name, "" if unknown; what
+        is traced has not happened if `is_dry_run`. ValueError for contradictory OTEL_BSP_*."""
         _capture_sdk_logs()
         # Only the configuration of the provider is used: its own way of making a span costs five times as much.
         provider = TracerProvider(
-            resource=_resource(identity, is_dry_run=is_dry_run), shutdown_on_exit=False
+            resource=_resource(identity, cluster, is_dry_run=is_dry_run), shutdown_on_exit=False
         )  # shutdown on exit takes 13 s
         self._resource, self._sampler, self._limits = provider.resource, provider.sampler, SpanLimits()
         self._scope = InstrumentationScope("gracectl", __version__)
@@ -225,11 +226,13 @@ def over_http() -> SpanExporter:
     return OTLPSpanExporter()
 
 
-def _resource(identity: str, *, is_dry_run: bool) -> Resource:
+def _resource(identity: str, cluster: str, *, is_dry_run: bool) -> Resource:
     """Resource: the variables come first, then gracectl's attributes, then the SDK's defaults."""
     attributes: dict[str, str | bool] = {"service.name": "gracectl", "service.version": __version__}
     if is_dry_run:
         attributes["gracectl.dry_run"] = True
+    if cluster:
+        attributes["k8s.cluster.name"] = cluster
     if identity:
         attributes["service.instance.id"] = identity
     return Resource.create().merge(Resource(attributes)).merge(OTELResourceDetector().detect())

@@ -24,6 +24,7 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
         ({"priority": 0, "shutdownGracePeriodSeconds": 60},),
         NOTHING,
     ),
+    "clusterName": ("prod", "prod", "clusterName: other"),
     "nodeSelector": ("{matchLabels: {a: b}}", {"matchLabels": {"a": "b"}, "matchExpressions": None}, NOTHING),
     "nodeSelector.matchLabels": ("{a: b}", {"a": "b"}, "nodeSelector: {}"),
     "nodeSelector.matchExpressions": (

@@ -133,7 +133,10 @@ async def _logind(address: str) -> Logind:
 
 async def _run(settings: Settings, node: str, pod_uid: str, target: ClusterTarget) -> None:
     offset = settings.client.maximum_clock_offset_seconds
-    async with traced() as spans, connected(target, offset, logger.warning) as connection:
+    async with (
+        traced(cluster=settings.cluster) as spans,
+        connected(target, offset, logger.warning) as connection,
+    ):
         machine = Machine(node, _watcher(settings.agent, connection.clock), pod_uid)
         program = NodeAgent(target.settings, connection.transport, connection.clock, machine, spans=spans)
         program.show_skew(connection.skew)

@@ -149,7 +149,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- define "gracectl.agentSettingsOfAStart" -}}
 {{- $settings := include "gracectl.agentSettings" . | fromYaml -}}
 {{- $settings = set $settings "log" (omit $settings.log "level") -}}
-{{ toYaml (pick $settings "agent" "client" "eviction" "log" "metrics" "probes") }}
+{{ toYaml (pick $settings "agent" "client" "clusterName" "eviction" "log" "metrics" "probes") }}
 {{- end }}
 
 {{/* "true" where the role needs rights on NodeClaims; without their definition there are none to grant. */}}

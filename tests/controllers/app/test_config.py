@@ -15,6 +15,7 @@ from gracectl.model import names
 from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
 
 DEFAULTS: dict[str, Any] = {
+    "clusterName": "",
     "shutdownGracePeriod": None,
     "shutdownGracePeriodCriticalPods": None,
     "shutdownGracePeriodByPodPriority": None,
@@ -78,6 +79,20 @@ DEFAULTS: dict[str, Any] = {
     "agent": {"busAddress": "", "logindDropInDirectory": "/etc/systemd/logind.conf.d"},
     "featureGates": {"PodPriorityBasedGracefulNodeShutdown": True},
 }
+
+
+@pytest.mark.parametrize(
+    ("document", "name"),
+    [
+        ("{}", ""),
+        ("clusterName: prod", "prod"),
+        ("provider: {name: clusterapi, options: {clusterName: workload-1}}", "workload-1"),
+        ("{clusterName: prod, provider: {name: clusterapi, options: {clusterName: workload-1}}}", "prod"),
+    ],
+)
+def test_a_cluster_has_one_name(settings_file: Path, document: str, name: str) -> None:
+    settings_file.write_text(document)
+    assert load_settings(settings_file).cluster == name
 
 
 LISTS = ("karpenter.namespaces", "admission.clientCertificates.names")

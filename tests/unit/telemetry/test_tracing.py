@@ -49,7 +49,7 @@ def a_root(trace: Trace = TRACE) -> Span:
 
 def to(collector: Collector, monkeypatch: pytest.MonkeyPatch, monotonic: Callable[[], float] = lambda: 0.0) -> Tracing:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    return Tracing([over_http()], monotonic, "controller-1")
+    return Tracing([over_http()], monotonic, "controller-1", "prod")
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -137,6 +137,8 @@ class TestVariables:
         ("variables", "expected"),
         [
             ({}, {"service.name": "gracectl", "service.version": __version__, "service.instance.id": "controller-1"}),
+            ({"OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test"}, {"k8s.cluster.name": "prod"}),
+            ({"OTEL_RESOURCE_ATTRIBUTES": "k8s.cluster.name=theirs"}, {"k8s.cluster.name": "theirs"}),
             ({"OTEL_SERVICE_NAME": "ours"}, {"service.name": "ours", "service.version": __version__}),
             (
                 {"OTEL_RESOURCE_ATTRIBUTES": "service.name=theirs,deployment.environment=test"},
