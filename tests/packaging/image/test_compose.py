@@ -18,7 +18,10 @@ from support.dockerfile import FINAL, ROOT, read_yaml, the_only
 from gracectl.cli.root import root
 from gracectl.cli.simulate import simulate
 from gracectl.config import Settings, load_settings
+from gracectl.controllers.pipeline.statistics import TerminationDurations
 from gracectl.kube.kubeconfig import read_context
+from gracectl.telemetry.exposition import family_of
+from gracectl.telemetry.metrics import TERMINATION_DURATION, Sample
 
 COMPOSE = read_yaml("docker-compose.yml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -179,16 +182,39 @@ def test_prometheus_reads_the_alert_rules() -> None:
     assert places[PurePosixPath(flags["storage.tsdb.path"])] == "prometheus"
 
 
+def provisioned(kind: str) -> Any:
+    """What Grafana is given of a kind."""
+    return read_yaml(f"{mounts('grafana')[PurePosixPath('/etc/grafana/provisioning')]}/{kind}/gracectl.yaml")
+
+
 def test_grafana_shows_the_dashboard_of_the_data_that_it_gets() -> None:
     places = mounts("grafana")
-    folder = ROOT / places[PurePosixPath("/etc/grafana/provisioning")]
-    sources = read_yaml(str((folder / "datasources" / "gracectl.yaml").relative_to(ROOT)))["datasources"]
+    sources = provisioned("datasources")["datasources"]
     for source in sources:
         url = urlsplit(source["url"])
         assert url.hostname in SERVICES["grafana"]["depends_on"]
         assert f"127.0.0.1:{url.port}:{url.port}" in SERVICES[url.hostname]["ports"]
     assert [source["type"] for source in sources if source.get("isDefault")] == ["prometheus"]
-    (provider,) = read_yaml(str((folder / "dashboards" / "gracectl.yaml").relative_to(ROOT)))["providers"]
+    (provider,) = provisioned("dashboards")["providers"]
     home = PurePosixPath(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert home.parent == PurePosixPath(provider["options"]["path"])
     assert places[home] == "./helm/gracectl/files/dashboard.json"
+
+
+def exemplar_labels() -> set[str]:
+    """Labels of the exemplars that the controller exports."""
+    durations = TerminationDurations()
+    durations.note("node", 90.0, {"drain": 80.0}, "0af7651916cd43dd8448eb211c80319c")
+    exposed = family_of(TERMINATION_DURATION, [Sample(TERMINATION_DURATION, ("node",), durations.whole()["node"])])
+    return {label for sample in exposed.samples if sample.exemplar for label in sample.exemplar.labels}
+
+
+def test_grafana_leads_from_a_duration_to_its_trace_and_back() -> None:
+    sources = {source["type"]: source for source in provisioned("datasources")["datasources"]}
+    (destination,) = sources["prometheus"]["jsonData"]["exemplarTraceIdDestinations"]
+    assert destination["datasourceUid"] == sources["jaeger"]["uid"]
+    assert {destination["name"]} == exemplar_labels()
+    back = sources["jaeger"]["jsonData"]["tracesToMetrics"]
+    assert back["datasourceUid"] == sources["prometheus"]["uid"]
+    # A single `$` would be a variable of Grafana's environment.
+    assert all("$" not in query["query"].replace("$$__tags", "") for query in back["queries"])

@@ -29,6 +29,10 @@ RULES: list[dict[str, Any]] = [
     rule for group in yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
 ]
 UNIT_TESTS = ROOT / "tests/unit/telemetry/alerts_test.yaml"
+SOURCES: list[dict[str, Any]] = yaml.safe_load(
+    (ROOT / "compose/grafana/provisioning/datasources/gracectl.yaml").read_text()
+)["datasources"]
+"""Grafana's, in docker compose."""
 DASHBOARD: dict[str, Any] = json.loads((FILES / "dashboard.json").read_text())
 SHOWN: list[dict[str, Any]] = DASHBOARD["panels"]
 PANELS = [each for panel in SHOWN for each in (panel, *panel.get("panels", ()))]
@@ -49,6 +53,7 @@ VALUES: dict[tuple[str, str], set[str]] = {
     ("gracectl_terminations", "step"): {step for steps in STEPS.values() for step in steps},
     ("gracectl_termination_oldest_seconds", "kind"): set(STEPS),
     ("gracectl_termination_step_duration_seconds", "kind"): set(STEPS),
+    ("gracectl_termination_step_duration_seconds", "step"): {step for steps in STEPS.values() for step in steps},
     ("gracectl_termination_duration_seconds", "kind"): set(STEPS),
     ("gracectl_voluntary_terminations_pending", "hold"): {hold.value for hold in HoldReason},
     ("gracectl_blocked_pods", "reason"): {"budget", "misconfiguration", "protection", "wave"},
@@ -196,6 +201,16 @@ def test_prometheus_can_parse_what_panels_ask_for(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     ended = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_what_grafana_asks_of_a_span_exists() -> None:
+    (options,) = (source["jsonData"] for source in SOURCES if source["type"] == "jaeger")
+    tags = options["tracesToMetrics"]["tags"]
+    page = (ROOT / "docs/tracing.md").read_text()
+    assert all(f"`{name}`" in page for name in (options["spanBar"]["tag"], *(tag["key"] for tag in tags)))
+    matchers = ",".join(f'{tag["value"]}="drain"' for tag in tags)
+    for query in options["tracesToMetrics"]["queries"]:
+        assert list(complaints(query["query"].replace("$$__tags", matchers))) == []
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
