@@ -24,10 +24,11 @@ from rich.console import Console
 from benchmarks.contenders.kubectl import PROGRAM
 from benchmarks.contenders.peers import WITHOUT_KUBECTL
 from benchmarks.ground.ground import Ground, opened
+from benchmarks.ground.waiting import Stalled
 from benchmarks.parts import admission, server, wheel
 from benchmarks.report import Outcome, save, saved, show
 from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, storm, tracing
-from gracectl.cli.failures import interruptible, reporting_errors
+from gracectl.cli.failures import FAILED, interruptible, reporting_errors
 
 Scenario = Callable[[Ground], Awaitable[Outcome]]
 Part = Callable[[], Awaitable[Outcome]]
@@ -77,7 +78,10 @@ def main(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool, output: st
         raise click.UsageError("--kwok: the embedded cluster has none; name the cluster that has with --kubeconfig")
     if PROGRAM is None:
         click.echo(WITHOUT_KUBECTL, err=True)
-    with reporting_errors(), interruptible(lambda: "interrupted; what was made for the run is taken away"):
+    with (
+        reporting_errors({Stalled: FAILED}),
+        interruptible(lambda: "interrupted; what was made for the run is taken away"),
+    ):
         outcomes = anyio.run(_run, names, kubeconfig, kwok)
     if file:
         _keep(outcomes, file)

@@ -25,6 +25,7 @@ from benchmarks.ground.ground import LABEL
 from benchmarks.ground.nodes import delete, until_held
 from benchmarks.ground.process import cpu_seconds, memory, peak_memory
 from benchmarks.ground.site import OLD, ROLE, Site
+from benchmarks.ground.waiting import Stalled, Waiting
 
 LINE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 LABELS = re.compile(r'(\w+)="([^"]*)"')
@@ -56,7 +57,7 @@ class Gracectl:
         """See Contender: it is ready when it holds the nodes."""
         settings = {**settings_of(site), **self._settings}
         async with running(site.way.kubeconfig, settings, site.ground.folder, self._variables) as program:
-            await until_held(site.client, old)
+            await until_held(site.client, old, program.last_words)
             before = await program.reading()
 
             async def go() -> None:
@@ -146,6 +147,10 @@ class Program:
         """The most MiB so far."""
         return peak_memory(self.pid)
 
+    def last_words(self) -> str:
+        """The end of its log."""
+        return f"the controller said: {self.log.read_text()[-2000:].strip() or 'nothing'}"
+
     async def reading(self) -> Reading:
         """See Reading."""
         values = await self.values()
@@ -219,16 +224,18 @@ async def running(
 
 
 async def _until_it_answers(program: Program) -> None:
-    with anyio.fail_after(60):
-        while True:
-            try:
-                await program.values()
-            except aiohttp.ClientConnectionError:
-                if program.has_ended:
-                    raise RuntimeError(f"the controller has ended: {program.log.read_text()[-2000:]}") from None
-                await anyio.sleep(0.05)
-            else:
-                return
+    waiting = Waiting("gracectl controller", lambda: "it does not serve metrics yet")
+    while True:
+        try:
+            await program.values()
+        except aiohttp.ClientConnectionError:
+            if program.has_ended:
+                raise Stalled(f"gracectl controller: it has ended; {program.last_words()}") from None
+            if waiting.has_stalled:
+                raise waiting.stalled(program.last_words()) from None
+            await anyio.sleep(0.05)
+        else:
+            return
 
 
 def _free_port() -> int:

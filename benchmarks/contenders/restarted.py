@@ -40,7 +40,7 @@ class Restarted:
         async with AsyncExitStack() as stack:
             begin = partial(running, site.way.kubeconfig, settings_of(site), site.ground.folder)
             first = await stack.enter_async_context(begin())
-            await until_held(site.client, old)
+            await until_held(site.client, old, first.last_words)
             before = await first.reading()
             standby = await stack.enter_async_context(begin()) if self._has_standby else None
             second = standby or first

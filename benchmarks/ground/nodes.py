@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 
+from benchmarks.ground.waiting import STILL, Waiting
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound
 from gracectl.kube.resources import NODES
@@ -16,24 +17,26 @@ from gracectl.model.node import Node
 from gracectl.runtime.clock import SystemClock
 
 PATIENCE = 300.0
-"""Seconds after which nothing more is waited for."""
+"""Seconds that a drain may take until the first of its nodes is gone, and a program until it ends by itself."""
 
 clock = SystemClock()
 
 
-async def until_held(client: KubeClient, names: Iterable[str]) -> None:
-    """Wait until a controller has put its finalizer on these nodes."""
-    await _all(client, names, lambda node: node is not None and FINALIZER in node.finalizers)
+async def until_held(client: KubeClient, names: Iterable[str], why: Callable[[], str]) -> None:
+    """Wait until a controller has put its finalizer on these nodes. `why` it may not: what is said if it does not."""
+    await _all(
+        client, names, "held by the controller", lambda node: node is not None and FINALIZER in node.finalizers, why
+    )
 
 
-async def until_they_take_pods(client: KubeClient, names: Iterable[str]) -> None:
+async def until_they_take_pods(client: KubeClient, names: Iterable[str], why: str) -> None:
     """Wait until no taint of Kubernetes, but a cordon, keeps pods away from these nodes."""
-    await _all(client, names, lambda node: node is not None and not _is_kept_free(node))
+    await _all(client, names, "Ready", lambda node: node is not None and not _is_kept_free(node), lambda: why)
 
 
-async def until_gone(client: KubeClient, names: Iterable[str]) -> None:
-    """Wait until these nodes are not there any more."""
-    await _all(client, names, lambda node: node is None)
+async def until_gone(client: KubeClient, names: Iterable[str], still: float = PATIENCE) -> None:
+    """Wait until these nodes are not there any more. `still`: seconds that the first of them may take."""
+    await _all(client, names, "gone", lambda node: node is None, lambda: "", still)
 
 
 async def delete(client: KubeClient, names: Iterable[str]) -> None:
@@ -46,14 +49,35 @@ def _is_kept_free(node: Node) -> bool:
     return any(taint.key.startswith("node.kubernetes.io/") and taint.key != cordon for taint in node.taints)
 
 
-async def _all(client: KubeClient, names: Iterable[str], condition: Callable[[Node | None], bool]) -> None:
-    await together([partial(_until, client, name, condition) for name in names])
+async def _all(
+    client: KubeClient,
+    names: Iterable[str],
+    state: str,
+    condition: Callable[[Node | None], bool],
+    why: Callable[[], str],
+    still: float = STILL,
+) -> None:
+    names, reached = tuple(names), 0
+    waiting = Waiting(f"{names[0]} … {names[-1]}", lambda: f"{reached:,} of {len(names):,} nodes {state}", still, clock)
 
-
-async def _until(client: KubeClient, name: str, condition: Callable[[Node | None], bool]) -> None:
-    with anyio.fail_after(PATIENCE):
-        while not condition(await _look(client, name)):
+    async def until(name: str) -> None:
+        nonlocal reached
+        while not condition(node := await _look(client, name)):
+            if waiting.has_stalled:
+                raise waiting.stalled(f"{name}: {_said(node)}; {why()}")
             await clock.sleep(0.25)
+        reached += 1
+        waiting.moved()
+
+    await together([partial(until, name) for name in names])
+
+
+def _said(node: Node | None) -> str:
+    """What there is to see of it."""
+    if node is None:
+        return "is not there"
+    words = ["Ready" if node.ready else "not Ready", *(taint.key for taint in node.taints), *node.finalizers]
+    return ", ".join(words)
 
 
 async def _look(client: KubeClient, name: str) -> Node | None:

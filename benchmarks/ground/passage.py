@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 
 from benchmarks.ground.site import GRACE, App, Site
+from benchmarks.ground.waiting import STILL
 from gracectl.model.pod import Pod
 
 
@@ -73,7 +74,10 @@ class Passage:
 
     async def promises_kept(self) -> None:
         """Wait until those with a promise have left, too."""
-        await self._site.until(lambda: not self._promised, "pods to which something was promised")
+        longest = max(self._promised.values(), default=0.0) - self._site.clock.now()
+        await self._site.until(
+            lambda: not self._promised, "pods to which something was promised", max(0.0, longest) + STILL
+        )
 
     def end(self) -> None:
         """Nothing is counted any more."""

@@ -5,16 +5,19 @@ Everything bears the site's name, and is taken away at the end, however the tria
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import anyio
+import click
 import msgspec
 
-from benchmarks.ground.ground import LABEL, Ground, Pace
-from benchmarks.ground.nodes import PATIENCE, together, until_they_take_pods
+from benchmarks.ground.ground import LABEL, Ground, Kubelet, Pace
+from benchmarks.ground.nodes import together, until_they_take_pods
+from benchmarks.ground.waiting import LOOK, SHOWN, STILL, Waiting
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
@@ -25,7 +28,7 @@ from gracectl.kube.resources import BUDGETS, LEASES, NODES, PODS, Resource, verb
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.names import DO_NOT_DISRUPT
 from gracectl.model.pod import Pod
-from gracectl.runtime.clock import SystemClock
+from gracectl.runtime.clock import Clock, SystemClock
 
 ROLE = f"{LABEL}-role"
 """On the nodes of a site: `old` ones lose their pods, `new` ones get them."""
@@ -33,6 +36,15 @@ OLD, NEW = "old", "new"
 APP = f"{LABEL}-app"
 GRACE = 6
 """Seconds that pods have to stop: more than they take."""
+READY = "Ready"
+NAMED = 3
+"""Pods that are named when nothing moves any more."""
+KUBELETS: Mapping[Kubelet, str] = {
+    "embedded": "the embedded cluster runs their kubelets",
+    "hollow": "a hollow kubelet of this run keeps their nodes",
+    "kwok": "check that kwok runs, and manages nodes with the annotation kwok.x-k8s.io/node=fake",
+}
+"""Who starts and stops the pods."""
 
 NAMESPACES: Resource[bytes] = Resource(
     group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, decode=verbatim
@@ -71,7 +83,7 @@ class App(msgspec.Struct, frozen=True):
 class Site:
     """See the module. Pods and budgets are those of its namespace. `way`: over which contenders are to go to it."""
 
-    def __init__(self, ground: Ground, way: Ground, name: str, client: KubeClient, clock: SystemClock) -> None:
+    def __init__(self, ground: Ground, way: Ground, name: str, client: KubeClient, clock: Clock) -> None:
         self.ground = ground
         self.way = way
         self.name = name
@@ -81,20 +93,38 @@ class Site:
         self.budgets: Cache[PodDisruptionBudget] = Cache("budgets")
         self._nodes: list[str] = []
         self._news = anyio.Event()
+        self._changes = 0
         self.pods.subscribe(lambda old, new: self._tell())
         self.budgets.subscribe(lambda old, new: self._tell())
 
     def _tell(self) -> None:
+        self._changes += 1
         self._news.set()
         self._news = anyio.Event()
 
-    async def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition on pods and budgets holds. Raises TimeoutError that names `what` was waited for."""
-        with anyio.move_on_after(PATIENCE):
-            while not condition():
+    async def until(self, condition: Callable[[], bool], what: str, still: float = STILL) -> None:
+        """Wait until a condition on pods and budgets holds. Raises Stalled if none of them changes for so long."""
+        waiting = Waiting(f"{self.name}: waiting for {what}", self._census, still, self.clock)
+        seen = self._changes
+        while not condition():
+            with anyio.move_on_after(LOOK):
                 await self._news.wait()
-            return
-        raise TimeoutError(f"{self.name}: waited {PATIENCE:g} s for {what}")
+            if self._changes != seen:
+                seen = self._changes
+                waiting.moved()
+            if waiting.has_stalled:
+                raise waiting.stalled(await self._cause())
+
+    def _census(self) -> str:
+        states = Counter(map(_state, self.pods.values()))
+        return ", ".join(f"{count:,} {state}" for state, count in states.most_common()) or "no pods"
+
+    async def _cause(self) -> str:
+        """Pods that are late, with the state of their nodes; and what to look at."""
+        late = [pod for pod in self.pods.values() if _state(pod) != READY][:NAMED]
+        found = [f"{pod.name} is {_state(pod)} on {await _node_state(self.client, pod.node_name)}" for pod in late]
+        missing = "no pod is late: see the controllers of Deployments and budgets, and what drains"
+        return f"{', '.join(found) or missing}; {KUBELETS[self.ground.kubelet]}"
 
     # -- putting things in ---------------------------------------------------------------------------------------------
 
@@ -104,7 +134,7 @@ class Site:
         names = tuple(f"{self.name}-{role}-{number}" for number in range(count))
         self._nodes += names
         await together([partial(self._add_node, name, role, pods, cordoned) for name in names])
-        await until_they_take_pods(self.client, names)
+        await until_they_take_pods(self.client, names, KUBELETS[self.ground.kubelet])
         return names
 
     async def _add_node(self, name: str, role: str, pods: int, cordoned: bool) -> None:
@@ -129,7 +159,10 @@ class Site:
         """These Deployments and their budgets, once all pods are Ready and the budgets know it."""
         await together([partial(self._deploy, app, pace) for app in apps])
         replicas = sum(app.replicas for app in apps)
-        await self.until(lambda: len(self.pods) >= replicas and self.settled(*apps), f"{replicas} pods to be Ready")
+        began = self.clock.monotonic()
+        await self.until(lambda: len(self.pods) >= replicas and self.settled(*apps), f"{replicas:,} pods to be Ready")
+        if (seconds := self.clock.monotonic() - began) > SHOWN:
+            click.echo(f"  {self.name}: {replicas:,} pods Ready, {replicas / seconds:.0f} a second", err=True)
 
     async def _deploy(self, app: App, pace: Pace) -> None:
         labels = {APP: app.name}
@@ -190,14 +223,16 @@ class Site:
         """Make the namespace, and wait until it takes pods (a real server wants a ServiceAccount first)."""
         await self.client.create(NAMESPACES, "", {"metadata": {"name": self.name, "labels": {LABEL: self.name}}})
         probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "c"}]}}
-        with anyio.fail_after(30):
-            while True:
-                try:
-                    await self.client.create(RAW_PODS, self.name, probe, dry_run=True)
-                except Forbidden:
-                    await self.clock.sleep(0.05)
-                else:
-                    return
+        waiting = Waiting(f"{self.name}: waiting for its ServiceAccount", lambda: "none", clock=self.clock)
+        while True:
+            try:
+                await self.client.create(RAW_PODS, self.name, probe, dry_run=True)
+            except Forbidden as refusal:
+                if waiting.has_stalled:
+                    raise waiting.stalled(str(refusal)) from None
+                await self.clock.sleep(0.05)
+            else:
+                return
 
     async def clean(self) -> None:
         """Take everything away, and wait until its nodes and pods are gone."""
@@ -240,6 +275,23 @@ async def site(ground: Ground, name: str, way: Ground | None = None) -> AsyncIte
         finally:
             with anyio.CancelScope(shield=True):
                 await one.clean()
+
+
+def _state(pod: Pod) -> str:
+    if pod.deletion_timestamp is not None:
+        return "terminating"
+    return READY if pod.ready else pod.phase or "Pending"
+
+
+async def _node_state(client: KubeClient, name: str) -> str:
+    """A node's name, and what is wrong with it."""
+    if not name:
+        return "no node"
+    try:
+        node = await client.get(NODES, ("", name))
+    except NotFound:
+        return f"{name} (gone)"
+    return name if node.ready else f"{name} (not Ready)"
 
 
 async def _gone(asked: Any) -> None:

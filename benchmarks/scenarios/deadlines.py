@@ -23,6 +23,7 @@ from benchmarks.contenders.gracectl import Program, running
 from benchmarks.ground.ground import LABEL, Ground, Pace
 from benchmarks.ground.nodes import delete, together, until_gone, until_held
 from benchmarks.ground.site import NEW, OLD, RAW_PODS, ROLE, App, Site, site
+from benchmarks.ground.waiting import Waiting
 from benchmarks.report import Figure, Outcome, Series
 from gracectl.kube.resources import NODES
 from gracectl.model.names import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
@@ -137,7 +138,7 @@ async def _measure(one: Site, scale: Scale, armed: Sequence[str], graces: Mappin
     noted, clock = one.ground.folder / "left.json", one.clock
     witnessed = ("benchmarks.contenders.witnessed", str(noted))
     async with running(one.way.kubeconfig, settings, one.ground.folder, command=witnessed) as program:
-        await until_held(one.client, [*armed, *drained])
+        await until_held(one.client, [*armed, *drained], program.last_words)
         await delete(one.client, armed)
         deadlines = [await _deadline(one, node) for node in armed]
         first = min(deadlines) - scale.seconds
@@ -167,10 +168,12 @@ async def _armed_pods(program: Program) -> float:
 
 async def _deadline(one: Site, node: str) -> float:
     """The deadline that the controller has written on a node."""
-    with anyio.fail_after(30):
-        while TERMINATION_TIMESTAMP not in (found := await one.client.get(NODES, ("", node))).annotations:
-            await one.clock.sleep(0.1)
-        return parse_time(found.annotations[TERMINATION_TIMESTAMP])
+    waiting = Waiting(f"{node}: waiting for its deadline", lambda: "none")
+    while TERMINATION_TIMESTAMP not in (found := await one.client.get(NODES, ("", node))).annotations:
+        if waiting.has_stalled:
+            raise waiting.stalled(f"no annotation {TERMINATION_TIMESTAMP}")
+        await one.clock.sleep(0.1)
+    return parse_time(found.annotations[TERMINATION_TIMESTAMP])
 
 
 def _shares(late: Sequence[float]) -> tuple[tuple[float, float], ...]:

@@ -131,7 +131,7 @@ async def run(ground: Ground) -> Outcome:
 
 async def _measured(field: Field, program: Program) -> Growth:
     began, count = clock.monotonic(), len(field.nodes)
-    await until_held(field.client, field.nodes)
+    await until_held(field.client, field.nodes, program.last_words)
     started, starting = clock.monotonic() - began, program.cpu
     ending = iter(field.nodes)
     async with anyio.create_task_group() as group:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from statistics import median
 
+import msgspec
+
 from benchmarks.contenders.bare import AT_ONCE, BARE
 from benchmarks.contenders.contender import EVICTION
 from benchmarks.contenders.gracectl import Gracectl
@@ -13,25 +15,37 @@ from benchmarks.ground.site import App
 from benchmarks.report import Figure, Outcome
 from benchmarks.trial import Load, middle, trial
 
-PODS_OF_A_NODE, APPS, ROUNDS = 50, 10, 5
-NODES, NODES_OF_PEERS = 24, 8
-"""Some peers take minutes for so many nodes; rates are told of fewer just as well."""
+PODS_OF_A_NODE, APPS = 50, 10
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How many nodes, nodes of the peers, and rounds. Some peers take minutes for many nodes; rates are told of fewer
+    just as well."""
+
+    nodes: int
+    of_peers: int
+    rounds: int
+
+
+EMBEDDED, ELSEWHERE = Size(24, 8, 5), Size(8, 4, 3)
+"""The controllers of a foreign control plane create some twenty pods a second."""
 
 
 async def run(ground: Ground) -> Outcome:
     """The bare loop and gracectl in turns; then the peers, one after another, as each takes all there is."""
-    load, smaller = _load(NODES), _load(NODES_OF_PEERS)
+    size = EMBEDDED if ground.is_embedded else ELSEWHERE
+    load, smaller = _load(size.nodes), _load(size.of_peers)
     pods = load.pods
     # No limit to the rate: what is measured is what limits it then.
     settings = {"eviction": {"qps": 0, "maxInFlight": AT_ONCE}}
     bare, ours = [], []
-    for number in range(ROUNDS):
+    for number in range(size.rounds):
         bare.append(await trial(ground, load, BARE, f"storm-bare-{number}"))
         ours.append(await trial(ground, load, Gracectl(settings=settings), f"storm-gracectl-{number}"))
     others = [await trial(ground, smaller, peer, f"storm-peer-{number}") for number, peer in enumerate(peers())]
     return Outcome(
         scenario="storm",
-        about=f"{NODES} nodes with {PODS_OF_A_NODE} pods each end at once, without budgets",
+        about=f"{size.nodes} nodes with {PODS_OF_A_NODE} pods each end at once, without budgets",
         figures=(
             Figure(
                 "evictions, share of the bare loop's",
@@ -44,10 +58,10 @@ async def run(ground: Ground) -> Outcome:
             Figure("CPU for 1,000 pods", 1000 * median(our.usage.cpu or 0 for our in ours) / pods, " s"),
         ),
         parameters={
-            "nodes": NODES,
+            "nodes": size.nodes,
             "pods": pods,
-            "nodes of the peers": NODES_OF_PEERS,
-            "rounds": ROUNDS,
+            "nodes of the peers": size.of_peers,
+            "rounds": size.rounds,
             "in flight": AT_ONCE,
             **load.pace.in_words,
         },
