@@ -84,6 +84,8 @@ NARROWER: Final[Mapping[str, dict[str, Any]]] = {
         "type": "object",
         "additionalProperties": {"type": "number", "minimum": 0},
     },
+    # It becomes a part of alerts.yaml, and of Prometheus' templates.
+    "prometheusRule.runbookUrl": {"type": "string", "pattern": "^https?://[^\\s#{}\"']+$"},
     "uninstall.wait": {"type": "string", "pattern": "^([0-9]+(\\.[0-9]+)?(s|m|h))+$|^0$"},
     "uninstall.backoffLimit": {"type": "integer", "minimum": 0},
     "settings": {"$ref": "#/$defs/Settings"},

@@ -353,6 +353,17 @@ def test_alerts_and_dashboard_are_the_shipped_ones() -> None:
     assert json.loads(text) == shipped
 
 
+def test_runbooks_are_where_the_values_say() -> None:
+    rules = {"enabled": True, "runbookUrl": "https://runbooks.internal/gracectl/alerts.html"}
+    release = Release(values={"prometheusRule": rules})
+    (group,) = release.one("PrometheusRule")["spec"]["groups"]
+    assert {rule["annotations"]["runbook_url"] for rule in group["rules"]} == {
+        f"{rules['runbookUrl']}#{rule['alert'].lower()}" for rule in group["rules"]
+    }
+    assert "runbookUrl is a placeholder" not in release.notes()
+    assert "runbookUrl is a placeholder" in Release(values={"prometheusRule": {"enabled": True}}).notes()
+
+
 def test_components_that_are_not_scraped_have_no_monitor() -> None:
     kinds = {each["kind"] for each in SETS["agent-alone"].objects()}
     assert {"PodMonitor", "PrometheusRule"} <= kinds

@@ -38,6 +38,8 @@ needs_helm()
         ({"agent": {"terminationGracePeriodSeconds": 0}}, "at '/agent/terminationGracePeriodSeconds'"),
         ({"rbac": {"nodeClaims": "perhaps"}}, "at '/rbac/nodeClaims'"),
         ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "at '/podDisruptionBudget/maxUnavailable'"),
+        ({"prometheusRule": {"runbookUrl": "docs/alerts.md"}}, "at '/prometheusRule/runbookUrl'"),
+        ({"prometheusRule": {"runbookUrl": "https://a.b/{{ x }}"}}, "at '/prometheusRule/runbookUrl'"),
         ({"uninstall": {"wait": "long"}}, "at '/uninstall/wait'"),
         ({"crds": {"install": "yes"}}, "at '/crds/install': got string, want boolean"),
     ],

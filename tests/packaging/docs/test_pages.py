@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -78,8 +80,37 @@ def test_every_command_is_on_its_page() -> None:
     assert [command for command in COMMANDS if not re.search(rf"`{command}`", page)] == []
 
 
-def test_operations_has_a_word_on_every_alert() -> None:
-    alerts = yaml.safe_load((ROOT / "helm/gracectl/files/alerts.yaml").read_text())
-    names = {rule["alert"] for group in alerts["groups"] for rule in group["rules"]}
-    table = (ROOT / "docs/operations.md").read_text().partition("## When an alert fires")[2].partition("\n## ")[0]
-    assert set(re.findall(r"Gracectl\w+", table)) == names
+SECTION = re.compile(
+    r"\n## (\w+)\n\n(?!- ).+?\n\n- \*\*Users notice:\*\* .+?\n- \*\*Run first:\*\* `[^`\n]+`\n"
+    r"- \*\*Remedy:\*\* .+?(?=\n\n## |\n\Z)",
+    re.DOTALL,
+)
+"""Section of an alert: what it means, what users notice, the first command, the remedy."""
+
+
+def alerts() -> list[dict[str, Any]]:
+    """All rules."""
+    rules = yaml.safe_load((ROOT / "helm/gracectl/files/alerts.yaml").read_text())
+    return [rule for group in rules["groups"] for rule in group["rules"]]
+
+
+def test_every_alert_has_one_section_with_all_parts_and_no_other_is_there() -> None:
+    page = (ROOT / "docs/alerts.md").read_text()
+    names = [rule["alert"] for rule in alerts()]
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == names
+    assert SECTION.findall(page) == names
+
+
+def test_every_alert_leads_to_its_section() -> None:
+    places = list(anchors(ROOT / "docs/alerts.md"))
+    for rule in alerts():
+        url = urlsplit(rule["annotations"]["runbook_url"])
+        assert (url.scheme, PurePosixPath(url.path).stem, url.fragment) == ("https", "alerts", rule["alert"].lower())
+        assert places.count(url.fragment) == 1
+
+
+def test_alerts_are_listed_by_their_severity() -> None:
+    page = (ROOT / "docs/alerts.md").read_text()
+    for severity in ("critical", "warning", "info"):
+        (row,) = re.findall(rf"^\| {severity}: .*$", page, re.MULTILINE)
+        assert re.findall(r"\[(\w+)\]", row) == [r["alert"] for r in alerts() if r["labels"]["severity"] == severity]

@@ -129,7 +129,9 @@ def test_an_alert_says_how_bad_it_is_what_it_means_and_what_to_do(rule: dict[str
     assert rule["labels"] == {"severity": rule["labels"]["severity"]}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert re.fullmatch(r"\d+[mh]", rule["for"])
-    assert set(rule["annotations"]) == {"summary", "description", "action"}
+    assert set(rule["annotations"]) == {"summary", "description", "action", "runbook_url"}
+    # The object, then its state.
+    assert re.fullmatch(r"[^:]+: .+\.", re.sub(r"\{\{.*?\}\}", "N", rule["annotations"]["summary"]))
     for text in rule["annotations"].values():
         assert len(text) > 20
         assert "\n" not in text.strip()
