@@ -77,6 +77,7 @@ from gracectl.telemetry.health import (
     probes,
 )
 from gracectl.telemetry.metrics import DRY_RUN, Sample
+from gracectl.telemetry.node_labels import NodeLabels
 from gracectl.telemetry.runtime_metrics import NO_SPANS, connection_samples, process_samples
 from gracectl.telemetry.server import CannotListen, Endpoint, Servers
 from gracectl.telemetry.spans import SpanSink
@@ -146,7 +147,7 @@ class Controller:
         self._client = KubeClient(transport, clock, settings=client_settings, rng=rng)
         self._cluster = cluster = empty_cluster_cache(instance_key_of(provider))
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
-        self._statistics = TerminationStatistics()
+        self._statistics = TerminationStatistics(labels=NodeLabels(settings.metrics.labels))
         # A client of its own: each try has its own grace, and deadlines do not wait for other requests to a busy
         # server.
         once = ClientSettings(timeout=min(client_settings.timeout, _READ_SECONDS), retry=RetrySettings(attempts=1))
@@ -194,7 +195,7 @@ class Controller:
         self._reloader: SettingsReloader | None = None
         self._skew: SkewEstimate | None = None
         sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
-        exposition = Exposition(clock, sources, (PROCESS_COLLECTOR,))
+        exposition = Exposition(clock, sources, (PROCESS_COLLECTOR,), settings.metrics.labels)
         self._servers = Servers(
             (
                 Endpoint("metrics.listen", settings.metrics.listen, {PATH: exposition.handle}),

@@ -32,6 +32,8 @@ def validate_settings(settings: Settings) -> None:
             settings.node_selector.selector().validate()
     with prefix_errors("metrics.listen"):
         settings.metrics.address()
+    with prefix_errors("metrics.labels"):
+        settings.metrics.validate()
     with prefix_errors("probes.listen"):
         settings.probes.address()
     for section, validate in (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Final, get_args
 
 import msgspec
@@ -100,15 +101,17 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> Iterator[Sample]:
-    """Samples for every value of every label, so that no series comes and goes. `now`: Unix seconds."""
-    yield from _samples_of_ends(work.ends, now)
+    """Samples for every value of every label, so that no series comes and goes; those with NodeLabels come when the
+    first such termination begins. `now`: Unix seconds."""
+    kinds_of_nodes = statistics.labels.seen()
+    yield from _samples_of_ends(work.ends, kinds_of_nodes, now)
     yield from _samples_of_times(statistics)
     for state, number in work.remaining.states.items():
         yield Sample(PODS_LEFT, (state,), number)
     for blocker, number in work.remaining.blocked.items():
         yield Sample(BLOCKED_PODS, (blocker,), number)
-    for how in PodOutcome:
-        yield Sample(PODS_DRAINED, (how,), statistics.pod_outcomes[how])
+    for how, labels in product(PodOutcome, kinds_of_nodes):
+        yield Sample(PODS_DRAINED, (how, *labels), statistics.pod_outcomes[how, *labels])
     for held in HELD:
         yield Sample(NODES_BLOCKED_BY_BUDGET, (held,), work.blocked_by_node_budgets.get(held, 0))
     yield from _samples_of_disruption(work.disruption, now)
@@ -132,31 +135,34 @@ def _samples_of_disruption(found: DisruptionStatistics, now: float) -> Iterator[
     yield Sample(CIRCUIT_BREAKER_OPEN, (), int(found.unhealthy.excess > 0))
 
 
-def _samples_of_ends(ends: tuple[Progress, ...], now: float) -> Iterator[Sample]:
-    at_step = Counter((end.kind, end.step or NOT_LOOKED_AT) for end in ends)
-    stalled = Counter(end.kind for end in ends if end.is_stalled)
+def _samples_of_ends(
+    ends: tuple[Progress, ...], kinds_of_nodes: Sequence[tuple[str, ...]], now: float
+) -> Iterator[Sample]:
+    at_step = Counter((end.kind, end.step or NOT_LOOKED_AT, *end.labels) for end in ends)
+    stalled = Counter((end.kind, *end.labels) for end in ends if end.is_stalled)
     oldest: dict[TerminationKind, float] = {}
     for end in ends:
         if end.step != RESTING:
             oldest[end.kind] = max(oldest.get(end.kind, 0.0), now - end.started)
     for kind, steps in STEPS.items():
-        for step in (NOT_LOOKED_AT, *steps):
-            yield Sample(TERMINATIONS, (kind, step), at_step[kind, step])
+        for step, labels in product((NOT_LOOKED_AT, *steps), kinds_of_nodes):
+            yield Sample(TERMINATIONS, (kind, step, *labels), at_step[kind, step, *labels])
         yield Sample(TERMINATION_OLDEST, (kind,), oldest.get(kind, 0.0))
         if kind != "nodeclaim":
-            yield Sample(DRAINS_STALLED, (kind,), stalled[kind])
+            for labels in kinds_of_nodes:
+                yield Sample(DRAINS_STALLED, (kind, *labels), stalled[kind, *labels])
 
 
 def _samples_of_times(statistics: TerminationStatistics) -> Iterator[Sample]:
     whole, walked = statistics.durations.whole(), statistics.durations.steps()
-    for reason in (BY_HAND, *REASONS.values()):
-        for result in get_args(TerminationResult):
-            yield Sample(NODES_TERMINATED, (reason, result), statistics.results[reason, result])
-    for kind in TERMINATION_KINDS:
-        yield Sample(TERMINATION_DURATION, (kind,), whole[kind])
-        for step in STEPS[kind]:
-            seen = walked.get((kind, step), empty_distribution(STEP_DURATION.buckets))
-            yield Sample(STEP_DURATION, (kind, step), seen)
+    no_time = empty_distribution(STEP_DURATION.buckets)
+    for labels in statistics.labels.seen():
+        for pair in product((BY_HAND, *REASONS.values()), get_args(TerminationResult)):
+            yield Sample(NODES_TERMINATED, (*pair, *labels), statistics.results[*pair, *labels])
+        for kind in TERMINATION_KINDS:
+            yield Sample(TERMINATION_DURATION, (kind, *labels), whole.get((kind, *labels), no_time))
+            for step in STEPS[kind]:
+                yield Sample(STEP_DURATION, (kind, step, *labels), walked.get((kind, step, *labels), no_time))
 
 
 def protection_samples(found: ProtectedPodCounts, statistics: TerminationStatistics) -> Iterator[Sample]:

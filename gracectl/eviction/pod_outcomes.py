@@ -33,11 +33,11 @@ class PodOutcome(StrEnum):
 class PodOutcomeTracker:
     """Listener of the evictor and the deleter that remembers what became of pods that still hold their node.
 
-    `counts`: of the pods that have left, over all nodes. `in_flight`: whether a request for the pod of that UID is in
-    flight: (an eviction, a deletion).
+    `counts`: of the pods that have left, over all nodes, by outcome and NodeLabels. `in_flight`: whether a request for
+    the pod of that UID is in flight: (an eviction, a deletion).
     """
 
-    def __init__(self, counts: Counter[PodOutcome], in_flight: Callable[[str], tuple[bool, bool]]) -> None:
+    def __init__(self, counts: Counter[tuple[str, ...]], in_flight: Callable[[str], tuple[bool, bool]]) -> None:
         self._counts = counts
         self._in_flight = in_flight
         self._holding: dict[str, frozenset[str]] = {}  # by node, the uids of the pods that hold it by its last plan
@@ -62,25 +62,25 @@ class PodOutcomeTracker:
     def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
         """See DeletionListener: it stays."""
 
-    def note(self, node: str, plan: Plan) -> Mapping[str, PodOutcome]:
-        """Count the pods that have left a node since the plan before, by uid; called with each plan before it is
-        carried out.
+    def note(self, node: str, plan: Plan, labels: tuple[str, ...] = ()) -> Mapping[str, PodOutcome]:
+        """Count the pods that have left a node with these NodeLabels since the plan before, by uid; called with each
+        plan before it is carried out.
         """
         holding = frozenset([entry.pod.uid for entry in plan.left])
         outcomes = {uid: self._outcome_of(uid) for uid in self._holding_of(node) - holding}
-        self._counts.update(outcomes.values())
+        self._counts.update((outcome, *labels) for outcome in outcomes.values())
         self._counts_of_node.setdefault(node, Counter()).update(outcomes.values())
         self._holding[node] = holding
         return outcomes
 
-    def close(self, node: str, *, is_over: bool) -> Mapping[PodOutcome, int]:
+    def close(self, node: str, labels: tuple[str, ...] = (), *, is_over: bool) -> Mapping[PodOutcome, int]:
         """The termination of a node has ended; returns what has become of its pods. `is_over`: pods that held it to the
         last are abandoned; otherwise another process continues, or the node stays with its pods.
         """
         found = self._counts_of_node.pop(node, Counter())
         for uid in self._holding.pop(node, ()):
             if is_over:
-                self._counts[PodOutcome.ABANDONED] += 1
+                self._counts[PodOutcome.ABANDONED, *labels] += 1
                 found[PodOutcome.ABANDONED] += 1
             self._outcomes.pop(uid, None)
         return found

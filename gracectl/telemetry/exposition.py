@@ -42,11 +42,12 @@ Source = Callable[[], Iterable[Sample | None]]
 
 
 class Families:
-    """Collector for prometheus_client, of samples read before."""
+    """Collector for prometheus_client, of samples read before. `node_labels`: the optional labels of metrics."""
 
-    def __init__(self, collectors: Iterable[Collector] = ()) -> None:
+    def __init__(self, collectors: Iterable[Collector] = (), node_labels: tuple[str, ...] = ()) -> None:
         self._samples: dict[Metric, list[Sample]] = {metric: [] for metric in CATALOGUE}
         self._collectors = collectors
+        self._node_labels = node_labels
 
     def add(self, samples: Iterable[Sample]) -> None:
         """Add samples. ValueError for a metric that is not in the catalogue."""
@@ -57,20 +58,21 @@ class Families:
 
     def collect(self) -> Iterator[Family]:
         """Every metric of the catalogue that has samples, in its order, then those of the other collectors."""
-        ours = (family_of(metric, samples) for metric, samples in self._samples.items() if samples)
+        ours = (family_of(metric, samples, self._node_labels) for metric, samples in self._samples.items() if samples)
         return chain(ours, *(each.collect() for each in self._collectors))
 
 
-def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
+def family_of(metric: Metric, samples: Iterable[Sample], node_labels: tuple[str, ...] = ()) -> Family:
     """One metric with its samples, for prometheus_client."""
+    labels = (*metric.labels, *(node_labels if metric.of_nodes else ()))
     if metric.type != "histogram":
         kind = GaugeMetricFamily if metric.type == "gauge" else CounterMetricFamily
-        family = kind(metric.name, metric.help, labels=metric.labels)
+        family = kind(metric.name, metric.help, labels=labels)
         for sample in samples:
             assert not isinstance(sample.value, Distribution)
             family.add_metric([*map(visible, sample.labels)], sample.value)
         return family
-    histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    histogram = HistogramMetricFamily(metric.name, metric.help, labels=labels)
     for sample in samples:
         assert isinstance(sample.value, Distribution)
         histogram.add_metric([*map(visible, sample.labels)], _cumulated(metric, sample.value), sample.value.total)
@@ -89,14 +91,22 @@ def _cumulated(metric: Metric, distribution: Distribution) -> list[tuple[Any, ..
 
 
 class Exposition:
-    """Serves scrapes with the samples of some sources; `collectors`: prometheus_client's own.
+    """Serves scrapes with the samples of some sources; `collectors`: prometheus_client's own. `node_labels`: names of
+    the optional labels, whose values the samples have.
 
     One reading is made at a time, serves all scrapes that came before it, and is reused for REUSE_FACTOR times as long
     as it took: scrapes never take more than a fifth of the event loop's time.
     """
 
-    def __init__(self, clock: Clock, sources: Iterable[Source], collectors: Iterable[Collector] = ()) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        sources: Iterable[Source],
+        collectors: Iterable[Collector] = (),
+        node_labels: tuple[str, ...] = (),
+    ) -> None:
         self._clock = clock
+        self._node_labels = node_labels
         self._sources = tuple(sources)
         self._collectors = tuple(collectors)
         self._lock = anyio.Lock()
@@ -134,7 +144,7 @@ class Exposition:
 
     async def _read(self) -> _Reading:
         began = self._clock.monotonic()
-        families = Families(self._collectors)
+        families = Families(self._collectors, self._node_labels)
         for source in self._sources:
             for sample in source():
                 if sample is None:

@@ -1,8 +1,8 @@
 """Catalogue of all metrics: name, type, labels, help text.
 
 Dashboards and alerts use these names, so a test pins them, and no other module spells one. The values of a label are
-bounded (enumerations, never names of objects). Invariant: nothing here counts; components do, in frozen statistics that
-are read at each scrape.
+bounded: enumerations, never names of objects; for the optional ones see node_labels. Invariant: nothing here counts;
+components do, in frozen statistics that are read at each scrape.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ ANSWERS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """Entry of the catalogue. `buckets`: upper bounds of a histogram, ascending, without infinity."""
+    """Entry of the catalogue. `buckets`: upper bounds of a histogram, ascending, without infinity. `of_nodes`: it also
+    takes the labels of `metrics.labels`."""
 
     name: str
     type: Literal["gauge", "counter", "histogram"]
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    of_nodes: bool = False
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Value of a metric for these values of its labels."""
+    """Value of a metric for these values of its labels, those of `metrics.labels` last."""
 
     metric: Metric
     labels: tuple[str, ...]
@@ -46,16 +48,16 @@ class Sample(msgspec.Struct, frozen=True):
 _catalogue: list[Metric] = []
 
 
-def _gauge(name: str, *labels: str, help: str) -> Metric:
-    return _entered(Metric(f"gracectl_{name}", "gauge", help, labels))
+def _gauge(name: str, *labels: str, help: str, of_nodes: bool = False) -> Metric:
+    return _entered(Metric(f"gracectl_{name}", "gauge", help, labels, of_nodes=of_nodes))
 
 
-def _counter(name: str, *labels: str, help: str) -> Metric:
-    return _entered(Metric(f"gracectl_{name}", "counter", help, labels))
+def _counter(name: str, *labels: str, help: str, of_nodes: bool = False) -> Metric:
+    return _entered(Metric(f"gracectl_{name}", "counter", help, labels, of_nodes=of_nodes))
 
 
-def _histogram(name: str, *labels: str, buckets: tuple[float, ...], help: str) -> Metric:
-    return _entered(Metric(f"gracectl_{name}", "histogram", help, labels, buckets))
+def _histogram(name: str, *labels: str, buckets: tuple[float, ...], help: str, of_nodes: bool = False) -> Metric:
+    return _entered(Metric(f"gracectl_{name}", "histogram", help, labels, buckets, of_nodes))
 
 
 def _entered(metric: Metric) -> Metric:
@@ -70,6 +72,7 @@ TERMINATIONS: Final = _gauge(
     "kind",
     "step",
     help="Active terminations of nodes and claims, and drains for maintenance, by current step.",
+    of_nodes=True,
 )
 TERMINATION_OLDEST: Final = _gauge(
     "termination_oldest_seconds",
@@ -81,12 +84,14 @@ NODES_TERMINATED: Final = _counter(
     "reason",
     "result",
     help="Nodes that were terminated, by reason and by how it ended.",
+    of_nodes=True,
 )
 TERMINATION_DURATION: Final = _histogram(
     "termination_duration_seconds",
     "kind",
     buckets=STEPS,
     help="Duration of completed terminations, from request to end; for maintenance, until the node is uncordoned.",
+    of_nodes=True,
 )
 STEP_DURATION: Final = _histogram(
     "termination_step_duration_seconds",
@@ -94,11 +99,13 @@ STEP_DURATION: Final = _histogram(
     "step",
     buckets=STEPS,
     help="Time spent at each step, recorded when the termination is complete.",
+    of_nodes=True,
 )
 DRAINS_STALLED: Final = _gauge(
     "drains_stalled",
     "kind",
     help="Drains without progress for a minute: pods are left, and none has left or is terminating.",
+    of_nodes=True,
 )
 PODS_LEFT: Final = _gauge(
     "pods_left",
@@ -115,6 +122,7 @@ PODS_DRAINED: Final = _counter(
     "how",
     help="Pods that no longer block a node: evicted, deleted for the deadline, left on their own, or abandoned "
     "when their node's termination was over.",
+    of_nodes=True,
 )
 
 # Evictions.

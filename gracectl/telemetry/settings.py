@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -13,14 +14,26 @@ Address = tuple[str | None, int]
 """Host (None: all addresses) and port (0: any that is free)."""
 
 
+NodeLabel = Literal["nodepool", "capacity_type", "zone"]
+"""Optional label of metrics: see node_labels."""
+
+
 class MetricsSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """`listen`: address of `/metrics`, `host:port`; without a host on all addresses; "": not served."""
 
     listen: str = ""
+    labels: tuple[NodeLabel, ...] = ()
+    """Optional labels of the metrics about nodes."""
 
     def address(self) -> Address | None:
         """Address; None if not served. ValueError for an invalid address."""
         return parse_address(self.listen) if self.listen else None
+
+    def validate(self) -> None:
+        """ValueError for a label that is there twice."""
+        for label in self.labels:
+            if self.labels.count(label) > 1:
+                raise ValueError(f"{label} is there twice; remove one")
 
 
 TRACE_ID = "{trace_id}"

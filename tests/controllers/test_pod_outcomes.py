@@ -19,7 +19,7 @@ class Desk:
     """Outcomes of one node; `evicting` and `deleting` are the pods with a request in flight."""
 
     def __init__(self) -> None:
-        self.counts: Counter[PodOutcome] = Counter()
+        self.counts: Counter[tuple[str, ...]] = Counter()
         self.evicting: set[str] = set()
         self.deleting: set[str] = set()
         self.departures = PodOutcomeTracker(self.counts, lambda uid: (uid in self.evicting, uid in self.deleting))
@@ -36,7 +36,7 @@ class Desk:
 
     @property
     def left(self) -> dict[str, int]:
-        return {manner.value: number for manner, number in self.counts.items()}
+        return {str(outcome): number for (outcome,), number in self.counts.items()}
 
 
 def planned(*names: str) -> Plan:

@@ -88,6 +88,7 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "log.format": ("json", "json", NOTHING),
     "log.level": ("debug", "debug", "log: {level: error}"),
     "metrics.listen": (":9090", ":9090", "metrics: {listen: ':1'}"),
+    "metrics.labels": ("[zone, nodepool]", ("zone", "nodepool"), "metrics: {labels: [zone]}"),
     "probes.listen": (":9090", ":9090", NOTHING),
     "tracing.url": ("http://t/{trace_id}", "http://t/{trace_id}", "tracing: {url: 'http://u/{trace_id}'}"),
     "admission.listen": (":8443", ":8443", "admission: {service: {name: a}}"),

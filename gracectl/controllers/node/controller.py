@@ -56,7 +56,7 @@ class NodeController:
         self._context = context
         self._backoff = backoff
         self._pipeline, self._maintenance = NodePipeline(context), MaintenancePipeline(context)
-        self.registry: Registry[NodeState] = Registry("node", context.clock, context.statistics.durations)
+        self.registry: Registry[NodeState] = Registry("node", context.clock, context.statistics)
         self._timer = DeadlineTimer(context.clock, self._deadline_passed, self._deletions_due)
         self._queue: WorkQueue[str] = WorkQueue(
             context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY), is_urgent=self._timer.has_passed
@@ -117,7 +117,7 @@ class NodeController:
         now = self._context.clock.now()
         is_done = state.progress(now).step == FINALIZER.name
         self.registry.close(state)
-        outcomes = self._context.pod_outcomes.close(state.node.name, is_over=not is_maintenance)
+        outcomes = self._context.pod_outcomes.close(state.node.name, state.labels, is_over=not is_maintenance)
         if not is_maintenance:
             duration = format_duration(round(now - state.started) * NANOSECONDS_PER_SECOND)
             message = end_report(outcomes, duration, is_done=is_done)

@@ -42,7 +42,8 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     is_first_look = state.plan is None
     state.plan, state.looked_at = decision, context.clock.monotonic()
     state.blocking_budgets = _budgets_of(decision)
-    state.observer.planned(decision, now, context.pod_outcomes.note(state.node.name, decision))
+    departed = context.pod_outcomes.note(state.node.name, decision, state.labels)
+    state.observer.planned(decision, now, departed)
     context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
     context.deleter.set_pods(state.node.name, scheduled_deletions(decision, state.node.name))
     _report_plan(context, state, is_first=is_first_look)

@@ -41,8 +41,7 @@ class NodeClaimController:
         self._backoff = backoff
         self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._pipeline = NodeClaimPipeline(context)
-        times = context.statistics.durations
-        self.registry: Registry[NodeClaimState] = Registry("node claim", context.clock, times)
+        self.registry: Registry[NodeClaimState] = Registry("node claim", context.clock, context.statistics)
         context.cluster.claims.subscribe(self._claim_changed, replay=True)
         context.cluster.nodes.subscribe(self._node_changed, replay=True)
         context.admitter.budgets.subscribe(self._node_budget_changed)

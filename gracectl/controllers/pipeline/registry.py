@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol
 import msgspec
 
 from gracectl.controllers.pipeline.state import AnyState, E, NodeState, Progress
-from gracectl.controllers.pipeline.statistics import TerminationDurations, TerminationResult
+from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
@@ -44,7 +44,7 @@ class RegistryListener(Protocol):
 class ResultCounter:
     """Listener that counts nodes that are terminated. `policy` returns the current settings."""
 
-    def __init__(self, counts: Counter[tuple[str, TerminationResult]], policy: Callable[[], PolicySettings]) -> None:
+    def __init__(self, counts: Counter[tuple[str, ...]], policy: Callable[[], PolicySettings]) -> None:
         self._counts = counts
         self._policy = policy
 
@@ -54,7 +54,7 @@ class ResultCounter:
     def closed(self, state: AnyState) -> None:
         """See RegistryListener."""
         if isinstance(state, NodeState) and state.kind == "node":
-            self._counts[state.reason(self._policy()), state.result] += 1
+            self._counts[state.reason(self._policy()), state.result, *state.labels] += 1
 
     def abandoned(self, state: AnyState) -> None:
         """See RegistryListener."""
@@ -63,11 +63,11 @@ class ResultCounter:
 class Registry(Generic[E]):
     """Registry by name of the object. `kind` is its kind in log messages: `node`."""
 
-    def __init__(self, kind: str, clock: Clock, times: TerminationDurations) -> None:
+    def __init__(self, kind: str, clock: Clock, statistics: TerminationStatistics) -> None:
         self._kind = kind
         self._clock = clock
         self._listeners: list[RegistryListener] = []
-        self._times = times
+        self._statistics = statistics
         self._under_way: dict[str, E] = {}
         self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
         self._left_alone: dict[str, tuple[str, str]] = {}  # by name: UID and reason that were reported
@@ -88,6 +88,7 @@ class Registry(Generic[E]):
 
     def open(self, state: E) -> E:
         """Register a termination that begins, or is resumed after a restart."""
+        state.labels = self._statistics.labels.of(state.tracked.latest.labels)
         self._under_way[state.tracked.name] = state
         self._left_alone.pop(state.tracked.name, None)
         for listener in self._listeners:
@@ -103,7 +104,9 @@ class Registry(Generic[E]):
         progress = msgspec.structs.replace(state.progress(now), finished=now)
         self._finished.append(progress)
         trace = Trace.read(state.observer.traceparent or "")
-        self._times.note(progress.kind, now - progress.started, progress.seconds, "" if trace is None else trace.hex)
+        trace_id = "" if trace is None else trace.hex
+        times = self._statistics.durations
+        times.note(progress.kind, now - progress.started, progress.seconds, state.labels, trace_id)
         seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
         extra = {**state.tracked.log_keys, "uid": state.uid, "seconds": seconds}
         logger.info("%s %s", self._kind, state.outcome, extra=extra)

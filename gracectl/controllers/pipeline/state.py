@@ -44,6 +44,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str
     pods_left: int = 0
     """Pods that hold the node."""
+    labels: tuple[str, ...] = ()
+    """Its NodeLabels."""
     is_stalled: bool = False
     """No pod of the node has left, or was stopping, for a minute although one should."""
     nodes: tuple[str, ...] = ()
@@ -122,6 +124,7 @@ class TerminationState(ABC, Generic[H]):
         drained = condition_of(tracked.latest.conditions, names.DRAINED)
         self.is_resumed = drained is not None and drained.reason != names.STEP_FAILING
         self.observer: TerminationObserver = NO_OBSERVER
+        self.labels: tuple[str, ...] = ()  # its NodeLabels when it was opened
         self.failures = Failures()  # by step
         self.reported: set[tuple[str, str]] = (
             set()
@@ -213,6 +216,7 @@ class TerminationState(ABC, Generic[H]):
             step_since=self._step_since,
             seconds=seconds,
             waits_for=self.waits_for,
+            labels=self.labels,
             deadline=self.ends_by,
         )
 

@@ -8,11 +8,11 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.policy.protected_pods import ProtectionEnd
 from gracectl.policy.protection import ProtectionKind
 from gracectl.runtime.histogram import Distribution, Histogram
 from gracectl.telemetry.metrics import PROTECTION_HELD, STEP_DURATION, TERMINATION_DURATION
+from gracectl.telemetry.node_labels import NodeLabels
 
 TerminationKind = Literal["node", "nodeclaim", "maintenance"]
 """A termination of a node or claim, or a maintenance of a node."""
@@ -27,21 +27,33 @@ class TerminationDurations:
     """Durations of terminations that are over, whole and by step."""
 
     def __init__(self) -> None:
-        self._whole = {kind: Histogram(TERMINATION_DURATION.buckets) for kind in TERMINATION_KINDS}
-        self._steps: dict[tuple[TerminationKind, str], Histogram] = {}
+        self._whole: dict[tuple[str, ...], Histogram] = {}
+        self._steps: dict[tuple[str, ...], Histogram] = {}
 
-    def note(self, kind: TerminationKind, seconds: float, steps: Mapping[str, float], trace_id: str = "") -> None:
-        """Count a termination that has taken `seconds`, and each of its `steps` so long; `trace_id` if it has one."""
-        self._whole[kind].observe(max(seconds, 0.0), trace_id)
+    def note(
+        self,
+        kind: TerminationKind,
+        seconds: float,
+        steps: Mapping[str, float],
+        labels: tuple[str, ...] = (),
+        trace_id: str = "",
+    ) -> None:
+        """Count a termination that has taken `seconds`, and each of its `steps` so long.
+
+        `labels`: its NodeLabels; `trace_id` if it has a trace.
+        """
+        whole = self._whole.setdefault((kind, *labels), Histogram(TERMINATION_DURATION.buckets))
+        whole.observe(max(seconds, 0.0), trace_id)
         for step, spent in steps.items():
-            self._steps.setdefault((kind, step), Histogram(STEP_DURATION.buckets)).observe(max(spent, 0.0), trace_id)
+            times = self._steps.setdefault((kind, step, *labels), Histogram(STEP_DURATION.buckets))
+            times.observe(max(spent, 0.0), trace_id)
 
-    def whole(self) -> Mapping[TerminationKind, Distribution]:
-        """Durations of whole terminations."""
-        return {kind: times.statistics() for kind, times in self._whole.items()}
+    def whole(self) -> Mapping[tuple[str, ...], Distribution]:
+        """Durations of whole terminations, by kind and NodeLabels."""
+        return {labels: times.statistics() for labels, times in self._whole.items()}
 
-    def steps(self) -> Mapping[tuple[TerminationKind, str], Distribution]:
-        """Durations of the steps that were reached."""
+    def steps(self) -> Mapping[tuple[str, ...], Distribution]:
+        """Durations of the steps that were reached, by kind, step and NodeLabels."""
         return {labels: times.statistics() for labels, times in self._steps.items()}
 
 
@@ -69,7 +81,8 @@ class TerminationStatistics(msgspec.Struct, frozen=True):
 
     protection_durations: ProtectionDurations = msgspec.field(default_factory=ProtectionDurations)
     durations: TerminationDurations = msgspec.field(default_factory=TerminationDurations)
-    results: Counter[tuple[str, TerminationResult]] = msgspec.field(default_factory=Counter)
-    """Number of nodes that were terminated, by reason (see `reason_of`) and result."""
-    pod_outcomes: Counter[PodOutcome] = msgspec.field(default_factory=Counter)
-    """Number of pods that have left, over all nodes."""
+    results: Counter[tuple[str, ...]] = msgspec.field(default_factory=Counter)
+    """Number of nodes that were terminated, by reason (see `reason_of`), TerminationResult and NodeLabels."""
+    pod_outcomes: Counter[tuple[str, ...]] = msgspec.field(default_factory=Counter)
+    """Number of pods that have left, over all nodes, by PodOutcome and NodeLabels."""
+    labels: NodeLabels = msgspec.field(default_factory=NodeLabels)

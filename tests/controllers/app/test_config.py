@@ -61,7 +61,7 @@ DEFAULTS: dict[str, Any] = {
     "karpenter": {"namespaces": ("kube-system", "karpenter")},
     "plan": {"replacementSeconds": 30.0},
     "log": {"format": "auto", "level": "info"},
-    "metrics": {"listen": ""},
+    "metrics": {"listen": "", "labels": ()},
     "probes": {"listen": ""},
     "tracing": {"url": ""},
     "admission": {
@@ -95,7 +95,7 @@ def test_a_cluster_has_one_name(settings_file: Path, document: str, name: str) -
     assert load_settings(settings_file).cluster == name
 
 
-LISTS = ("karpenter.namespaces", "admission.clientCertificates.names")
+LISTS = ("karpenter.namespaces", "metrics.labels", "admission.clientCertificates.names")
 
 
 @pytest.fixture

@@ -313,3 +313,31 @@ async def test_odd_objects_add_no_series() -> None:
         assert {each for each in after if each[0] != "gracectl_api_requests_total"} == before
         assert not [each for each in after if "odd-" in " ".join(each)]
         assert figures(controller, "terminations") == {("terminations", "node", "drain"): 60}
+
+
+async def test_with_optional_labels_terminations_are_told_apart_by_pool_and_zone() -> None:
+    settings = the_settings(metrics={"labels": ["nodepool", "zone"]})
+    async with staged(settings=settings) as stage, stage.controller() as controller:
+        for name, pool in (("n1", "gpu"), ("n2", "web"), ("n3", "web")):
+            await stage.add_nodes(name, labels={"karpenter.sh/nodepool": pool, "topology.kubernetes.io/zone": "a"})
+        await stage.settle(controller)
+        assert not [each for each in series(controller) if each[0] == "gracectl_nodes_terminated_total"]
+        await stage.create(a_pod_manifest("plain", "n2", behaviour={"stop-seconds": 5}))
+        await stage.delete_node("n1")
+        await stage.delete_node("n2")
+        await stage.clock.sleep(1)
+        assert ("gracectl_nodes_terminated_total", "by hand", "drained", "web", "a") in series(controller)
+        assert figures(controller, "nodes_terminated_total") == {}
+        assert figures(controller, "terminations") == {
+            ("terminations", "node", "drain", "gpu", "a"): 1,
+            ("terminations", "node", "drain", "web", "a"): 1,
+        }
+        await stage.until_gone("n2")
+        await stage.clock.sleep(1)
+        assert figures(controller, "nodes_terminated_total", "pods_drained_total") == {
+            ("nodes_terminated_total", "by hand", "drained", "gpu", "a"): 1,
+            ("nodes_terminated_total", "by hand", "drained", "web", "a"): 1,
+            ("pods_drained_total", "evicted", "web", "a"): 1,
+        }
+        durations = figures(controller, "termination_duration_seconds", "termination_step_duration_seconds")
+        assert {key[-2:] for key in durations} == {("gpu", "a"), ("web", "a")}

@@ -204,8 +204,8 @@ def test_grafana_shows_the_dashboard_of_the_data_that_it_gets() -> None:
 def exemplar_labels() -> set[str]:
     """Labels of the exemplars that the controller exports."""
     durations = TerminationDurations()
-    durations.note("node", 90.0, {"drain": 80.0}, "0af7651916cd43dd8448eb211c80319c")
-    exposed = family_of(TERMINATION_DURATION, [Sample(TERMINATION_DURATION, ("node",), durations.whole()["node"])])
+    durations.note("node", 90.0, {"drain": 80.0}, trace_id="0af7651916cd43dd8448eb211c80319c")
+    exposed = family_of(TERMINATION_DURATION, [Sample(TERMINATION_DURATION, ("node",), durations.whole()["node",])])
     return {label for sample in exposed.samples if sample.exemplar for label in sample.exemplar.labels}
 
 

@@ -131,11 +131,11 @@ async def test_it_is_served_anew_with_each_scrape_and_nothing_else_is() -> None:
 @pytest.mark.real_time
 async def test_openmetrics_links_a_duration_to_its_trace() -> None:
     durations = TerminationDurations()
-    durations.note("node", 90.0, {"drain": 80.0}, "0af7651916cd43dd8448eb211c80319c")
+    durations.note("node", 90.0, {"drain": 80.0}, trace_id="0af7651916cd43dd8448eb211c80319c")
     durations.note("node", 0.5, {"drain": 0.2})
 
     def source() -> Iterable[Sample]:
-        return (Sample(TERMINATION_DURATION, ("node",), durations.whole()["node"]),)
+        return (Sample(TERMINATION_DURATION, ("node",), durations.whole()["node",]),)
 
     exposition = Exposition(StillClock(), (source,))
     linked = [line for line in (await exposition.render(OPENMETRICS))[0].decode().splitlines() if "#" in line[1:]]

@@ -140,6 +140,55 @@ def test_an_alert_says_how_bad_it_is_what_it_means_and_what_to_do(rule: dict[str
         assert used <= groupings, "a label that the expression does not keep is shown empty"
 
 
+def loose(expression: str) -> list[str]:
+    """Metrics with optional labels in an expression that does not add them up, so that its result depends on whether
+    these labels are switched on."""
+    found = []
+    for match in _SELECTOR.finditer(expression):
+        metric, _ = metric_of(match[1])
+        if metric is None or not metric.of_nodes:
+            continue
+        before, depth, is_added_up = expression[: match.start()], 0, False
+        for place in range(len(before) - 1, -1, -1):
+            depth += {")": 1, "(": -1}.get(before[place], 0)
+            if depth < 0:
+                depth = 0
+                is_added_up |= _AGGREGATION.search(before[:place]) is not None
+        if not is_added_up:
+            found.append(match[1])
+    return found
+
+
+_AGGREGATION = re.compile(r"\b(?:sum|max|min|count|avg)\s*(?:\bby\s*\([^)]*\)\s*)?$")
+
+
+def shown_expressions() -> list[str]:
+    """Of alerts, panels and the page of metrics."""
+    page = (ROOT / "docs/metrics.md").read_text().partition("## Evictions and budgets")[0]
+    examples = [each.replace("\\|", "|") for each in re.findall(r"\| `((?:sum|histogram)[^`]+)` \|", page)]
+    examples += re.findall(r"^(sum by .*?)  +#", page, re.MULTILINE)
+    assert len(examples) > 5
+    return [*(rule["expr"] for rule in RULES), *(expression for _, expression in expressions()), *examples]
+
+
+def test_all_work_with_and_without_the_optional_labels() -> None:
+    assert [found for each in shown_expressions() if (found := loose(each))] == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("sum by (kind) (gracectl_drains_stalled) > 0", []),
+        ("sum(rate(gracectl_pods_drained_total[1h]))", []),
+        ("gracectl_drains_stalled > 0", ["gracectl_drains_stalled"]),
+        ("(sum(gracectl_pdb_queues)) + rate(gracectl_pods_drained_total[1h])", ["gracectl_pods_drained_total"]),
+        ("sum without (step) (gracectl_terminations)", ["gracectl_terminations"]),
+    ],
+)
+def test_an_expression_that_does_not_add_up_would_be_found(expression: str, found: list[str]) -> None:
+    assert loose(expression) == found
+
+
 def test_alerts_have_names_of_their_own_and_each_is_seen_to_fire_and_to_be_silent() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names)
