@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal picture chart test soak fuzz unit lint docs format conformance e2e bench bench-page micro bench-compare helm clean
+.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint docs format conformance e2e bench bench-page micro bench-compare helm clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -30,6 +30,9 @@ rehearsal: $(READY) ## what gracectl agent --simulate-shutdown says: the example
 
 picture: $(READY) ## the live view of gracectl status -w, on virtual time: the picture of the README (ARGS=--update writes it)
 	$(BIN)/python -m examples.live $(ARGS)
+
+held: $(READY) ## what held a node, as its trace says, on virtual time: the picture of docs/tracing.md (ARGS=--update writes it)
+	$(BIN)/python -m examples.held $(ARGS)
 
 # A Go program. Its default Kubernetes version depends on its build, so every rendering names the version.
 HELM_VERSION := v3.18.6

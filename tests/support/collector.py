@@ -21,6 +21,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from gracectl.telemetry.spans import Span, Trace
+from support.span_rules import assert_flawless, orphans
+
 PATH, PROTOBUF = "/v1/traces", "application/x-protobuf"
 SECONDS = 20.0
 """Before a test that waits gives up."""
@@ -148,7 +151,15 @@ class Collector:
 
 @contextmanager
 def collecting(conduct: Conduct = WILLING) -> Iterator[Collector]:
-    """A collector while the block runs, which must not have met anything that is no OTLP."""
+    """A collector of the traces of controllers while the block runs; none of their spans may have a flaw."""
+    with receiving(conduct) as collector:
+        yield collector
+    assert_flawless(map(as_span, collector.spans()))
+
+
+@contextmanager
+def receiving(conduct: Conduct = WILLING) -> Iterator[Collector]:
+    """A collector of any spans while the block runs, which must not have met anything that is no OTLP."""
     collector, started, ended = Collector(), threading.Event(), threading.Event()
     collector.conduct = conduct
     thread = threading.Thread(target=lambda: asyncio.run(collector._serve(started, ended)), name="collector")
@@ -172,10 +183,17 @@ def read(message: ExportTraceServiceRequest | trace_pb2.TracesData) -> list[Seen
     ]
 
 
-def orphans(spans: tuple[SeenSpan, ...]) -> list[SeenSpan]:
-    """Those whose parent is not there."""
-    ids = {(span.trace, span.id) for span in spans}
-    return [span for span in spans if span.parent and (span.trace, span.parent) not in ids]
+def as_span(seen: SeenSpan) -> Span:
+    """A span as a collector has received it."""
+    return Span(
+        trace=Trace(int(seen.trace, 16), 0),
+        id=int(seen.id, 16),
+        parent=int(seen.parent, 16) if seen.parent else None,
+        name=seen.name,
+        start=seen.start / 1e9,
+        end=seen.end / 1e9,
+        attributes=seen.attributes,
+    )
 
 
 def duplicates(spans: tuple[SeenSpan, ...]) -> list[str]:
@@ -185,7 +203,7 @@ def duplicates(spans: tuple[SeenSpan, ...]) -> list[str]:
 
 def tree(spans: tuple[SeenSpan, ...]) -> Tree:
     """One trace, whole: one root, and every span below it, once."""
-    assert orphans(spans) == []
+    assert orphans(map(as_span, spans)) == []
     assert duplicates(spans) == []
     (root,) = (span for span in spans if not span.parent)
 

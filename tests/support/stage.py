@@ -117,6 +117,8 @@ class Stage:
         self.instances: dict[str, str] = {}
         self.spans: Callable[[], SpanSink] | None = None
         """Where the next controllers send their traces: each makes one of its own."""
+        self.checks: list[Callable[[], None]] = []
+        """What must hold when all is over; each raises AssertionError if it does not."""
         self.reread: Callable[[], Settings] | None = None
         """What the next controllers follow while they run, as if it were their settings file."""
         self.is_dry_run = False
@@ -308,6 +310,8 @@ async def staged(
         with nullcontext() if looks_for_karpenter else patch.object(controllers, "PERMISSION_SECONDS", 1e9):
             yield stage
         group.cancel_scope.cancel()
+    for check in stage.checks:
+        check()
 
 
 def a_pod_manifest(name: str, node: str = "", **more: Any) -> JsonObject:

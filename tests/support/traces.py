@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
+from kubesim.faults import Latency, Rule
 
 from gracectl.controllers.tracing.pods import LEFT
+from gracectl.model import names
 from gracectl.telemetry.spans import Span, SpanStatistics, Trace
-from support.collector import SeenSpan
-from support.stage import Stage
+from support.span_rules import assert_flawless, roots
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload
+
+CRITICAL = "system-node-critical"
 
 
 class Outlet:
-    """The sink of one controller. `wants` None: every trace."""
+    """The sink of one controller or agent; one that is not `wanted` samples no trace."""
 
     def __init__(self, stage: Stage, wanted: bool) -> None:
         self._stage = stage
@@ -33,18 +36,26 @@ class Outlet:
 
 
 class Collector:
-    """Spans that the controllers of a stage export from now on. Instants are seconds since the stage began."""
+    """Spans that the controllers of a stage export from now on. Instants are seconds since the stage began.
+
+    When the stage is over they must have no flaws.
+    """
 
     def __init__(self, stage: Stage, *, wanted: bool = True) -> None:
         self._stage = stage
         self._epoch = stage.clock.now() - stage.clock.monotonic()
+        self._wanted = wanted
         self.outlets: list[Outlet] = []
+        stage.spans = self.outlet
+        stage.checks.append(self._check)
 
-        def outlet() -> Outlet:
-            self.outlets.append(Outlet(stage, wanted))
-            return self.outlets[-1]
+    def outlet(self) -> Outlet:
+        """A sink of one more process."""
+        self.outlets.append(Outlet(self._stage, self._wanted))
+        return self.outlets[-1]
 
-        stage.spans = outlet
+    def _check(self) -> None:
+        assert_flawless(self.exact)
 
     def lose(self, seconds: float) -> None:
         """The last controller was killed just now: the spans of its last seconds were not sent."""
@@ -114,92 +125,39 @@ class Collector:
         return round(at - self._epoch, 3)
 
 
-def orphans(spans: Iterable[Span]) -> list[Span]:
-    """Those that name a parent that is not there, in the same trace."""
-    spans = list(spans)
-    there = {(span.trace.id, span.id) for span in spans}
-    return [span for span in spans if span.parent is not None and (span.trace.id, span.parent) not in there]
+async def terminated(stage: Stage, *nodes: str, claims: tuple[str, ...] = ()) -> Collector:
+    """Delete the nodes under a controller, and wait until nothing of them is left."""
+    collector = Collector(stage)
+    async with stage.controller() as controller:
+        await stage.settle(controller)
+        for name in nodes:
+            await stage.delete_node(name)
+        await stage.until_gone(*nodes)
+        await stage.until_claims_gone(*claims)
+        await stage.clock.sleep(1)
+    return collector
 
 
-def as_span(seen: SeenSpan) -> Span:
-    """A span as a collector has received it."""
-    return Span(
-        trace=Trace(int(seen.trace, 16), 0),
-        id=int(seen.id, 16),
-        parent=int(seen.parent, 16) if seen.parent else None,
-        name=seen.name,
-        start=seen.start / 1e9,
-        end=seen.end / 1e9,
-        attributes=seen.attributes,
+async def a_world(stage: Stage) -> None:
+    """A node with three waves: budgeted, plain, protected and slow pods, a DaemonSet's, critical ones."""
+    await stage.create(
+        a_workload("Deployment", "web", 4, behaviour={"ready-seconds": 0.4, "stop-seconds": 0.3}),
+        a_budget_manifest("web", maxUnavailable=1),
+        a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "3s"}, behaviour={"stop-seconds": 1}),
+        a_pod_manifest("slow", "n1", behaviour={"stop-seconds": 4}),
+        a_pod_manifest("dns", "n1", priorityClassName=CRITICAL, behaviour={"stop-seconds": 2}),
     )
+    stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
 
 
-def flaws(spans: Iterable[Span]) -> list[str]:
-    """What a viewer would stumble over, in Jaeger's microseconds.
-
-    Spans without parent, length, or the name of their node or claim; outside of their parent; and siblings that touch:
-    the critical path of Jaeger's UI skips these (`findLastFinishingChildSpan` takes only what ended *before*).
-    """
-    spans = list(spans)
-    found = [f"no parent: {span.name}" for span in orphans(spans)]
-    parents: dict[tuple[int, int | None], list[Span]] = {}
-    children: dict[tuple[int, int | None], list[Span]] = {}
-    for span in spans:
-        parents.setdefault((span.trace.id, span.id), []).append(span)
-        children.setdefault((span.trace.id, span.parent), []).append(span)
-        if micro(span.end - span.start) <= 0:
-            found.append(f"no length: {span.name}")
-        if not {"k8s.node.name", "k8s.nodeclaim.name"} & span.attributes.keys():
-            found.append(f"no node: {span.name}")
-    for span in spans:
-        same = parents.get((span.trace.id, span.parent), []) if span.parent is not None else []
-        if same and not min(p.start for p in same) <= span.start < span.end <= max(p.end for p in same):
-            bounds = [(p.start - span.start, p.end - span.end) for p in same]
-            found.append(f"outside of {same[0].name}: {span.name} {bounds}")
-    for (_, parent), siblings in children.items():
-        starts = {micro(each.start): each.name for each in siblings}
-        touching = [each for each in siblings if parent is not None and ended(each) in starts]
-        found += [f"touching: {each.name} and {starts[ended(each)]}" for each in touching]
-    return found
+async def until_told(stage: Stage, *nodes: str) -> None:
+    """Wait until these nodes are gone, and their last spans are written."""
+    await stage.until_gone(*nodes)
+    await stage.clock.sleep(1)
 
 
-def micro(seconds: float) -> int:
-    """Whole microseconds, as Jaeger stores them."""
-    return int(seconds * 1e6)
-
-
-def ended(span: Span) -> int:
-    """The end of a span, as Jaeger computes it."""
-    return micro(span.start) + micro(span.end - span.start)
-
-
-def critical_path(spans: Iterable[Span]) -> list[str]:
-    """Names on the critical path of Jaeger's UI (`computeCriticalPath`), from the last to the first.
-
-    From the end of the root backwards: the child that ended last before the one that came next.
-    """
-    spans = list(spans)
-    (root,) = roots(spans)
-    path: list[str] = []
-
-    def follow(span: Span, until: float) -> None:
-        path.append(span.name)
-        children = [child for child in spans if span.id is not None and child.parent == span.id]
-        while before := [child for child in children if ended(child) < until]:
-            last = max(before, key=ended)
-            follow(last, ended(last) + 1)
-            until = micro(last.start)
-
-    follow(root, ended(root) + 1)
-    return path
-
-
-def twins(spans: Iterable[Span]) -> Counter[int]:
-    """Ids that several have, and how many."""
-    counts = Counter(span.id for span in spans if span.id is not None)
-    return Counter({id_: count for id_, count in counts.items() if count > 1})
-
-
-def roots(spans: Iterable[Span]) -> list[Span]:
-    """Those without a parent."""
-    return [span for span in spans if span.parent is None]
+def assert_one_trace(collector: Collector) -> None:
+    """One whole trace of one node; see `flaws` for its spans."""
+    (root,) = roots(collector.spans)
+    assert root.name == "terminate node"
+    assert {span.trace for span in collector.spans} == {root.trace}

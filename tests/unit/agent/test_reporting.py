@@ -6,22 +6,18 @@ import pytest
 from kubesim.faults import Refuse, Rule
 from support.agents import STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import Stage, staged
-from support.traces import Outlet, flaws
+from support.traces import Collector
 
 from gracectl.agent.watch import WatchState
 from gracectl.model import names
 from gracectl.model.times import parse_time
-from gracectl.telemetry.spans import Span, Trace
+from gracectl.telemetry.spans import Trace
 
 pytestmark = pytest.mark.anyio
 
 
 async def told_of(stage: Stage, name: str) -> list[tuple[str, str]]:
     return [(reason, message) for object_, reason, message in await stage.events() if object_ == name]
-
-
-def spans_of(kept: Outlet) -> list[Span]:
-    return [span for _, span in kept.emitted]
 
 
 async def test_events_tell_the_whole_story() -> None:
@@ -178,8 +174,8 @@ async def test_a_kubelet_that_does_the_same_is_told_of_once() -> None:
 
 async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
     async with staged("n1") as stage:
-        kept = Outlet(stage, wanted=True)
-        async with an_agent(stage, spans=kept) as played:
+        collector = Collector(stage)
+        async with an_agent(stage, spans=collector.outlet()) as played:
             await a_pod_of(stage, "stubborn", 0, grace=90, **STUBBORN)
             await a_pod_of(stage, "quick", 1_000, grace=30, behaviour={"stop-seconds": 5})
             await played.live()
@@ -187,7 +183,7 @@ async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
             await stage.clock.sleep(80)
         node = stage.node("n1")
         assert node is not None
-        spans = {span.name: span for span in spans_of(kept)}
+        spans = {span.name: span for span in collector.exact}
         assert set(spans) == {
             "shut down node",
             "range priority below 1000",
@@ -195,13 +191,14 @@ async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
             "pod deleted",
             "pod left behind",
         }
-        assert not flaws(spans_of(kept))
         root = spans["shut down node"]
         assert root.parent is None
         assert root.trace == Trace.of(node["metadata"]["uid"], root.start)
-        assert {span.parent for span in spans_of(kept) if span.name.startswith("range")} == {root.id}
+        assert {span.parent for span in collector.exact if span.name.startswith("range")} == {root.id}
         assert "1 of 1 pods left" in spans["range priority below 1000"].error
-        of_pods = {str(span.attributes["k8s.pod.name"]): span for span in spans_of(kept) if span.name.startswith("pod")}
+        of_pods = {
+            str(span.attributes["k8s.pod.name"]): span for span in collector.exact if span.name.startswith("pod")
+        }
         assert of_pods["quick"].parent == spans["range priority 1000 to 9999"].id
         assert of_pods["quick"].attributes["gracectl.grace.granted_seconds"] == 30
         assert of_pods["stubborn"].attributes["gracectl.grace.granted_seconds"] == 60
@@ -209,15 +206,15 @@ async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
 
 async def test_a_pod_that_comes_late_has_its_span_as_well() -> None:
     async with staged("n1") as stage:
-        kept = Outlet(stage, wanted=True)
-        async with an_agent(stage, spans=kept) as played:
+        collector = Collector(stage)
+        async with an_agent(stage, spans=collector.outlet()) as played:
             await a_pod_of(stage, "early", 0, grace=40, **STUBBORN)
             await played.live()
             played.logind.shut_down()
             await stage.clock.sleep(10)
             await a_pod_of(stage, "late", 0, grace=5, **STUBBORN)
             await stage.clock.sleep(50)
-        of_pods = {str(span.attributes["k8s.pod.name"]): span for span in spans_of(kept) if span.name == "pod deleted"}
+        of_pods = {str(span.attributes["k8s.pod.name"]): span for span in collector.exact if span.name == "pod deleted"}
         assert of_pods.keys() == {"early", "late"}
         assert of_pods["late"].parent == of_pods["early"].parent
 
@@ -239,8 +236,8 @@ async def test_a_refusal_is_told_once_and_again_in_the_next_shutdown(caplog: pyt
 async def test_a_shutdown_of_a_node_that_is_being_terminated_is_in_the_trace_of_that() -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
-        kept = Outlet(stage, wanted=True)
-        async with an_agent(stage, spans=kept) as played:
+        collector = Collector(stage)
+        async with an_agent(stage, spans=collector.outlet()) as played:
             await a_pod_of(stage, "a", 0, grace=50, **STUBBORN)
             await played.live()
             await stage.delete_node("n1")
@@ -249,8 +246,8 @@ async def test_a_shutdown_of_a_node_that_is_being_terminated_is_in_the_trace_of_
             assert node is not None
             played.logind.shut_down()
             await stage.clock.sleep(80)
-        (whole,) = (span for span in spans_of(kept) if span.name == "shut down node")
+        (whole,) = (span for span in collector.exact if span.name == "shut down node")
         trace = Trace.of(node["metadata"]["uid"], parse_time(node["metadata"]["deletionTimestamp"]))
         assert whole.trace == trace
         assert whole.parent == trace.root
-        assert {span.trace for span in spans_of(kept)} == {trace}
+        assert {span.trace for span in collector.exact} == {trace}

@@ -22,7 +22,8 @@ from google.protobuf.json_format import ParseDict
 from kubesim.controllers.client import ApiClient, ask
 from kubesim.controllers.paths import NODES, PODS, path_of
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-from support.collector import HANGING, SeenSpan, collecting, read, tree
+from support.collector import HANGING, SeenSpan, as_span, collecting, read, receiving, tree
+from support.span_rules import assert_flawless
 
 from benchmarks.ground.hollow import connected
 from gracectl.cli import demo_play
@@ -66,6 +67,7 @@ def spans_in(file: Path) -> tuple[SeenSpan, ...]:
 
 def assert_one_whole_trace_of_each(spans: tuple[SeenSpan, ...], nodes: Mapping[str, int]) -> None:
     """`nodes`: how many pods were evicted from each."""
+    assert_flawless(map(as_span, spans))
     found = {}
     for trace in {span.trace for span in spans}:
         whole = tree(tuple(span for span in spans if span.trace == trace))
@@ -108,7 +110,7 @@ class TestTraced:
 
     async def test_a_file_and_a_collector_get_the_same(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path, trace = tmp_path / "traces.json", Trace.of("a", 0.0)
-        with collecting() as collector:
+        with receiving() as collector:
             monkeypatch.setenv(ENDPOINT, collector.url)
             async with traced(path) as tracing:
                 assert tracing is not None

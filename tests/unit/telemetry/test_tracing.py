@@ -17,7 +17,8 @@ import anyio.to_thread
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from support.collector import HANGING, Collector, Conduct, SeenEvent, collecting, duplicates, orphans
+from support.collector import HANGING, Collector, Conduct, SeenEvent, as_span, duplicates, receiving
+from support.span_rules import orphans
 
 from gracectl import __version__
 from gracectl.telemetry import tracing as module
@@ -81,7 +82,7 @@ class TestArrival:
     async def test_a_span_arrives_as_it_was(self, monkeypatch: pytest.MonkeyPatch) -> None:
         attributes = {"k8s.pod.name": "web-1", "attempts": 2, "late": 0.25, "rewritten": True, "lanes": ["a/b", "a/c"]}
         events = (SpanEvent("evicted", AT + 0.5, {"code": 429}), SpanEvent("gone", AT + 1))
-        with collecting() as collector:
+        with receiving() as collector:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_span(id=7, end=AT + 1.25, attributes=attributes, events=events, error="left behind"))
             tracing.emit(a_span())
@@ -101,20 +102,20 @@ class TestArrival:
         assert (tree.span.is_error, tree.span.error) == (False, "")
 
     async def test_generated_ids_are_all_different(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with collecting() as collector:
+        with receiving() as collector:
             tracing = to(collector, monkeypatch)
             for _ in range(600):  # more than one batch
                 tracing.emit(a_span())
             assert await tracing.close(LONG)
             assert len(collector.spans()) == 600
             assert duplicates(collector.spans()) == []
-            assert len(orphans(collector.spans())) == 600
+            assert len(orphans(map(as_span, collector.spans()))) == 600
         assert tracing.statistics() == SpanStatistics(exported=600, failed=0, dropped=0, waiting=0)
 
     async def test_a_clock_that_was_set_back_makes_no_span_that_ends_before_it_begins(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with collecting() as collector:
+        with receiving() as collector:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_span(end=AT - 5))
             await tracing.close(LONG)
@@ -122,7 +123,7 @@ class TestArrival:
         assert found.start == found.end == 1_767_225_600_000_000_000
 
     async def test_they_leave_while_the_process_lives_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with collecting() as collector:
+        with receiving() as collector:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_span())
             await anyio.to_thread.run_sync(collector.wait_for_spans, 1)
@@ -159,7 +160,7 @@ class TestVariables:
     ) -> None:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        with collecting() as collector:
+        with receiving() as collector:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_root())
             await tracing.close(LONG)
@@ -176,7 +177,7 @@ class TestVariables:
     async def test_headers_and_compression(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s%20t,tenant=7")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-        with collecting() as collector:
+        with receiving() as collector:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_root())
             await tracing.close(LONG)
@@ -185,7 +186,7 @@ class TestVariables:
         assert (headers["api-key"], headers["tenant"], headers["content-encoding"]) == ("s t", "7", "gzip")
 
     async def test_an_endpoint_for_traces_alone_is_the_whole_url(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with collecting() as collector:
+        with receiving() as collector:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/v1/traces")
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
             tracing = Tracing([over_http()], lambda: 0.0)
@@ -195,7 +196,7 @@ class TestVariables:
 
     async def test_the_length_of_values(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "3")
-        with collecting() as collector:
+        with receiving() as collector:
             tracing = to(collector, monkeypatch)
             tracing.emit(
                 a_span(attributes={"a": "12345", "b": ["67890"]}, events=(SpanEvent("m", AT, {"c": "12345"}),))
@@ -251,7 +252,7 @@ class TestSampling:
     async def test_none(self, monkeypatch: pytest.MonkeyPatch, sampler: str) -> None:
         """What is not wanted counts as nothing, and does not wait for anything."""
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
-        with collecting() as collector:
+        with receiving() as collector:
             tracing = to(collector, monkeypatch)
             for _ in range(3):
                 tracing.emit(a_span())
@@ -265,7 +266,7 @@ class TestSampling:
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
         monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.25")
         traces = [a_trace(number) for number in range(200)]
-        with collecting() as collector:
+        with receiving() as collector:
             tracing, successor = to(collector, monkeypatch), to(collector, monkeypatch)
             for trace in traces:
                 tracing.emit(a_span(trace=trace))
@@ -348,7 +349,7 @@ class TestNobodyTakesThem:
     ) -> None:
         now = count(0, 30)  # seconds, of each look at the clock
         monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
-        with collecting(Conduct(status=400)) as collector:
+        with receiving(Conduct(status=400)) as collector:
             tracing = to(collector, monkeypatch, lambda: float(next(now)))
             for _ in range(5):
                 tracing.emit(a_span())
@@ -364,7 +365,7 @@ class TestNobodyTakesThem:
     async def test_a_busy_collector_is_asked_again_when_it_says(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
     ) -> None:
-        with collecting(Conduct(status=status, retry_after=0)) as collector:
+        with receiving(Conduct(status=status, retry_after=0)) as collector:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_root())
             await anyio.to_thread.run_sync(collector.wait_for_requests, 1)
@@ -375,7 +376,7 @@ class TestNobodyTakesThem:
         assert tracing.statistics() == SpanStatistics(exported=1, failed=0, dropped=0, waiting=0)
 
     async def test_a_slow_collector_gets_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with collecting(Conduct(seconds=0.2)) as collector:
+        with receiving(Conduct(seconds=0.2)) as collector:
             tracing = to(collector, monkeypatch)
             for _ in range(1100):  # three batches
                 tracing.emit(a_span())
@@ -383,7 +384,7 @@ class TestNobodyTakesThem:
             assert len(collector.spans()) == 1100
 
     async def test_a_dead_collector(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-        with collecting() as collector:
+        with receiving() as collector:
             pass
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")  # seconds, of all its tries
         tracing = to(collector, monkeypatch)
@@ -396,7 +397,7 @@ class TestNobodyTakesThem:
     async def test_a_collector_that_hangs_is_not_waited_for(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with collecting(HANGING) as collector:
+        with receiving(HANGING) as collector:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_span())
             await anyio.to_thread.run_sync(collector.wait_for_requests, 1)
@@ -436,7 +437,7 @@ async def test_nothing_keeps_the_process_from_ending(
     monkeypatch: pytest.MonkeyPatch, conduct: Conduct | None, seconds: float, is_done: bool, warning: str
 ) -> None:
     """No thread, and no socket of which Python warns that it is left open; and we say no more than what we say."""
-    with collecting(conduct or Conduct()) as collector:
+    with receiving(conduct or Conduct()) as collector:
         url = collector.url if conduct else "http://127.0.0.1:1"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
         command = [sys.executable, "-X", "dev", "-W", "error", "-c", ENDING, str(seconds)]

@@ -1,0 +1,174 @@
+"""Traces of terminations that change hands: after kills and handovers there is one, as true as it can be."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from kubesim.controllers.cloud import CloudSettings
+from support.stage import a_pod_manifest, staged
+from support.traces import Collector, a_world, assert_one_trace, until_told
+
+from gracectl.config import Settings
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("lost", [0.0, 1.0, 100.0], ids=["nothing lost", "the last second lost", "all lost"])
+@pytest.mark.parametrize("after", [0.0, 0.005, 0.1, 0.45, 0.9, 1.5, 3.1, 4.0, 4.3, 5.0, 6.5, 8.0, 9.5])
+async def test_a_kill_at_any_point_leaves_one_trace(after: float, lost: float) -> None:
+    async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=5.0)) as stage:
+        await a_world(stage)
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(after)
+            assert stage.node("n1") is not None
+        collector.lose(lost)
+        await stage.clock.sleep(0.2)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        assert_one_trace(collector)
+
+
+async def test_killed_again_and_again() -> None:
+    async with staged("n1", "n2") as stage:
+        await a_world(stage)
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+        lives = 0
+        while stage.node("n1"):
+            lives += 1
+            async with stage.mortal():
+                await stage.clock.sleep(2.3)
+        assert lives >= 3
+        assert_one_trace(collector)
+
+
+@pytest.mark.seeds(10)
+async def test_kills_at_random(seed: int) -> None:
+    rng = random.Random(f"traces/{seed}")
+    async with staged("n1", "n2", seed=seed, cloud=CloudSettings(terminate_delay=rng.uniform(0, 8))) as stage:
+        await a_world(stage)
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(rng.uniform(0, 3))
+        collector.lose(rng.choice([0.0, 0.5, 1.0]))
+        for _ in range(rng.randint(0, 4)):
+            async with stage.mortal():
+                await stage.clock.sleep(rng.expovariate(0.5))
+                if stage.node("n1") is None:
+                    return  # killed in the second in which the root was due: no object is left to continue from
+            collector.lose(rng.choice([0.0, 0.5, 1.0]))
+        async with stage.controller():
+            await until_told(stage, "n1")
+        assert_one_trace(collector)
+
+
+async def test_a_successor_counts_its_minutes_from_the_takeover() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "400s"}))
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(150)
+        await stage.clock.sleep(75)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        waits = [(wait.start, wait.end) for wait in collector.of("waiting")]
+        assert waits == [(0, 60), (60, 120), (225, 285), (285, 345)]
+        assert_one_trace(collector)
+
+
+async def test_a_successor_takes_the_drain_from_the_condition_and_marks_its_spans() -> None:
+    async with staged("n1", cloud=CloudSettings(terminate_delay=20.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 10}))
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(5)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        first, again = collector.of("cordon")
+        assert ("gracectl.resumed" in first.attributes, again.attributes.get("gracectl.resumed")) == (False, True)
+        drain, root = collector.the("drain"), collector.the("terminate node")
+        assert (drain.start, drain.end) == (0, 10)
+        assert drain.attributes["gracectl.resumed"] is root.attributes["gracectl.resumed"] is True
+        asked, gone = collector.pods("a")
+        assert (asked.name, asked.attributes["gracectl.pod.left"]) == ("pod evicted", "evicted")
+        assert (gone.name, gone.attributes["gracectl.pod.left"]) == ("pod terminating", "already terminating")
+        assert (gone.start, gone.end) == (0, 10)  # its deletionTimestamp says so
+
+
+async def test_a_successor_measures_a_held_pod_from_the_takeover() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "40s"}))
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(10)
+        await stage.clock.sleep(10)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        pod = collector.pod("job")
+        assert (pod.start, pod.end) == (20, 40)
+        assert pod.attributes["gracectl.protected.seconds"] == 20
+        assert_one_trace(collector)
+
+
+@pytest.mark.parametrize("after", [4.5, 8.0], ids=["while it drains", "while its instance terminates"])
+async def test_an_orderly_handover_is_continued_in_the_same_way(after: float) -> None:
+    async with staged("n1", "n2", settings=Settings(), cloud=CloudSettings(terminate_delay=5.0)) as stage:
+        await a_world(stage)
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(after)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        assert len(collector.outlets) == 2
+        assert all(outlet.emitted for outlet in collector.outlets)
+        assert any("gracectl.resumed" in span.attributes for span in collector.spans)
+        assert_one_trace(collector)
+
+
+async def test_another_node_of_the_same_name_has_another_trace() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await until_told(stage, "n1")
+            await stage.add_nodes("n1")
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await until_told(stage, "n1")
+        first, second = collector.of("terminate node")
+        assert first.trace != second.trace
+        assert all(one.end <= other.start for one, other in pairwise((first, second)))
+
+
+async def test_a_drain_that_was_surely_exported_is_not_written_again() -> None:
+    async with staged("n1", settings=Settings(), cloud=CloudSettings(terminate_delay=20.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(10)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        assert len(collector.of("drain")) == len(collector.of("wave non-critical")) == 1
+        assert_one_trace(collector)
