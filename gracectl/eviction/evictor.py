@@ -111,7 +111,7 @@ class Evictor:
         # By pod UID, since when (monotonic) it waits, in any queue of that kind.
         self._waiting_since: dict[BudgetCount, dict[str, float]] = {budgets: {} for budgets in BUDGET_COUNTS}
         self._pods_of_node: dict[str, frozenset[str]] = {}  # node to UIDs
-        self._shared_queues: set[tuple[BudgetKey, ...]] = set()  # those of several budgets
+        self._shared_queues: dict[BudgetKey, set[QueueKey]] = {}  # by budget, those of several budgets
         self._settled: dict[str, QueueKey] = {}  # by UID, pods that need no eviction any more and are cached
         self._unknown_outcome: set[str] = set()  # UIDs of pods whose eviction has failed, and may have happened
         self._evicting: set[str] = set()  # UIDs of pods that are being evicted
@@ -206,7 +206,8 @@ class Evictor:
         if queue is None:
             queue = self._queues[key] = PdbQueue(budgets, self._settings, self._backoff(), self._clock.monotonic())
             if len(budgets) > 1:
-                self._shared_queues.add(budgets)
+                for budget in budgets:
+                    self._shared_queues.setdefault(budget, set()).add(key)
         return queue
 
     def _dequeue(self, uid: str) -> None:
@@ -223,7 +224,10 @@ class Evictor:
         # A queue that waits for a response must remember what that has cost.
         if queue is not None and queue.is_idle and key not in self._busy:
             del self._queues[key]
-            self._shared_queues.discard(queue.budgets)
+            for budget in queue.budgets if len(queue.budgets) > 1 else ():
+                self._shared_queues[budget].discard(key)
+                if not self._shared_queues[budget]:
+                    del self._shared_queues[budget]
 
     def _wake(self, key: QueueKey) -> None:
         if key in self._queues:
@@ -240,14 +244,15 @@ class Evictor:
         if new is None or new.deletion_timestamp is not None:
             self._dequeue(pod.uid)
         for key in (settled, waiting):
-            if key is not None:
+            if key is not None and (queue := self._queues.get(key)) is not None:
+                queue.pod_changed(pod.uid)
                 self._wake(key)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         budget = new or old
         if budget is not None:
             self._wake((budget.key,))
-            for key in [key for key in self._shared_queues if budget.key in key]:
+            for key in self._shared_queues.get(budget.key, ()):
                 self._wake(key)
 
     # Evicting from a queue.

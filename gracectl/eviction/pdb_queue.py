@@ -1,15 +1,15 @@
 """Queue of the pods that wait for the same PodDisruptionBudget, and the choice of the pod to evict next.
 
-A queue does no I/O. It is told what the server answered and what the caches show, and returns the pod to evict or how
-long to wait. Invariants: an evicted pod is never chosen again; until the watch shows what an eviction has cost, its
+A queue does no I/O. It is told what the server answered and which pods have changed, and returns the pod to evict or
+how long to wait. Invariants: an evicted pod is never chosen again; until the watch shows what an eviction has cost, its
 disruption counts as taken; after a refusal nothing is requested before the backoff is over, unless a newer version of
-the budget appears.
+the budget appears. A decision takes as long in a queue of 5,000 pods as in one of ten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from bisect import bisect_left, insort
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -108,13 +108,34 @@ class PodLookup(msgspec.Struct, frozen=True):
         return pod
 
 
-class _UnobservedEviction(msgspec.Struct, frozen=True):
+class _UnobservedEviction(msgspec.Struct):
     """An eviction whose cost the watch has not shown yet; `versions` of the budgets at the request."""
 
     candidate: EvictionCandidate
     versions: tuple[str, ...]
     overdue: float
     """From this instant on the watch would have shown a cost if there were one."""
+    is_going: bool = False
+    """The watch has shown that the pod is terminating or gone."""
+
+
+_Place = tuple[float, int, EvictionRank, str]
+"""Sort key of a waiting pod: not before this instant (0.0 once that is past), failures, rank, UID."""
+
+
+class _Line:
+    """Waiting pods about which budgets say the same, in the order of eviction. `sample` is one of them.
+
+    `postponed` are those that may not be evicted yet, by the instant from which they may.
+    """
+
+    __slots__ = ("postponed", "ready", "sample")
+
+    def __init__(self, sample: Pod) -> None:
+        self.sample = sample
+        # Sorted lists: what has to be moved at a change is a few kilobytes in one piece, even of 5,000 pods.
+        self.ready: list[_Place] = []
+        self.postponed: list[_Place] = []
 
 
 class PdbQueue:
@@ -128,8 +149,10 @@ class PdbQueue:
     ) -> None:
         self.budgets = budgets
         self.waiting: dict[str, EvictionCandidate] = {}
-        self._sorted: list[EvictionCandidate] = []  # may hold pods that no longer wait
-        self._is_unsorted = False
+        self._lines: dict[tuple[bool, bool], _Line] = {}  # by what a budget's verdict depends on
+        # By pod, where it stands; pods that are gone or terminating stand nowhere.
+        self._places: dict[str, tuple[list[_Place], _Place]] = {}
+        self._changed: set[str] = set()  # pods whose places may be wrong
         self._settings = settings
         self._backoff = backoff
         self._unobserved: dict[str, _UnobservedEviction] = {}
@@ -152,11 +175,16 @@ class PdbQueue:
         """Add a pod, or replace what is known of it."""
         if self.waiting.get(candidate.uid) != candidate:
             self.waiting[candidate.uid] = candidate
-            self._is_unsorted = True
+            self._changed.add(candidate.uid)
+
+    def pod_changed(self, uid: str) -> None:
+        """The cache shows another state of a pod that waits here or was evicted here."""
+        self._changed.add(uid)
 
     def remove(self, uid: str) -> None:
         """Remove a pod; what its eviction may have cost is still accounted for."""
         self.waiting.pop(uid, None)
+        self._unplace(uid)
         self._not_before.pop(uid, None)
         self._refused_uncharged.pop(uid, None)
         self._failures.pop(uid, None)
@@ -168,11 +196,10 @@ class PdbQueue:
 
     def decide(self, now: float, lookup: PodLookup) -> Evict | Wait | Idle:
         """The next action at `now`; pods that are gone or terminating are skipped."""
-        pods = self._waiting_pods(lookup)
         budgets = self._budgets(lookup)
-        self._forget_observed(now, lookup, budgets)
-        first = next(pods, None)
-        if first is None:
+        self._place_changed(now, lookup)
+        self._forget_observed(now, budgets)
+        if not self._places:
             return Wait(self._next_overdue(now) - now) if self._unobserved else Idle()
         self._note_budget_change(now, _versions(budgets))
         if 0 < len(budgets) < len(self.budgets):
@@ -181,30 +208,47 @@ class PdbQueue:
             return Wait(self._settings.probe_seconds)
         if now < self._paused_until:
             return Wait(self._paused_until - now)
-        return self._choose(now, chain((first,), pods), budgets)
+        self._place_changed(now, lookup)
+        return self._choose(now, budgets)
 
-    def _waiting_pods(self, lookup: PodLookup) -> Iterator[tuple[EvictionCandidate, Pod]]:
-        """In order and lazily: a queue may be long and is read at every event."""
-        if self._is_unsorted:
-            self._sorted = sorted(self.waiting.values(), key=lambda c: (self._failures.get(c.uid, 0), c.order))
-            self._is_unsorted = False
-        for candidate in self._sorted:
-            if candidate.uid in self.waiting and (pod := lookup.find(candidate)):
-                yield candidate, pod
+    def _place_changed(self, now: float, lookup: PodLookup) -> None:
+        """Put each pod that has changed into the place that it has now."""
+        for uid in self._changed:
+            self._unplace(uid)
+            if (granted := self._unobserved.get(uid)) is not None:
+                granted.is_going = lookup.find(granted.candidate) is None
+            if (candidate := self.waiting.get(uid)) is not None and (pod := lookup.find(candidate)) is not None:
+                self._place(candidate, pod, now)
+        self._changed.clear()
 
-    def _choose(
-        self, now: float, pods: Iterable[tuple[EvictionCandidate, Pod]], budgets: tuple[PodDisruptionBudget, ...]
-    ) -> Evict | Wait:
+    def _place(self, candidate: EvictionCandidate, pod: Pod, now: float) -> None:
+        kind = (pod.ready, pod.phase in UNCHARGED_PHASES)
+        if (line := self._lines.get(kind)) is None:
+            line = self._lines[kind] = _Line(pod)
+        not_before = self._not_before.get(candidate.uid, now)
+        is_ready = not_before <= now
+        places = line.ready if is_ready else line.postponed
+        failures = self._failures.get(candidate.uid, 0)
+        place = (0.0 if is_ready else not_before, failures, candidate.order, candidate.uid)
+        insort(places, place)
+        self._places[candidate.uid] = places, place
+
+    def _unplace(self, uid: str) -> None:
+        if (known := self._places.pop(uid, None)) is not None:
+            places, place = known
+            del places[bisect_left(places, place)]
+
+    def _choose(self, now: float, budgets: tuple[PodDisruptionBudget, ...]) -> Evict | Wait:
         """The first pod that may be evicted; if none may, the wait until the clock alone changes that."""
         wake = float("inf")
         probe = min(self._probe_at, self._next_overdue(now))
         is_exhausted = now < self._exhausted_until and _versions(budgets) == self._exhausted_at
-        ordinary: Allowance | None = None  # the same for every pod that is running and ready
-        for candidate, pod in pods:
-            if pod.ready and pod.phase not in UNCHARGED_PHASES:
-                leave = ordinary = ordinary or eviction_verdict(pod, budgets, taken=len(self._unobserved)).allowance
-            else:
-                leave = eviction_verdict(pod, budgets, taken=len(self._unobserved)).allowance
+        chosen: tuple[_Place, bool] | None = None
+        for line in self._lines.values():
+            self._end_postponements(line, now)
+            if not line.ready and not line.postponed:
+                continue
+            leave = eviction_verdict(line.sample, budgets, taken=len(self._unobserved)).allowance
             is_uncharged = leave is Allowance.UNCHARGED
             if is_uncharged:
                 due = now
@@ -212,16 +256,27 @@ class PdbQueue:
                 due = self._exhausted_until if is_exhausted else now
             else:
                 due = probe
-            due = max(due, self._not_before.get(candidate.uid, now))
-            if due <= now:
-                return Evict(candidate, is_uncharged)
-            wake = min(wake, due)
-        return Wait(wake - now)
+            if not line.ready:
+                wake = min(wake, max(due, line.postponed[0][0]))
+            elif due > now:
+                wake = min(wake, due)
+            elif chosen is None or line.ready[0] < chosen[0]:
+                chosen = line.ready[0], is_uncharged
+        if chosen is None:
+            return Wait(wake - now)
+        (*_, uid), is_uncharged = chosen
+        return Evict(self.waiting[uid], is_uncharged)
+
+    def _end_postponements(self, line: _Line, now: float) -> None:
+        while line.postponed and line.postponed[0][0] <= now:
+            place: _Place = (0.0, *line.postponed.pop(0)[1:])
+            insort(line.ready, place)
+            self._places[place[-1]] = line.ready, place
 
     def _next_overdue(self, now: float) -> float:
         """When the next unobserved eviction becomes overdue; one that already is waits for the watch, or a probe."""
         coming = (granted.overdue for granted in self._unobserved.values() if granted.overdue > now)
-        return min(coming, default=now + self._settings.probe_seconds)
+        return next(coming, now + self._settings.probe_seconds)
 
     # Responses of the server.
 
@@ -236,9 +291,10 @@ class PdbQueue:
     def on_charged(self, request: Evict, versions: tuple[str, ...], now: float) -> None:
         """The budget was charged for this pod, which may not terminate: that counts until the watch has shown it."""
         if not request.is_uncharged and self.budgets:
-            self._unobserved[request.candidate.uid] = _UnobservedEviction(
-                request.candidate, versions, now + UNOBSERVED_SECONDS
-            )
+            uid = request.candidate.uid
+            self._unobserved.pop(uid, None)  # so that the first of them is overdue first
+            self._unobserved[uid] = _UnobservedEviction(request.candidate, versions, now + UNOBSERVED_SECONDS)
+            self._changed.add(uid)
 
     def on_budget_exhausted(
         self, request: Evict, versions: tuple[str, ...], now: float, retry_after: float | None
@@ -252,6 +308,7 @@ class PdbQueue:
             if request.candidate.uid in self.waiting:
                 self._not_before[request.candidate.uid] = now + wait
                 self._refused_uncharged[request.candidate.uid] = versions
+                self._changed.add(request.candidate.uid)
             return
         self._exhausted_until = now + wait
         self._exhausted_at = versions
@@ -282,7 +339,7 @@ class PdbQueue:
         """After a failure of this pod the others go first, so that it cannot block them for ever."""
         if request.candidate.uid in self.waiting:
             self._failures[request.candidate.uid] = self._failures.get(request.candidate.uid, 0) + 1
-            self._is_unsorted = True
+            self._changed.add(request.candidate.uid)
 
     def _budgets(self, lookup: PodLookup) -> tuple[PodDisruptionBudget, ...]:
         return tuple(b for key in self.budgets if (b := lookup.budget(key)))
@@ -297,18 +354,18 @@ class PdbQueue:
             for uid in [uid for uid, refused_at in self._refused_uncharged.items() if refused_at != versions]:
                 del self._refused_uncharged[uid]
                 self._not_before.pop(uid, None)
+                self._changed.add(uid)
             self._probe_at = now + self._settings.probe_seconds
 
-    def _forget_observed(self, now: float, lookup: PodLookup, budgets: tuple[PodDisruptionBudget, ...]) -> None:
+    def _forget_observed(self, now: float, budgets: tuple[PodDisruptionBudget, ...]) -> None:
         """Forget evictions that the watch has shown: the pod is listed as disrupted, or terminates beside a newer
         budget.
         """
         versions = _versions(budgets)
+        listed = [budget.disrupted_pods for budget in budgets if budget.disrupted_pods]
         for uid, granted in list(self._unobserved.items()):
-            is_listed = any(granted.candidate.name in b.disrupted_pods for b in budgets)
-            is_going = lookup.find(granted.candidate) is None
-            is_settled = is_going and (versions != granted.versions or now >= granted.overdue)
-            if is_listed or is_settled or not budgets:
+            is_settled = granted.is_going and (versions != granted.versions or now >= granted.overdue)
+            if is_settled or not budgets or any(granted.candidate.name in names for names in listed):
                 del self._unobserved[uid]
 
 

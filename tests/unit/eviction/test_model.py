@@ -131,10 +131,11 @@ class Play:
             return
         event = self.server.pod_events.popleft()
         if isinstance(event, str):
-            del self.pods[event]
+            self.lane.pod_changed(self.pods.pop(event).uid)
             return
         self.pods[event.name] = event
         self.lane.remove(event.uid)  # as the evictor does when a pod is on its way
+        self.lane.pod_changed(event.uid)
 
     def show_budget(self) -> None:
         if self.server.budget_events:

@@ -71,7 +71,13 @@ class World:
 
     def show_pod(self, name: str, **fields: Any) -> None:
         """The watch of pods brings a change."""
-        self.pods["shop", name] = msgspec.structs.replace(self.pods["shop", name], **fields)
+        before = self.pods["shop", name]
+        self.pods["shop", name] = after = msgspec.structs.replace(before, **fields)
+        for uid in {before.uid, after.uid}:
+            self.lane.pod_changed(uid)
+
+    def show_gone(self, name: str) -> None:
+        self.lane.pod_changed(self.pods.pop(("shop", name)).uid)
 
     def show_terminating(self, name: str) -> None:
         self.show_pod(name, deletion_timestamp=self.now + 30)
@@ -163,11 +169,22 @@ def test_whatever_the_order_of_answer_and_watch_the_second_pod_is_asked_exactly_
                 world.show_terminating("web-1")
             case "relisted":
                 world.show_budget(disruptions_allowed=0, current_healthy=2)
-                del world.pods["shop", "web-1"]
+                world.show_gone("web-1")
         # The work queue blocks decisions while the request is in flight; afterwards every event causes another.
         if "answer" in order[: order.index(what) + 1]:
             assert isinstance(world.decide(), Wait), f"asked too early, after {what}"
     world.show_budget(disruptions_allowed=1, current_healthy=3)
+    assert world.asked().candidate.name == "web-2"
+
+
+def test_a_pod_that_was_withdrawn_and_is_gone_before_the_answer_holds_its_lane_no_longer_than_others() -> None:
+    world = three()
+    request = world.asked()
+    world.lane.remove("uid-web-1")
+    del world.pods["shop", "web-1"]  # the lane is not told of pods that do not wait in it
+    world.lane.on_evicted(request, world.lane.versions(world.lookup), world.now)
+    assert isinstance(world.decide(), Wait)
+    world.show_budget(disruptions_allowed=1)
     assert world.asked().candidate.name == "web-2"
 
 
@@ -176,7 +193,7 @@ def test_a_budget_that_frees_before_anything_else_was_shown_is_used_at_once() ->
     world = three()
     world.on_evicted()
     world.show_budget(disruptions_allowed=1)
-    del world.pods["shop", "web-1"]
+    world.show_gone("web-1")
     assert world.asked().candidate.name == "web-2"
 
 
