@@ -21,7 +21,7 @@ from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.retry import outcome_of
 from gracectl.policy.disruption import HoldReason
 from gracectl.policy.voluntary import BY_HAND, REASONS
-from gracectl.telemetry.metrics import CATALOGUE, Metric
+from gracectl.telemetry.metrics import CATALOGUE, STEP_DURATION, TERMINATION_DURATION, Metric
 
 ROOT = Path(__file__).parents[3]
 FILES = ROOT / "helm/gracectl/files"
@@ -307,7 +307,7 @@ def test_ten_panels_are_the_overview_and_the_other_rows_are_collapsed() -> None:
 def test_alerts_are_marked_in_every_panel() -> None:
     (alerts,) = (each for each in DASHBOARD["annotations"]["list"] if each["name"] == "Alerts")
     assert all(
-        re.search(r'alertname=~"Gracectl\.\+"', alerts["expr"]) and rule["alert"].startswith("Gracectl")
+        re.search(r'alertname=~"Gracectl\.\+"', alerts["target"]["expr"]) and rule["alert"].startswith("Gracectl")
         for rule in RULES
     )
 
@@ -335,6 +335,85 @@ def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         assert [target["refId"] for target in panel["targets"]] == [chr(65 + n) for n in range(len(panel["targets"]))]
         assert panel["type"] == "heatmap" or panel["fieldConfig"]["defaults"]["unit"]
+
+
+UNITS = {
+    "seconds": {"s"},
+    "bytes": {"bytes"},
+    "per second": {"cps", "ops", "reqps"},
+    "number": {"short", "percentunit", "none"},
+}
+"""Grafana's units of each quantity."""
+
+
+def quantity(expression: str) -> str:
+    """Quantity that an expression yields."""
+    name, _ = _SELECTOR.findall(expression)[0]
+    if "> bool" in expression:
+        return "number"
+    if "rate(" in expression and "histogram_quantile" not in expression and "/" not in expression:
+        return "number" if "_seconds" in name else "per second"  # seconds per second
+    return "seconds" if "_seconds" in name else "bytes" if "_bytes" in name else "number"
+
+
+def axes(panel: dict[str, Any]) -> dict[str, set[tuple[str, str]]]:
+    """Unit and quantity of each target, by the side of its axis."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    overrides = panel["fieldConfig"]["overrides"]
+    refs = {target["refId"] for target in panel["targets"]}
+    assert all(each["matcher"]["id"] == "byFrameRefID" and each["matcher"]["options"] in refs for each in overrides)
+    for target in panel["targets"]:
+        own = {"custom.axisPlacement": "left", "unit": panel["fieldConfig"]["defaults"]["unit"]}
+        for override in overrides:
+            if override["matcher"]["options"] == target["refId"]:
+                own |= {each["id"]: each["value"] for each in override["properties"]}
+        found.setdefault(own["custom.axisPlacement"], set()).add((own["unit"], quantity(target["expr"])))
+    return found
+
+
+@pytest.mark.parametrize("panel", [each for each in PANELS if "targets" in each], ids=lambda panel: panel["title"])
+def test_every_axis_has_one_unit_and_it_is_that_of_what_it_shows(panel: dict[str, Any]) -> None:
+    if panel["type"] == "heatmap":
+        assert (panel["options"]["yAxis"]["unit"], quantity(panel["targets"][0]["expr"])) == ("s", "seconds")
+        return
+    for side, shown in axes(panel).items():
+        ((unit, of),) = shown
+        assert unit in UNITS[of], side
+
+
+@pytest.mark.parametrize(
+    ("expression", "of"),
+    [
+        ("sum(gracectl_timers)", "number"),
+        ("sum(rate(gracectl_timer_operations_total[5m]))", "per second"),
+        ("sum(increase(gracectl_watch_lists_total[5m]))", "number"),
+        ("max(gracectl_watch_silence_seconds)", "seconds"),
+        ("rate(process_cpu_seconds_total[5m])", "number"),
+        ("histogram_quantile(0.5, sum by (le) (rate(gracectl_loop_lag_seconds_bucket[5m])))", "seconds"),
+        ("rate(gracectl_timer_lateness_seconds_total[5m]) / rate(gracectl_timer_operations_total[5m])", "seconds"),
+        ("process_resident_memory_bytes", "bytes"),
+    ],
+)
+def test_what_an_expression_yields(expression: str, of: str) -> None:
+    assert quantity(expression) == of
+
+
+def test_an_axis_of_two_units_would_be_found() -> None:
+    defaults = {"unit": "s"}
+    targets = [{"refId": "A", "expr": "gracectl_watch_silence_seconds"}, {"refId": "B", "expr": "gracectl_timers"}]
+    panel = {"fieldConfig": {"defaults": defaults, "overrides": []}, "targets": targets}
+    assert axes(panel) == {"left": {("s", "seconds"), ("s", "number")}}
+
+
+def test_panels_of_durations_lead_to_traces() -> None:
+    linked = {f"{metric.name}_bucket" for metric in (TERMINATION_DURATION, STEP_DURATION)}
+    asking = set()
+    for panel in PANELS:
+        for target in panel.get("targets", ()):
+            buckets = {name for name, _ in _SELECTOR.findall(target["expr"])} & linked
+            assert target.get("exemplar", False) == bool(buckets), panel["title"]
+            asking |= buckets
+    assert asking == linked
 
 
 def test_a_dashboard_that_any_grafana_can_import() -> None:
