@@ -1,33 +1,43 @@
-# Two stages make the image: `build` makes wheels and an environment from them, `controller` gets that environment and
-# nothing else. `--target kubesim` is the same with a simulated cluster in it (docker-compose.yml); what is built without
-# a target is the controller.
+# Two stages make the image: `build` makes an environment, `controller` gets that and nothing else. `--target kubesim` is
+# the same with a simulated cluster in it (docker-compose.yml); what is built without a target is the controller.
 # Steps that no shell joins are steps of their own (DL3059); those of the first stage stay there.
 # hadolint global ignore=DL3059
 ARG PYTHON=3.13.16-slim-trixie@sha256:3dd7cc108ec1493442514f5c2a871af6af0ec31d768ff6e378a93340c3b3db5f
 
 FROM python:${PYTHON} AS build
 WORKDIR /source
-COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
-COPY gracectl gracectl
-RUN ["python", "-m", "pip", "wheel", "--no-cache-dir", "--disable-pip-version-check", "--constraint", "constraints.txt", \
-     "--wheel-dir", "/wheels", ".[aws]"]
+# Dependencies first: while their lists stay the same, a change of the source builds none of this anew. Of what others
+# publish only files whose hashes are in a list; nothing is compiled, so nothing else is downloaded to do that.
+COPY container/build-requirements.txt container/requirements.txt container/
+RUN ["python", "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "--root-user-action", "ignore", \
+     "--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", "container/build-requirements.txt"]
 # Without pip in it: what runs installs nothing.
 RUN ["python", "-m", "venv", "--without-pip", "/opt/gracectl"]
 RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "--no-cache-dir", "--no-compile", \
-     "--disable-pip-version-check", "--no-index", "--find-links", "/wheels", "gracectl[aws]"]
+     "--disable-pip-version-check", "--require-hashes", "--no-deps", "--only-binary", ":all:", \
+     "--requirement", "container/requirements.txt"]
 # The root of a container is often read-only, and copying may change the times of files: bytecode that is never checked
 # against its source is used all the same.
 RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \
      "/opt/gracectl/lib"]
+COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY gracectl gracectl
+RUN ["python", "-m", "pip", "wheel", "--no-cache-dir", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", \
+     "--wheel-dir", "/wheels", "."]
+# Fails if the list lacks a dependency.
+RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "--no-cache-dir", "--no-compile", \
+     "--disable-pip-version-check", "--no-index", "--find-links", "/wheels", "gracectl[aws]"]
+RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \
+     "-x", "site-packages/(?!gracectl/)", "/opt/gracectl/lib"]
 
 FROM build AS build-kubesim
 COPY kubesim kubesim
-RUN ["python", "-m", "pip", "wheel", "--no-cache-dir", "--disable-pip-version-check", "--constraint", "constraints.txt", \
+RUN ["python", "-m", "pip", "wheel", "--no-cache-dir", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", \
      "--wheel-dir", "/wheels", "./kubesim"]
 RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "--no-cache-dir", "--no-compile", \
      "--disable-pip-version-check", "--no-index", "--find-links", "/wheels", "gracectl[demo]"]
 RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \
-     "/opt/gracectl/lib"]
+     "-x", "site-packages/(?!kubesim/)", "/opt/gracectl/lib"]
 
 FROM python:${PYTHON} AS controller
 ARG VERSION=0.1.0

@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Of a list that has all dependencies in it, with hashes; or of our packages, which have none, once those are there.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint docs format conformance e2e bench bench-page micro bench-compare helm clean
+.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint docs format conformance e2e bench bench-page micro bench-compare helm lock clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -13,7 +15,8 @@ help: ## show this list
 $(READY): pyproject.toml constraints.txt gracectl/__init__.py kubesim/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gracectl needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ./kubesim --editable '.[dev]'
+	$(PIP) --require-hashes --requirement constraints.txt
+	$(PIP) --no-build-isolation --editable ./kubesim --editable .
 	@touch $(READY)
 
 demo: $(READY) ## drain three nodes of an embedded cluster and watch (ARGS='--nodes 20 -o json' passes options)
@@ -69,18 +72,14 @@ fuzz: $(READY) ## hostile bytes for every decoder of what others have written, f
 unit: $(READY) ## the tests that start no other program: a minute
 	$(PYTEST) tests --ignore tests/e2e --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
 
-lint: $(READY) docs ## ruff, mypy --strict, import-linter, the word list, and the docs site
+lint: docs ## ruff, mypy --strict, import-linter, the word list, and the docs site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words.py
 
-$(VENV)/.docs: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ./kubesim --editable '.[dev,docs]'
-	@touch $@
-
-docs: $(VENV)/.docs ## build the site of docs/ into build/site; a broken link or anchor fails
+docs: $(READY) ## build the site of docs/ into build/site; a broken link or anchor fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY) ## rewrite the sources as the formatter wants them
@@ -97,8 +96,8 @@ conformance: $(READY) ## recordings of a real API server against ours; make conf
 bench: $(READY) ## measure the budgets of the design, a quarter of an hour (ARGS=storm: one of them; ARGS='--kubeconfig F': there)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-$(VENV)/.bench: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ./kubesim --editable '.[dev,bench]'
+$(VENV)/.bench: $(READY) benchmarks/requirements.txt
+	$(PIP) --require-hashes --requirement benchmarks/requirements.txt
 	@touch $@
 
 bench-page: $(VENV)/.bench ## put what was measured (ARGS of make bench: --save docs/benchmarks/embedded.json) into docs/benchmarks.md, with pictures
@@ -109,6 +108,13 @@ micro: $(READY) ## CPU time of single parts, in µs and as multiples of a yardst
 
 bench-compare: $(READY) ## those of this tree against its package and that of another revision: make bench-compare BASE=main
 	$(BIN)/python -m benchmarks.compare "$(BASE)" $(ARGS)
+
+# Resolves for all Pythons and systems at once, and leaves versions as they are but for ARGS.
+UV_VERSION := 0.13.9
+
+lock: $(READY) ## versions and hashes of all dependencies, after a change in pyproject.toml (ARGS=--upgrade: newer ones; ARGS='-P ruff')
+	$(PIP) uv==$(UV_VERSION)
+	PATH="$(abspath $(BIN)):$$PATH" tools/lock.sh $(ARGS)
 
 clean: ## remove what make has built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

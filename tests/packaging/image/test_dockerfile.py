@@ -19,6 +19,8 @@ from gracectl.cli.controller import controller
 from gracectl.cli.root import root
 from gracectl.config import load_settings
 
+LISTS = ["build-requirements.txt", "requirements.txt"]
+
 
 def ignored(path: str) -> bool:
     """Whether .dockerignore keeps a file or folder at the top of the project from the builder."""
@@ -38,17 +40,31 @@ def test_what_is_copied_is_there_and_not_ignored(stage: list[Instruction]) -> No
             assert not ignored(Path(source).parts[0])
 
 
-def test_what_a_wheel_needs_is_copied_before_it_is_built() -> None:
-    copied = {source for one in BUILD if one.word == "COPY" for source in one.rest.split()[:-1]}
-    # What pyproject.toml names: the readme, the license files, the package.
-    assert copied == {"pyproject.toml", "constraints.txt", "README.md", "LICENSE", "NOTICE", "gracectl"}
-    wheel = next(one.listed for one in BUILD if one.word == "RUN" and "wheel" in one.listed)
-    assert wheel[wheel.index("--constraint") + 1] == "constraints.txt"
+def test_dependencies_are_installed_before_the_source_is_copied() -> None:
+    steps = [one.rest for one in BUILD if one.word == "COPY"]
+    assert steps == [
+        "container/build-requirements.txt container/requirements.txt container/",
+        # What pyproject.toml names: the readme, the license files, the package.
+        "pyproject.toml README.md LICENSE NOTICE ./",
+        "gracectl gracectl",
+    ]
+    source = next(number for number, one in enumerate(BUILD) if one.rest == steps[1])
+    early, late = ([one.listed for one in part if one.word == "RUN"] for part in (BUILD[:source], BUILD[source:]))
+    assert [run[-1] for run in early if "--requirement" in run] == [f"container/{name}" for name in LISTS]
+    assert [run[-1] for run in late if "pip" in run] == [".", "gracectl[aws]"]
 
 
-def test_the_providers_that_need_an_extra_are_in_it() -> None:
-    asked = [one.listed[-1] for one in BUILD if one.word == "RUN" and {"wheel", "install"} & set(one.listed)]
-    assert asked == [".[aws]", "gracectl[aws]"]
+@pytest.mark.parametrize("stage", [BUILD, BUILD_KUBESIM])
+def test_nothing_is_downloaded_but_what_has_a_hash(stage: list[Instruction]) -> None:
+    for command in (one.listed for one in stage if one.word == "RUN" and {"wheel", "install"} & set(one.listed)):
+        assert any(
+            flags <= set(command)
+            for flags in (
+                {"--require-hashes", "--no-deps", "--only-binary"},
+                {"--no-build-isolation", "--no-deps"},
+                {"--no-index", "--find-links"},
+            )
+        )
 
 
 def test_nothing_of_the_first_stage_comes_along_but_the_environment() -> None:
