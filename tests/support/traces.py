@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 from kubesim.faults import Latency, Rule
@@ -17,19 +17,16 @@ CRITICAL = "system-node-critical"
 
 
 class Outlet:
-    """The sink of one controller or agent; one that is not `wanted` samples no trace."""
+    """The sink of one controller or agent, which exports only what is sampled."""
 
-    def __init__(self, stage: Stage, wanted: bool) -> None:
+    def __init__(self, stage: Stage, is_sampled: Callable[[Trace], bool]) -> None:
+        self.is_sampled = is_sampled
         self._stage = stage
-        self._wanted = wanted
         self.emitted: list[tuple[float, Span]] = []
 
     def emit(self, span: Span) -> None:
-        if self._wanted:
+        if self.is_sampled(span.trace):
             self.emitted.append((self._stage.clock.monotonic(), span))
-
-    def is_sampled(self, trace: Trace) -> bool:
-        return self._wanted
 
     def statistics(self) -> SpanStatistics:
         return SpanStatistics(exported=len(self.emitted), failed=0, dropped=0, waiting=0)
@@ -41,17 +38,17 @@ class Collector:
     When the stage is over they must have no flaws.
     """
 
-    def __init__(self, stage: Stage, *, wanted: bool = True) -> None:
+    def __init__(self, stage: Stage, is_sampled: Callable[[Trace], bool] = lambda trace: True) -> None:
         self._stage = stage
         self._epoch = stage.clock.now() - stage.clock.monotonic()
-        self._wanted = wanted
+        self._is_sampled = is_sampled
         self.outlets: list[Outlet] = []
         stage.spans = self.outlet
         stage.checks.append(self._check)
 
     def outlet(self) -> Outlet:
         """A sink of one more process."""
-        self.outlets.append(Outlet(self._stage, self._wanted))
+        self.outlets.append(Outlet(self._stage, self._is_sampled))
         return self.outlets[-1]
 
     def _check(self) -> None:

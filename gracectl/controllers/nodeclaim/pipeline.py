@@ -92,8 +92,9 @@ async def set_deadline(context: StepContext, state: NodeClaimState) -> Answer:
         # Their own terminations write it, also here: two writers of the same would be in each other's way.
         state.deadline = earliest_deadline(state.deadline, earliest)
     else:
-        # With a node the trace is the node's, and written by its termination.
-        await publish(context, state, earliest, None if nodes else state.observer.traceparent)
+        # With a node that is deleted with it the trace is the node's, and written by its termination.
+        has_own_trace = not nodes or not has_registered(claim)
+        await publish(context, state, earliest, state.observer.traceparent if has_own_trace else None)
     return Proceed()
 
 

@@ -270,7 +270,8 @@ class NodeClaimTrace(TerminationObserver):
 
     @property
     def _node_trace(self) -> Trace | None:
-        self._joined = self._joined or self._find()
+        if not self._has_own:  # a node that is deleted later has a trace of its own
+            self._joined = self._joined or self._find()
         return self._joined
 
     def step_over(self, step: str, since: float, until: float, waits_for: str) -> None:
