@@ -377,20 +377,21 @@ class KubeClient:
 
     async def _attempt(self, request: Request, operation: Operation, began: float, *, finish: bool) -> Response:
         is_write = request.method != "GET"
+        response = None
         try:
             # A write in flight is shielded: a SIGTERM waits for its answer, at most `timeout` seconds.
-            with anyio.fail_after(request.timeout, shield=finish and is_write) as scope:
+            deadline = anyio.current_time() + request.timeout
+            with anyio.CancelScope(deadline=deadline, shield=finish and is_write) as scope:
                 if is_write and self._fence is not None:
                     with self._fence.passage(scope):
                         response = await self._transport.send(request)
                 else:
                     response = await self._transport.send(request)
+            if response is None:
+                failure = RequestTimeout(operation, waited=self._clock.monotonic() - began)
+                raise failure
         except FenceClosed as error:
             raise NotLeading(operation) from error
-        except TimeoutError as error:
-            failure = RequestTimeout(operation, waited=self._clock.monotonic() - began)
-            self._note(operation, failure, None, began)
-            raise failure from error
         except ApiError as error:
             self._note(operation, error, None, began)
             raise

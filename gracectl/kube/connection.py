@@ -50,7 +50,7 @@ async def connected(
     """
     clock = SystemClock()
     skew = SkewEstimate(clock.adjust, largest_offset)
-    waiting = _Waiting(notice or _ignore)
+    waiting = _Waiting(notice)
     with waiting.on(lambda: "waiting for credentials, as the kubeconfig says"):
         identity = await credentials.load(kubeconfig, context, clock=clock)
     async with closed_despite_cancellation(HttpTransport(identity, clock, skew=skew)) as http:
@@ -58,28 +58,43 @@ async def connected(
         yield Connection(transport, clock, KubeClient(transport, clock, settings=INTERACTIVE), identity.cluster, skew)
 
 
-def _ignore(_message: str) -> None:
-    """No notice."""
-
-
 class _Waiting:
-    """Says once what is waited for."""
+    """Says once what is waited for. One timer for all that is: a controller sends thousands of requests a second."""
 
-    def __init__(self, notice: Callable[[str], None]) -> None:
-        self._notice: Callable[[str], None] = notice
+    def __init__(self, notice: Callable[[str], None] | None) -> None:
+        self._notice = notice
+        self._messages: dict[object, tuple[float, Callable[[], str]]] = {}  # since when; the oldest first
+        self._is_timed = False
 
     @contextmanager
     def on(self, message: Callable[[], str]) -> Iterator[None]:
         """The block waits for something."""
-        timer = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self._say, message)
+        if self._notice is None:
+            yield
+            return
+        loop, token = asyncio.get_running_loop(), object()
+        self._messages[token] = loop.time(), message
+        if not self._is_timed:
+            self._is_timed = True
+            loop.call_later(NOTICE_SECONDS, self._look, loop)
         try:
             yield
         finally:
-            timer.cancel()
+            self._messages.pop(token, None)
 
-    def _say(self, message: Callable[[], str]) -> None:
-        notice, self._notice = self._notice, _ignore
-        notice(message())
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_timed = False
+        since, message = next(iter(self._messages.values()), (0.0, None))
+        if message is None or self._notice is None:
+            return
+        left = since + NOTICE_SECONDS - loop.time()
+        if left > 0:
+            self._is_timed = True
+            loop.call_later(left, self._look, loop)
+        else:
+            notice, self._notice = self._notice, None
+            self._messages.clear()
+            notice(message())
 
 
 class _NoticingTransport:

@@ -76,6 +76,8 @@ class HttpTransport:
         skew: SkewEstimate | None = None,
     ) -> None:
         self._credentials = credentials
+        self._server = URL(credentials.url, encoded=True)
+        self._path = self._server.raw_path.rstrip("/")  # of a server behind a proxy, such as Rancher's
         self._clock = clock
         self._settings = settings or HttpSettings()
         self._skew = skew
@@ -114,7 +116,7 @@ class HttpTransport:
         except BaseException:
             self._has_cut = True
             raise
-        return Response(status=answer.status, headers=_lower(answer.headers), body=body)
+        return Response(status=answer.status, headers=answer.headers, body=body)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
@@ -150,14 +152,16 @@ class HttpTransport:
 
     async def _ask(self, request: Request, limits: aiohttp.ClientTimeout, identity: Identity) -> aiohttp.ClientResponse:
         session = self._session_of(request.pool)
-        query = f"?{urlencode(request.query)}" if request.query else ""
+        url = self._server.with_path(f"{self._path}{request.path}", encoded=True)
+        if request.query:
+            url = URL(f"{url}?{urlencode(request.query)}", encoded=True)
         headers = dict(identity.headers)
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         started = self._clock.monotonic()
         answer = await session.request(
             request.method,
-            URL(f"{self._credentials.url}{request.path}{query}", encoded=True),
+            url,
             headers=headers,
             data=request.body,
             timeout=limits,
@@ -207,7 +211,7 @@ class _HttpStream:
         self._request = request
         self._answer = answer
         self.status = answer.status
-        self.headers = _lower(answer.headers)
+        self.headers = answer.headers
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         splitter = LineSplitter()
@@ -238,10 +242,6 @@ async def _whole(request: Request, answer: aiohttp.ClientResponse) -> bytes:
             raise TooLarge(operation_of(request), f"more than {request.largest:,} bytes")
         pieces.append(piece)
     return b"".join(pieces)
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole answer; header names are lower-case."""
+    """A whole answer; headers are found by their lower-case names."""
 
     status: int
     headers: Mapping[str, str] = {}
@@ -51,7 +51,7 @@ class Stream(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers, with lower-case names."""
+        """The headers, found by their lower-case names."""
 
     def lines(self) -> AsyncGenerator[bytes, None]:
         """The body line by line; ends when the server ends it. A line that is too long is a `watch.OversizeLine`.

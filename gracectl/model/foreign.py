@@ -36,7 +36,7 @@ _ANYWHERE: Final = re.compile(f"[\t\n{_HIDDEN}]")
 
 def visible(text: str) -> str:
     """The text on one line, with `\\x1b`, `\\n` or `\\u202e` for characters that are not seen but change what is."""
-    return _ANYWHERE.sub(_escaped, text)
+    return text if text.isprintable() else _ANYWHERE.sub(_escaped, text)  # as nearly every text is
 
 
 def visible_lines(text: str) -> str:
@@ -46,6 +46,8 @@ def visible_lines(text: str) -> str:
 
 def visible_json(document: str) -> str:
     """The JSON document in other spelling, with such characters as `\\u…`: its values are the same."""
+    if document.isprintable():
+        return document
     return _BUT_IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], document)
 
 

@@ -16,7 +16,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import anyio
 import anyio.lowlevel
@@ -343,8 +343,8 @@ class _Connection(web.RequestHandler):
         self._connections.set_phase(self._entry, phase)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._entry.transport = transport
+        # By what it can do and not by its class: uvloop's is none of asyncio's.
+        self._entry.transport = cast("asyncio.Transport", transport)
         self.set_phase("header")
         super().connection_made(transport)
 

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal, TextIO
 
 import orjson
@@ -61,6 +62,7 @@ def configure(
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     handler.addFilter(RepeatFilter(repeats, monotonic))
+    _leave_out_callers()
     root = logging.getLogger()
     root.handlers[:] = [handler]
     set_level(level)
@@ -175,8 +177,9 @@ class RepeatFilter(logging.Filter):
         """Whether the line passes."""
         if record.levelno <= logging.DEBUG:
             return True
-        about = tuple(_text(getattr(record, name, "")) for name in _IDENTITY)
-        same = (record.name, record.levelno, record.msg if isinstance(record.msg, str) else _text(record.msg), *about)
+        values = vars(record)
+        about = tuple(_text(values[name]) if name in values else "" for name in _IDENTITY)
+        same = (record.name, record.levelno, _text(record.msg), *about)
         with self._lock:
             now = self._monotonic()
             window = self._windows.get(same)
@@ -232,6 +235,8 @@ def _json_value(value: object) -> object:
 
 
 def _text(value: object) -> str:
+    if type(value) is str and value.isascii():
+        return value
     try:
         return str(value).encode("utf-8", "backslashreplace").decode()
     except Exception:  # a value without a text must not lose the line
@@ -239,9 +244,25 @@ def _text(value: object) -> str:
 
 
 def _instant(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, milliseconds = divmod(int(record.created * 1000), 1000)
+    return f"{_second(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
 def _extras(record: logging.LogRecord) -> Mapping[str, Any]:
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _leave_out_callers() -> None:
+    """Have records made without what no line shows (file, function, thread, process, task), an eighth of their time.
+
+    As https://docs.python.org/3/howto/logging.html#optimization says.
+    """
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    if hasattr(logging, "logAsyncioTasks"):  # Python 3.12
+        logging.logAsyncioTasks = False

@@ -337,7 +337,7 @@ async def test_a_selection_by_fields_is_asked_of_the_server_in_every_page_and_wa
 
 
 async def test_a_list_lets_others_run_while_it_decodes(client: KubeClient, transport: ScriptedTransport) -> None:
-    transport.answers.append(page(7, *(lease(f"l{number}", number + 1) for number in range(450))))
+    transport.answers.append(page(7, *(lease(f"l{number}", number + 1) for number in range(550))))
     turns = 0
 
     async def count() -> None:

@@ -338,12 +338,12 @@ async def test_a_resource_that_is_no_longer_served_has_no_objects() -> None:
 async def test_a_burst_lets_others_run() -> None:
     world = World()
     world.transport.answers.append(page(7))
-    world.transport.streams.append([event("ADDED", lease(f"l{number}", number + 8)) for number in range(350)])
+    world.transport.streams.append([event("ADDED", lease(f"l{number}", number + 8)) for number in range(450)])
     turns = 0
 
     async def count() -> None:
         nonlocal turns
-        while len(world.cache) < 350:
+        while len(world.cache) < 450:
             turns += len(world.cache) > 0
             await anyio.lowlevel.checkpoint()
 

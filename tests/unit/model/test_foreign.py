@@ -49,3 +49,8 @@ def test_a_json_document_keeps_its_value(value: object, indent: int) -> None:
     document = msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()
     assert orjson.loads(visible_json(document)) == value
     assert hidden(visible_json(document), but="\n") == set()
+
+
+def test_what_is_printable_is_never_hidden() -> None:
+    # visible and visible_json look no further at a text that is printable.
+    assert hidden("".join(filter(str.isprintable, map(chr, range(0x110000))))) == set()
