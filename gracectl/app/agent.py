@@ -18,6 +18,7 @@ import anyio
 from gracectl.agent.agent import RIGHTS, Agent, AgentDependencies
 from gracectl.agent.shutdown import agent_samples
 from gracectl.agent.watch import Machine
+from gracectl.app.observers import Observers
 from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import AGENT_SCOPE
@@ -99,13 +100,14 @@ class NodeAgent:
         self._policy = current.shutdown
         self.agent = Agent(dependencies, self._policy, self._disabled)
         exposition = Exposition(clock, (self._samples,), (PROCESS_COLLECTOR,))
-        self._servers = Servers(
+        self._servers = servers = Servers(
             (
                 Endpoint("metrics.listen", current.metrics.listen, {PATH: exposition.handle}),
                 Endpoint("probes.listen", current.probes.listen, probes(self.health, self.readiness)),
             ),
             clock,
         )
+        self.observers = Observers(servers, self._loop_monitor, exposition, clock)
 
     def show_skew(self, skew: SkewEstimate | None) -> None:
         """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""
@@ -136,11 +138,7 @@ class NodeAgent:
             await self._servers.open()
         except CannotListen as error:
             raise ConfigError(f"{error}; choose another address") from error
-        return (
-            {"metrics and probes": self._servers.run, "loop monitor": self._loop_monitor.run}
-            if self._servers.is_enabled
-            else {}
-        )
+        return self.observers.components()
 
     def _disabled(self, reason: str) -> None:
         logger.info("graceful shutdown disabled: %s; exiting", reason)

@@ -22,6 +22,7 @@ from gracectl.admission.admission import Admission, AdmissionDependencies
 from gracectl.admission.server import admission_samples, empty_statistics
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import admission_permissions
+from gracectl.app.observers import Observers
 from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
 from gracectl.cloud.wrappers import DryRunProvider, FencedProvider, MeteredProvider
@@ -196,13 +197,14 @@ class Controller:
         self._skew: SkewEstimate | None = None
         sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
         exposition = Exposition(clock, sources, (PROCESS_COLLECTOR,), settings.metrics.labels)
-        self._servers = Servers(
+        self._servers = servers = Servers(
             (
                 Endpoint("metrics.listen", settings.metrics.listen, {PATH: exposition.handle}),
                 Endpoint("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
             ),
             clock,
         )
+        self.observers = Observers(servers, self._loop_monitor, exposition, clock)
 
     async def check(self) -> str:
         """Check the server, the permissions, and that no Karpenter leads; returns the server's version.
@@ -311,9 +313,7 @@ class Controller:
             raise ConfigError(f"{error}; choose another address") from error
         except ValueError as error:
             raise ConfigError(f"{error}; provide a PEM file, or correct the path") from error
-        if not self._servers.is_enabled:
-            return {}
-        return {"metrics and probes": self._servers.run, "loop monitor": self._loop_monitor.run}
+        return self.observers.components()
 
     def show_skew(self, skew: SkewEstimate | None) -> None:
         """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""

@@ -17,7 +17,7 @@ from gracectl.app.controller import Controller
 from gracectl.cli.config import provider_of
 from gracectl.cli.failures import reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
-from gracectl.cli.traces import traced
+from gracectl.cli.telemetry import metric_export, traced
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings
 from gracectl.kube.dry_run import DryRunTransport
@@ -60,6 +60,7 @@ def _allow_connections() -> None:
 
 async def _run(settings: Settings, provider: Provider, target: ClusterTarget, *, dry_run: bool) -> None:
     offset = settings.client.maximum_clock_offset_seconds
+    export = metric_export(settings.cluster, is_dry_run=dry_run)
     async with (
         traced(cluster=settings.cluster, is_dry_run=dry_run) as spans,
         connected(target, offset, logger.warning) as connection,
@@ -69,6 +70,7 @@ async def _run(settings: Settings, provider: Provider, target: ClusterTarget, *,
             settings, DryRunTransport(transport, clock) if dry_run else transport, clock, provider, spans=spans
         )
         program.show_skew(connection.skew)
+        program.observers.export = export
         logs.add_trace_ids(program.trace_id)
         if target.config is not None:
             program.reload_from(target.settings)

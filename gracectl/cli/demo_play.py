@@ -38,7 +38,7 @@ from gracectl.cli.embedded import served
 from gracectl.cli.options import ClusterTarget, connected
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.view import View
-from gracectl.cli.traces import traced
+from gracectl.cli.telemetry import traced
 from gracectl.cloud.provider import ProviderSettings
 from gracectl.config import Settings
 from gracectl.config.settings import PlanSettings

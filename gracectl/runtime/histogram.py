@@ -8,10 +8,18 @@ from collections.abc import Mapping
 import msgspec
 
 
-class Example(msgspec.Struct, frozen=True):
-    """An observation of a bucket, and the id of the trace that explains it."""
+class SpanRef(msgspec.Struct, frozen=True):
+    """Span that explains an observation made at `at` (Unix seconds); ids are hexadecimal."""
 
     trace_id: str
+    span_id: str
+    at: float
+
+
+class Example(msgspec.Struct, frozen=True):
+    """An observation of a bucket, and the span that explains it."""
+
+    span: SpanRef
     value: float
 
 
@@ -43,13 +51,13 @@ class Histogram:
         self._total = 0.0
         self._examples: dict[int, Example] = {}
 
-    def observe(self, value: float, trace_id: str = "") -> None:
-        """Count a value; one on a bound belongs to the bucket below it. `trace_id`: of the trace that explains it."""
+    def observe(self, value: float, span: SpanRef | None = None) -> None:
+        """Count a value; one on a bound belongs to the bucket below it. `span`: explains it."""
         bucket = bisect_left(self._bounds, value)
         self._counts[bucket] += 1
         self._total += value
-        if trace_id:
-            self._examples[bucket] = Example(trace_id, value)
+        if span is not None:
+            self._examples[bucket] = Example(span, value)
 
     def statistics(self) -> Distribution:
         """Counts so far."""

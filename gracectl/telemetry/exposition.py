@@ -7,7 +7,7 @@ nothing; one that fails gets status 500 and is logged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, Final
 
@@ -56,15 +56,27 @@ class Families:
                 raise ValueError(f"metric {sample.metric.name} is not in the catalogue")
             self._samples[sample.metric].append(sample)
 
+    def samples(self) -> Iterator[tuple[Metric, Sequence[Sample]]]:
+        """Every metric of the catalogue that has samples, in its order."""
+        return ((metric, samples) for metric, samples in self._samples.items() if samples)
+
+    def labels_of(self, metric: Metric) -> tuple[str, ...]:
+        """Names of the labels of its samples."""
+        return _labels(metric, self._node_labels)
+
+    def others(self) -> Iterator[Family]:
+        """Metrics of the other collectors."""
+        return chain.from_iterable(each.collect() for each in self._collectors)
+
     def collect(self) -> Iterator[Family]:
-        """Every metric of the catalogue that has samples, in its order, then those of the other collectors."""
-        ours = (family_of(metric, samples, self._node_labels) for metric, samples in self._samples.items() if samples)
-        return chain(ours, *(each.collect() for each in self._collectors))
+        """All metrics for prometheus_client, those of the catalogue first."""
+        ours = (family_of(metric, samples, self._node_labels) for metric, samples in self.samples())
+        return chain(ours, self.others())
 
 
 def family_of(metric: Metric, samples: Iterable[Sample], node_labels: tuple[str, ...] = ()) -> Family:
     """One metric with its samples, for prometheus_client."""
-    labels = (*metric.labels, *(node_labels if metric.of_nodes else ()))
+    labels = _labels(metric, node_labels)
     if metric.type != "histogram":
         kind = GaugeMetricFamily if metric.type == "gauge" else CounterMetricFamily
         family = kind(metric.name, metric.help, labels=labels)
@@ -79,13 +91,19 @@ def family_of(metric: Metric, samples: Iterable[Sample], node_labels: tuple[str,
     return histogram
 
 
+def _labels(metric: Metric, node_labels: tuple[str, ...]) -> tuple[str, ...]:
+    return (*metric.labels, *(node_labels if metric.of_nodes else ()))
+
+
 def _cumulated(metric: Metric, distribution: Distribution) -> list[tuple[Any, ...]]:
     """Buckets, with exemplars, which only OpenMetrics shows."""
     bounds = (*map(floatToGoString, metric.buckets), "+Inf")
     counts = map(float, accumulate(distribution.counts))
     examples = (distribution.examples.get(index) for index in range(len(bounds)))
     return [
-        (bound, count) if example is None else (bound, count, Exemplar({"trace_id": example.trace_id}, example.value))
+        (bound, count)
+        if example is None
+        else (bound, count, Exemplar({"trace_id": example.span.trace_id}, example.value))
         for bound, count, example in zip(bounds, counts, examples, strict=True)
     ]
 
@@ -121,15 +139,26 @@ class Exposition:
         encoder, content_type = choose_encoder(accept)
         made = self._made
         async with self._lock:
-            reading = self._reading
-            if reading is None or (self._made == made and self._clock.monotonic() >= reading.until):
-                reading = self._reading = await self._read()
-                self._made += 1
+            reading = await self._current(made)
             if content_type not in reading.bodies:
                 began = self._clock.monotonic()
                 reading.bodies[content_type] = encoder(reading.families)
                 reading.until += (self._clock.monotonic() - began) * (REUSE_FACTOR + 1)
             return reading.bodies[content_type], content_type
+
+    async def read(self) -> Families:
+        """Current samples; see `render`."""
+        made = self._made
+        async with self._lock:
+            return (await self._current(made)).families
+
+    async def _current(self, made: int) -> _Reading:
+        """Reading for a caller that has come after `made` readings; the lock is held."""
+        reading = self._reading
+        if reading is None or (self._made == made and self._clock.monotonic() >= reading.until):
+            reading = self._reading = await self._read()
+            self._made += 1
+        return reading
 
     async def handle(self, request: web.BaseRequest, _: BodyReader) -> web.Response:
         """HTTP handler of a scrape."""

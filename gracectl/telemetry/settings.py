@@ -1,4 +1,4 @@
-"""Settings of metrics, probes and traces. Defaults are pinned by a test."""
+"""Settings of metrics, probes and traces, and the standard's variables of exporters. Defaults are pinned by a test."""
 
 from __future__ import annotations
 
@@ -85,35 +85,78 @@ def traces_enabled(environ: Mapping[str, str]) -> bool:
 
     Source: https://opentelemetry.io/docs/specs/otel/protocol/exporter/; an empty variable is unset.
     """
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if _is_disabled(environ):
         return False
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     if exporter == "none":
         return False
     if exporter != "otlp":
         raise ValueError(f"OTEL_TRACES_EXPORTER: {exporter!r} is not supported; set otlp, or none for no traces")
-    name, endpoint = _first(environ, "ENDPOINT")
-    if not endpoint:
+    if not _first(environ, "TRACES", "ENDPOINT")[1]:
         return False
-    if not endpoint.startswith(("http://", "https://")):
+    _validate_exporter(environ, "TRACES")
+    return True
+
+
+def metric_export_seconds(environ: Mapping[str, str]) -> float | None:
+    """Interval at which the standard's variables want metrics to be exported; None if they do not. ValueError for what
+    is not supported.
+
+    An endpoint for all signals is not enough: it has long been set for traces alone, and metrics are scraped.
+    """
+    if _is_disabled(environ):
+        return None
+    wanted = [each.strip() for each in environ.get("OTEL_METRICS_EXPORTER", "").split(",") if each.strip()]
+    for each in wanted:
+        if each not in ("otlp", "prometheus", "none"):
+            raise ValueError(
+                f"OTEL_METRICS_EXPORTER: {each!r} is not supported; set otlp, or none and let a collector scrape "
+                "metrics.listen"
+            )
+    has_endpoint = bool(environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "").strip())
+    if not ("otlp" in wanted if wanted else has_endpoint):
+        return None
+    _validate_exporter(environ, "METRICS")
+    for name, possible, remedy in (
+        ("TEMPORALITY_PREFERENCE", "cumulative", "convert in the collector (cumulativetodelta)"),
+        ("DEFAULT_HISTOGRAM_AGGREGATION", "explicit_bucket_histogram", "leave it out"),
+    ):
+        value = environ.get(f"OTEL_EXPORTER_OTLP_METRICS_{name}", "").strip()
+        if value.lower() not in ("", possible):
+            raise ValueError(
+                f"OTEL_EXPORTER_OTLP_METRICS_{name}: {value!r} is not supported, only {possible}; {remedy}"
+            )
+    interval = environ.get("OTEL_METRIC_EXPORT_INTERVAL", "").strip() or "60000"
+    if not interval.isascii() or not interval.isdigit() or not int(interval):
+        raise ValueError(f"OTEL_METRIC_EXPORT_INTERVAL: {interval!r} is not a number of milliseconds such as 60000")
+    return int(interval) / 1000
+
+
+def _is_disabled(environ: Mapping[str, str]) -> bool:
+    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
+def _validate_exporter(environ: Mapping[str, str], signal: str) -> None:
+    """ValueError for an endpoint, a protocol or headers that cannot be used."""
+    name, endpoint = _first(environ, signal, "ENDPOINT")
+    if endpoint and not endpoint.startswith(("http://", "https://")):
         raise ValueError(f"{name}: {endpoint!r} is not a URL such as http://collector:4318")
-    name, protocol = _first(environ, "PROTOCOL")
+    name, protocol = _first(environ, signal, "PROTOCOL")
     if protocol not in ("", "http/protobuf"):
         raise ValueError(
             f"{name}: {protocol!r} is not supported; set http/protobuf, which collectors accept at port 4318"
         )
-    name, headers = _first(environ, "HEADERS")
+    name, headers = _first(environ, signal, "HEADERS")
     if not all(header.partition("=")[1] for header in headers.split(",") if header.strip()):
         # Not logged by the SDK, and not shown: it may be a password.
         raise ValueError(
             f"{name}: not of the form name=value,other=value; write a comma or space in a value as %2C or %20"
         )
-    return True
 
 
-def _first(environ: Mapping[str, str], what: str) -> tuple[str, str]:
-    """Effective variable and its value: the one for traces comes before the one for all signals."""
-    for name in (f"OTEL_EXPORTER_OTLP_TRACES_{what}", f"OTEL_EXPORTER_OTLP_{what}"):
+def _first(environ: Mapping[str, str], signal: str, what: str) -> tuple[str, str]:
+    """Effective variable and its value: the one for the signal comes before the one for all signals."""
+    for name in (f"OTEL_EXPORTER_OTLP_{signal}_{what}", f"OTEL_EXPORTER_OTLP_{what}"):
         if value := environ.get(name, "").strip():
             return name, value
     return "", ""

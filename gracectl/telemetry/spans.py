@@ -54,6 +54,11 @@ class Trace(msgspec.Struct, frozen=True):
         """The trace id as logs and viewers show it."""
         return f"{self.id:0{2 * TRACE_BYTES}x}"
 
+    @property
+    def root_hex(self) -> str:
+        """The id of the root span, as traceparent has it."""
+        return f"{self.root:0{2 * SPAN_BYTES}x}"
+
     def span(self, *place: str) -> int:
         """Id of the span at this place of the trace: `("drain",)`, `("wave", "0")`."""
         digest = hashlib.sha256("/".join((self.hex, *place)).encode()).digest()
@@ -61,7 +66,7 @@ class Trace(msgspec.Struct, frozen=True):
 
     def traceparent(self, *, is_sampled: bool) -> str:
         """W3C trace context of the root (https://www.w3.org/TR/trace-context/)."""
-        return f"00-{self.hex}-{self.root:0{2 * SPAN_BYTES}x}-{_SAMPLED if is_sampled else _NOT_SAMPLED}"
+        return f"00-{self.hex}-{self.root_hex}-{_SAMPLED if is_sampled else _NOT_SAMPLED}"
 
 
 class SpanEvent(msgspec.Struct, frozen=True):

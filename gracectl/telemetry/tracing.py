@@ -61,10 +61,10 @@ class Tracing:
     ) -> None:
         """`identity` distinguishes this process from its replicas; `cluster` is its cluster's name, "" if unknown; what
         is traced has not happened if `is_dry_run`. ValueError for contradictory OTEL_BSP_*."""
-        _capture_sdk_logs()
+        capture_sdk_logs(_REASONS, "opentelemetry")
         # Only the configuration of the provider is used: its own way of making a span costs five times as much.
         provider = TracerProvider(
-            resource=_resource(identity, cluster, is_dry_run=is_dry_run), shutdown_on_exit=False
+            resource=resource_of(identity, cluster, is_dry_run=is_dry_run), shutdown_on_exit=False
         )  # shutdown on exit takes 13 s
         self._resource, self._sampler, self._limits = provider.resource, provider.sampler, SpanLimits()
         self._scope = InstrumentationScope("gracectl", __version__)
@@ -111,12 +111,16 @@ class Tracing:
             resource=self._resource,
             attributes=self._bounded(span.attributes, self._limits.max_span_attributes),
             events=[
-                Event(event.name, self._bounded(event.attributes, self._limits.max_event_attributes), _ns(event.at))
+                Event(
+                    event.name,
+                    self._bounded(event.attributes, self._limits.max_event_attributes),
+                    nanoseconds(event.at),
+                )
                 for event in span.events
             ],
             status=api.Status(api.StatusCode.ERROR, span.error) if span.error else _UNSET,
-            start_time=_ns(span.start),
-            end_time=_ns(max(span.end, span.start)),
+            start_time=nanoseconds(span.start),
+            end_time=nanoseconds(max(span.end, span.start)),
             instrumentation_scope=self._scope,
         )
 
@@ -195,7 +199,7 @@ class _CountingExporter(SpanExporter):
             logger.warning("traces: %d spans lost so far: %s", self.failed, _REASONS.last or "no reason given")
 
 
-class _Reasons(logging.Handler):
+class Reasons(logging.Handler):
     """Keeps the SDK's last log message: it logs much when a collector is dead, gracectl once a minute."""
 
     def __init__(self) -> None:
@@ -210,15 +214,15 @@ class _Reasons(logging.Handler):
                 self.last = message
 
 
-_REASONS = _Reasons()
+_REASONS = Reasons()
 
 
-def _capture_sdk_logs() -> None:
-    sdk_logger = logging.getLogger("opentelemetry")
+def capture_sdk_logs(reasons: Reasons, name: str) -> None:
+    """Let `reasons`, and nothing else, have what this logger of the SDK says."""
+    sdk_logger = logging.getLogger(name)
     sdk_logger.propagate = False
-    if _REASONS not in sdk_logger.handlers:
-        sdk_logger.addHandler(_REASONS)
-    _REASONS.last = ""
+    sdk_logger.handlers[:] = [reasons]
+    reasons.last = ""
 
 
 def over_http() -> SpanExporter:
@@ -226,8 +230,8 @@ def over_http() -> SpanExporter:
     return OTLPSpanExporter()
 
 
-def _resource(identity: str, cluster: str, *, is_dry_run: bool) -> Resource:
-    """Resource: the variables come first, then gracectl's attributes, then the SDK's defaults."""
+def resource_of(identity: str, cluster: str, *, is_dry_run: bool) -> Resource:
+    """Resource of this process: the variables come first, then gracectl's attributes, then the SDK's defaults."""
     attributes: dict[str, str | bool] = {"service.name": "gracectl", "service.version": __version__}
     if is_dry_run:
         attributes["gracectl.dry_run"] = True
@@ -256,7 +260,7 @@ def _context(trace: Trace, span: int) -> api.SpanContext:
     return api.SpanContext(trace.id, span, is_remote=False, trace_flags=_SAMPLED)
 
 
-def _ns(at: float) -> int:
-    """Nanoseconds; multiplied at once, the result would have more digits than a float."""
+def nanoseconds(at: float) -> int:
+    """Nanoseconds of seconds; multiplied at once, the result would have more digits than a float."""
     whole = int(at)
     return whole * _NANOSECONDS + round((at - whole) * _NANOSECONDS)

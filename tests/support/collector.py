@@ -1,4 +1,4 @@
-"""A collector of traces: OTLP over HTTP, read with the real protobuf types, in a thread of its own.
+"""A collector of traces and metrics: OTLP over HTTP, read with the real protobuf types, in a thread of its own.
 
 So it serves tests on any event loop as well as other processes. It can be told to be slow, to refuse, and to hang.
 """
@@ -14,17 +14,22 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1 import metrics_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from gracectl.telemetry.spans import Span, Trace
 from support.span_rules import assert_flawless, orphans
 
-PATH, PROTOBUF = "/v1/traces", "application/x-protobuf"
+PATH, METRICS_PATH, PROTOBUF = "/v1/traces", "/v1/metrics", "application/x-protobuf"
 SECONDS = 20.0
 """Before a test that waits gives up."""
 
@@ -50,6 +55,13 @@ class SeenSpan(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[SeenEvent, ...]
     is_error: bool
     error: str
+    resource: Mapping[str, Any]
+
+
+class SeenMetrics(msgspec.Struct, frozen=True):
+    """Metrics of one request, by name, and the resource that they are of."""
+
+    metrics: Mapping[str, metrics_pb2.Metric]
     resource: Mapping[str, Any]
 
 
@@ -87,6 +99,7 @@ class Collector:
         self.faults: list[str] = []
         """What no exporter should do."""
         self._spans: list[SeenSpan] = []
+        self._metrics: list[SeenMetrics] = []
         self._news = threading.Condition()
         self._over = asyncio.Event()
 
@@ -109,6 +122,12 @@ class Collector:
         with self._news:
             assert self._news.wait_for(lambda: len(self._spans) >= count, SECONDS), f"only {len(self._spans)} came"
 
+    def wait_for_metrics(self, count: int) -> list[SeenMetrics]:
+        """All requests with metrics that have been taken, when there are so many."""
+        with self._news:
+            assert self._news.wait_for(lambda: len(self._metrics) >= count, SECONDS), f"only {len(self._metrics)} came"
+            return list(self._metrics)
+
     def tree(self, trace: str) -> Tree:
         """The trace from its root on, of which there must be one."""
         return tree(self.spans(trace))
@@ -128,6 +147,8 @@ class Collector:
         if conduct.status != 200:
             after = {} if conduct.retry_after is None else {"Retry-After": str(conduct.retry_after)}
             return web.Response(status=conduct.status, headers=after)
+        if request.path == METRICS_PATH and request.content_type == PROTOBUF:
+            return self._take_metrics(ExportMetricsServiceRequest.FromString(body))
         if request.path != PATH or request.content_type != PROTOBUF:
             return self._refuse(f"{request.content_type} to {request.path}")
         found = read(ExportTraceServiceRequest.FromString(body))
@@ -135,6 +156,16 @@ class Collector:
             self._spans.extend(found)
             self._news.notify_all()
         return web.Response(body=ExportTraceServiceResponse().SerializeToString(), content_type=PROTOBUF)
+
+    def _take_metrics(self, message: ExportMetricsServiceRequest) -> web.Response:
+        (of_resource,) = message.resource_metrics
+        (of_scope,) = of_resource.scope_metrics
+        found = {metric.name: metric for metric in of_scope.metrics}
+        assert len(found) == len(of_scope.metrics), "a metric is there twice"
+        with self._news:
+            self._metrics.append(SeenMetrics(found, attributes_of(of_resource.resource.attributes)))
+            self._news.notify_all()
+        return web.Response(body=ExportMetricsServiceResponse().SerializeToString(), content_type=PROTOBUF)
 
     async def _serve(self, started: threading.Event, ended: threading.Event) -> None:
         application = web.Application()
@@ -176,7 +207,7 @@ def receiving(conduct: Conduct = WILLING) -> Iterator[Collector]:
 def read(message: ExportTraceServiceRequest | trace_pb2.TracesData) -> list[SeenSpan]:
     """The spans of a message, in its order."""
     return [
-        _span(span, _attributes(of_resource.resource.attributes))
+        _span(span, attributes_of(of_resource.resource.attributes))
         for of_resource in message.resource_spans
         for of_scope in of_resource.scope_spans
         for span in of_scope.spans
@@ -228,15 +259,16 @@ def _span(span: trace_pb2.Span, resource: Mapping[str, Any]) -> SeenSpan:
         name=span.name,
         start=span.start_time_unix_nano,
         end=span.end_time_unix_nano,
-        attributes=_attributes(span.attributes),
-        events=tuple(SeenEvent(each.name, each.time_unix_nano, _attributes(each.attributes)) for each in span.events),
+        attributes=attributes_of(span.attributes),
+        events=tuple(SeenEvent(each.name, each.time_unix_nano, attributes_of(each.attributes)) for each in span.events),
         is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
         error=span.status.message,
         resource=resource,
     )
 
 
-def _attributes(pairs: Any) -> dict[str, Any]:
+def attributes_of(pairs: Any) -> dict[str, Any]:
+    """Attributes as a mapping."""
     found: dict[str, Any] = {}
     pair: KeyValue
     for pair in pairs:

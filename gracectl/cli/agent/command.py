@@ -32,7 +32,7 @@ from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.output import echo
 from gracectl.cli.report import structured
-from gracectl.cli.traces import traced
+from gracectl.cli.telemetry import metric_export, traced
 from gracectl.config import ConfigError, Settings
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import set_on_signal
@@ -133,6 +133,7 @@ async def _logind(address: str) -> Logind:
 
 async def _run(settings: Settings, node: str, pod_uid: str, target: ClusterTarget) -> None:
     offset = settings.client.maximum_clock_offset_seconds
+    export = metric_export(settings.cluster)
     async with (
         traced(cluster=settings.cluster) as spans,
         connected(target, offset, logger.warning) as connection,
@@ -140,6 +141,7 @@ async def _run(settings: Settings, node: str, pod_uid: str, target: ClusterTarge
         machine = Machine(node, _watcher(settings.agent, connection.clock), pod_uid)
         program = NodeAgent(target.settings, connection.transport, connection.clock, machine, spans=spans)
         program.show_skew(connection.skew)
+        program.observers.export = export
         logs.add_trace_ids(program.agent.trace_id)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:

@@ -20,6 +20,7 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.policy.settings import PolicySettings
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.histogram import SpanRef
 from gracectl.telemetry.spans import Trace
 
 logger = logging.getLogger(__name__)
@@ -104,9 +105,9 @@ class Registry(Generic[E]):
         progress = msgspec.structs.replace(state.progress(now), finished=now)
         self._finished.append(progress)
         trace = Trace.read(state.observer.traceparent or "")
-        trace_id = "" if trace is None else trace.hex
+        root = None if trace is None else SpanRef(trace.hex, trace.root_hex, now)
         times = self._statistics.durations
-        times.note(progress.kind, now - progress.started, progress.seconds, state.labels, trace_id)
+        times.note(progress.kind, now - progress.started, progress.seconds, state.labels, root)
         seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
         extra = {**state.tracked.log_keys, "uid": state.uid, "seconds": seconds}
         logger.info("%s %s", self._kind, state.outcome, extra=extra)

@@ -10,7 +10,7 @@ import msgspec
 
 from gracectl.policy.protected_pods import ProtectionEnd
 from gracectl.policy.protection import ProtectionKind
-from gracectl.runtime.histogram import Distribution, Histogram
+from gracectl.runtime.histogram import Distribution, Histogram, SpanRef
 from gracectl.telemetry.metrics import PROTECTION_HELD, STEP_DURATION, TERMINATION_DURATION
 from gracectl.telemetry.node_labels import NodeLabels
 
@@ -36,17 +36,17 @@ class TerminationDurations:
         seconds: float,
         steps: Mapping[str, float],
         labels: tuple[str, ...] = (),
-        trace_id: str = "",
+        span: SpanRef | None = None,
     ) -> None:
         """Count a termination that has taken `seconds`, and each of its `steps` so long.
 
-        `labels`: its NodeLabels; `trace_id` if it has a trace.
+        `labels`: its NodeLabels; `span`: its root, if it has a trace.
         """
         whole = self._whole.setdefault((kind, *labels), Histogram(TERMINATION_DURATION.buckets))
-        whole.observe(max(seconds, 0.0), trace_id)
+        whole.observe(max(seconds, 0.0), span)
         for step, spent in steps.items():
             times = self._steps.setdefault((kind, step, *labels), Histogram(STEP_DURATION.buckets))
-            times.observe(max(spent, 0.0), trace_id)
+            times.observe(max(spent, 0.0), span)
 
     def whole(self) -> Mapping[tuple[str, ...], Distribution]:
         """Durations of whole terminations, by kind and NodeLabels."""

@@ -114,3 +114,27 @@ def test_alerts_are_listed_by_their_severity() -> None:
     for severity in ("critical", "warning", "info"):
         (row,) = re.findall(rf"^\| {severity}: .*$", page, re.MULTILINE)
         assert re.findall(r"\[(\w+)\]", row) == [r["alert"] for r in alerts() if r["labels"]["severity"] == severity]
+
+
+def test_the_collector_of_its_page_is_the_example_and_scrapes_what_the_chart_deploys() -> None:
+    page, file = (ROOT / "docs/collector.md").read_text(), (ROOT / "examples/collector/config.yaml").read_text()
+    assert f"```yaml\n{file}```" in page
+    collector = yaml.safe_load(file)
+    pipelines = collector["service"]["pipelines"]
+    for pipeline in pipelines.values():
+        assert pipeline["processors"][0] == "memory_limiter"
+        for kind, names in pipeline.items():
+            assert set(names) <= set(collector[kind])
+    used = {kind: {name for each in pipelines.values() for name in each[kind]} for kind in pipelines["traces"]}
+    assert used == {kind: set(collector[kind]) for kind in ("receivers", "processors", "exporters")}
+    (job,) = collector["receivers"]["prometheus"]["config"]["scrape_configs"]
+    (discovery,) = job["kubernetes_sd_configs"]
+    manifests = list(yaml.safe_load_all((ROOT / "helm/manifests/gracectl.yaml").read_text()))
+    (deployment,) = (each for each in manifests if each and each["kind"] == "Deployment")
+    assert discovery["namespaces"]["names"] == [deployment["metadata"]["namespace"]]
+    pod = deployment["spec"]["template"]
+    name, _, value = discovery["selectors"][0]["label"].partition("=")
+    assert pod["metadata"]["labels"][name] == value
+    ports = [port["name"] for container in pod["spec"]["containers"] for port in container["ports"]]
+    assert job["relabel_configs"][0]["regex"] in ports
+    assert job["relabel_configs"][0]["action"] == "keep"

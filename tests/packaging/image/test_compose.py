@@ -20,6 +20,7 @@ from gracectl.cli.simulate import simulate
 from gracectl.config import Settings, load_settings
 from gracectl.controllers.pipeline.statistics import TerminationDurations
 from gracectl.kube.kubeconfig import read_context
+from gracectl.runtime.histogram import SpanRef
 from gracectl.telemetry.exposition import family_of
 from gracectl.telemetry.metrics import TERMINATION_DURATION, Sample
 
@@ -204,7 +205,9 @@ def test_grafana_shows_the_dashboard_of_the_data_that_it_gets() -> None:
 def exemplar_labels() -> set[str]:
     """Labels of the exemplars that the controller exports."""
     durations = TerminationDurations()
-    durations.note("node", 90.0, {"drain": 80.0}, trace_id="0af7651916cd43dd8448eb211c80319c")
+    durations.note(
+        "node", 90.0, {"drain": 80.0}, span=SpanRef("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 7.0)
+    )
     exposed = family_of(TERMINATION_DURATION, [Sample(TERMINATION_DURATION, ("node",), durations.whole()["node",])])
     return {label for sample in exposed.samples if sample.exemplar for label in sample.exemplar.labels}
 

@@ -1,4 +1,4 @@
-"""Where the traces of a command go: its variables, its file, its end; and the commands that have them."""
+"""Where traces and metrics of a command go: its variables, its file, its end; and the commands that have them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from google.protobuf.json_format import ParseDict
 from kubesim.controllers.client import ApiClient, ask
 from kubesim.controllers.paths import NODES, PODS, path_of
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-from support.collector import HANGING, SeenSpan, as_span, collecting, read, receiving, tree
+from support.collector import HANGING, SeenSpan, as_span, attributes_of, collecting, read, receiving, tree
 from support.span_rules import assert_flawless
 
 from benchmarks.ground.hollow import connected
 from gracectl.cli import demo_play
 from gracectl.cli.demo_report import judged
 from gracectl.cli.root import root
-from gracectl.cli.traces import LAST_SPANS_SECONDS, traced
+from gracectl.cli.telemetry import LAST_SPANS_SECONDS, traced
 from gracectl.config import ConfigError
 from gracectl.model.names import FINALIZER
 from gracectl.runtime.clock import SystemClock
@@ -247,6 +247,37 @@ class TestController:
         assert begun["trace_id"] == over["trace_id"] == trace
         assert all(entry["trace_id"] == trace for entry in controller.said("pod evicted"))
         assert not [entry for entry in controller.entries() if "trace_id" in entry and entry.get("node") != name]
+
+    async def test_metrics_go_to_the_collector_only_if_that_is_asked_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And they are exported once more at the end, under the same identity as the traces."""
+        monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
+        monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "600000")
+        with collecting() as collector:
+            monkeypatch.setenv(ENDPOINT, collector.url)
+            async with ended_node(tmp_path) as (controller, _):
+                controller.send(signal.SIGTERM)
+                assert await controller.ended() == 0
+            (found,) = collector.wait_for_metrics(1)
+            assert found.resource == collector.spans()[0].resource
+        (drained,) = [
+            point.as_double or point.as_int
+            for point in found.metrics["gracectl_nodes_terminated_total"].sum.data_points
+            if attributes_of(point.attributes) == {"reason": "by hand", "result": "drained"}
+        ]
+        assert drained == 1
+        assert "process_start_time_seconds" in found.metrics
+
+    def test_metrics_that_cannot_be_exported_so_are_refused_before_anything_begins(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OTEL_METRICS_EXPORTER", "console")
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text("{}")
+        result = CliRunner().invoke(root, ["controller", "--kubeconfig", str(kubeconfig)])
+        assert result.exit_code == 2
+        assert "environment variable OTEL_METRICS_EXPORTER: 'console' is not supported; set otlp" in result.stderr
 
     async def test_a_collector_that_hangs_does_not_keep_it_from_ending(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from support.serving import StillClock, serving
 
 from gracectl.controllers.pipeline.statistics import TerminationDurations
 from gracectl.runtime.clock import LoopClock
-from gracectl.runtime.histogram import Distribution
+from gracectl.runtime.histogram import Distribution, SpanRef
 from gracectl.telemetry.connections import BodyReader
 from gracectl.telemetry.exposition import PATH, PROCESS_COLLECTOR, Exposition
 from gracectl.telemetry.metrics import (
@@ -131,7 +131,9 @@ async def test_it_is_served_anew_with_each_scrape_and_nothing_else_is() -> None:
 @pytest.mark.real_time
 async def test_openmetrics_links_a_duration_to_its_trace() -> None:
     durations = TerminationDurations()
-    durations.note("node", 90.0, {"drain": 80.0}, trace_id="0af7651916cd43dd8448eb211c80319c")
+    durations.note(
+        "node", 90.0, {"drain": 80.0}, span=SpanRef("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 7.0)
+    )
     durations.note("node", 0.5, {"drain": 0.2})
 
     def source() -> Iterable[Sample]:

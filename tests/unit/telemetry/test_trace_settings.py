@@ -1,4 +1,4 @@
-"""Whether the standard's variables want traces, and what is said of those that cannot be obeyed."""
+"""Whether the standard's variables want traces and metrics, and what is said of those that cannot be obeyed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gracectl.telemetry.settings import traces_enabled
+from gracectl.telemetry.settings import metric_export_seconds, traces_enabled
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 OF_TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://collector/v1/traces"}
@@ -86,3 +86,67 @@ def test_headers_that_are_none_are_refused_and_not_shown(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}: not of the form name=value") as refusal:
         traces_enabled({**ENDPOINT, name: "tenant=1,Bearer s3cret"})
     assert "s3cret" not in str(refusal.value)
+
+
+OTLP = {"OTEL_METRICS_EXPORTER": "otlp"}
+OF_METRICS = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://collector:4318/v1/metrics"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "seconds"),
+    [
+        ({}, None),
+        (ENDPOINT, None),  # of traces, as ever
+        (OF_TRACES, None),
+        (OTLP, 60),  # the standard's own endpoint: an agent on the same host
+        ({**ENDPOINT, **OTLP}, 60),
+        (OF_METRICS, 60),
+        ({**OF_METRICS, "OTEL_METRICS_EXPORTER": "none"}, None),
+        ({**OF_METRICS, "OTEL_METRICS_EXPORTER": "prometheus"}, None),
+        ({**ENDPOINT, "OTEL_METRICS_EXPORTER": "prometheus, otlp"}, 60),
+        ({**ENDPOINT, **OTLP, "OTEL_SDK_DISABLED": "true"}, None),
+        ({**ENDPOINT, **OTLP, "OTEL_METRIC_EXPORT_INTERVAL": "1500"}, 1.5),
+        ({**ENDPOINT, **OTLP, "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "Cumulative"}, 60),
+        # What is not wanted need not be possible.
+        ({**ENDPOINT, "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc", "OTEL_METRIC_EXPORT_INTERVAL": "often"}, None),
+    ],
+)
+def test_metrics_are_exported_only_if_that_is_asked_for(variables: dict[str, str], seconds: float | None) -> None:
+    assert metric_export_seconds(variables) == seconds
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"OTEL_METRICS_EXPORTER": "console"},
+            "OTEL_METRICS_EXPORTER: 'console' is not supported; set otlp, or none and let a collector scrape "
+            "metrics.listen",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "collector"},
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: 'collector' is not a URL such as http://collector:4318",
+        ),
+        (
+            {**OTLP, "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: 'grpc' is not supported; set http/protobuf",
+        ),
+        (
+            {**OTLP, "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta"},
+            "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE: 'delta' is not supported, only cumulative; convert in "
+            "the collector (cumulativetodelta)",
+        ),
+        (
+            {**OTLP, "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "base2_exponential_bucket_histogram"},
+            "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION: 'base2_exponential_bucket_histogram' is not "
+            "supported, only explicit_bucket_histogram; leave it out",
+        ),
+        (
+            {**OTLP, "OTEL_METRIC_EXPORT_INTERVAL": "0"},
+            "OTEL_METRIC_EXPORT_INTERVAL: '0' is not a number of milliseconds such as 60000",
+        ),
+    ],
+)
+def test_metrics_that_cannot_be_exported_so_are_refused(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        metric_export_seconds(variables)

@@ -1,4 +1,4 @@
-"""Where the traces of a command go: to the collector that the OTEL_* variables name, into a file, or nowhere."""
+"""Where traces and metrics of a command go: to the collector that the OTEL_* variables name, to a file, or nowhere."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gracectl.config import ConfigError
 from gracectl.runtime.clock import SystemClock
-from gracectl.telemetry.settings import traces_enabled
+from gracectl.telemetry.settings import metric_export_seconds, traces_enabled
 
 if TYPE_CHECKING:
+    from gracectl.telemetry.otlp_metrics import MetricExport
     from gracectl.telemetry.tracing import Tracing
 
 LAST_SPANS_SECONDS = 3.0
@@ -54,6 +56,17 @@ async def traced(
                 kept.write(file)
 
 
+def metric_export(cluster: str = "", *, is_dry_run: bool = False) -> MetricExport | None:
+    """Export of metrics; None if the variables do not ask for it. Raises ConfigError for invalid ones."""
+    with _told():
+        interval = metric_export_seconds(os.environ)
+        if interval is None:
+            return None
+        from gracectl.telemetry.otlp_metrics import MetricExport  # when needed, as above
+
+        return MetricExport(interval, _identity(), cluster, is_dry_run=is_dry_run)
+
+
 @contextmanager
 def _told() -> Iterator[None]:
     try:
@@ -65,6 +78,7 @@ def _told() -> Iterator[None]:
         raise ConfigError(f"environment variable {error}") from error
 
 
+@cache
 def _identity() -> str:
     """Of this process, which has predecessors and siblings on the same host."""
     return f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
