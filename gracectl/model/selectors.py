@@ -95,9 +95,21 @@ class LabelSelector(msgspec.Struct, frozen=True, dict=True):
         return self._sorted.match(labels)
 
     def effort(self, labels: Mapping[str, str]) -> int:
-        """How many labels or requirements a match may look at."""
-        size = len(self.match_labels) + len(self.match_expressions)
-        return 1 + (min(size, len(labels)) if "_sorted" in self.__dict__ else size)
+        """How many labels or requirements a match may look at; the first one looks at all values as well."""
+        if "_sorted" not in self.__dict__:
+            return self.size
+        return 1 + min(len(self.match_labels) + len(self.match_expressions), len(labels))
+
+    @property
+    def size(self) -> int:
+        """How many labels, requirements and values there are, and one."""
+        expressions = self.match_expressions
+        return 1 + len(self.match_labels) + len(expressions) + sum([len(each.values) for each in expressions])
+
+    @property
+    def required(self) -> Mapping[str, frozenset[str] | None]:
+        """The labels that must be there, each with the values that it may have (None: any)."""
+        return self._sorted.required
 
     @cached_property
     def _sorted(self) -> _Sorted:
@@ -142,6 +154,11 @@ class _Sorted:
         self._needed = frozenset(present - allowed.keys())
         self._absent = frozenset(absent)
         self._excluded = excluded
+
+    @property
+    def required(self) -> dict[str, frozenset[str] | None]:
+        """See LabelSelector."""
+        return {**dict.fromkeys(self._needed), **self._allowed}
 
     def match(self, labels: Mapping[str, str]) -> bool:
         """See LabelSelector."""

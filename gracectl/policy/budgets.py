@@ -7,7 +7,6 @@ and `unhealthyPodEvictionPolicy` as Kubernetes documents it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
 from enum import Enum, auto
 from typing import Final
 
@@ -52,25 +51,6 @@ class EvictionVerdict(msgspec.Struct, frozen=True):
 
     allowance: Allowance
     reason: str = ""
-
-
-def matching_budgets(
-    labels: Mapping[str, str], budgets: Iterable[PodDisruptionBudget]
-) -> Generator[int, None, tuple[PodDisruptionBudget, ...]]:
-    """The budgets that select a pod with these labels: the first two, as a third changes nothing.
-
-    `budgets` are all of one namespace and sorted by name. Yields the effort of each match before it.
-    """
-    found: list[PodDisruptionBudget] = []
-    for budget in budgets:
-        if budget.selector is None:
-            continue
-        yield budget.selector.effort(labels)
-        if budget.selector.matches(labels):
-            found.append(budget)
-            if len(found) == TOO_MANY_BUDGETS:
-                break
-    return tuple(found)
 
 
 def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int = 0) -> EvictionVerdict:

@@ -18,7 +18,7 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.sharing import PackedLabels
-from gracectl.policy.budgets import matching_budgets
+from gracectl.policy.budget_index import BudgetIndex, Names
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.maintenance import is_maintenance_requested
@@ -245,14 +245,16 @@ SLICE: Final = 20_000
 MEMO_BYTES: Final = 32 * 1024 * 1024
 """Bytes of label maps that the memo may keep alive; beyond that it is cleared."""
 
+INDEXING: Final = 10
+"""Effort of putting a label, requirement or value into an index."""
+
 PATIENCE: Final = 10_000
 """Slices for which a search waits for another one that has unpacked labels."""
 
 BY_NAMESPACE: Final = "namespace"
 """Index of the budget cache."""
 
-Names = tuple[str, ...]
-Search = Generator[int, None, tuple[PodDisruptionBudget, ...]]
+Search = Generator[int, None, Names]
 BudgetsByPod = Mapping[str, tuple[PodDisruptionBudget, ...]]
 
 
@@ -265,7 +267,7 @@ class BudgetMatcher:
 
     def __init__(self, budgets: Cache[PodDisruptionBudget]) -> None:
         self._budgets = budgets
-        self._namespaces: dict[str, _Namespace] = {}
+        self._namespaces: dict[str, _Namespace] = {}  # those with budgets whose pods were looked at
         self._bytes = 0
         self._is_unpacked = False
         budgets.subscribe(self._changed)
@@ -282,25 +284,47 @@ class BudgetMatcher:
         found: dict[str, tuple[str, Names]] = {}
         for pod in pods:
             namespace = self._namespace(pod.namespace)
+            if namespace is None:
+                continue
             names = namespace.recall(pod.labels)
             if names is None:
-                search = self._search(pod.labels, namespace.budgets)
+                search = self._search(pod, namespace)
                 while names is None:
                     try:
                         spent += next(search)
                     except StopIteration as end:
-                        names = tuple(budget.name for budget in end.value)
+                        names = end.value
                     if spent >= SLICE:
                         spent = 0
                         yield
-                self._remember(pod, namespace, names)
             if names:
                 found[pod.uid] = (pod.namespace, names)
         return {uid: matching for uid, place in found.items() if (matching := self._current(*place))}
 
-    def _search(self, labels: Mapping[str, str], budgets: Iterable[PodDisruptionBudget]) -> Search:
+    def _search(self, pod: Pod, namespace: _Namespace) -> Search:
+        yield from self._index(pod.namespace, namespace)
+        version = namespace.version
+        names = yield from self._in_index(pod.labels, namespace.index)
+        # Else a selector has changed since the search began.
+        if self._namespaces.get(pod.namespace) is namespace and namespace.version == version:
+            self._remember(pod.labels, namespace, names)
+        return names
+
+    def _index(self, name: str, namespace: _Namespace) -> Generator[int, None, None]:
+        while namespace.unindexed:
+            budget_name = next(iter(namespace.unindexed))
+            selector = self._selector(name, budget_name)
+            yield INDEXING * (1 if selector is None else selector.size)
+            if namespace.unindexed.pop(budget_name, False):  # else another search was faster
+                namespace.index.put(budget_name, self._selector(name, budget_name))
+
+    def _selector(self, namespace: str, name: str) -> LabelSelector | None:
+        budget = self._budgets.get(namespace, name)
+        return None if budget is None else budget.selector
+
+    def _in_index(self, labels: Mapping[str, str], index: BudgetIndex) -> Search:
         if not isinstance(labels, PackedLabels):
-            return (yield from matching_budgets(labels, budgets))
+            return (yield from index.search(labels))
         # Unpacked they are quick to look up, and have 20 MB: one map at a time.
         for _ in range(PATIENCE):
             if not self._is_unpacked:
@@ -309,49 +333,64 @@ class BudgetMatcher:
         self._is_unpacked = True
         try:
             yield len(labels)
-            return (yield from matching_budgets(labels.unpacked(), budgets))
+            return (yield from index.search(labels.unpacked()))
         finally:
             self._is_unpacked = False
 
     def _current(self, namespace: str, names: Names) -> tuple[PodDisruptionBudget, ...]:
         return tuple([budget for name in names if (budget := self._budgets.get(namespace, name)) is not None])
 
-    def _namespace(self, name: str) -> _Namespace:
+    def _namespace(self, name: str) -> _Namespace | None:
+        """None: no budgets."""
         known = self._namespaces.get(name)
-        if known is None:
-            budgets = self._budgets.by_index(BY_NAMESPACE, name)
-            known = self._namespaces[name] = _Namespace(tuple(sorted(budgets, key=lambda budget: budget.name)))
+        if known is None and (budgets := self._budgets.by_index(BY_NAMESPACE, name)):
+            known = self._namespaces[name] = _Namespace(budget.name for budget in budgets)
         return known
 
-    def _remember(self, pod: Pod, namespace: _Namespace, names: Names) -> None:
-        if self._namespaces.get(pod.namespace) is not namespace:
-            return  # a selector has changed since the search began
+    def _remember(self, labels: Mapping[str, str], namespace: _Namespace, names: Names) -> None:
         if self._bytes > MEMO_BYTES:
-            self._namespaces.clear()
+            for each in self._namespaces.values():
+                each.forget()
             self._bytes = 0
             return
-        self._bytes += namespace.remember(pod.labels, names)
+        self._bytes += namespace.remember(labels, names)
 
     def _changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         budget = new or old
         assert budget is not None
-        if old is None or new is None or old.selector != new.selector:
-            dropped = self._namespaces.pop(budget.namespace, None)
-            self._bytes -= 0 if dropped is None else dropped.bytes
+        namespace = self._namespaces.get(budget.namespace)
+        if namespace is None or (old is not None and new is not None and old.selector == new.selector):
+            return
+        self._bytes -= namespace.bytes
+        namespace.changed(budget.name)
+        if new is None and not self._budgets.by_index(BY_NAMESPACE, budget.namespace):
+            del self._namespaces[budget.namespace]
 
 
 class _Namespace:
-    """Budgets of a namespace, ordered by name, with their selectors; and the memo: names of budgets by identity of the
-    label map."""
+    """Index of the budgets of a namespace; and the memo: names of budgets by identity of the label map."""
 
-    def __init__(self, budgets: tuple[PodDisruptionBudget, ...]) -> None:
-        self.budgets = budgets
+    def __init__(self, names: Iterable[str]) -> None:
+        self.index = BudgetIndex()
+        self.unindexed = dict.fromkeys(names, True)
+        """Names of budgets whose selectors have changed since they were put into the index."""
+        self.version = 0
+        """Counts these changes."""
         self.bytes = 0
         self._memo: dict[int, tuple[Mapping[str, str] | weakref.ref[PackedLabels], Names]] = {}
 
+    def changed(self, name: str) -> None:
+        """The selector of this budget is another one, or the budget is new or gone."""
+        self.unindexed[name] = True
+        self.version += 1
+        self.forget()
+
+    def forget(self) -> None:
+        """Clear the memo."""
+        self._memo.clear()
+        self.bytes = 0
+
     def recall(self, labels: Mapping[str, str]) -> Names | None:
-        if not self.budgets:
-            return ()
         known = self._memo.get(id(labels))
         if known is None:
             return None

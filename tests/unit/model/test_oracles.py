@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gracectl.model.durations import format_duration, parse_duration
 from gracectl.model.node import Taint, tolerates
 from gracectl.model.pod import Toleration
 from gracectl.model.selectors import parse_selector, read_selector, selects
+from gracectl.policy.budget_index import BudgetIndex, Names
 
 Row = dict[str, Any]
 REFUSED = "refused"
@@ -63,6 +65,39 @@ def test_label_selectors_match_as_in_kubernetes() -> None:
         lambda row: selects(read_selector(row["selector"]), row["labels"]),
         lambda row: REFUSED if row.get("error") else row["matches"],
     )
+
+
+def test_an_index_finds_the_budgets_that_select_as_in_kubernetes() -> None:
+    index = BudgetIndex()
+
+    def ours(row: Row) -> bool:
+        index.put("web", read_selector(row["selector"]))
+        return bool(run_to_end(index.search(row["labels"])))
+
+    assert not differences("label-selectors.json", ours, lambda row: REFUSED if row.get("error") else row["matches"])
+
+
+def test_an_index_of_all_selectors_finds_the_first_two_of_them() -> None:
+    rows: list[Row] = json.loads((ORACLES / "label-selectors.json").read_text(encoding="utf-8"))
+    read = {f"{number:04}": read_selector(row["selector"]) for number, row in enumerate(rows) if not row.get("error")}
+    index = BudgetIndex()
+    for name in sorted(read, key=lambda name: name[::-1]):
+        index.put(name, read[name])
+    for name in sorted(read)[::3]:  # some go, so that others are the first two
+        index.put(name, None)
+        del read[name]
+    for row in rows:
+        expected = islice((name for name, selector in read.items() if selects(selector, row["labels"])), 2)
+        assert run_to_end(index.search(row["labels"])) == tuple(expected)
+
+
+def run_to_end(search: Generator[int, None, Names]) -> Names:
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            names: Names = end.value
+            return names
 
 
 def test_selector_texts_match_as_in_kubernetes() -> None:
