@@ -28,7 +28,7 @@ AGENT_SCOPE: Final = ReloadScope(
     live=(*SHUTDOWN_PERIODS, "nodeGroups", "featureGates", "log.level"),
     ignored=(
         *("nodeSelector", "drain", "protection", "health", "voluntary", "instance", "provider", "leaderElection"),
-        *("karpenter", "plan", "tracing", "admission"),
+        *("karpenter", "plan", "metrics.labels", "tracing", "admission"),
     ),
 )
 

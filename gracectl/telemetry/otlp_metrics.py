@@ -71,7 +71,8 @@ class MetricExport:
             logger.exception("metrics: unexpected failure")
             return
         if not is_sent:
-            logger.warning("metrics: not exported: %s; trying again in %g s", self._reasons.last, self._interval)
+            reason = self._reasons.last.rstrip(".") or "no reason given"
+            logger.warning("metrics: not exported: %s; trying again in %g s", reason, self._interval)
 
     def _send(self, families: Families, at: int, starts: _Starts) -> bool:
         """Encode and send, in a thread; returns whether the collector has accepted them."""

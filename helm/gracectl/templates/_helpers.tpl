@@ -149,6 +149,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- define "gracectl.agentSettingsOfAStart" -}}
 {{- $settings := include "gracectl.agentSettings" . | fromYaml -}}
 {{- $settings = set $settings "log" (omit $settings.log "level") -}}
+{{- $settings = set $settings "metrics" (omit $settings.metrics "labels") -}}
 {{ toYaml (pick $settings "agent" "client" "clusterName" "eviction" "log" "metrics" "probes") }}
 {{- end }}
 
