@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final
 
 import anyio
@@ -40,6 +41,9 @@ QUEUE: Final = 16_384
 
 DELAY_MILLISECONDS: Final = 1000
 """What a killed process has not exported yet; the SDK's own 5 s are longer than many a drain."""
+
+REMEMBERED: Final = 4096
+"""Traces whose sampling is remembered."""
 
 SECONDS_BETWEEN_WARNINGS: Final = 60.0
 _NANOSECONDS = 1_000_000_000
@@ -68,6 +72,7 @@ class Tracing:
         )  # shutdown on exit takes 13 s
         self._resource, self._sampler, self._limits = provider.resource, provider.sampler, SpanLimits()
         self._scope = InstrumentationScope("gracectl", __version__)
+        self._decided = lru_cache(REMEMBERED)(self._decide)  # it is asked for every span
         self._ids = RandomIdGenerator()
         self._room = _queue_size()
         self._exporters = [_CountingExporter(exporter, monotonic) for exporter in exporters]
@@ -87,8 +92,10 @@ class Tracing:
 
     def is_sampled(self, trace: Trace) -> bool:
         """See SpanSink. The same for every process: the id of the trace decides."""
-        decision = self._sampler.should_sample(Context(), trace.id, "").decision
-        return decision is Decision.RECORD_AND_SAMPLE
+        return self._decided(trace.id)
+
+    def _decide(self, trace: int) -> bool:
+        return self._sampler.should_sample(Context(), trace, "").decision is Decision.RECORD_AND_SAMPLE
 
     def emit(self, span: Span) -> None:
         """See SpanSink. Spans of a trace that is not sampled are not counted."""

@@ -250,6 +250,7 @@ class DrainSpans:
         self._current = -1  # the wave whose turn it was in that plan
         self._pods: dict[str, PodSpan] = {}
         self._waves: dict[int, WaveSpan] = {}
+        self._wave_ids: dict[int, int] = {}
         self._written: set[int] = set()
         self.totals = HoldTotals()
         self.outcomes: Counter[str] = Counter()
@@ -272,7 +273,7 @@ class DrainSpans:
             self._take_over(plan, current)
         for entry in plan.left:
             span = self._pods.get(entry.pod.uid)
-            is_news = span is None or current != self._current or _held_by(span.entry) != _held_by(entry)
+            is_news = span is None or current != self._current or not _is_held_alike(span.entry, entry)
             if span is None:
                 span = self._pods[entry.pod.uid] = PodSpan(entry, now, is_first=is_first)
             else:
@@ -430,7 +431,9 @@ class DrainSpans:
         return self._wave_id(span.entry.wave) if span.entry.wave in self._waves else self._parent
 
     def _wave_id(self, wave: int) -> int:
-        return self._trace.span("wave", str(wave))
+        if (known := self._wave_ids.get(wave)) is None:
+            known = self._wave_ids[wave] = self._trace.span("wave", str(wave))
+        return known
 
 
 def held_attribute(seconds: Mapping[str, float]) -> dict[str, Value]:
@@ -438,8 +441,14 @@ def held_attribute(seconds: Mapping[str, float]) -> dict[str, Value]:
     return span_attributes(gracectl__held=listed_holds(seconds) or None)
 
 
-def _held_by(entry: PodPlan) -> tuple[object, ...]:
-    return (entry.outcome, entry.blocker, entry.budgets, entry.protection)
+def _is_held_alike(one: PodPlan, other: PodPlan) -> bool:
+    """Whether `hold_of` says the same of both; every pod is asked at every plan."""
+    return (
+        one.outcome is other.outcome
+        and one.blocker is other.blocker
+        and one.budgets == other.budgets
+        and one.protection == other.protection
+    )
 
 
 def _span_of(trace: Trace, parent: int, hold: Hold, start: float, end: float, identity: Mapping[str, Value]) -> Span:
