@@ -190,7 +190,7 @@ async def test_pods_that_other_clients_terminate_are_distinguished() -> None:
         await stage.create(
             a_pod_manifest("mine", "n1", behaviour={"stop-seconds": 3}),
             a_pod_manifest("theirs", "n1", behaviour={"stop-seconds": 30}),
-            a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}),
+            a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, behaviour={"stop-seconds": 1}),
         )
         await stage.call("DELETE", "/api/v1/namespaces/shop/pods/theirs")
         collector = Collector(stage)
