@@ -1,8 +1,8 @@
 """Credentials for an API server: one address, one TLS context, one Authorization header, each as of now.
 
-kubernetes_asyncio knows the many forms of a kubeconfig (tokens, passwords, auth providers, TLS material, the service
-account of a pod); what lives longer than one read is ours: token files are read again, exec plugins run again when
-their token or certificate expires or is refused. The library is imported here only, and only when needed.
+Token files are read again, exec plugins run again when their token or certificate expires or is refused. Auth providers
+(oidc, gcp) are left to kubernetes_asyncio, which is imported here only, and only for them: with its 850 modules of
+models it costs half a second and 34 MiB.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from gracectl.runtime.clock import Clock
 __all__ = ["ClusterAddress", "Credentials", "CredentialsError", "Identity", "Trust", "load", "own_namespace"]
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_AUTH_PROVIDERS = frozenset({"gcp", "oidc"})  # that kubernetes_asyncio knows
 
 
 def own_namespace() -> str | None:
@@ -35,10 +38,11 @@ def own_namespace() -> str | None:
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):
     """How the two sides prove themselves in TLS; files hold PEM, `server_name` replaces the address' own in the
-    check.
+    check. `ca` is PEM itself.
     """
 
     ca_file: str = ""
+    ca: str = ""
     certificate_file: str = ""
     key_file: str = ""
     verify: bool = True
@@ -46,7 +50,7 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
     def context(self) -> ssl.SSLContext:
         """A TLS context of this trust. Raises OSError (ssl.SSLError for content) naming no file."""
-        context = ssl.create_default_context(cafile=self.ca_file or None)
+        context = ssl.create_default_context(cafile=self.ca_file or None, cadata=self.ca or None)
         # From Python 3.13 on strict by default, which refuses the CA certificates of many clusters; Go's TLS is not.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not self.verify:
@@ -151,8 +155,12 @@ async def load(
     """
     environ = os.environ if environ is None else environ
     if not _paths(kubeconfig, environ) and not context and (service_account / "token").is_file():
-        return _in_cluster(service_account, environ, clock)
-    return await _from_kubeconfig(_paths_or_default(kubeconfig, environ), context, clock)
+        credentials = _in_cluster(service_account, environ, clock)
+    else:
+        credentials = await _from_kubeconfig(_paths_or_default(kubeconfig, environ), context, clock)
+    # Now rather than with the first request: a plugin that fails is a matter of configuration.
+    await credentials.identity()
+    return credentials
 
 
 def contexts(kubeconfig: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -176,26 +184,15 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _in_cluster(folder: Path, environ: Mapping[str, str], clock: Clock) -> Credentials:
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import ConfigException, load_incluster_config
-
-    settings: Any = Configuration()
-    load_library: Any = load_incluster_config
-    try:
-        load_library(
-            settings,
-            # It renews by the local clock and keeps a trailing newline; TokenFile does it better.
-            try_refresh_token=False,
-            token_filename=str(folder / "token"),
-            cert_filename=str(folder / "ca.crt"),
-            environ=dict(environ),
-        )
-    except (ConfigException, OSError) as error:
+    host, port = (environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+    if not host or not port:
         raise CredentialsError(
-            str(error), source=str(folder), remedy="mount the service account's token, or name a kubeconfig"
-        ) from error
+            "service host/port is not set (KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT)",
+            source=str(folder),
+            remedy="run it in a pod, or name a kubeconfig",
+        )
     return Credentials(
-        str(settings.host),
+        f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         TokenFile(folder / "token", clock),
         trust=Trust(ca_file=str(folder / "ca.crt")),
         source=str(folder),
@@ -205,91 +202,113 @@ def _in_cluster(folder: Path, environ: Mapping[str, str], clock: Clock) -> Crede
 async def _from_kubeconfig(paths: tuple[Path, ...], name: str | None, clock: Clock) -> Credentials:
     chosen = read_context(paths, name)
     _check_files(chosen)
-    settings = await _library(chosen)
-    credentials = Credentials(
-        settings.host,
-        _tokens(chosen, settings, clock),
-        trust=Trust(
-            ca_file=settings.ssl_ca_cert or "",
-            certificate_file=settings.cert_file or "",
-            key_file=settings.key_file or "",
-            verify=settings.verify_ssl,
-            server_name=settings.tls_server_name,
-        ),
-        proxy=settings.proxy,
-        source=chosen.source,
-        context=chosen.name,
-    )
-    # Now rather than with the first request: a plugin that fails is a matter of configuration.
-    await credentials.identity()
-    return credentials
-
-
-async def _library(chosen: Context) -> Any:
-    """kubernetes_asyncio's reading of a context, as its Configuration."""
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import load_kube_config_from_dict
-
-    # Plugins and token files are renewed by us. The library wants a user, be it an empty one.
-    user = {field: value for field, value in chosen.user.items() if field not in {"exec", "tokenFile"}}
-    settings = Configuration()
-    try:
-        await load_kube_config_from_dict(
-            {
-                "current-context": chosen.name,
-                "contexts": [{"name": chosen.name, "context": {"cluster": "cluster", "user": "user"}}],
-                "clusters": [{"name": "cluster", "cluster": dict(chosen.cluster)}],
-                "users": [{"name": "user", "user": user}],
-            },
-            client_configuration=settings,
+    tokens = await _tokens(chosen, clock)
+    cluster = chosen.cluster
+    authorities = cluster.get("certificate-authority-data")
+    with ExitStack() as stack:
+        return Credentials(
+            cluster["server"],
+            tokens,
+            trust=Trust(
+                ca_file="" if authorities else cluster.get("certificate-authority") or "",
+                # A comment may hold any character, which OpenSSL refuses here and not in files.
+                ca=b64decode(authorities).decode("ascii", "backslashreplace") if authorities else "",
+                certificate_file=_file(chosen.user, "client-certificate", stack),
+                key_file=_file(chosen.user, "client-key", stack),
+                verify=not cluster.get("insecure-skip-tls-verify"),
+                server_name=cluster.get("tls-server-name") or None,
+            ),
+            proxy=cluster.get("proxy-url") or None,
+            source=chosen.source,
+            context=chosen.name,
         )
-    except Exception as error:  # what the library makes of a malformed field comes as it comes
-        raise CredentialsError(
-            f"the library cannot make sense of it: {error}",
-            source=chosen.user_source or chosen.source,
-            field=f"context {chosen.name}",
-            remedy="check its cluster and user",
-        ) from error
-    return settings
 
 
-def _tokens(chosen: Context, settings: Any, clock: Clock) -> TokenSource:
+def _file(user: Mapping[str, Any], field: str, stack: ExitStack) -> str:
+    """The file of that field, "" if there is none. What the kubeconfig has as data is in a file until `stack` ends:
+    OpenSSL reads keys from files only."""
+    data = user.get(f"{field}-data")
+    if not data:
+        return user.get(field) or ""
+    file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gracectl-")), field)
+    file.write_bytes(b64decode(data))
+    return str(file)
+
+
+async def _tokens(chosen: Context, clock: Clock) -> TokenSource:
     user = chosen.user
     if user.get("tokenFile"):
         # Before `token`, as client-go has it.
         return TokenFile(Path(user["tokenFile"]), clock)
     if isinstance(user.get("exec"), Mapping) and not user.get("token"):
         return _plugin(chosen, clock)
-    header = str(settings.api_key.get("BearerToken", "")).strip()
-    if "auth-provider" in user:
+    if (user.get("auth-provider") or {}).get("name") in _AUTH_PROVIDERS:
 
-        async def load_again() -> str:
-            return str((await _library(chosen)).api_key.get("BearerToken", "")).strip()
+        async def load() -> str:
+            return await _from_auth_provider(chosen)
 
-        return RefreshedToken(header, load_again)
+        return RefreshedToken(await load(), load)
+    header = _fixed_header(user)
     if not is_header(header):
         raise CredentialsError(
             "holds characters that no header can",
             source=chosen.user_source,
-            field=f"users[{chosen.user_name}].{'token' if user.get('token') else 'username'}",
+            field=f"users[{chosen.user_name}].token",
             remedy="correct it",
         )
     return FixedToken(header)
 
 
-def _plugin(chosen: Context, clock: Clock) -> Plugin:
-    from kubernetes_asyncio.config import ConfigException
+def _fixed_header(user: Mapping[str, Any]) -> str:
+    if token := (user.get("token") or "").strip():
+        return f"Bearer {token}"
+    if username := user.get("username"):
+        password = user.get("password") or ""
+        return "Basic " + b64encode(f"{username}:{password}".encode("utf-8", "replace")).decode()
+    return ""
 
+
+async def _from_auth_provider(chosen: Context) -> str:
+    """The header that kubernetes_asyncio makes of the auth provider."""
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config import load_kube_config_from_dict
+
+    settings: Any = Configuration()
     try:
-        return Plugin(chosen.user["exec"], chosen.user_source, chosen.cluster, clock)
-    except (ConfigException, TypeError, KeyError) as error:
+        await load_kube_config_from_dict(
+            {
+                "current-context": "context",
+                "contexts": [{"name": "context", "context": {"cluster": "cluster", "user": "user"}}],
+                "clusters": [{"name": "cluster", "cluster": {"server": chosen.cluster["server"]}}],
+                "users": [{"name": "user", "user": {"auth-provider": chosen.user["auth-provider"]}}],
+            },
+            client_configuration=settings,
+        )
+    except Exception as error:  # what the library makes of a malformed field comes as it comes
         raise CredentialsError(
-            str(error), source=chosen.user_source, field=f"users[{chosen.user_name}].exec", remedy="correct the file"
+            f"the library cannot make sense of it: {error}",
+            source=chosen.user_source,
+            field=f"users[{chosen.user_name}].auth-provider",
+            remedy="correct it, or use an exec plugin",
         ) from error
+    return str(settings.api_key.get("BearerToken", "")).strip()
+
+
+def _plugin(chosen: Context, clock: Clock) -> Plugin:
+    config = chosen.user["exec"]
+    for field in ("command", "apiVersion"):
+        if not config.get(field):
+            raise CredentialsError(
+                f"it has no {field}",
+                source=chosen.user_source,
+                field=f"users[{chosen.user_name}].exec",
+                remedy="correct the file",
+            )
+    return Plugin(config, chosen.user_source, chosen.cluster, clock)
 
 
 def _check_files(chosen: Context) -> None:
-    """Name the field of a file that is missing; the library would name neither field nor kubeconfig."""
+    """Name the field of a file that is missing; OpenSSL would name neither field nor kubeconfig."""
     for thing, place, source, fields in (
         (chosen.cluster, f"clusters[{chosen.cluster_name}]", chosen.source, ("certificate-authority",)),
         (chosen.user, f"users[{chosen.user_name}]", chosen.user_source, ("client-certificate", "client-key")),

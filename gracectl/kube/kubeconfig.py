@@ -1,8 +1,6 @@
 """Reading kubeconfig files the way kubectl does, down to one context with its cluster and user.
 
-kubernetes_asyncio merges files differently from kubectl (the last current-context wins, a client certificate is looked
-for beside the *cluster's* file, an empty file is a crash), so the merging is done here and the library is handed one
-finished context. Invariant: whatever is wrong is said once, with the file, the field and what to do about it.
+Invariant: whatever is wrong is said once, with the file, the field and what to do about it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ Times are the server's (`Clock.now`), because it is the server that expires a to
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -118,22 +119,13 @@ class PluginAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Plugin:
-    """An exec plugin: asked when its credential expires, and when the server refuses it.
-
-    The command line and environment come from the library; running it does not: the library reads the two pipes one
-    after the other (a talkative plugin hangs it), leaves a plugin that hangs running, and forgets when certificates
-    expire.
-    """
+    """An exec plugin: asked when its credential expires, and when the server refuses it. `config` names a command and
+    an apiVersion at least."""
 
     def __init__(self, config: Mapping[str, Any], source: str, cluster: Mapping[str, Any], clock: Clock) -> None:
-        # Imported when needed: the package costs the better part of a second and 67 MB.
-        from kubernetes_asyncio.config.exec_provider import ExecProvider
-        from kubernetes_asyncio.config.kube_config import ConfigNode
-
-        provider = ExecProvider(ConfigNode("exec", dict(config)))
-        self._args: list[str] = provider.args
-        self._env: dict[str, str] = provider.env
-        self._api_version = str(provider.api_version)
+        self._args: list[str] = [config["command"], *(config.get("args") or ())]
+        self._env = {variable["name"]: variable.get("value") or "" for variable in config.get("env") or ()}
+        self._api_version: str = config["apiVersion"]
         self._hint = str(config.get("installHint") or "")
         self._cluster = cluster if config.get("provideClusterInfo") else None
         self._interactive = config.get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()
@@ -167,7 +159,7 @@ class Plugin:
                     self._args,
                     stdin=None if self._interactive else subprocess.DEVNULL,
                     stderr=None if self._interactive else subprocess.PIPE,
-                    env={**self._env, "KUBERNETES_EXEC_INFO": self._information()},
+                    env={**os.environ, **self._env, "KUBERNETES_EXEC_INFO": self._information()},
                     check=False,
                 )
         except TimeoutError as error:

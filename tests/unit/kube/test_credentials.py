@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,12 @@ async def test_simple_users(tmp_path: Path, user: dict[str, str] | None, header:
     assert await authorization(credentials) == header
 
 
+async def test_auth_providers_of_the_library(tmp_path: Path) -> None:
+    provider = {"name": "gcp", "config": {"access-token": "theirs"}}
+    credentials = await loaded(written(tmp_path, a_config({"auth-provider": provider})))
+    assert await authorization(credentials) == "Bearer theirs"
+
+
 async def test_a_context_without_a_user_over_https(tmp_path: Path) -> None:
     credentials = await loaded(written(tmp_path, a_config(None, {"server": "https://one.example/base/"})))
     assert credentials.url == "https://one.example/base"
@@ -141,7 +149,7 @@ async def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
 
 
 async def test_paths_are_relative_to_the_file_they_stand_in(tmp_path: Path) -> None:
-    """The library looks for a client certificate beside the file of the *cluster*."""
+    """A client certificate is beside the file of its user."""
     users = a_config({"client-certificate": "client.pem", "client-key": "client.key"})
     del users["clusters"]
     cluster = {"server": "https://localhost", "certificate-authority": "ca.pem"}
@@ -154,6 +162,43 @@ async def test_paths_are_relative_to_the_file_they_stand_in(tmp_path: Path) -> N
     environ = {"KUBECONFIG": os.pathsep.join(paths)}
     credentials = await load(None, None, clock=HandClock(), environ=environ, service_account=NOWHERE)
     assert (await credentials.identity()).tls is not None
+
+
+def data(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+async def test_certificates_may_be_part_of_the_kubeconfig(tmp_path: Path) -> None:
+    authority = "# of the Türktrust\n".encode() + (CERTIFICATES / "ca.pem").read_bytes()
+    user = {
+        f"client-{part}-data": data((CERTIFICATES / f"client.{end}").read_bytes())
+        for part, end in (("certificate", "pem"), ("key", "key"))
+    }
+    cluster = {"server": "https://localhost", "certificate-authority-data": data(authority)}
+    # Data come before files, which need not be there.
+    path = written(tmp_path, a_config(user | {"client-key": "none"}, cluster | {"certificate-authority": "none"}))
+    tls = (await (await loaded(path)).identity()).tls
+    assert tls is not None
+    assert [each["subject"] for each in tls.get_ca_certs()] == [((("commonName", "gracectl ca"),),)]
+
+
+async def test_authorities_that_are_none_do_not_make_those_of_the_system_trusted(tmp_path: Path) -> None:
+    cluster = {"server": "https://localhost", "certificate-authority-data": data(b"\xff")}
+    with pytest.raises(CredentialsError, match="the TLS certificates cannot be used"):
+        await loaded(written(tmp_path, a_config({}, cluster)))
+
+
+def test_plain_credentials_do_without_the_large_library(tmp_path: Path) -> None:
+    """Its models are half a second and 34 MiB."""
+    path = written(tmp_path, a_config({"username": "ann", "password": "pw"}))
+    check = (
+        "import anyio, sys\n"
+        "from gracectl.kube.credentials import load\n"
+        "from gracectl.runtime.clock import SystemClock\n"
+        f"anyio.run(lambda: load({path!r}, clock=SystemClock()))\n"
+        "assert 'kubernetes_asyncio' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
 
 
 async def test_the_home_directory_comes_last(tmp_path: Path) -> None:
