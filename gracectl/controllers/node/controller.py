@@ -34,6 +34,7 @@ from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
+from gracectl.policy.budgets import BudgetKey
 from gracectl.policy.maintenance import is_in_maintenance, is_maintenance_requested
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
@@ -61,6 +62,8 @@ class NodeController:
         self._queue: WorkQueue[str] = WorkQueue(
             context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY), is_urgent=self._timer.has_passed
         )
+        self._changed_budgets: WorkQueue[BudgetKey] = WorkQueue(context.clock)
+        self._changed_at: dict[BudgetKey, float] = {}  # their first change since nodes were added for one
         cluster = context.cluster
         cluster.nodes.subscribe(self._node_changed, replay=True)
         cluster.pods.subscribe(self._pod_changed)
@@ -77,6 +80,7 @@ class NodeController:
             # Nodes whose requests hang leave their workers to others, up to as many again.
             workers: Shares[str] = Shares(self._context.clock, self._context.settings.workers)
             group.start_soon(run_workers, self._queue, self.reconcile, workers, (ApiError,))
+            group.start_soon(run_workers, self._changed_budgets, self._add_blocked, 1)
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Bring the node of this name as far as it comes now; returns when to look again. Raises ApiError."""
@@ -251,16 +255,23 @@ class NodeController:
         budget = new or old
         if budget is None:
             return
-        is_same_spec = old is not None and new is not None and old.generation == new.generation
+        if old is not None and new is not None and old.generation == new.generation:
+            if self.registry and budget.key not in self._changed_at:  # not at each eviction: it may block many nodes
+                self._changed_at[budget.key] = self._context.clock.monotonic()
+                self._changed_budgets.add_after(budget.key, self._context.settings.status_interval_seconds)
+            return
         for name in self.registry:
             state = self.registry.get(name)
-            if state is None:
-                continue
-            if is_same_spec:
-                if (budget.namespace, budget.name) in state.blocking_budgets:
-                    self._queue.add_after(name, self._context.settings.status_interval_seconds)
-            elif any(pod.namespace == budget.namespace for pod in self._context.cluster.pods_on(name)):
+            if state and any(pod.namespace == budget.namespace for pod in self._context.cluster.pods_on(name)):
                 self._add_coalesced(name, state, may_wait=False)  # its author may change it many times a second
+
+    async def _add_blocked(self, budget: BudgetKey) -> None:
+        """Add the nodes that this budget blocks by plans from before it changed."""
+        changed_at = self._changed_at.pop(budget)
+        for name in self.registry:
+            state = self.registry.get(name)
+            if state and budget in state.blocking_budgets and state.looked_at <= changed_at:
+                self._queue.add(name)
 
     # Statistics.
 

@@ -76,6 +76,9 @@ class Registry(Generic[E]):
     def __contains__(self, name: str) -> bool:
         return name in self._under_way
 
+    def __len__(self) -> int:
+        return len(self._under_way)
+
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._under_way))
 
