@@ -26,6 +26,7 @@ from aiohttp.connector import AddrInfoType
 from yarl import URL
 
 from gracectl import __version__
+from gracectl.kube.connector import PacedConnector
 from gracectl.kube.credentials import Credentials, CredentialsError, Identity
 from gracectl.kube.errors import ApiError, TooLarge, Unauthorized, Unreachable
 from gracectl.kube.operation import operation_of
@@ -84,6 +85,7 @@ class HttpTransport:
         # The client bounds the whole; what is bounded here tells "not sent" from "no answer".
         self._limits = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect)
         self._sessions: dict[str, aiohttp.ClientSession] | None = None  # by the pool of requests
+        self._connectors: dict[str, PacedConnector] = {}  # by pool
         self._has_cut = False  # some request was not finished
 
     async def __aenter__(self) -> Self:
@@ -116,6 +118,9 @@ class HttpTransport:
         except BaseException:
             self._has_cut = True
             raise
+        finally:
+            if connector := self._connectors.get(request.pool):
+                connector.freed()
         return Response(status=answer.status, headers=answer.headers, body=body)
 
     @asynccontextmanager
@@ -181,11 +186,12 @@ class HttpTransport:
         if self._sessions is None:
             raise RuntimeError("the transport is not open: use it as an async context manager")
         if pool not in self._sessions:
+            self._connectors[pool] = PacedConnector(
+                limit=self._settings.connections,
+                socket_factory=partial(socket_noticing_death, self._settings.dead),
+            )
             self._sessions[pool] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=self._settings.connections,
-                    socket_factory=partial(socket_noticing_death, self._settings.dead),
-                ),
+                connector=self._connectors[pool],
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=HEADERS,
                 trust_env=False,
