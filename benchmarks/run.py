@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":  # Called by its path: the folder above is where `benchmarks` and `gracectl` are.
     sys.path[0] = str(Path(__file__).parent.parent)
@@ -23,7 +25,7 @@ from rich.console import Console
 
 from benchmarks.contenders.kubectl import PROGRAM
 from benchmarks.contenders.peers import WITHOUT_KUBECTL
-from benchmarks.ground.ground import Ground, opened
+from benchmarks.ground.ground import Ground, KarpenterFiles, opened
 from benchmarks.ground.waiting import Stalled
 from benchmarks.parts import admission, server, wheel
 from benchmarks.report import Outcome, save, saved, show
@@ -54,6 +56,31 @@ PARTS: dict[str, Part] = {
 """Of the program and of the embedded cluster alone; only by name."""
 
 
+class Cluster(msgspec.Struct, frozen=True):
+    """Where it is measured, and beside what, as the options say."""
+
+    kubeconfig: Path | None
+    kwok: bool
+    karpenter: Path | None
+    definitions: tuple[Path, ...]
+
+    def check(self, names: tuple[str, ...]) -> None:
+        """Raise UsageError for options that do not go together."""
+        if self.kubeconfig and (alone := [name for name in names if name in PARTS]):
+            raise click.UsageError(f"{', '.join(alone)}: measured on the embedded cluster only; leave out --kubeconfig")
+        if self.kwok and self.kubeconfig is None:
+            raise click.UsageError("--kwok: the embedded cluster has none; name the cluster that has with --kubeconfig")
+        if (self.karpenter is None) != (not self.definitions):
+            raise click.UsageError("--karpenter and --karpenter-crds: name both, the binary and the folders")
+        if self.karpenter and self.kubeconfig is None:
+            raise click.UsageError("--karpenter: it needs a real API server; name a cluster with --kubeconfig")
+
+    def opened(self) -> AbstractAsyncContextManager[Ground]:
+        """The cluster for one scenario."""
+        files = KarpenterFiles(self.karpenter, self.definitions) if self.karpenter else None
+        return opened(self.kubeconfig, kwok=self.kwok, karpenter=files)
+
+
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...", type=click.Choice([*SCENARIOS, *PARTS]))
 @click.option(
@@ -62,6 +89,18 @@ PARTS: dict[str, Part] = {
     help="A cluster to measure on; left out: an embedded one.",
 )
 @click.option("--kwok", is_flag=True, help="The cluster's kwok plays the kubelets of our nodes.")
+@click.option(
+    "--karpenter",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Karpenter's binary with its kwok provider: measured beside, in place of the model of it.",
+)
+@click.option(
+    "--karpenter-crds",
+    "definitions",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder with definitions of Karpenter's resources (pkg/apis/crds, kwok/apis/crds); may be repeated.",
+)
 @click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
 @click.option(
     "--save",
@@ -69,20 +108,17 @@ PARTS: dict[str, Part] = {
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the outcomes there as well (JSON), beside those of other scenarios.",
 )
-def main(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool, output: str, file: Path | None) -> None:
+def main(names: tuple[str, ...], output: str, file: Path | None, **there: Any) -> None:
     """Run scenarios (left out: all of them), or parts by name. Exit code 1 when a budget is missed."""
-    names = names or USUAL
-    if kubeconfig and (alone := [name for name in names if name in PARTS]):
-        raise click.UsageError(f"{', '.join(alone)}: measured on the embedded cluster only; leave out --kubeconfig")
-    if kwok and kubeconfig is None:
-        raise click.UsageError("--kwok: the embedded cluster has none; name the cluster that has with --kubeconfig")
+    names, cluster = names or USUAL, Cluster(**there)
+    cluster.check(names)
     if PROGRAM is None:
         click.echo(WITHOUT_KUBECTL, err=True)
     with (
         reporting_errors({Stalled: FAILED}),
         interruptible(lambda: "interrupted; what was made for the run is taken away"),
     ):
-        outcomes = anyio.run(_run, names, kubeconfig, kwok)
+        outcomes = anyio.run(_run, names, cluster)
     if file:
         _keep(outcomes, file)
     if output == "json":
@@ -98,7 +134,13 @@ def _keep(outcomes: list[Outcome], file: Path) -> None:
     save(list(known.values()), file)
 
 
-async def _run(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool) -> list[Outcome]:
+def _placed(outcome: Outcome, ground: Ground) -> Outcome:
+    """With what the cluster is among its parameters."""
+    where = {} if ground.is_embedded else {"Kubernetes": ground.version, "kubelets": ground.kubelet}
+    return msgspec.structs.replace(outcome, parameters={**where, **outcome.parameters})
+
+
+async def _run(names: tuple[str, ...], cluster: Cluster) -> list[Outcome]:
     outcomes = []
     for name in names:
         click.echo(f"{name} …", err=True)
@@ -106,8 +148,8 @@ async def _run(names: tuple[str, ...], kubeconfig: Path | None, kwok: bool) -> l
             outcomes.append(await PARTS[name]())
         else:
             # A fresh cluster each, where it is ours: no scenario pays for what others have left.
-            async with opened(kubeconfig, kwok=kwok) as ground:
-                outcomes.append(await SCENARIOS[name](ground))
+            async with cluster.opened() as ground:
+                outcomes.append(_placed(await SCENARIOS[name](ground), ground))
     return outcomes
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import socket
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,12 +20,19 @@ import msgspec
 from benchmarks.contenders.contender import Entry, Usage
 from benchmarks.ground.ground import LABEL
 from benchmarks.ground.nodes import delete, until_held
-from benchmarks.ground.process import cpu_seconds, memory, peak_memory
+from benchmarks.ground.process import (
+    Metrics,
+    cpu_seconds,
+    free_port,
+    last_words,
+    memory,
+    metrics_at,
+    peak_memory,
+    started,
+)
 from benchmarks.ground.site import OLD, ROLE, Site
 from benchmarks.ground.waiting import Stalled, Waiting
 
-LINE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
-LABELS = re.compile(r'(\w+)="([^"]*)"')
 REFUSALS = ("BudgetExhausted", "Throttled")
 FINE = ("ok", "NotFound", *REFUSALS)
 PERCENTILES = (0.5, 0.99, 1.0)
@@ -149,7 +153,7 @@ class Program:
 
     def last_words(self) -> str:
         """The end of its log."""
-        return f"the controller said: {self.log.read_text()[-2000:].strip() or 'nothing'}"
+        return f"the controller said: {last_words(self.log)}"
 
     async def reading(self) -> Reading:
         """See Reading."""
@@ -163,16 +167,9 @@ class Program:
         }
         return Reading(self.cpu, self.peak, requests, lateness)
 
-    async def values(self) -> dict[str, list[tuple[dict[str, str], float]]]:
-        """Its metrics now: labels and value of each series, by name."""
-        async with aiohttp.ClientSession(trust_env=False) as session, session.get(self._metrics) as answer:
-            text = await answer.text()
-        found: dict[str, list[tuple[dict[str, str], float]]] = {}
-        for line in text.splitlines():
-            if series := LINE.match(line):
-                labels = dict(LABELS.findall(series["labels"] or ""))
-                found.setdefault(series["name"], []).append((labels, float(series["value"])))
-        return found
+    async def values(self) -> Metrics:
+        """Its metrics now."""
+        return await metrics_at(self._metrics)
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -195,32 +192,14 @@ async def running(
     `gracectl`, and what it takes before the words of its own."""
     name = f"controller-{next(_numbers)}"
     config, log = folder / f"{name}.json", folder / f"{name}.log"
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     config.write_bytes(msgspec.json.encode({**settings, "metrics": {"listen": address}}))
     asked = [sys.executable, "-m", *command, "controller", "--kubeconfig", str(kubeconfig), "--config", str(config)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "GRACECTL_"))}
-    with log.open("wb") as file:
-        process = await anyio.open_process(
-            asked,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            env={**environment, **(variables or {})},
-            start_new_session=True,
-        )
-        try:
-            program = Program(process, f"http://{address}/metrics", log)
-            await _until_it_answers(program)
-            yield program
-        finally:
-            with anyio.CancelScope(shield=True):
-                if process.returncode is None:
-                    process.terminate()
-                    with anyio.move_on_after(10):
-                        await process.wait()
-                    if process.returncode is None:
-                        process.kill()
-                await process.aclose()
+    async with started(asked, {**environment, **(variables or {})}, log) as process:
+        program = Program(process, f"http://{address}/metrics", log)
+        await _until_it_answers(program)
+        yield program
 
 
 async def _until_it_answers(program: Program) -> None:
@@ -236,14 +215,6 @@ async def _until_it_answers(program: Program) -> None:
             await anyio.sleep(0.05)
         else:
             return
-
-
-def _free_port() -> int:
-    """A port without a listener."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def _percentiles(counts: Mapping[float, float]) -> dict[str, float]:

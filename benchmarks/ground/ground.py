@@ -52,13 +52,23 @@ class Pace(msgspec.Struct, frozen=True):
         return {"a replacement takes": f"{self.start + self.ready:g} s", "a stop": f"{self.stop:g} s"}
 
 
+class KarpenterFiles(msgspec.Struct, frozen=True):
+    """Karpenter's binary, built with its kwok provider, and the folders of the definitions of its resources."""
+
+    program: Path
+    definitions: tuple[Path, ...]
+
+
 class Ground(msgspec.Struct, frozen=True):
-    """A cluster that can be used. `run` begins every name that is made up; `folder` takes files of the run."""
+    """A cluster that can be used. `run` begins every name that is made up; `folder` takes files of the run; `version`
+    is the server's, "" of an embedded one; `karpenter`: measured as well, if it is named."""
 
     kubeconfig: Path
     run: str
     kubelet: Kubelet
     folder: Path
+    version: str = ""
+    karpenter: KarpenterFiles | None = None
 
     @property
     def is_embedded(self) -> bool:
@@ -75,7 +85,9 @@ class Ground(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def opened(kubeconfig: Path | None, *, kwok: bool = False) -> AsyncIterator[Ground]:
+async def opened(
+    kubeconfig: Path | None, *, kwok: bool = False, karpenter: KarpenterFiles | None = None
+) -> AsyncIterator[Ground]:
     """The cluster of a kubeconfig, or (None) an embedded one for as long as the block runs. Raises CredentialsError,
     or an ApiError without an answer."""
     run = f"bench-{secrets.token_hex(3)}"
@@ -86,12 +98,12 @@ async def opened(kubeconfig: Path | None, *, kwok: bool = False) -> AsyncIterato
                 yield Ground(at(url, folder / "kubeconfig"), run, "embedded", folder)
             return
         async with connected(str(kubeconfig)) as there:
-            await there.client.server_version()  # an unreachable server is reported now, not waited for
+            version = await there.client.server_version()  # an unreachable server is reported now, not waited for
         if kwok:
-            yield Ground(kubeconfig, run, "kwok", folder)
+            yield Ground(kubeconfig, run, "kwok", folder, version, karpenter)
         else:
             async with service("benchmarks.ground.hollow", str(kubeconfig), LABEL, run):
-                yield Ground(kubeconfig, run, "hollow", folder)
+                yield Ground(kubeconfig, run, "hollow", folder, version, karpenter)
 
 
 def at(url: str, file: Path) -> Path:

@@ -1,10 +1,72 @@
-"""Processes that are measured from outside: CPU seconds, and the most memory they have held. Linux only."""
+"""Processes that are measured from outside: CPU seconds, the most memory they have held, their metrics. Linux only."""
 
 from __future__ import annotations
 
 import os
+import re
+import socket
+import subprocess
 import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+import aiohttp
+import anyio
+import anyio.abc
+
+LINE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
+LABELS = re.compile(r'(\w+)="([^"]*)"')
+
+Metrics = dict[str, list[tuple[dict[str, str], float]]]
+"""Labels and value of each series, by name."""
+
+
+@asynccontextmanager
+async def started(
+    command: Sequence[str], environment: Mapping[str, str], log: Path
+) -> AsyncIterator[anyio.abc.Process]:
+    """A program while the block runs; what it says goes to `log`. It is asked to end, then made to."""
+    with log.open("wb") as file:
+        process = await anyio.open_process(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    process.terminate()
+                    with anyio.move_on_after(10):
+                        await process.wait()
+                    if process.returncode is None:
+                        process.kill()
+                await process.aclose()
+
+
+async def metrics_at(url: str) -> Metrics:
+    """The metrics that are served there now."""
+    async with aiohttp.ClientSession(trust_env=False) as session, session.get(url) as answer:
+        text = await answer.text()
+    found: Metrics = {}
+    for line in text.splitlines():
+        if series := LINE.match(line):
+            labels = dict(LABELS.findall(series["labels"] or ""))
+            found.setdefault(series["name"], []).append((labels, float(series["value"])))
+    return found
+
+
+def last_words(log: Path) -> str:
+    """The end of what a program has said."""
+    return log.read_text()[-2000:].strip() or "nothing"
+
+
+def free_port() -> int:
+    """A port without a listener."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
 
 
 def cpu_seconds(pid: int) -> float:

@@ -20,6 +20,7 @@ from kubesim.controllers.behaviour import PREFIX
 
 from benchmarks.contenders.contender import EVICTION
 from benchmarks.contenders.gracectl import Program, running
+from benchmarks.contenders.karpenter import Karpenter
 from benchmarks.ground.ground import LABEL, Ground, Pace
 from benchmarks.ground.nodes import delete, together, until_gone, until_held
 from benchmarks.ground.site import NEW, OLD, RAW_PODS, ROLE, App, Site, site
@@ -27,11 +28,14 @@ from benchmarks.ground.waiting import Waiting
 from benchmarks.report import Figure, Outcome, Series
 from gracectl.kube.resources import NODES
 from gracectl.model.names import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
+from gracectl.model.pod import Pod
 from gracectl.model.times import parse_time
 
 ARMED = "armed"
 """The role of the nodes that have a deadline, and the app of their pods."""
 PODS_OF_A_NODE = 100
+PATIENCE_OF_PEERS = 10.0
+"""Seconds after the last instant in which others may still act."""
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -57,20 +61,21 @@ ELSEWHERE = Scale(armed=1_000, drained=100, at_once=2, seconds=60, watched=40, l
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What has come of it: the instants that were `due`, and when each DELETE `left` (Unix seconds, by pod); how many
-    were armed at the `first` instant; what the drain beside it has taken."""
+    """What has come of it: the instants that were `due`, when each DELETE `left`, and when the watch had `told` of it
+    (Unix seconds, by pod); how many were armed at the first instant; what the drain beside it has taken."""
 
     due: Mapping[str, float]
     left: Mapping[str, float]
+    told: Mapping[str, float]
     armed: float
     drain: float
     evictions: int
     cpu: float
 
-    @property
-    def late(self) -> list[float]:
-        """Milliseconds by which each was late, in order."""
-        return sorted(1000 * (self.left[name] - at) for name, at in self.due.items() if name in self.left)
+
+def _late(due: Mapping[str, float], done: Mapping[str, float]) -> list[float]:
+    """Milliseconds by which each was late, in order."""
+    return sorted(1000 * (done[name] - at) for name, at in due.items() if name in done)
 
 
 async def run(ground: Ground) -> Outcome:
@@ -84,7 +89,8 @@ async def run(ground: Ground) -> Outcome:
         armed = await one.add_nodes(ARMED, scale.armed // PODS_OF_A_NODE, cordoned=True)
         graces = await _arm(one, scale, armed)
         seen = await _measure(one, scale, armed, graces)
-    late = seen.late
+    late = _late(seen.due, seen.left)
+    theirs = await _of_karpenter(ground, scale) if ground.karpenter else ()
     return Outcome(
         scenario="deadlines",
         about=f"of {scale.armed:,} armed deletes those that are due leave the process, while it drains other nodes",
@@ -100,6 +106,8 @@ async def run(ground: Ground) -> Outcome:
             Figure("the drain beside it took", seen.drain, " s"),
             Figure("evictions beside it", seen.evictions, "", at_least=scale.drained),
             Figure("of a processor", 100 * seen.cpu, " %"),
+            *_seen("gracectl", _late(seen.due, seen.told)),
+            *theirs,
         ),
         parameters=msgspec.to_builtins(scale),
         series=(Series("lateness, ms", _shares(late)),),
@@ -135,7 +143,7 @@ async def _measure(one: Site, scale: Scale, armed: Sequence[str], graces: Mappin
         "nodeGroups": [group],
     }
     drained = [f"{one.name}-{OLD}-{number}" for number in range(scale.drained_nodes)]
-    noted, clock = one.ground.folder / "left.json", one.clock
+    noted, clock, told = one.ground.folder / "left.json", one.clock, _told(one)
     witnessed = ("benchmarks.contenders.witnessed", str(noted))
     async with running(one.way.kubeconfig, settings, one.ground.folder, command=witnessed) as program:
         await until_held(one.client, [*armed, *drained], program.last_words)
@@ -149,15 +157,58 @@ async def _measure(one: Site, scale: Scale, armed: Sequence[str], graces: Mappin
         drain = clock.monotonic() - began
         await clock.sleep(first + scale.watched + 2 - clock.now())
         usage, seconds = (await program.reading()).since(before), clock.monotonic() - began
-    due = {name: deadlines[n // PODS_OF_A_NODE] - grace for n, (name, grace) in enumerate(graces.items())}
     return Seen(
-        due={name: at for name, at in due.items() if at <= first + scale.watched},
+        due=_due(scale, deadlines, graces)[0],
+        told=told,
         left=msgspec.json.decode(await anyio.Path(noted).read_bytes(), type=dict[str, float]),
         armed=at_first,
         drain=drain,
         evictions=usage.requests[EVICTION],
         cpu=(usage.cpu or 0) / seconds,
     )
+
+
+async def _of_karpenter(ground: Ground, scale: Scale) -> tuple[Figure, ...]:
+    """The same deadlines under Karpenter, without a drain beside them."""
+    assert ground.karpenter is not None
+    karpenter = Karpenter(ground.karpenter, scale.seconds + scale.lead)
+    async with site(ground, "deadlines-karpenter") as one:
+        armed = await one.add_nodes(ARMED, scale.armed // PODS_OF_A_NODE, cordoned=True)
+        graces, told = await _arm(one, scale, armed), _told(one)
+        async with karpenter.entered(one, armed) as entry:
+            await entry.go()
+            deadlines = [await karpenter.deadline(one, node) for node in armed]
+            due, last = _due(scale, deadlines, graces)
+            await one.clock.sleep(last + PATIENCE_OF_PEERS - one.clock.now())
+    late = _late(due, told)
+    return (*_seen(karpenter.name, late), Figure(f"{karpenter.name}: never sent", len(due) - len(late)))
+
+
+def _due(scale: Scale, deadlines: Sequence[float], graces: Mapping[str, int]) -> tuple[dict[str, float], float]:
+    """When each pod is due of those that are waited for, and when the last of them is."""
+    last = min(deadlines) - scale.seconds + scale.watched
+    due = {name: deadlines[n // PODS_OF_A_NODE] - grace for n, (name, grace) in enumerate(graces.items())}
+    return {name: at for name, at in due.items() if at <= last}, last
+
+
+def _told(one: Site) -> dict[str, float]:
+    """When the watch has told of each pod's deletion, as it does."""
+    told: dict[str, float] = {}
+
+    def saw(_: Pod | None, new: Pod | None) -> None:
+        if new is not None and new.deletion_timestamp is not None:
+            told.setdefault(new.name, one.clock.now())
+
+    one.pods.subscribe(saw)
+    return told
+
+
+def _seen(name: str, late: Sequence[float]) -> tuple[Figure, ...]:
+    """Lateness with what server and watch take."""
+    if not late:
+        return ()
+    shares = {"p50": late[len(late) // 2], "p99": late[int(0.99 * len(late))], "max": late[-1], "earliest": late[0]}
+    return tuple(Figure(f"{name}: seen by a watch, {share}", value, " ms") for share, value in shares.items())
 
 
 async def _armed_pods(program: Program) -> float:

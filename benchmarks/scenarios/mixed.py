@@ -33,7 +33,7 @@ async def run(ground: Ground) -> Outcome:
     for number in range(ROUNDS):
         ideals.append(await trial(ground, load, Ideal(), f"mixed-ideal-{number}"))
         ours.append(await trial(ground, load, Gracectl(settings={"nodeGroups": [group]}), f"mixed-gracectl-{number}"))
-    others = await in_parallel(ground, load, peers(), "mixed-peer")
+    others = await in_parallel(ground, load, peers(ground.karpenter, deadline), "mixed-peer")
     pods, lateness = load.pods, ours[-1].usage.lateness
     evicted = pods - STUBBORN.replicas
     budgets = sum(app.bound is not None for app in load.apps)

@@ -23,7 +23,7 @@ async def run(ground: Ground) -> Outcome:
     for number in range(ROUNDS):
         ideals.append(await trial(ground, load, Ideal(), f"chain-ideal-{number}"))
         ours.append(await trial(ground, load, Gracectl(), f"chain-gracectl-{number}"))
-    others = await in_parallel(ground, load, peers(), "chain-peer")
+    others = await in_parallel(ground, load, peers(ground.karpenter), "chain-peer")
     return Outcome(
         scenario="pdb-chain",
         about=f"{PODS} pods under one maxUnavailable 1 budget leave {NODES} nodes that end at once",

@@ -42,7 +42,10 @@ async def run(ground: Ground) -> Outcome:
     for number in range(size.rounds):
         bare.append(await trial(ground, load, BARE, f"storm-bare-{number}"))
         ours.append(await trial(ground, load, Gracectl(settings=settings), f"storm-gracectl-{number}"))
-    others = [await trial(ground, smaller, peer, f"storm-peer-{number}") for number, peer in enumerate(peers())]
+    others = [
+        await trial(ground, smaller, peer, f"storm-peer-{number}")
+        for number, peer in enumerate(peers(ground.karpenter))
+    ]
     return Outcome(
         scenario="storm",
         about=f"{size.nodes} nodes with {PODS_OF_A_NODE} pods each end at once, without budgets",
