@@ -231,7 +231,8 @@ class Pace:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         assert pod is not None
-        if (slot := self._on_node.get(pod.node_name)) is not None:
+        # Owners are shared values: equal ones are the same object.
+        if (old is None or old.owners is not pod.owners) and (slot := self._on_node.get(pod.node_name)) is not None:
             _note(slot, pod)
         if self._waiting and self._is_awaited(controller_of(pod)):
             self._wake()

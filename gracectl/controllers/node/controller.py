@@ -223,11 +223,10 @@ class NodeController:
                 cancel_drain(self._context, node.name)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        # Nearly always one node: a pod never leaves its own, but comes to it.
-        for name in {pod.node_name for pod in (old, new) if pod is not None}:
-            if (state := self.registry.get(name)) is not None:
-                self._add_coalesced(name, state, may_wait=_only_stops(old, new))
-                self._timer.changed(name)
+        pod = new or old  # a pod never leaves its node, but comes to it
+        if pod is not None and (state := self.registry.get(pod.node_name)) is not None:
+            self._add_coalesced(pod.node_name, state, may_wait=_only_stops(old, new))
+            self._timer.changed(pod.node_name)
 
     def _add_coalesced(self, name: str, state: NodeState, *, may_wait: bool) -> None:
         is_crowded = state.plan is not None and len(state.plan.left) > MANY_PODS

@@ -223,9 +223,9 @@ class DeadlineTimer:
     def changed(self, name: str) -> None:
         """Something has changed that a plan of this node's drain depends on."""
         now = self._clock.monotonic()
-        self._changed[name] = now
-        if ("deletions", name) not in self._wheel:
+        if name not in self._changed:  # else it is armed
             self._wheel.arm(("deletions", name), now + UNPLANNED_SECONDS)
+        self._changed[name] = now
 
     def forget(self, name: str) -> None:
         """The node is gone, or no longer terminated here."""
