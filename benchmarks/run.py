@@ -27,7 +27,7 @@ from benchmarks.contenders.kubectl import PROGRAM
 from benchmarks.contenders.peers import WITHOUT_KUBECTL
 from benchmarks.ground.ground import Ground, KarpenterFiles, opened
 from benchmarks.ground.waiting import Stalled
-from benchmarks.parts import admission, server, wheel
+from benchmarks.parts import admission, server, start, wheel
 from benchmarks.report import Outcome, save, saved, show
 from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, storm, tracing
 from gracectl.cli.failures import FAILED, interruptible, reporting_errors
@@ -51,6 +51,7 @@ PARTS: dict[str, Part] = {
     "admission": admission.run,
     "server": server.run,
     "server-huge": partial(server.run, server.HUGE),
+    "start-huge": start.run,
     "wheel": wheel.run,
 }
 """Of the program and of the embedded cluster alone; only by name."""

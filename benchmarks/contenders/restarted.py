@@ -9,6 +9,7 @@ from functools import partial
 
 from benchmarks.contenders.contender import Entry, Usage
 from benchmarks.contenders.gracectl import NOTHING, running, settings_of
+from benchmarks.contenders.leadership import leadership
 from benchmarks.ground.nodes import delete, until_held
 from benchmarks.ground.site import Site
 from gracectl.model.pod import Pod
@@ -30,6 +31,8 @@ class Restarted:
         """Seconds from the signal until the second one has told a pod to leave."""
         self.since_start = 0.0
         """Seconds of these since the second one's process began; of a standby, since the signal."""
+        self.since_free = 0.0
+        """Seconds of these since the lease was free."""
 
     @asynccontextmanager
     async def entered(self, site: Site, old: tuple[str, ...]) -> AsyncIterator[Entry]:
@@ -38,6 +41,7 @@ class Restarted:
         told, usages = _told(site), list[Usage]()
         pods = sum(pod.node_name in old for pod in site.pods.values())
         async with AsyncExitStack() as stack:
+            led = await stack.enter_async_context(leadership(site.client, site.clock, site.name))
             begin = partial(running, site.way.kubeconfig, settings_of(site), site.ground.folder)
             first = await stack.enter_async_context(begin())
             await until_held(site.client, old, first.last_words)
@@ -59,6 +63,8 @@ class Restarted:
                 await site.until(lambda: told[-1] > signalled + LATE, "the next controller to act")
                 at = next(each for each in told if each > signalled + LATE)
                 self.gap, self.since_start = at - signalled, at - began
+                assert led.free_since is not None
+                self.since_free = at - led.free_since
 
             async def usage() -> Usage:
                 return usages[0].and_then((await second.reading()).since(NOTHING))

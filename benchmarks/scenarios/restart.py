@@ -18,6 +18,8 @@ from benchmarks.trial import Load, trial
 
 NODES, LEASE = 8, 15
 """Nodes; and seconds that the lease of a controller lasts that has been killed."""
+HANDOVER = 1.0
+"""Seconds from the instant at which the lease is free until a standby has evicted a pod, at most."""
 
 
 async def run(ground: Ground) -> Outcome:
@@ -35,6 +37,7 @@ async def run(ground: Ground) -> Outcome:
             Figure("a cold start until the first eviction, the lease being free", again[0].since_start, " s"),
             *(Figure(f"{one.name}: until the next eviction", one.gap, " s") for one in again),
             *(Figure(f"{one.name}: until the next eviction", one.gap, " s", most) for one, most in _promised(beside)),
+            *(Figure(f"{one.name}: since the lease was free", one.since_free, " s", HANDOVER) for one in beside),
             Figure(
                 "eviction requests per pod, of both together",
                 max(one.usage.per_pod(EVICTION, load.pods) for one in trials),
