@@ -7,7 +7,9 @@ from itertools import pairwise
 
 import pytest
 from kubesim.controllers.cloud import CloudSettings
-from support.stage import a_pod_manifest, staged
+from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.faults import Refuse, Rule
+from support.stage import STOPS_AFTER_5, a_pod_manifest, staged
 from support.traces import Collector, a_world, assert_one_trace, until_told
 
 from gracectl.config import Settings
@@ -158,6 +160,28 @@ async def test_another_node_of_the_same_name_has_another_trace() -> None:
         first, second = collector.of("terminate node")
         assert first.trace != second.trace
         assert all(one.end <= other.start for one, other in pairwise((first, second)))
+
+
+async def test_a_claim_that_outlives_the_controller_of_its_node_adds_nothing_after_the_root() -> None:
+    async with staged(settings=Settings()) as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        collector = Collector(stage)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(3)
+            stage.transport.before.add(Rule(fault=Refuse(500), path="nodeclaims/n1-claim", method="PATCH"))
+            await stage.until_gone("n1")
+            await stage.clock.sleep(5)
+            assert stage.claim("n1-claim") is not None
+        stage.transport.before.clear()
+        await stage.clock.sleep(20)
+        async with stage.controller():
+            await stage.until_claims_gone("n1-claim")
+            await stage.clock.sleep(1)
+        assert_one_trace(collector)
+        assert collector.of("claim finalizer") == []
 
 
 async def test_a_drain_that_was_surely_exported_is_not_written_again() -> None:

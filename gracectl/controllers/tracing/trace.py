@@ -244,13 +244,16 @@ class NodeClaimTrace(TerminationObserver):
     """Observer of a claim: writes into its node's trace, or one of its own if it never had a node.
 
     Which of the two is known once its nodes were looked up. In the node's trace only the steps that the node does not
-    take itself are written. `own` is the trace of a claim without a node; `find` returns that of its node, if
-    any.
+    take itself are written, while `is_open` says that its root is still to be written by this process. `own` is the
+    trace of a claim without a node; `find` returns that of its node, if any.
     """
 
-    def __init__(self, own: TerminationTrace, find: Callable[[], Trace | None]) -> None:
+    def __init__(
+        self, own: TerminationTrace, find: Callable[[], Trace | None], is_open: Callable[[Trace], bool]
+    ) -> None:
         self._own = own
         self._find = find
+        self._is_open = is_open
         self._joined: Trace | None = None
         self._early: list[tuple[str, float, float, str]] = []
         self._has_own = False
@@ -277,7 +280,8 @@ class NodeClaimTrace(TerminationObserver):
     def step_over(self, step: str, since: float, until: float, waits_for: str) -> None:
         """Write the span of the step into the trace to which it belongs."""
         if (trace := self._node_trace) is not None:
-            if step in OF_CLAIM and (step != "instance" or until - since >= NOTABLE_SECONDS):
+            is_notable = step in OF_CLAIM and (step != "instance" or until - since >= NOTABLE_SECONDS)
+            if is_notable and self._is_open(trace):
                 start, self.last = interval(since, until, self.last + GAP)
                 attributes = {"gracectl.step": step}
                 name = f"claim {step}"

@@ -83,9 +83,17 @@ class Tracer:
         own = TerminationTrace(
             sink, _trace_of(claim), "terminate node claim", state.started, lambda: _labels_of_claim(state), prior
         )
-        state.observer = opened = NodeClaimTrace(own, lambda: _trace_of_node(state))
+        state.observer = opened = NodeClaimTrace(
+            own, lambda: _trace_of_node(state), lambda trace: self._is_open(state, trace)
+        )
         self._claims[claim.name] = (state, opened)
         self._opened.set()
+
+    def _is_open(self, state: NodeClaimState, trace: Trace) -> bool:
+        """Whether the root of a node of this claim is still to be written here; one that is over takes no more."""
+        nodes = (self._nodes[node.name][1] for node in state.nodes if node.name in self._nodes)
+        roots = (root.trace for root in self._roots.get(state.claim.name, ()))
+        return any(each.trace == trace for each in (*nodes, *roots))
 
     def closed(self, state: AnyState) -> None:
         """The termination is over: write its last spans. The trace of a node with a claim ends with that."""
