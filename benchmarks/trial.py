@@ -35,7 +35,8 @@ class Load(msgspec.Struct, frozen=True):
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What one contender has reached. `seconds` until all pods were gone, replaced, and counted by their budgets;
     `evicted` until the last one was told to leave. `left`: pods that were given up. `broken`: apps of which more were
-    missing than their budget allows. `promises_broken`: pods that had to leave in spite of what was promised to them.
+    missing than their budget allows. `promises_broken`: pods that had to leave in spite of what was promised to them;
+    `after_promises`: seconds from the end of each promise until its pod was told to leave.
     """
 
     contender: str
@@ -48,6 +49,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     broken: tuple[str, ...]
     left: int = 0
     promises_broken: int = 0
+    after_promises: tuple[float, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -87,6 +89,7 @@ async def trial(ground: Ground, load: Load, contender: Contender, name: str, way
         usage=usage,
         left=passage.untold,
         promises_broken=passage.promises_broken,
+        after_promises=tuple(sorted(passage.after_promises)),
         most_missing=passage.most_missing,
         broken=tuple(app.name for app in load.apps if passage.most_missing[app.name] > _allowed(app)),
     )

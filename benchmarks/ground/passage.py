@@ -26,6 +26,7 @@ class Passage:
         self._waited = tuple(app for app in self._apps.values() if app.promise is None)
         self._left: set[str] = set()
         self._promised: dict[str, float] = {}
+        self._protected: dict[str, float] = {}
         nodes = set(old)
         for pod in site.pods.values():
             app = self._apps.get(site.app_of(pod))
@@ -34,6 +35,8 @@ class Passage:
                     self._left.add(pod.uid)
                 else:
                     self._promised[pod.uid] = min(pod.created + app.promise, latest)
+                    if pod.started is not None and pod.started + app.promise < latest:
+                        self._protected[pod.uid] = pod.started + app.promise
         self._told = set(self._left)
         self._healthy = {name: site.healthy(name) for name in self._apps}
         self._began = site.clock.monotonic()
@@ -42,6 +45,8 @@ class Passage:
         """Seconds until the last of them was told to end."""
         self.most_missing = dict.fromkeys(self._apps, 0)
         self.promises_broken = 0
+        self.after_promises: list[float] = []
+        """Seconds from the end of each protection, which counts from the start of the pod, until it was told to end."""
         self._unsubscribe = site.pods.subscribe(self._saw)
 
     def begin(self) -> None:
@@ -96,6 +101,8 @@ class Passage:
         if is_told and pod.uid in self._promised:
             # The instants of the server are whole seconds.
             self.promises_broken += self._site.clock.now() < self._promised.pop(pod.uid) - 1
+            if pod.uid in self._protected:
+                self.after_promises.append(self._site.clock.now() - self._protected.pop(pod.uid))
         self._count(pod, old, new)
 
     def _count(self, pod: Pod, old: Pod | None, new: Pod | None) -> None:

@@ -15,7 +15,7 @@ from benchmarks.contenders.peers import peers
 from benchmarks.ground.ground import Ground
 from benchmarks.ground.site import OLD, ROLE, App
 from benchmarks.report import Figure, Outcome
-from benchmarks.trial import Load, in_parallel, middle, trial, vs_ideal
+from benchmarks.trial import Load, Trial, in_parallel, middle, trial, vs_ideal
 
 NODES, ROUNDS = 12, 3
 STUBBORN = App("stubborn", 6, promise=3600)
@@ -51,11 +51,21 @@ async def run(ground: Ground) -> Outcome:
             Figure("GETs of pods per pod", max(our.usage.per_pod("get pods", pods) for our in ours), "", 0),
             Figure("budgets broken", max(len(our.broken) for our in ours), "", 0),
             Figure("promises broken", max(our.promises_broken for our in ours), "", 0),
+            *(each for one in (middle(ours), *others) for each in _after_promises(one)),
             *(Figure(f"deletes for deadlines late at most, {name}", late, " s") for name, late in lateness.items()),
         ),
         parameters={"nodes": NODES, "pods": pods, "rounds": ROUNDS, "deadline": f"{deadline} s", **load.pace.in_words},
         trials=(middle(ideals), middle(ours), *others),
     )
+
+
+def _after_promises(one: Trial) -> tuple[Figure, ...]:
+    """How soon pods leave once they may, of those that keep promises."""
+    after = one.after_promises
+    if one.promises_broken or not after:
+        return ()
+    name = f"{one.contender}: evicted after a promise ends"
+    return (Figure(f"{name}, median", median(after), " s"), Figure(f"{name}, max", after[-1], " s"))
 
 
 def _apps(promise: float) -> tuple[App, ...]:
