@@ -192,6 +192,8 @@ class Evictor:
     def _enqueue(self, candidate: EvictionCandidate) -> None:
         key: QueueKey = candidate.budgets or candidate.uid
         before = self._queue_of.get(candidate.uid)
+        if before == key and self._queues[key].waiting.get(candidate.uid) == candidate:
+            return  # as nearly all pods of a node at nearly all plans of it
         since = self._clock.monotonic() if before is None else self._waiting_since[_budget_count(before)][candidate.uid]
         if before is not None and before != key:
             self._dequeue(candidate.uid)

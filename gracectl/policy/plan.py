@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
 from gracectl.policy.budgets import Allowance, BudgetKey, eviction_verdict
 from gracectl.policy.deadlines import delete_at, ends_at, latest_shortening
 from gracectl.policy.evictability import Ignored, ignored, stuck_at, undecodable_reason
-from gracectl.policy.protection import Protection, protection_of
+from gracectl.policy.protection import Protection, asks_for_protection, protection_of
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, WaveDeadlines, wave_deadlines
 
@@ -189,7 +189,9 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
     occupied = {waves[pod.uid] for pod in waited_for}
     deadlines = wave_deadlines(order, occupied, view.deadline, began)
     protections = {
-        pod.uid: protection for pod in waited_for if (protection := protection_of(pod, now, view.settings.protection))
+        pod.uid: protection
+        for pod in waited_for
+        if asks_for_protection(pod) and (protection := protection_of(pod, now, view.settings.protection))
     }
     return _PodPlanner(
         view=view,
@@ -202,6 +204,7 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
         wave=min((wave for wave in occupied if not _is_over(deadlines.of(wave), now)), default=None),
         node_blocker=_node_blocker(waited_for, protections),
         taken=Counter(),
+        verdicts={},
     )
 
 
@@ -219,6 +222,9 @@ class _Decision(NamedTuple):
     blocker: Blocker | None = None
 
 
+_UNBUDGETED: Final = _Decision(Outcome.EVICT, "")
+
+
 class _PodPlanner(msgspec.Struct, frozen=True):
     """Context that the pods of one plan share while they are planned one after another."""
 
@@ -234,6 +240,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
     """The current one; a pod that is still there when the time of its wave is over blocks no other."""
     node_blocker: Pod | None
     taken: Counter[BudgetKey]
+    verdicts: dict[tuple[tuple[BudgetKey, ...], bool, str, int], tuple[_Decision, bool]]
+    """Under budgets, and whether it takes a disruption, by what that depends on: hundreds of pods have the same."""
 
     def plan_pod(self, pod: Pod) -> PodPlan:
         wave = self.waves[pod.uid]
@@ -246,21 +254,22 @@ class _PodPlanner(msgspec.Struct, frozen=True):
             return PodPlan(pod, Outcome.IGNORED, wave, verdict.reason, stays=verdict.stays)
         limit = self.deadlines.of(wave)
         at = None if limit is None else delete_at(pod, limit, self.now)
-        decided = self._before_deadline(pod, wave) if at is None or at > self.now else _deletion_due(pod)
+        budgets = tuple([budget.key for budget in self.view.budgets.get(pod.uid, ())])
+        decided = self._before_deadline(pod, wave, budgets) if at is None or at > self.now else _deletion_due(pod)
         return PodPlan(
             pod=pod,
             outcome=decided.outcome,
             wave=wave,
             reason=decided.reason,
             until=decided.until,
-            budgets=tuple([budget.key for budget in self.view.budgets.get(pod.uid, ())]),
+            budgets=budgets,
             delete_at=at,
             deadline=limit,
             protection=decided.protection,
             blocker=decided.blocker,
         )
 
-    def _before_deadline(self, pod: Pod, wave: int) -> _Decision:
+    def _before_deadline(self, pod: Pod, wave: int, budgets: tuple[BudgetKey, ...]) -> _Decision:
         if pod.deletion_timestamp is not None:
             ends = ends_at(pod, self.deadlines.node, self.deadlines.earliest_of(wave))
             return _Decision(Outcome.TERMINATING, "terminating", ends)
@@ -274,16 +283,22 @@ class _PodPlanner(msgspec.Struct, frozen=True):
         if self.wave is not None and wave > self.wave:
             reason = f"waiting for {self.order.waves[self.wave].pods}"
             return _Decision(Outcome.WAITING, reason, blocker=Blocker.WAVE)
-        return self._under_budget(pod)
+        return self._under_budget(pod, budgets)
 
-    def _under_budget(self, pod: Pod) -> _Decision:
-        budgets = self.view.budgets.get(pod.uid, ())
-        taken = self.taken[budgets[0].key] if budgets else 0
-        verdict = eviction_verdict(pod, budgets, taken=taken)
-        if verdict.allowance is Allowance.ALLOWED:
-            self.taken[budgets[0].key] += 1
-        blocker = _OF_BUDGETS.get(verdict.allowance)
-        return _Decision(Outcome.BLOCKED if blocker else Outcome.EVICT, verdict.reason, blocker=blocker)
+    def _under_budget(self, pod: Pod, budgets: tuple[BudgetKey, ...]) -> _Decision:
+        if not budgets:
+            return _UNBUDGETED
+        taken = self.taken[budgets[0]]
+        cause = (budgets, pod.ready, pod.phase, taken)
+        if (known := self.verdicts.get(cause)) is None:
+            verdict = eviction_verdict(pod, self.view.budgets[pod.uid], taken=taken)
+            blocker = _OF_BUDGETS.get(verdict.allowance)
+            decision = _Decision(Outcome.BLOCKED if blocker else Outcome.EVICT, verdict.reason, blocker=blocker)
+            known = self.verdicts[cause] = decision, verdict.allowance is Allowance.ALLOWED
+        decision, is_taking = known
+        if is_taking:
+            self.taken[budgets[0]] += 1
+        return decision
 
     def instants(self, pods: tuple[PodPlan, ...]) -> Iterator[float | None]:
         """When the clock alone may change something in the plans of these pods."""

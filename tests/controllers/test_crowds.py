@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.client import MERGE
 from support.deadlines import START, delete_at_start, evictions
 from support.stage import Stage, a_pod_manifest, staged
 
@@ -49,3 +50,29 @@ async def test_each_of_a_few_pods_that_leave_is_looked_at_in_that_instant(monkey
     _, looks = await looks_while_leaving(5, monkeypatch)
     gone = [5 + number * STEP for number in range(5)]
     assert all(any(look == pytest.approx(at, abs=0.001) for look in looks) for at in gone)
+
+
+async def test_a_write_to_a_pod_that_changes_nothing_that_is_read_plans_no_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[float] = []
+
+    def counted(view: NodeView, now: float) -> Plan:
+        looks.append(now)
+        return plan(view, now)
+
+    monkeypatch.setattr("gracectl.controllers.node.drain.plan", counted)
+    pod = "/api/v1/namespaces/shop/pods/web"
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.create(a_pod_manifest("web", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        await stage.delete_node("n1")
+        await stage.clock.sleep(5)
+        planned = len(looks)
+        for patch, more in (
+            ({"metadata": {"annotations": {"example.com/seen": "today"}}}, 0),
+            ({"metadata": {"annotations": {names.DO_NOT_DISRUPT: "4h"}}}, 1),
+        ):
+            await stage.call("PATCH", pod, patch, content_type=MERGE)
+            await stage.clock.sleep(1)
+            assert len(looks) == planned + more

@@ -8,6 +8,7 @@ and at its deadline. Invariant: a node in maintenance that is deleted terminates
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import anyio
 import msgspec
@@ -48,6 +49,9 @@ MANY_PODS, COALESCE_SECONDS = 20, 0.1
 """While a node has more pods than that, events of them wait until the last plan is so old: where many leave at once
 each brings several, and a plan is about all of them (ADR 0027). The end of one of the last pods never waits; that it
 has begun to stop, which lets nothing go on, does."""
+
+
+C = TypeVar("C", Node, Pod)
 
 
 class NodeController:
@@ -225,6 +229,8 @@ class NodeController:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old  # a pod never leaves its node, but comes to it
         if pod is not None and (state := self.registry.get(pod.node_name)) is not None:
+            if old is not None and new is not None and _is_unchanged(old, new):
+                return  # a condition, say: an eviction writes DisruptionTarget first
             self._add_coalesced(pod.node_name, state, may_wait=_only_stops(old, new))
             self._timer.changed(pod.node_name)
 
@@ -297,7 +303,7 @@ def _is_requested(node: Node) -> bool:
     return is_finalizing(node) or is_in_maintenance(node)
 
 
-def _is_unchanged(old: Node, new: Node) -> bool:
+def _is_unchanged(old: C, new: C) -> bool:
     """Whether a write has changed nothing that gracectl reads, such as a heartbeat of the kubelet."""
     return new == msgspec.structs.replace(old, resource_version=new.resource_version)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from support.plans import decide, entry, outcomes, reason, tolerating, view
 
 from gracectl.model import names
 from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
+from gracectl.policy.budgets import Allowance, eviction_verdict
 from gracectl.policy.explain import explain
 from gracectl.policy.plan import Blocker, Outcome, Plan, plan
 
@@ -270,6 +272,26 @@ def test_whatever_the_node_holds(pods: list[Pod], allowed: int) -> None:
     assert all(entry.reason for entry in decision.pods if entry.outcome is not Outcome.EVICT)
     assert decision.next_change is None or decision.next_change > NOW
     assert all(entry.pod.deletion_timestamp is None for entry in decision.leaving)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["Pending", "Running"]), st.booleans(), st.integers(0, 4)), max_size=12),
+    st.integers(0, 2),
+)
+def test_each_pod_under_budgets_has_the_verdict_for_its_turn(drawn: list[tuple[str, bool, int]], allowed: int) -> None:
+    web, api = a_budget(disruptions_allowed=allowed), a_budget("api", disruptions_allowed=0, current_healthy=0)
+    under = [(), (web,), (api,), (web, api), (web,)]
+    pods = [a_pod(f"p{number:02}", phase=phase, ready=ready) for number, (phase, ready, _) in enumerate(drawn)]
+    budgets = {pod.uid: under[choice] for pod, (*_, choice) in zip(pods, drawn, strict=True)}
+    taken: Counter[str] = Counter()
+    for each in decide(*pods, budgets=budgets).pods:
+        its = budgets[each.pod.uid]
+        name = its[0].name if its else ""
+        verdict = eviction_verdict(each.pod, its, taken=taken[name])
+        assert each.reason == verdict.reason
+        assert each.budgets == tuple(budget.key for budget in its)
+        assert (each.outcome is Outcome.EVICT) == (verdict.allowance in (Allowance.ALLOWED, Allowance.UNCHARGED))
+        taken[name] += verdict.allowance is Allowance.ALLOWED
 
 
 @given(
