@@ -162,6 +162,21 @@ async def test_another_node_of_the_same_name_has_another_trace() -> None:
         assert all(one.end <= other.start for one, other in pairwise((first, second)))
 
 
+async def test_a_drain_that_was_over_before_the_takeover_ends_before_the_next_step_begins() -> None:
+    async with staged("n1", cloud=CloudSettings(terminate_delay=30.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1"))
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(5)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        first, again = sorted(span.end for span in collector.exact if span.name == "drain")
+        volumes = min(span.start for span in collector.exact if span.name == "volumes")
+        assert first <= again < volumes
+
+
 async def test_a_claim_that_outlives_the_controller_of_its_node_adds_nothing_after_the_root() -> None:
     async with staged(settings=Settings()) as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())

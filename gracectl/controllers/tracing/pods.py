@@ -326,7 +326,8 @@ class DrainSpans:
             return False
         start, end = max(span.start, self._start), span.end
         if self._prior is not None:
-            start, end = min(self._prior.drain_began, start), self._prior.drain_ended or end
+            start, ended = min(self._prior.drain_began, start), self._prior.drain_ended
+            start, end = (start, end) if ended is None else interval(start, ended)
         attributes = {**span.attributes, **held_attribute(self.totals.seconds())}
         self._span = msgspec.structs.replace(span, id=self._id, start=start, end=end, attributes=attributes)
         if not self._pods:
