@@ -50,13 +50,13 @@ async def play(stage: Stage) -> Collector:
         a_pod_manifest("dns", NODE, priorityClassName=names.SYSTEM_CLUSTER_CRITICAL, behaviour={"stop-seconds": 8}),
     )
     collector = Collector(stage)
-    stage.provider.moods.extend([ProviderUnavailable("quota")] * 9)
+    stage.provider.moods.extend([ProviderUnavailable("quota")] * 10)
     async with stage.mortal() as controller:
         await stage.settle(controller)
         await stage.delete_node(NODE)
         await stage.clock.sleep(40)
         await stage.call("DELETE", f"{BUDGETS}/vault")
-        await stage.clock.sleep(12)
+        await stage.clock.sleep(13)  # not when it renews its lease, which it does every two seconds
     await stage.clock.sleep(30)
     async with stage.controller():
         await stage.until_gone(NODE)
