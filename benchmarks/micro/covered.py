@@ -50,6 +50,7 @@ def hostile_budget(number: int, namespace: str) -> PodDisruptionBudget:
         (Requirement(name, "Exists"), Requirement(instance, "In", MANY), Requirement("team", "NotIn", MANY)),
         (Requirement("team", "DoesNotExist"), Requirement("absent", "NotIn", MANY)),
         (Requirement(instance, "Exists"), Requirement("absent", "Exists")),
+        (Requirement(name, "In", ("web",)), Requirement("team", "DoesNotExist")),
         (
             *(Requirement(f"absent-{each}", "DoesNotExist") for each in range(1000)),
             Requirement(name, "NotIn", ("web",)),

@@ -53,6 +53,21 @@ def test_budgets_of_workloads(count: int, is_hostile: bool, measure: Measure) ->
     measure(f"a workload's budgets, of {count:,}{words}", len(OF_NODE), work, prepare)
 
 
+def test_budgets_that_select_all(measure: Measure) -> None:
+    observed, namespace = empty_cluster_cache(), pods.namespace_of(0)
+    budgets = (budget_over(number, namespace=namespace) for number in range(2000))
+    observed.budgets.replace(msgspec.structs.replace(budget, selector=LabelSelector()) for budget in budgets)
+    workloads: list[Pod] = []
+
+    def prepare() -> None:
+        workloads[:] = _with_labels_of_their_own(namespace)
+
+    def work() -> None:
+        assert all(len(found) == 2 for found in observed.budgets_by_pod(tuple(workloads)).values())
+
+    measure("a workload's budgets, of 2,000 that select all", len(OF_NODE), work, prepare)
+
+
 @pytest.mark.parametrize("is_hostile", [False, True])
 def test_selectors_that_change(is_hostile: bool, measure: Measure) -> None:
     """Each selector that changes is followed by a look at a pod, which others have not changed."""

@@ -94,12 +94,6 @@ class LabelSelector(msgspec.Struct, frozen=True, dict=True):
         are fewer: others write thousands of either. SelectorError: no such operator."""
         return self._sorted.match(labels)
 
-    def effort(self, labels: Mapping[str, str]) -> int:
-        """How many labels or requirements a match may look at; the first one looks at all values as well."""
-        if "_sorted" not in self.__dict__:
-            return self.size
-        return 1 + min(len(self.match_labels) + len(self.match_expressions), len(labels))
-
     @property
     def size(self) -> int:
         """How many labels, requirements and values there are, and one."""
@@ -110,6 +104,11 @@ class LabelSelector(msgspec.Struct, frozen=True, dict=True):
     def required(self) -> Mapping[str, frozenset[str] | None]:
         """The labels that must be there, each with the values that it may have (None: any)."""
         return self._sorted.required
+
+    @property
+    def excluded(self) -> Mapping[str, frozenset[str] | None]:
+        """The labels that must not be there, each with the values that it must not have (None: any)."""
+        return self._sorted.excluded
 
     @cached_property
     def _sorted(self) -> _Sorted:
@@ -159,6 +158,11 @@ class _Sorted:
     def required(self) -> dict[str, frozenset[str] | None]:
         """See LabelSelector."""
         return {**dict.fromkeys(self._needed), **self._allowed}
+
+    @property
+    def excluded(self) -> dict[str, frozenset[str] | None]:
+        """See LabelSelector."""
+        return {**self._excluded, **dict.fromkeys(self._absent)}
 
     def match(self, labels: Mapping[str, str]) -> bool:
         """See LabelSelector."""

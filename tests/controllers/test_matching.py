@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from support.builders import a_budget, a_pod
 
 from gracectl.controllers.cluster import cache as matching
-from gracectl.controllers.cluster.cache import SLICE, BudgetsByPod, ClusterCache, empty_cluster_cache
+from gracectl.controllers.cluster.cache import INDEXING, SLICE, BudgetsByPod, ClusterCache, empty_cluster_cache
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector, Requirement, selects
 from gracectl.model.sharing import PackedLabels
+from gracectl.policy.budget_index import BudgetIndex
 from gracectl.runtime.slices import run_at_once
 
 
@@ -26,22 +27,29 @@ class Work:
     def __init__(self) -> None:
         self.matches = self.spent = self.longest = self.most = 0
 
+    def add(self, cost: int) -> None:
+        self.spent += cost
+        self.longest = max(self.longest, cost)
+
     def slice_ended(self) -> None:
         self.most, self.spent = max(self.most, self.spent), 0
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
-    seen, effort = Work(), LabelSelector.effort
+    seen, matches, put = Work(), LabelSelector.matches, BudgetIndex.put
 
-    def counted(selector: LabelSelector, labels: Mapping[str, str]) -> int:
-        cost = effort(selector, labels)
+    def counted_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
         seen.matches += 1
-        seen.spent += cost
-        seen.longest = max(seen.longest, cost)
-        return cost
+        seen.add(1 + min(len(selector.match_labels) + len(selector.match_expressions), len(labels)))
+        return matches(selector, labels)
 
-    monkeypatch.setattr(LabelSelector, "effort", counted)
+    def counted_put(index: BudgetIndex, name: str, selector: LabelSelector | None) -> None:
+        seen.add(INDEXING * (1 if selector is None else selector.size))
+        put(index, name, selector)
+
+    monkeypatch.setattr(LabelSelector, "matches", counted_match)
+    monkeypatch.setattr(BudgetIndex, "put", counted_put)
     return seen
 
 
@@ -58,13 +66,14 @@ def names_by_pod(observed: ClusterCache, *pods: Pod) -> dict[str, list[str]]:
 
 def hostile(name: str, requirements: int) -> PodDisruptionBudget:
     absent = tuple(Requirement(f"{name}-{number}", "DoesNotExist") for number in range(requirements))
-    return a_budget(name, selector=LabelSelector({"app": "nothing"} if name < "b09" else {}, absent))
+    is_tried = Requirement("app", "Exists")
+    return a_budget(name, selector=LabelSelector({"app": "nothing"} if name < "b09" else {}, (is_tried, *absent)))
 
 
 def test_the_work_between_two_yields_is_bounded_whatever_tenants_write(work: Work) -> None:
     budgets = [hostile(f"b{number:02}", 2_000) for number in range(30)]
     pods = [a_pod(f"p{number}", labels={"app": f"a-{number}"}) for number in range(100)]
-    pods += [a_pod("many", labels=PackedLabels({f"k{number}": "" for number in range(30_000)}))]
+    pods += [a_pod("many", labels=PackedLabels({"app": "", **{f"k{n}": "" for n in range(30_000)}}))]
     search = observed_with(*budgets).matcher.by_pod(pods)
     found: BudgetsByPod = {}
 
@@ -130,7 +139,7 @@ def test_the_memo_keeps_no_large_labels_alive_and_is_bounded(monkeypatch: pytest
 
 def test_one_large_label_map_is_unpacked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     observed = observed_with(*(hostile(f"b{number:02}", 100) for number in range(12)))
-    pods = [a_pod(f"p{n}", labels=PackedLabels({f"k{m}": "" for m in range(SLICE)})) for n in range(3)]
+    pods = [a_pod(f"p{n}", labels=PackedLabels({"app": "", **{f"k{m}": "" for m in range(SLICE)}})) for n in range(3)]
     unpacked: list[PackedLabels] = []
     unpack = PackedLabels.unpacked
 

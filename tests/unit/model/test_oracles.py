@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gracectl.model.budget import scaled_value
 from gracectl.model.durations import format_duration, parse_duration
 from gracectl.model.node import Taint, tolerates
@@ -77,7 +79,12 @@ def test_an_index_finds_the_budgets_that_select_as_in_kubernetes() -> None:
     assert not differences("label-selectors.json", ours, lambda row: REFUSED if row.get("error") else row["matches"])
 
 
-def test_an_index_of_all_selectors_finds_the_first_two_of_them() -> None:
+@pytest.mark.parametrize(("few", "most_values"), [(64, 5_000), (0, 1), (10_000, 5_000)])
+def test_an_index_of_all_selectors_finds_the_first_two_of_them(
+    few: int, most_values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gracectl.policy.budget_index._FEW", few)
+    monkeypatch.setattr("gracectl.policy.budget_index.MOST_VALUES", most_values)
     rows: list[Row] = json.loads((ORACLES / "label-selectors.json").read_text(encoding="utf-8"))
     read = {f"{number:04}": read_selector(row["selector"]) for number, row in enumerate(rows) if not row.get("error")}
     index = BudgetIndex()
