@@ -4,13 +4,19 @@ One writer (a reflector), or one for each of several partitions, any number of r
 Invariants: objects, indexes and notifications never disagree (a subscriber that reads the cache sees the state of its
 notification); every difference is notified once and in order; until the first complete list the cache is syncing, and
 nothing may be decided from it. Writers of partitions are not in step with each other.
+
+There may be half a million objects, so beside each there is little: it is found by namespace and name without a key of
+its own, an index has one pointer to it, and a new list is taken over without a second view of the old one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
+from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 import anyio
@@ -41,7 +47,10 @@ class Cached(Protocol):
 
 
 T = TypeVar("T", bound=Cached)
+_key = attrgetter("key")
 Subscriber = Callable[[T | None, T | None], None]
+ByName = dict[str, dict[str, T]]
+"""Objects by namespace, then by name."""
 
 
 class Writable(Protocol[T]):
@@ -82,13 +91,14 @@ class CacheStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cache(Generic[T]):
-    """Objects of one kind. `indexes`: by name, a function from an object to the values it is found under."""
+    """Objects of one kind. `indexes`: by name, a function from an object to the values it is found under, each once."""
 
     def __init__(self, name: str, indexes: Mapping[str, Callable[[T], Iterable[Hashable]]] | None = None) -> None:
         self.name = name
-        self._objects: dict[Key, T] = {}
+        self._objects: ByName[T] = {}
         self._functions = dict(indexes or {})
-        self._indexes: dict[str, dict[Hashable, dict[Key, T]]] = {index: {} for index in self._functions}
+        # Each list is sorted by key.
+        self._indexes: dict[str, dict[Hashable, list[T]]] = {index: {} for index in self._functions}
         self._undecodable: dict[Key, UndecodableObject] = {}
         self._subscribers: list[Subscriber[T]] = []
         self._undecodable_subscribers: list[Callable[[UndecodableObject], None]] = []
@@ -106,18 +116,19 @@ class Cache(Generic[T]):
 
     def get(self, namespace: str, name: str) -> T | None:
         """The object of that name, if there is one; the namespace is "" for cluster-scoped kinds."""
-        return self._objects.get((namespace, name))
+        named = self._objects.get(namespace)
+        return None if named is None else named.get(name)
 
     def values(self) -> tuple[T, ...]:
         """All objects as they are now; takes time in proportion to their number."""
-        return tuple(self._objects.values())
+        return tuple(chain.from_iterable(named.values() for named in self._objects.values()))
 
     def by_index(self, index: str, value: Hashable) -> tuple[T, ...]:
-        """The objects that `index` finds under `value`, as they are now. KeyError for an unknown index."""
-        return tuple(self._indexes[index].get(value, {}).values())
+        """The objects that `index` finds under `value`, as they are now, by key. KeyError for an unknown index."""
+        return tuple(self._indexes[index].get(value, ()))
 
     def __len__(self) -> int:
-        return len(self._objects)
+        return sum(map(len, self._objects.values()))
 
     def subscribe(self, callback: Subscriber[T], *, replay: bool = False) -> Callable[[], None]:
         """Call `callback(old, new)` after every change: (None, new) added, (old, None) deleted; returns how to
@@ -148,7 +159,7 @@ class Cache(Generic[T]):
         key = new.key
         if self._undecodable:
             self._undecodable.pop(key, None)
-        old = self._objects.get(key)
+        old = self.get(*key)
         if old is not None and old.uid != new.uid:
             self.remove(key)
             old = None
@@ -158,16 +169,21 @@ class Cache(Generic[T]):
             return
         else:
             self._updated += 1
-        self._objects[key] = new
+        namespace, name = key
+        self._objects.setdefault(namespace, {})[name] = new
         self._reindex(key, old, new)
         self._notify(old, new)
 
     def remove(self, key: Key) -> None:
         """Writer: the object is gone. Removing what is not there is no change."""
         self._undecodable.pop(key, None)
-        old = self._objects.pop(key, None)
+        namespace, name = key
+        named = self._objects.get(namespace, {})
+        old = named.pop(name, None)
         if old is None:
             return
+        if not named:
+            del self._objects[namespace]
         self._deleted += 1
         self._reindex(key, old, None)
         self._notify(old, None)
@@ -178,7 +194,7 @@ class Cache(Generic[T]):
         Without a stand-in, what is held of it stands as it was last, unless that was another object.
         """
         known = self._undecodable.get(found.key)
-        old = self._objects.get(found.key)
+        old = self.get(*found.key)
         if stand_in is not None:
             self.put(stand_in)
         elif old is not None and found.uid and old.uid != found.uid:
@@ -206,12 +222,12 @@ class Cache(Generic[T]):
         """Writer: these are all objects. Notifies exactly the differences, deletions first; then the cache is live."""
         aside = {found.key: found for found in undecodable}
         self._undecodable = {key: found for key, found in self._undecodable.items() if key in aside}
-        self._replace(self._objects, objects, aside, self)
+        self._replace({namespace: named.copy() for namespace, named in self._objects.items()}, objects, aside, self)
         self.complete()
 
     def held(self, new: T) -> T:
         """The cached object if it is this one in this state; else `new`."""
-        old = self._objects.get(new.key)
+        old = self.get(*new.key)
         if old is None or (old.uid, old.resource_version) != (new.uid, new.resource_version):
             return new
         return old
@@ -229,7 +245,7 @@ class Cache(Generic[T]):
         return CacheStatistics(
             name=self.name,
             live=self.live,
-            objects=len(self._objects),
+            objects=len(self),
             undecodable=len(self._undecodable),
             index_values=sum(len(index) for index in self._indexes.values()),
             added=self._added,
@@ -240,19 +256,29 @@ class Cache(Generic[T]):
 
     def _replace(
         self,
-        known: Mapping[Key, T],
+        known: ByName[T],
         objects: Iterable[T],
         aside: Mapping[Key, UndecodableObject],
         writer: Writable[T],
     ) -> None:
-        incoming = {new.key: new for new in objects}
-        for key in [key for key in known if key not in incoming and key not in aside]:
-            self.remove(key)
-        for key, new in incoming.items():
-            if key not in aside:
-                writer.put(new)
+        """`known`: what there is so far; what is left of it at the end is gone."""
+        changed: list[T] = []
+        stand_ins: dict[Key, T] = {}
+        for new in objects:
+            key = namespace, name = new.key
+            old = known[namespace].pop(name, None) if namespace in known else None
+            if key in aside:
+                stand_ins[key] = new
+            elif old is not new:
+                changed.append(new)
+        for namespace, named in known.items():
+            for name in named:
+                if (namespace, name) not in aside:
+                    self.remove((namespace, name))
+        for new in changed:
+            writer.put(new)
         for key, found in aside.items():
-            writer.set_aside(found, incoming.get(key))
+            writer.set_aside(found, stand_ins.get(key))
         self._replaced += 1
 
     def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
@@ -260,16 +286,19 @@ class Cache(Generic[T]):
             index = self._indexes[name]
             before = tuple(function(old)) if old is not None else ()
             after = tuple(function(new)) if new is not None else ()
-            # Nearly every change leaves an object under the same values: then nothing is removed.
-            if before != after:
-                for value in set(before).difference(after):
-                    found = index[value]
-                    del found[key]
-                    if not found:
-                        del index[value]
-            if new is not None:
+            for value in before:
+                found = index[value]
+                place = bisect_left(found, key, key=_key)
+                if new is not None and value in after:
+                    found[place] = new
+                    continue
+                del found[place]
+                if not found:
+                    del index[value]
+            if new is not None and after != before:
                 for value in after:
-                    index.setdefault(value, {})[key] = new
+                    if value not in before:
+                        insort(index.setdefault(value, []), new, key=_key)
 
     def _notify(self, old: T | None, new: T | None) -> None:
         for callback in tuple(self._subscribers):
@@ -288,7 +317,7 @@ class CachePartition(Generic[T]):
 
     def __init__(self, cache: Cache[T], index: str, value: Hashable) -> None:
         self._cache = cache
-        self._found = cache._indexes[index]
+        self._index, self._function = cache._indexes[index], cache._functions[index]
         self._value = value
         self._dropped = False
 
@@ -299,7 +328,8 @@ class CachePartition(Generic[T]):
 
     def remove(self, key: Key) -> None:
         """Writer: see Cache; an object of that name in another partition stays."""
-        if key in self._objects:
+        there = self._cache.get(*key)
+        if there is not None and not self._dropped and self._value in self._function(there):
             self._cache.remove(key)
 
     def set_aside(self, found: UndecodableObject, stand_in: T | None = None) -> None:
@@ -310,7 +340,11 @@ class CachePartition(Generic[T]):
     def replace(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
         """Writer: these are all objects of the partition. Notifies exactly the differences, deletions first."""
         aside = {} if self._dropped else {found.key: found for found in undecodable}
-        self._cache._replace(self._objects, objects, aside, self)
+        known: ByName[T] = {}
+        for thing in self._objects:
+            namespace, name = thing.key
+            known.setdefault(namespace, {})[name] = thing
+        self._cache._replace(known, objects, aside, self)
 
     def held(self, new: T) -> T:
         """See Cache."""
@@ -320,8 +354,8 @@ class CachePartition(Generic[T]):
         """Remove the objects from the cache, and ignore the writer from now on. A later follower needs a new
         partition.
         """
-        for key in tuple(self._objects):
-            self._cache.remove(key)
+        for thing in tuple(self._objects):
+            self._cache.remove(thing.key)
         self._dropped = True
 
     def _is_late(self, new: T) -> bool:
@@ -332,8 +366,8 @@ class CachePartition(Generic[T]):
         return len(self._objects)
 
     @property
-    def _objects(self) -> Mapping[Key, T]:
-        return {} if self._dropped else self._found.get(self._value, {})
+    def _objects(self) -> Sequence[T]:
+        return () if self._dropped else self._index.get(self._value, ())
 
 
 def _version(thing: Cached) -> int:

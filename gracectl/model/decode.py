@@ -57,21 +57,23 @@ class PodDecoder(_SharingDecoder):
         spec = read.spec or _NO_POD_SPEC
         status = read.status or _NO_POD_STATUS
         share = self.sharing
+        labels = share.labels(meta.labels)
+        annotations = (
+            _NO_ANNOTATIONS
+            if meta.annotations is None or meta.annotations == _NO_POD_ANNOTATIONS
+            else _annotations(meta.annotations, LONGEST_DURATION + 1)
+        )
         return Pod(
             namespace=share.string(meta.namespace),
             name=meta.name,
             uid=meta.uid or "",
             resource_version=meta.resource_version or "",
             node_name=share.string(spec.node_name),
-            labels=share.labels(meta.labels),
-            annotations=(
-                _NO_ANNOTATIONS
-                if (annotations := meta.annotations) is None or annotations == _NO_POD_ANNOTATIONS
-                else _annotations(annotations, LONGEST_DURATION + 1)
-            ),
+            labels=labels,
+            annotations=annotations,
             owners=share.owners(meta.owner_references),
             created=_created(meta.creation_timestamp),
-            started=_instant(status.start_time),
+            started=_instant(status.start_time) if annotations or names.DO_NOT_EVICT in labels else None,
             deletion_timestamp=_end_of_grace(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
             deletion_grace_seconds=_grace(meta.deletion_grace_period_seconds),
             grace_seconds=_grace(spec.termination_grace_period_seconds),

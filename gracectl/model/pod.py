@@ -44,7 +44,8 @@ class Pod(NamespacedObject, frozen=True, gc=False):
     created: float = 0.0
     """Instant of metadata.creationTimestamp."""
     started: float | None = None
-    """Instant of status.startTime: when the kubelet saw the pod first."""
+    """Instant of status.startTime: when the kubelet saw the pod first. Kept only for pods with annotations, or with the
+    label do-not-evict: protection counts from it, and nothing else does."""
     deletion_timestamp: float | None = None
     """Instant at which the grace of a deleted pod ends; it may lie in the past while the pod still stops."""
     deletion_grace_seconds: int | None = None

@@ -2,6 +2,8 @@
 
 Each certificate is signed by an authority of its own whose key is discarded: a client that trusts the authority trusts
 this one certificate and nothing signed later. PEM everywhere; instants are seconds since the epoch.
+
+`cryptography` is imported when it is first needed: 10 MiB, of no use to a process without certificates of its own.
 """
 
 from __future__ import annotations
@@ -13,15 +15,12 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 SKEW_SECONDS: Final = 300.0
 """A certificate is valid from this much before now: the client's clock may be behind."""
@@ -54,6 +53,12 @@ class CertificateInfo(msgspec.Struct, frozen=True):
 
 def issue(names: Iterable[str], now: float, life: float) -> Issued:
     """Key pair for these hosts and IP addresses, valid from SKEW_SECONDS before `now` until `life` seconds after it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
     hosts = tuple(names)
     begins, ends = _moment(now - SKEW_SECONDS), _moment(now + life)
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -92,7 +97,11 @@ def certificate_info(chain: bytes) -> CertificateInfo:
 
 def authorities_in(bundle: bytes) -> tuple[bytes, ...]:
     """Certificates of a bundle in canonical form; none if it is empty. ValueError for an invalid bundle."""
-    return tuple(each.public_bytes(Encoding.PEM) for each in _read(bundle)) if bundle.strip() else ()
+    if not bundle.strip():
+        return ()
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return tuple(each.public_bytes(Encoding.PEM) for each in _read(bundle))
 
 
 def unexpired(authorities: Iterable[bytes], now: float) -> tuple[bytes, ...]:
@@ -149,6 +158,8 @@ def _readable(content: bytes) -> Iterator[str]:
 
 def _read(pem: bytes) -> list[x509.Certificate]:
     """All certificates of a text, at least one. ValueError if there is none or one cannot be read."""
+    from cryptography import x509
+
     try:
         return x509.load_pem_x509_certificates(pem)
     except x509.InvalidVersion as error:
@@ -156,6 +167,8 @@ def _read(pem: bytes) -> list[x509.Certificate]:
 
 
 def _is_issuer(authority: x509.Certificate, chain: Iterable[x509.Certificate]) -> bool:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+
     for certificate in chain:
         if certificate == authority:
             return True
@@ -168,6 +181,8 @@ def _is_issuer(authority: x509.Certificate, chain: Iterable[x509.Certificate]) -
 
 
 def _names(certificate: x509.Certificate) -> frozenset[str]:
+    from cryptography import x509
+
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -191,6 +206,8 @@ def canonical_host(host: str) -> str:
 
 
 def _alternative(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -204,6 +221,8 @@ def _moment(instant: float) -> datetime:
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
     """An authority signs certificates; a server proves that it has the key."""
+    from cryptography import x509
+
     return x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,

@@ -105,6 +105,19 @@ def test_a_pod_of_nulls_and_a_pod_of_nearly_nothing_read_alike() -> None:
     assert decode_pod(encoded(metadata={"name": "a"})) == bare
 
 
+@pytest.mark.parametrize(
+    ("part", "is_kept"),
+    [
+        ({}, False),
+        ({"labels": {names.DO_NOT_EVICT: "true"}}, True),
+        ({"annotations": {names.DO_NOT_DISRUPT: ""}}, True),
+    ],
+)
+def test_the_start_is_kept_where_a_protection_may_count_from_it(part: dict[str, object], is_kept: bool) -> None:
+    pod = decode_pod(encoded(metadata=META | part, status={"startTime": "2026-01-01T00:00:05Z"}))
+    assert pod.started == (NEW_YEAR + 5 if is_kept else None)
+
+
 def test_a_grace_of_zero_is_not_no_grace() -> None:
     meta = META | {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
     pod = decode_pod(encoded(metadata=meta, spec={"terminationGracePeriodSeconds": 0, "priority": 0}))
