@@ -100,7 +100,7 @@ def _scale(scale: Outcome) -> Canvas:
     _lines(left, {"two nodes at once": cost, "a share of the nodes at once": of_share}, 1.2 * cost.points[0][1])
     left.set_title(cost.name)
     left.legend(frameon=False, loc="lower right")
-    _lines(right, {memory.name: memory}, 256.0)
+    _lines(right, {memory.name: memory}, 180.0)
     right.set_title(memory.name)
     canvas.tight_layout()
     return canvas

@@ -49,6 +49,7 @@ USUAL = tuple(name for name in SCENARIOS if name != "tracing")
 """Those that are run when none is named."""
 PARTS: dict[str, Part] = {
     "admission": admission.run,
+    "scale-largest": scale.run_largest,
     "server": server.run,
     "server-huge": partial(server.run, server.HUGE),
     "start-huge": start.run,

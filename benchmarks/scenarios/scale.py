@@ -4,7 +4,8 @@ As many at once in each of them, so that only the cluster differs; then a share 
 
 Pods elsewhere change all the time, in proportion to the cluster. What that costs the controller at rest is measured
 first, and taken off: what is compared is what a terminated pod costs. At last all pods are listed anew, as after a lost
-watch, for the peak of memory. On a foreign cluster the sizes are smaller, and watches stay.
+watch, for the peak of memory. On a foreign cluster the sizes are smaller, and watches stay. `scale-largest` compares
+with the largest cluster that is for hire: 15,000 nodes take half an hour.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 
 from benchmarks.contenders.contender import EVICTION
 from benchmarks.contenders.gracectl import Program, running
-from benchmarks.ground.ground import LABEL, Ground, Pace, Service, at
+from benchmarks.ground.ground import LABEL, Ground, Pace, Service, at, opened
 from benchmarks.ground.nodes import PATIENCE, delete, until_gone, until_held
 from benchmarks.ground.site import OLD, App, site
 from benchmarks.ground.world import WorldSpec, world
@@ -51,12 +52,14 @@ def _at_once(nodes: int) -> int:
     return round(SHARE * nodes)
 
 
-EMBEDDED, ELSEWHERE = (50, 500, 5_000), (50, 250)
+EMBEDDED, LARGEST, ELSEWHERE = (50, 500, 5_000), (50, 15_000), (50, 250)
 """How many nodes there are."""
+MEMORY = {5_000: 180.0, 15_000: 450.0}
+"""MiB that the controller may hold at its peak, by nodes."""
 PODS_ELSEWHERE = 8
 """Of each node, on a foreign cluster."""
-LARGEST = 5_000
-"""Nodes of the scenario `huge`, which is made smaller."""
+HUGE = 5_000
+"""Nodes of the scenario `huge`, which is made smaller or larger."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -90,26 +93,36 @@ class Growth(msgspec.Struct, frozen=True):
 
 async def run(ground: Ground) -> Outcome:
     """Size after size."""
+    return await _run(ground, EMBEDDED if ground.is_embedded else ELSEWHERE, "scale")
+
+
+async def run_largest() -> Outcome:
+    """The smallest and the largest, on the embedded cluster."""
+    async with opened(None) as ground:
+        return await _run(ground, LARGEST, "scale-largest")
+
+
+async def _run(ground: Ground, sizes: Sequence[int], name: str) -> Outcome:
     grown = []
-    for nodes in EMBEDDED if ground.is_embedded else ELSEWHERE:
+    for nodes in sizes:
         field = _world(ground, nodes) if ground.is_embedded else _site(ground, nodes)
         async with field as one, running(one.kubeconfig, one.settings, ground.folder) as program:
             grown.append(await _measured(one, program))
     first, last = grown[0], grown[-1]
-    most = 1.2 if last.nodes >= LARGEST else None
-    sizes = f"{last.nodes:,} nodes vs {first.nodes}"
+    most = 1.2 if last.nodes >= HUGE else None
+    compared = f"{last.nodes:,} nodes vs {first.nodes}"
     return Outcome(
-        scenario="scale",
+        scenario=name,
         about=f"nodes end in clusters of {', '.join(f'{each.nodes:,}' for each in grown)} nodes that are alive",
         figures=(
-            Figure(f"CPU per terminated pod, {sizes}", last.each / first.each, " ×", most),
+            Figure(f"CPU per terminated pod, {compared}", last.each / first.each, " ×", most),
             *(Figure(f"CPU per terminated pod, {one.nodes:,} nodes", 1000 * one.each, " ms") for one in grown),
-            Figure(f"CPU per terminated pod, a share at once, {sizes}", last.of_share / first.of_share, " ×", most),
+            Figure(f"CPU per terminated pod, a share at once, {compared}", last.of_share / first.of_share, " ×", most),
             *(
                 Figure(f"CPU per terminated pod, {_at_once(one.nodes)} nodes at once", 1000 * one.of_share, " ms")
                 for one in grown
             ),
-            Figure("memory at its peak", last.peak, " MiB", 256 if last.nodes >= LARGEST else None),
+            Figure("memory at its peak", last.peak, " MiB", MEMORY.get(last.nodes)),
             *(Figure(f"memory with {one.nodes:,} nodes, {one.pods:,} pods", one.memory, " MiB") for one in grown),
             *(Figure(f"of a processor at rest, {one.nodes:,} nodes", 100 * one.rest, " %") for one in grown),
             *(Figure(f"from its start until it holds {one.nodes:,} nodes", one.started, " s") for one in grown),
@@ -206,11 +219,11 @@ async def _churn(client: KubeClient, pods: Sequence[Key], rate: float, at_once: 
 @asynccontextmanager
 async def _world(ground: Ground, count: int) -> AsyncIterator[Field]:
     """The scenario `huge` of the library, of this size."""
-    async with world(WorldSpec("huge", count / LARGEST)) as (opened, service):
-        kubeconfig = at(opened.url, ground.folder / f"{count}-kubeconfig")
+    async with world(WorldSpec("huge", count / HUGE)) as (alive, service):
+        kubeconfig = at(alive.url, ground.folder / f"{count}-kubeconfig")
         async with _client(ground.behind(kubeconfig)) as client:
             nodes = [node.name async for page in client.list(NODES) for node in page.items]
-            yield Field(kubeconfig, {}, client, tuple(nodes), await _others(client, nodes), opened.pods, service)
+            yield Field(kubeconfig, {}, client, tuple(nodes), await _others(client, nodes), alive.pods, service)
 
 
 @asynccontextmanager
