@@ -305,6 +305,24 @@ async def test_a_pool_full_of_requests_that_hang_does_not_keep_the_lease_from_be
             group.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(("idle", "connections"), [(0.01, 2), (60.0, 1)])
+async def test_an_unused_connection_is_kept_for_the_next_wave(idle: float, connections: int) -> None:
+    seen = set()
+
+    async def noted(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        seen.add(request.transport.get_extra_info("peername"))
+        return web.json_response({})
+
+    # The API server closes one after 90 s: one that we use is never about to be closed.
+    assert 60 <= HttpSettings().idle < 90
+    async with serving(noted) as port, transport_to(port, settings=HttpSettings(idle=idle)) as transport:
+        await transport.send(GET)
+        await anyio.sleep(0.05)
+        await transport.send(GET)
+    assert len(seen) == connections
+
+
 async def test_a_refused_token_is_renewed_once_and_the_request_repeated(tmp_path: Path) -> None:
     seen: list[str] = []
 
