@@ -25,7 +25,7 @@ from rich.console import Console
 
 from benchmarks.contenders.kubectl import PROGRAM
 from benchmarks.contenders.peers import WITHOUT_KUBECTL
-from benchmarks.ground.ground import Ground, KarpenterFiles, opened
+from benchmarks.ground.ground import Ground, KarpenterFiles, Pace, opened
 from benchmarks.ground.waiting import Stalled
 from benchmarks.parts import admission, server, start, wheel
 from benchmarks.report import Outcome, save, saved, show
@@ -137,9 +137,11 @@ def _keep(outcomes: list[Outcome], file: Path) -> None:
 
 
 def _placed(outcome: Outcome, ground: Ground) -> Outcome:
-    """With what the cluster is among its parameters."""
+    """With what the cluster is among its parameters, without a pace that its kubelets do not keep."""
     where = {} if ground.is_embedded else {"Kubernetes": ground.version, "kubelets": ground.kubelet}
-    return msgspec.structs.replace(outcome, parameters={**where, **outcome.parameters})
+    odd = Pace().in_words if ground.kubelet == "kwok" else {}
+    kept = {name: value for name, value in outcome.parameters.items() if name not in odd}
+    return msgspec.structs.replace(outcome, parameters={**where, **kept})
 
 
 async def _run(names: tuple[str, ...], cluster: Cluster) -> list[Outcome]:

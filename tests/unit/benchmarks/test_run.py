@@ -8,8 +8,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from benchmarks.ground.ground import Ground, Pace
 from benchmarks.report import Figure, Outcome, save, saved
-from benchmarks.run import _keep, main
+from benchmarks.run import _keep, _placed, main
 
 
 def an_outcome(scenario: str, value: float) -> Outcome:
@@ -57,6 +58,19 @@ def test_a_cluster_that_does_not_answer_is_told_at_once(kubeconfig: Path) -> Non
     result = CliRunner().invoke(main, ["--kubeconfig", str(kubeconfig), "storm"])
     assert result.exit_code == 3
     assert "no connection to 127.0.0.1:1" in result.output
+
+
+def test_an_outcome_says_where_it_was_measured_and_no_pace_that_kwok_does_not_keep(tmp_path: Path) -> None:
+    outcome = Outcome(scenario="s", about="", figures=(), parameters={"pods": 12, **Pace().in_words})
+    hollow = Ground(tmp_path, "bench-1", "hollow", tmp_path, "v1.37.2")
+    assert _placed(outcome, hollow).parameters == {
+        "Kubernetes": "v1.37.2",
+        "kubelets": "hollow",
+        "pods": 12,
+        **Pace().in_words,
+    }
+    kwok = Ground(tmp_path, "bench-1", "kwok", tmp_path, "v1.37.2")
+    assert _placed(outcome, kwok).parameters == {"Kubernetes": "v1.37.2", "kubelets": "kwok", "pods": 12}
 
 
 def test_what_is_measured_anew_replaces_what_was_kept_of_it_and_nothing_else(tmp_path: Path) -> None:
