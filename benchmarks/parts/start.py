@@ -148,7 +148,7 @@ async def _first_eviction(huge: Huge, node: str) -> AsyncIterator[anyio.Event]:
 
 
 async def _names(client: KubeClient) -> list[str]:
-    return [node.name async for page in client.list(NODES) for node in page.items]
+    return [node.name async for page in client.list(NODES) for node in page.items if not node.deletion_timestamp]
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ from gracectl.kube.resources import Resource, T
 from gracectl.kube.retry import RetryPolicy, RetrySettings
 from gracectl.kube.transport import Request, Response, Transport
 from gracectl.kube.watch import Watch
-from gracectl.model.envelope import UndecodableObject, decode_envelope, decode_page_in_slices
+from gracectl.model.envelope import ListPage, UndecodableObject, decode_envelope, decode_page_in_slices
 from gracectl.model.untrusted import Decoder
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceClosed
@@ -132,12 +132,16 @@ class KubeClient:
         """The objects page by page, all of one consistent version.
 
         Each page is repeated on a transient failure; Gone when the server compacted its history between two
-        pages. Pages have as many objects as fit into a bounded number of bytes. `not_older`: any version will do that
+        pages. Pages have as many objects as fit into a bounded number of bytes; while one is decoded the next one is on
+        its way, unless they are large. `not_older`: any version will do that
         is not older than this one ("0": any at all), so that the server's cache can answer instead of etcd; it does so
         in one page, and only if none is asked for.
         """
         token, limit = "", self._settings.page_size
-        while True:
+        fetched: _Fetched | ApiError | None = None
+
+        async def fetch() -> None:
+            nonlocal fetched
             request = requests.list_request(
                 resource,
                 namespace,
@@ -149,18 +153,31 @@ class KubeClient:
             if limit > 1:
                 request = msgspec.structs.replace(request, largest=LARGEST_PAGE)
             try:
-                page, token, size = await self._page(resource, request)
-            except TooLarge:
-                if limit <= 1:
-                    raise
+                fetched = await self._fetch(resource, request)
+            except ApiError as error:
+                fetched = error  # raised when the page before has been taken
+
+        while True:
+            if fetched is None:
+                await fetch()
+            if isinstance(fetched, ApiError):
+                if not isinstance(fetched, TooLarge) or limit <= 1:
+                    raise fetched
                 limit = limit if not_older else max(limit // 4, 1)
-                not_older = ""  # in pages, then
+                not_older, fetched = "", None  # in pages, then
                 continue
+            assert fetched is not None
+            listed, size, fetched = fetched.page, fetched.size, None
+            token, not_older = listed.continue_token, ""
+            limit = max(limit // 2, 1) if size > HEAVY_PAGE else min(2 * limit, self._settings.page_size)
+            async with anyio.create_task_group() as group:
+                if token and size <= HEAVY_PAGE:
+                    group.start_soon(fetch)
+                page = await self._decoded_page(resource, listed)
+            del listed
             yield page
-            not_older = ""
             if not token:
                 return
-            limit = max(limit // 2, 1) if size > HEAVY_PAGE else min(2 * limit, self._settings.page_size)
 
     async def create(self, resource: Resource[T], namespace: str, body: Json, *, dry_run: bool = False) -> T:
         """Create an object; apiVersion and kind are filled in. Never repeated once the server may have seen it."""
@@ -313,13 +330,16 @@ class KubeClient:
         """Requests so far."""
         return self._tally.statistics()
 
-    async def _page(self, resource: Resource[T], request: Request) -> tuple[Page[T], str, int]:
-        """A page, the token of the next one, and its size in bytes."""
+    async def _fetch(self, resource: Resource[T], request: Request) -> _Fetched:
         response = await self._call(request, repeatable=True)
         try:
             page = await Slices().run(decode_page_in_slices(response.body))
         except msgspec.DecodeError as error:
             raise _not_understood(operation_of(request), f"a list of {resource.plural}", error) from error
+        return _Fetched(page, len(response.body))
+
+    async def _decoded_page(self, resource: Resource[T], page: ListPage) -> Page[T]:
+        await anyio.lowlevel.checkpoint()  # the next page is asked for first
         items: builtins.list[T] = []
         undecodable = []
         decoded = 0
@@ -335,8 +355,7 @@ class KubeClient:
             if number % _DECODED_BETWEEN_YIELDS == 0 or decoded > _BYTES_BETWEEN_YIELDS:
                 decoded = 0
                 await anyio.lowlevel.checkpoint()
-        whole = Page(tuple(items), page.resource_version, tuple(undecodable))
-        return whole, page.continue_token, len(response.body)
+        return Page(tuple(items), page.resource_version, tuple(undecodable))
 
     async def _decoded(self, resource: Resource[T], request: Request, *, repeatable: bool) -> T:
         response = await self._call(request, repeatable=repeatable, finish=not resource.cancellable)
@@ -406,6 +425,13 @@ class KubeClient:
         self._tally.note(operation, error, status, began=began, now=self._clock.monotonic())
         if isinstance(error, Throttled):
             self._limiter.pause(min(error.delay, self._settings.longest_pause))
+
+
+class _Fetched(msgspec.Struct, frozen=True):
+    """A page whose objects are not decoded yet, and its bytes."""
+
+    page: ListPage
+    size: int
 
 
 class _Version(msgspec.Struct):

@@ -15,9 +15,10 @@ from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.metrics import throttling_check
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.requests import JsonPatch, MergePatch, Selection, StrategicPatch
-from gracectl.kube.resources import LEASES, NODES, PODS
+from gracectl.kube.resources import LEASES, NODES, PODS, Raw
 from gracectl.kube.transport import Request, Response
 from gracectl.kube.watch import Undecodable, WatchFailed
+from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
@@ -334,6 +335,39 @@ async def test_a_selection_by_fields_is_asked_of_the_server_in_every_page_and_wa
         pass
     assert {dict(request.query)["fieldSelector"] for _, request in transport.asked} == {"spec.nodeName=a"}
     assert transport.story == ["list pods", "list pods more", "watch pods @7"]
+
+
+async def test_the_next_page_is_asked_for_before_a_page_is_decoded(
+    client: KubeClient, transport: ScriptedTransport
+) -> None:
+    asked = []
+
+    def decode(raw: Raw) -> Lease:
+        asked.append(len(transport.asked))
+        return LEASES.decode(raw)
+
+    transport.answers.extend([page(7, lease("a", 1), token="b"), page(7, lease("b", 2), token="c"), page(7)])
+    assert [len(each.items) async for each in client.list(LEASES.read_by(decode))] == [1, 1, 0]
+    assert asked == [2, 3]
+
+
+async def test_a_page_is_taken_before_the_failure_of_the_next_one(
+    client: KubeClient, transport: ScriptedTransport
+) -> None:
+    transport.answers.extend([page(7, lease("a", 1), token="b"), refusal(410, "Expired")])
+    async with aclosing(client.list(LEASES)) as pages:
+        assert [item.name for item in (await anext(pages)).items] == ["a"]
+        with pytest.raises(errors.Gone):
+            await anext(pages)
+
+
+async def test_the_page_after_a_heavy_one_is_asked_for_when_that_has_been_taken(
+    client: KubeClient, transport: ScriptedTransport
+) -> None:
+    transport.answers.extend([page(7, lease("a", 1, holder="x" * 9_000_000), token="b"), page(7)])
+    async with aclosing(client.list(LEASES)) as pages:
+        await anext(pages)
+        assert len(transport.asked) == 1
 
 
 async def test_a_list_lets_others_run_while_it_decodes(client: KubeClient, transport: ScriptedTransport) -> None:
