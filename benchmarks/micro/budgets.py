@@ -47,3 +47,12 @@ BUDGETS: Final[Mapping[str, float | None]] = {
     "timer wheel: cancel": 1.2,
     "timer wheel: fire": 9,
 }
+
+GROWTH: Final[Mapping[str, tuple[str, float]]] = {
+    "pod event, 150,000 pods cached": ("pod event, 1,000 pods cached", 2.0),
+    "plan of 500 pods without a deadline, each": ("plan of 110 pods without a deadline, each", 1.5),
+    "a workload's budgets, of 2,000": ("a workload's budgets, of 100", 2.0),
+    "a workload's budgets, of 2,000, half of them hostile": ("a workload's budgets, of 100", 2.0),
+    "lane of 5,000: a pod's way through it": ("lane of 100: a pod's way through it", 2.0),
+}
+"""How many times as much as a smaller one of its kind a part may cost: on any machine."""

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import gracectl
 from benchmarks.micro.budgets import BUDGETS
-from benchmarks.micro.result import COUNT, Result, is_missed, result_of, table_of
+from benchmarks.micro.result import COUNT, Result, growth_of, is_missed, result_of, table_of
 
 RESULTS = pytest.StashKey[list[Result]]()
 FAILURES = pytest.StashKey[list[str]]()
@@ -84,16 +84,20 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
 def pytest_terminal_summary(config: pytest.Config) -> None:
     """The table."""
     if results := config.stash[RESULTS]:
-        Console(width=100).print(table_of(results))
+        console = Console(width=100)
+        console.print(table_of(results))
+        for growth in growth_of(results):
+            console.print(growth.line, markup=False, highlight=False, soft_wrap=True)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """As `make bench`: exit code 1 when a budget is missed."""
+    """As `make bench`: exit code 1 when a budget is missed, or something grows more than it may."""
     results: list[Result] = session.config.stash[RESULTS]
     if results and (file := session.config.getoption("save")):
         # Only here: it stands on much of gracectl, and a package of another time may lack what it needs.
         from benchmarks.micro.maintenance import keep
 
         keep(results, file)
-    if exitstatus == pytest.ExitCode.OK and any(map(is_missed, results)):
+    is_any_missed = any(map(is_missed, results)) or any(growth.is_missed for growth in growth_of(results))
+    if exitstatus == pytest.ExitCode.OK and is_any_missed:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
-from benchmarks.micro.budgets import BUDGETS, YARDSTICK
+from benchmarks.micro.budgets import BUDGETS, GROWTH, YARDSTICK
 
 COUNT: Final = "count"
 """The entry of a benchmark's extra_info that says how many things one round does."""
@@ -50,6 +50,36 @@ def is_missed(result: Result, budgets: Mapping[str, float | None] = BUDGETS) -> 
     """Whether it costs more than its budget; without one nothing can be missed."""
     budget = budgets.get(result.name)
     return budget is not None and result.micros > budget
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """How many times as much as `small` `large` costs in the same run, by the least of each; and may cost."""
+
+    large: str
+    small: str
+    times: float
+    limit: float
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether it costs more than it may."""
+        return self.times > self.limit
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        verdict = "MISSED" if self.is_missed else "met"
+        return f"{self.large}: {self.times:.2f} × {self.small} (≤ {self.limit:g}): {verdict}"
+
+
+def growth_of(results: Iterable[Result], limits: Mapping[str, tuple[str, float]] = GROWTH) -> list[Growth]:
+    """Growth of those of which both were measured."""
+    least = {each.name: each.least for each in results}
+    return [
+        Growth(large, small, least[large] / least[small], limit)
+        for large, (small, limit) in limits.items()
+        if large in least and small in least
+    ]
 
 
 def table_of(results: Sequence[Result], budgets: Mapping[str, float | None] = BUDGETS) -> Table:

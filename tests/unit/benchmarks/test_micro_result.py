@@ -10,8 +10,18 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.micro.budgets import YARDSTICK
-from benchmarks.micro.result import Result, Unreadable, is_missed, read_report, result_of, table_of, times_yardstick
+from benchmarks.micro.budgets import BUDGETS as OURS
+from benchmarks.micro.budgets import GROWTH, YARDSTICK
+from benchmarks.micro.result import (
+    Result,
+    Unreadable,
+    growth_of,
+    is_missed,
+    read_report,
+    result_of,
+    table_of,
+    times_yardstick,
+)
 
 FAST, SLOW, FREE = Result("fast", 10.0, 9.0), Result("slow", 30.0, 20.0), Result("free", 5.0, 5.0)
 STICK = Result(YARDSTICK, 0.5, 0.4)
@@ -88,3 +98,14 @@ def test_the_table_says_of_each_what_it_costs_and_whether_its_budget_is_met() ->
 def _table() -> Table:
     """Measured in another order than that of the budgets."""
     return table_of([Result("new", 1.0, 1.0), FREE, FAST, SLOW, STICK], BUDGETS)
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(2.0, "MISSED"), (2.5, "met")])
+def test_growth_is_held_against_a_limit_by_the_least_of_both(limit: float, verdict: str) -> None:
+    (growth,) = growth_of([SLOW, FAST], {"slow": ("fast", limit), "free": ("fast", 1.0)})
+    assert growth.line == f"slow: 2.22 × fast (≤ {limit:g}): {verdict}"
+    assert growth.is_missed is (verdict == "MISSED")
+
+
+def test_limits_of_growth_name_benchmarks_that_there_are() -> None:
+    assert {*GROWTH, *(small for small, _ in GROWTH.values())} <= OURS.keys()
