@@ -43,7 +43,7 @@ class TokenBucket:
 
     async def acquire(self) -> None:
         """Wait for a token."""
-        await anyio.lowlevel.checkpoint_if_cancelled()  # what is asked for yields by itself
+        await anyio.lowlevel.checkpoint()
         now = self._clock.monotonic()
         if self._free_at() <= now and not self._turn.locked():
             self._grant(now)

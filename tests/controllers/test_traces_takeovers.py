@@ -211,3 +211,29 @@ async def test_a_drain_that_was_surely_exported_is_not_written_again() -> None:
             await until_told(stage, "n1")
         assert len(collector.of("drain")) == len(collector.of("wave non-critical")) == 1
         assert_one_trace(collector)
+
+
+async def test_a_wave_that_was_over_before_the_takeover_does_not_last_through_the_time_without_a_leader() -> None:
+    async with staged("n1", "n2", settings=Settings()) as stage:
+        await stage.create(
+            a_pod_manifest("web", "n1"),
+            a_pod_manifest(
+                "dns",
+                "n1",
+                priorityClassName=names.SYSTEM_CLUSTER_CRITICAL,
+                behaviour={"stop-seconds": 60},
+                terminationGracePeriodSeconds=90,
+            ),
+        )
+        collector = Collector(stage)
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(10)
+        async with stage.controller():
+            await until_told(stage, "n1")
+        gap, *waves = collector.the("no leader"), *collector.of("wave non-critical")
+        assert gap.end - gap.start > 10
+        assert all(wave.end <= gap.start for wave in waves)
+        assert any(wave.attributes.get("gracectl.resumed") for wave in waves)
+        assert_one_trace(collector)

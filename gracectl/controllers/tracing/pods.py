@@ -358,8 +358,10 @@ class DrainSpans:
         if current < len(plan.order.waves) and prior.drain_ended is None:
             # It may have begun at any time since the drain has, and has pods from then.
             self._waves[current] = WaveSpan(plan.order.waves[current].name, self._start)
+        # No object says when a wave was over; what no process has seen is no part of it.
+        seen = prior.resumed_at if prior.led_until is None else min(prior.led_until, prior.resumed_at)
         for index in range(current):
-            end = prior.resumed_at if prior.drain_ended is None else prior.drain_ended
+            end = seen if prior.drain_ended is None else prior.drain_ended
             start, end = interval(self._start, end, self._start)
             self._write(index, WaveSpan(plan.order.waves[index].name, start, None), end)
 
