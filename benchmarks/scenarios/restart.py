@@ -53,5 +53,5 @@ async def run(ground: Ground) -> Outcome:
 
 
 def _promised(beside: list[Restarted]) -> list[tuple[Restarted, float]]:
-    """A standby takes over at once, or at its first look after the lease has run out; it looks every two seconds."""
-    return list(zip(beside, (1.0, LEASE + 2.0), strict=True))
+    """A standby takes over at once, or when the lease has run out."""
+    return list(zip(beside, (HANDOVER, LEASE + HANDOVER), strict=True))

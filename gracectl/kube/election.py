@@ -1,10 +1,11 @@
 """Leader election: one process of several leads, by a Lease, and its fence is open only while it surely does.
 
 The rules are client-go's (see `leases`). In addition the fence is opened by a successful renewal only, and counts
-from when that was *sent*; a standby watches the Lease, so that it takes over at once what is released; a process that
-has lost stands by again instead of exiting. Invariants: nothing may begin later than `renew_deadline` after the last
-successful renewal was sent; requests in flight then are cut halfway between that and the instant at which another may
-take the lease; the lease is released only when no request of ours can still arrive.
+from when that was *sent*; a standby watches the Lease: it takes over at once what is released, counts from the last
+renewal that it saw, and reads nothing while renewals come; a process that has lost stands by again instead of exiting.
+Invariants: nothing may begin later than `renew_deadline` after the last successful renewal was sent; requests in flight
+then are cut halfway between that and the instant at which another may take the lease; the lease is released only when
+no request of ours can still arrive.
 
     renewal sent ├──────── fence open ───────┤ renew_deadline
                  ├─ requests in flight ──────┼───── slack ────┤ cut
@@ -41,7 +42,7 @@ from gracectl.runtime.fence import Fence
 logger = logging.getLogger(__name__)
 
 JITTER = 1.2
-"""A standby waits between once and 2.2 times the retry period before it looks again."""
+"""A standby whose watch has shown no renewal for between once and 2.2 times the retry period reads the lease."""
 
 SETTLING_SECONDS = 0.75
 """Requests in flight when a term ends have so long for a response before they are cancelled: most have it in
@@ -95,10 +96,10 @@ class ElectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class _LeaseWatcher:
     """Watch on the Lease that wakes the election: the lease is free, or its holder is not the one expected.
 
-    What a watch shows may be old; it only triggers a read from the server.
+    What a watch shows may be old; it only triggers a read from the server. `needs_attention` is called with each state.
     """
 
-    def __init__(self, needs_attention: Callable[[str], bool]) -> None:
+    def __init__(self, needs_attention: Callable[[Lease], bool]) -> None:
         self._needs_attention = needs_attention
         self._woken = anyio.Event()
         self._keys: set[Key] = set()
@@ -118,7 +119,7 @@ class _LeaseWatcher:
     def put(self, new: Lease) -> None:
         """See Writable."""
         self._keys.add(new.key)
-        if self._needs_attention(new.holder):
+        if self._needs_attention(new):
             self._woken.set()
 
     def remove(self, key: Key) -> None:
@@ -193,6 +194,7 @@ class Election:
         )
         self._reflector = Reflector(client, LEASES, self._watcher, clock, settings=watching, rng=self._rng)
         self._is_leading = False
+        self._seen_renewed = -math.inf
         self._last_error = ""
         self._logged_holder = ""
         self._terms = self._renewals = self._failures = 0
@@ -244,8 +246,12 @@ class Election:
         """Statistics of the requests for the lease."""
         return self._client.statistics()
 
-    def _needs_attention(self, holder: str) -> bool:
-        return holder != self._settings.identity if self._is_leading else not holder
+    def _needs_attention(self, lease: Lease) -> bool:
+        if self._lock.saw(lease):
+            self._seen_renewed = self._clock.monotonic()
+        identity = self._settings.identity
+        known = (identity,) if self._is_leading else (identity, self._lock.holder)
+        return not lease.holder or lease.holder not in known
 
     # Standby.
 
@@ -256,11 +262,19 @@ class Election:
             if await self._attempt(self._try_to_acquire):
                 return
             self._log_holder()
-            period = self._settings.retry_period
-            wait = period * (1 + JITTER * self._rng.random())
+            await self._stand_by()
+
+    async def _stand_by(self) -> None:
+        """Return when the lease is to be read: it may be free, or the watch is silent, which may be its own fault."""
+        is_quiet = False
+        while not is_quiet:
+            began = self._clock.monotonic()
+            wait = self._settings.retry_period * (1 + JITTER * self._rng.random())
             held_for = 0.0 if self._lock.is_ours else self._lock.held_for()
             with anyio.move_on_after(min(wait, held_for) if held_for else wait):
                 await self._watcher.wait()
+                return
+            is_quiet = self._seen_renewed < began
 
     async def _try_to_acquire(self) -> bool:
         if not await self._lock.look():

@@ -61,6 +61,7 @@ class LeaseLock:
         self._identity = identity
         self._duration = duration
         self._seen: LeaseObject | None = None
+        self._known: tuple[object, ...] | None = None  # the record in its newest state, read, written or watched
         self._changed = -math.inf
         self.is_outcome_unknown = False
         """Whether a write had no response and was not followed by a read: the lease may be another's or ours."""
@@ -104,9 +105,17 @@ class LeaseLock:
         except NotFound:
             return False
         self.is_outcome_unknown = False
-        if self._seen is None or _record(whole.lease) != _record(self._seen.lease):
-            self._changed = self._clock.monotonic()
+        self.saw(whole.lease)
         self._seen = whole
+        return True
+
+    def saw(self, lease: Lease) -> bool:
+        """Take note of a state that a watch shows; whether it is another one. It counts from now on, as one that is
+        read does: what a watch shows may be old, and the lease then counts for longer than it has to."""
+        record = _record(lease)
+        if record == self._known:
+            return False
+        self._known, self._changed = record, self._clock.monotonic()
         return True
 
     async def create(self) -> None:
@@ -157,7 +166,7 @@ class LeaseLock:
 
     def _wrote(self, whole: LeaseObject) -> None:
         self.is_outcome_unknown = False
-        self._seen = whole
+        self._seen, self._known = whole, _record(whole.lease)
         self._changed = self._clock.monotonic()
 
 

@@ -42,7 +42,7 @@ class LeaderElectionSettings(msgspec.Struct, frozen=True, rename="camel", forbid
     renew_deadline_seconds: Seconds = 10.0
     """A leader writes nothing more this long after the last renewal that succeeded."""
     retry_period_seconds: Seconds = 2.0
-    """Between two renewals, and between two looks of a standby (then up to 2.2 times as long)."""
+    """Between two renewals; a standby that sees none for up to 2.2 times as long reads the Lease."""
 
     def validate(self) -> None:
         """Raises ValueError, with the field in front, for times that do not fit together."""
