@@ -47,14 +47,21 @@ async def run_workers(
     queue.share(Shares(queue.clock, count, has_slow_slots=False) if isinstance(count, int) else count)
 
     async def work(key: K) -> None:
-        is_decided = False
-        try:
-            await _reconcile(queue, reconcile, key, expected)
-            is_decided = True
-        finally:
-            if not is_decided:
-                queue.add(key)  # cancelled halfway: the next workers of this queue must reconcile it again
-            queue.done(key)
+        while True:
+            is_decided = False
+            try:
+                await _reconcile(queue, reconcile, key, expected)
+                is_decided = True
+            finally:
+                if not is_decided:
+                    queue.add(key)  # cancelled halfway: the next workers of this queue must reconcile it again
+                queue.done(key)
+            if not in_bursts:
+                return
+            try:
+                key = queue.get_nowait()  # a task costs more than the rest of all this
+            except anyio.WouldBlock:
+                return
 
     # One task takes keys and starts another for each: many tasks waiting on one queue would all wake for one key.
     async with anyio.create_task_group() as group:
