@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Annotated
 
 import msgspec
@@ -165,6 +166,7 @@ class PdbQueue:
         self._exhausted_at: tuple[str, ...] = ()  # versions of the budgets at that refusal
         self._probe_at = now + settings.probe_seconds
         self._last_versions: tuple[str, ...] = ()
+        self._shown_versions: tuple[str, ...] = ()  # by which all unobserved evictions were judged
 
     def configure(self, settings: EvictionSettings) -> None:
         """Apply new settings; a wait that has begun ends when it would have."""
@@ -197,8 +199,8 @@ class PdbQueue:
     def decide(self, now: float, lookup: PodLookup) -> Evict | Wait | Idle:
         """The next action at `now`; pods that are gone or terminating are skipped."""
         budgets = self._budgets(lookup)
-        self._place_changed(now, lookup)
-        self._forget_observed(now, budgets)
+        changed = self._place_changed(now, lookup)
+        self._forget_observed(now, budgets, changed)
         if not self._places:
             return Wait(self._next_overdue(now) - now) if self._unobserved else Idle()
         self._note_budget_change(now, _versions(budgets))
@@ -211,15 +213,16 @@ class PdbQueue:
         self._place_changed(now, lookup)
         return self._choose(now, budgets)
 
-    def _place_changed(self, now: float, lookup: PodLookup) -> None:
-        """Put each pod that has changed into the place that it has now."""
-        for uid in self._changed:
+    def _place_changed(self, now: float, lookup: PodLookup) -> set[str]:
+        """Put each pod that has changed into the place that it has now; returns their UIDs."""
+        changed, self._changed = self._changed, set()
+        for uid in changed:
             self._unplace(uid)
             if (granted := self._unobserved.get(uid)) is not None:
                 granted.is_going = lookup.find(granted.candidate) is None
             if (candidate := self.waiting.get(uid)) is not None and (pod := lookup.find(candidate)) is not None:
                 self._place(candidate, pod, now)
-        self._changed.clear()
+        return changed
 
     def _place(self, candidate: EvictionCandidate, pod: Pod, now: float) -> None:
         kind = (pod.ready, pod.phase in UNCHARGED_PHASES)
@@ -357,13 +360,20 @@ class PdbQueue:
                 self._changed.add(uid)
             self._probe_at = now + self._settings.probe_seconds
 
-    def _forget_observed(self, now: float, budgets: tuple[PodDisruptionBudget, ...]) -> None:
+    def _forget_observed(self, now: float, budgets: tuple[PodDisruptionBudget, ...], changed: set[str]) -> None:
         """Forget evictions that the watch has shown: the pod is listed as disrupted, or terminates beside a newer
         budget.
         """
         versions = _versions(budgets)
         listed = [budget.disrupted_pods for budget in budgets if budget.disrupted_pods]
-        for uid, granted in list(self._unobserved.items()):
+        if versions != self._shown_versions:
+            self._shown_versions = versions
+            uids = tuple(self._unobserved)
+        else:  # a large budget may have granted hundreds
+            uids = (*changed, *takewhile(lambda uid: self._unobserved[uid].overdue <= now, self._unobserved))
+        for uid in uids:
+            if (granted := self._unobserved.get(uid)) is None:
+                continue
             is_settled = granted.is_going and (versions != granted.versions or now >= granted.overdue)
             if is_settled or not budgets or any(granted.candidate.name in names for names in listed):
                 del self._unobserved[uid]

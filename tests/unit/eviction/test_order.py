@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, EvictionSettings, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.pdb_queue import (
+    Evict,
+    EvictionCandidate,
+    EvictionSettings,
+    Idle,
+    PdbQueue,
+    PodLookup,
+    Wait,
+    _UnobservedEviction,
+)
 from gracectl.policy.budgets import Allowance, eviction_verdict
 from gracectl.runtime.backoff import Backoff
 
@@ -40,12 +49,20 @@ class Play:
 
     def decide(self) -> Evict | Wait | Idle:
         """What the queue does now; asserts that a walk over all pods says the same."""
+        unobserved = {uid for uid, granted in self.queue._unobserved.items() if not self.is_shown(granted)}
         decision = self.queue.decide(self.now, self.lookup)
+        assert self.queue._unobserved.keys() == unobserved
         if self.now >= self.queue._paused_until:
             assert decision == self.walk()
-        for granted in self.queue._unobserved.values():
-            assert granted.is_going == (self.lookup.find(granted.candidate) is None)
         return decision
+
+    def is_shown(self, granted: _UnobservedEviction) -> bool:
+        """Whether the watch has shown the cost of an eviction, or that it had none."""
+        is_going = self.lookup.find(granted.candidate) is None
+        is_newer = granted.versions != (self.budget.resource_version,)
+        return (is_going and (is_newer or self.now >= granted.overdue)) or (
+            granted.candidate.name in self.budget.disrupted_pods
+        )
 
     def walk(self) -> Evict | Wait | Idle:
         """The first pod, by failures and rank, that may be evicted."""
