@@ -90,7 +90,8 @@ def _budgets(measured: Measured) -> str:
 
 def _figure(measured: Measured, ground: str, scenario: str, name: str) -> Figure | None:
     outcome = measured[ground].get(scenario)
-    found = [figure for figure in outcome.figures if figure.name == name] if outcome else []
+    # A figure that is held against no budget there is one of another size.
+    found = [figure for figure in outcome.figures if figure.name == name and figure.budget] if outcome else []
     return found[0] if found else None
 
 
