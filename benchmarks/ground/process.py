@@ -84,6 +84,16 @@ def peak_memory(pid: int | str = "self") -> float:
     return _status(pid, "VmHWM")
 
 
+def wakeups(pid: int) -> int:
+    """How often threads of a running process have waited for something so far: each wait ends with a wake-up."""
+    return sum(
+        int(line.split()[1])
+        for status in Path(f"/proc/{pid}/task").glob("*/status")
+        for line in status.read_text().splitlines()
+        if line.startswith("voluntary_ctxt_switches:")
+    )
+
+
 def _status(pid: int | str, field: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):

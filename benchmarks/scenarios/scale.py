@@ -21,6 +21,7 @@ import msgspec
 
 from benchmarks.contenders.contender import EVICTION
 from benchmarks.contenders.gracectl import Program, running
+from benchmarks.contenders.idle import Idle, idle
 from benchmarks.ground.ground import LABEL, Ground, Pace, Service, at, opened
 from benchmarks.ground.nodes import PATIENCE, delete, until_gone, until_held
 from benchmarks.ground.site import OLD, App, site
@@ -39,6 +40,9 @@ SHARE, TIMES = 0.02, 2
 """Of the nodes that end at once afterwards, and how often: what differs then is how many ends are under way as well."""
 CHURN = 0.04
 """Pods of others that change in a second, for each node."""
+BEYOND, OTHERS = 1.0, 4.0
+"""Per cent of a processor that an idle controller may take beyond decoding, and requests per minute that are not for
+leases: watches are renewed every five to ten minutes."""
 REST = 20.0
 """Seconds for which the controller is watched at rest."""
 CHURNED = 500
@@ -78,7 +82,7 @@ class Field(msgspec.Struct, frozen=True):
 class Growth(msgspec.Struct, frozen=True):
     """What one size has cost the controller. `started`: seconds until it held all nodes, `starting` their CPU; `rest`:
     the share of a processor while nothing ends; CPU seconds per terminated pod beyond that, `each` where few nodes end
-    at once, `of_share` where a share of them does; memory in MiB."""
+    at once, `of_share` where a share of them does; memory in MiB. `idle` is measured in the last size only."""
 
     nodes: int
     pods: int
@@ -89,6 +93,7 @@ class Growth(msgspec.Struct, frozen=True):
     of_share: float
     memory: float
     peak: float
+    idle: Idle | None
 
 
 async def run(ground: Ground) -> Outcome:
@@ -107,7 +112,7 @@ async def _run(ground: Ground, sizes: Sequence[int], name: str) -> Outcome:
     for nodes in sizes:
         field = _world(ground, nodes) if ground.is_embedded else _site(ground, nodes)
         async with field as one, running(one.kubeconfig, one.settings, ground.folder) as program:
-            grown.append(await _measured(one, program))
+            grown.append(await _measured(one, program, is_last=nodes == sizes[-1]))
     first, last = grown[0], grown[-1]
     most = 1.2 if last.nodes >= HUGE else None
     compared = f"{last.nodes:,} nodes vs {first.nodes}"
@@ -125,6 +130,7 @@ async def _run(ground: Ground, sizes: Sequence[int], name: str) -> Outcome:
             Figure("memory at its peak", last.peak, " MiB", MEMORY.get(last.nodes)),
             *(Figure(f"memory with {one.nodes:,} nodes, {one.pods:,} pods", one.memory, " MiB") for one in grown),
             *(Figure(f"of a processor at rest, {one.nodes:,} nodes", 100 * one.rest, " %") for one in grown),
+            *_idle_figures(last.idle, last.nodes),
             *(Figure(f"from its start until it holds {one.nodes:,} nodes", one.started, " s") for one in grown),
             *(Figure(f"CPU until then, {one.nodes:,} nodes", one.starting, " s") for one in grown),
         ),
@@ -142,11 +148,12 @@ async def _run(ground: Ground, sizes: Sequence[int], name: str) -> Outcome:
     )
 
 
-async def _measured(field: Field, program: Program) -> Growth:
+async def _measured(field: Field, program: Program, *, is_last: bool) -> Growth:
     began, count = clock.monotonic(), len(field.nodes)
     await until_held(field.client, field.nodes, program.last_words)
     started, starting = clock.monotonic() - began, program.cpu
     ending = iter(field.nodes)
+    quiet = await idle(program, field.kubeconfig) if is_last else None
     async with anyio.create_task_group() as group:
         group.start_soon(_churn, field.client, field.churned, CHURN * count)
         await clock.sleep(2)
@@ -169,6 +176,21 @@ async def _measured(field: Field, program: Program) -> Growth:
         of_share=of_share,
         memory=memory,
         peak=program.peak,
+        idle=quiet,
+    )
+
+
+def _idle_figures(quiet: Idle | None, nodes: int) -> tuple[Figure, ...]:
+    """Nothing but heartbeats of nodes, and the lease."""
+    if quiet is None:
+        return ()
+    name = f"idle with {nodes:,} nodes"
+    return (
+        Figure(f"{name}, of a processor beyond decoding", 100 * quiet.beyond, " %", BEYOND),
+        Figure(f"{name}, of a processor", 100 * quiet.cpu, " %"),
+        Figure(f"{name}, requests per minute", quiet.requests),
+        Figure(f"{name}, requests per minute that are not for leases", quiet.others, "", OTHERS),
+        Figure(f"{name}, wake-ups per second", quiet.wakeups),
     )
 
 
