@@ -287,7 +287,7 @@ class Evictor:
         self._evicting.add(uid)
         self._busy.add(key)
         try:
-            if isinstance(key, str):
+            if isinstance(key, str) and not self._bucket.take():
                 self._unbudgeted_shares.pause(key)
                 await self._bucket.acquire()
                 self._unbudgeted_shares.resume(key)

@@ -44,9 +44,7 @@ class TokenBucket:
     async def acquire(self) -> None:
         """Wait for a token."""
         await anyio.lowlevel.checkpoint()
-        now = self._clock.monotonic()
-        if self._free_at() <= now and not self._turn.locked():
-            self._grant(now)
+        if self.take():
             return
         self._waiting += 1
         try:
@@ -55,6 +53,14 @@ class TokenBucket:
                 self._grant(await self._wait_for_token())
         finally:
             self._waiting -= 1
+
+    def take(self) -> bool:
+        """Take a token if one is free and nothing waits for it."""
+        now = self._clock.monotonic()
+        if self._free_at() > now or self._turn.locked():
+            return False
+        self._grant(now)
+        return True
 
     def configure(self, qps: float, burst: int) -> None:
         """Change the rate. Saved tokens (as far as they fit), progress towards the next token and a pause are kept."""

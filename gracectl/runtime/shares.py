@@ -112,7 +112,7 @@ class Shares(Generic[K]):
     def first(self, groups: Iterable[Hashable]) -> Hashable | None:
         """First of the groups that may start work; None if none may."""
         is_slow_full = len(self._slow.work) >= self._slow.count
-        if is_slow_full and self.is_full:
+        if self.is_full and (is_slow_full or not self._slow_groups):
             return None
         for group in groups:
             if (not is_slow_full or group not in self._slow_groups) and self.admits(group):
