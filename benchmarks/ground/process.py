@@ -17,6 +17,8 @@ import anyio.abc
 
 LINE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 LABELS = re.compile(r'(\w+)="([^"]*)"')
+ENDING = 30.0
+"""Seconds that a program may take to end, as Kubernetes lets it: a controller waits for the answers to its writes."""
 
 Metrics = dict[str, list[tuple[dict[str, str], float]]]
 """Labels and value of each series, by name."""
@@ -37,7 +39,7 @@ async def started(
             with anyio.CancelScope(shield=True):
                 if process.returncode is None:
                     process.terminate()
-                    with anyio.move_on_after(10):
+                    with anyio.move_on_after(ENDING):
                         await process.wait()
                     if process.returncode is None:
                         process.kill()

@@ -220,34 +220,13 @@ class Site:
     # -- beginning and end ---------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Make the namespace, and wait until it takes pods (a real server wants a ServiceAccount first)."""
-        await self.client.create(NAMESPACES, "", {"metadata": {"name": self.name, "labels": {LABEL: self.name}}})
-        probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "c"}]}}
-        waiting = Waiting(f"{self.name}: waiting for its ServiceAccount", lambda: "none", clock=self.clock)
-        while True:
-            try:
-                await self.client.create(RAW_PODS, self.name, probe, dry_run=True)
-            except Forbidden as refusal:
-                if waiting.has_stalled:
-                    raise waiting.stalled(str(refusal)) from None
-                await self.clock.sleep(0.05)
-            else:
-                return
+        """Make the namespace."""
+        await make_namespace(self.client, self.name, self.clock)
 
     async def clean(self) -> None:
         """Take everything away, and wait until its nodes and pods are gone."""
-        await _gone(self.client.delete(NAMESPACES, ("", self.name)))
-        with anyio.move_on_after(60):
-            while await self._pods_ended():
-                await self.clock.sleep(0.2)
+        await remove_namespace(self.client, self.name, self.clock)
         await together([partial(self._end_node, name) for name in self._nodes])
-
-    async def _pods_ended(self) -> int:
-        """End what pods are left, at once: there is nothing in them. Says how many there were."""
-        left = [pod async for page in self.client.list(PODS, namespace=self.name) for pod in page.items]
-        delete = partial(self.client.delete, PODS, grace_seconds=0)
-        await together([partial(_gone, delete(pod.key, uid=pod.uid)) for pod in left])
-        return len(left)
 
     async def _end_node(self, name: str) -> None:
         await _gone(self.client.patch(NODES, ("", name), MergePatch({"metadata": {"finalizers": None}})))
@@ -275,6 +254,38 @@ async def site(ground: Ground, name: str, way: Ground | None = None) -> AsyncIte
         finally:
             with anyio.CancelScope(shield=True):
                 await one.clean()
+
+
+async def make_namespace(client: KubeClient, name: str, clock: Clock) -> None:
+    """Make a namespace, and wait until it takes pods (a real server wants a ServiceAccount first)."""
+    await client.create(NAMESPACES, "", {"metadata": {"name": name, "labels": {LABEL: name}}})
+    probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "c"}]}}
+    waiting = Waiting(f"{name}: waiting for its ServiceAccount", lambda: "none", clock=clock)
+    while True:
+        try:
+            await client.create(RAW_PODS, name, probe, dry_run=True)
+        except Forbidden as refusal:
+            if waiting.has_stalled:
+                raise waiting.stalled(str(refusal)) from None
+            await clock.sleep(0.05)
+        else:
+            return
+
+
+async def remove_namespace(client: KubeClient, name: str, clock: Clock) -> None:
+    """Take a namespace away, and wait until its pods are gone."""
+    await _gone(client.delete(NAMESPACES, ("", name)))
+    with anyio.move_on_after(60):
+        while await _pods_ended(client, name):
+            await clock.sleep(0.2)
+
+
+async def _pods_ended(client: KubeClient, namespace: str) -> int:
+    """End what pods are left, at once: there is nothing in them. Says how many there were."""
+    left = [pod async for page in client.list(PODS, namespace=namespace) for pod in page.items]
+    delete = partial(client.delete, PODS, grace_seconds=0)
+    await together([partial(_gone, delete(pod.key, uid=pod.uid)) for pod in left])
+    return len(left)
 
 
 def _state(pod: Pod) -> str:

@@ -2,8 +2,9 @@
 
 Every armed pod is protected, so that only its deadline can end it: its grace before the end of its node. Deadlines and
 graces have whole seconds, so the instants of the run are seconds, in each of which some fifty pods are due at once.
-Meanwhile nodes with 500 pods under a tight budget are drained by the same process. What is measured is when the body of
-a DELETE is handed to the socket, against an instant that is computed here from the node's annotation.
+Meanwhile nodes with 500 pods under a tight budget are drained by the same process, and a tenth of the armed pods is in
+a namespace whose webhook never answers the API server: they must not delay the others. What is measured is when the
+body of a DELETE is handed to the socket, against an instant that is computed here from the node's annotation.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks.contenders.contender import EVICTION
 from benchmarks.contenders.gracectl import Program, running
 from benchmarks.contenders.karpenter import Karpenter
 from benchmarks.ground.ground import LABEL, Ground, Pace
+from benchmarks.ground.hanging import hanging
 from benchmarks.ground.nodes import delete, together, until_gone, until_held
 from benchmarks.ground.site import NEW, OLD, RAW_PODS, ROLE, App, Site, site
 from benchmarks.ground.waiting import Waiting
@@ -34,8 +36,14 @@ from gracectl.model.times import parse_time
 ARMED = "armed"
 """The role of the nodes that have a deadline, and the app of their pods."""
 PODS_OF_A_NODE = 100
+HANGING = 10
+"""Each pod whose number this divides is in the namespace whose webhook hangs."""
 PATIENCE_OF_PEERS = 10.0
 """Seconds after the last instant in which others may still act."""
+
+
+LATENESS = 50.0
+"""Milliseconds."""
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -87,20 +95,26 @@ async def run(ground: Ground) -> Outcome:
         await one.deploy(app, pace=Pace())
         await one.add_nodes(NEW, scale.drained_nodes)
         armed = await one.add_nodes(ARMED, scale.armed // PODS_OF_A_NODE, cordoned=True)
-        graces = await _arm(one, scale, armed)
-        seen = await _measure(one, scale, armed, graces)
-    late = _late(seen.due, seen.left)
+        async with hanging(one) as webhook:
+            graces = await _arm(one, scale, armed, webhook.namespace)
+            seen = await _measure(one, scale, armed, graces)
+    late, hung = (
+        _late({name: at for name, at in seen.due.items() if _hangs(name) is hangs}, seen.left)
+        for hangs in (False, True)
+    )
     theirs = await _of_karpenter(ground, scale) if ground.karpenter else ()
     return Outcome(
         scenario="deadlines",
         about=f"of {scale.armed:,} armed deletes those that are due leave the process, while it drains other nodes",
         figures=(
-            Figure("lateness p99", late[int(0.99 * len(late))], " ms", 100),
+            Figure("lateness p99", late[int(0.99 * len(late))], " ms", LATENESS),
             Figure("lateness p50", late[len(late) // 2], " ms"),
             Figure("lateness max", late[-1], " ms"),
             Figure("earliest", late[0], " ms", at_least=0),
             Figure("deletes that were due", len(seen.due)),
-            Figure("of these never sent", len(seen.due) - len(late), "", 0),
+            Figure("of these never sent", len(seen.due) - len(late) - len(hung), "", 0),
+            Figure("deletes that the hanging webhook has held", webhook.asked),
+            Figure("lateness p99 in its namespace", hung[int(0.99 * len(hung))], " ms"),
             Figure("armed at the beginning", seen.armed, "", at_least=scale.armed),
             Figure("most that were due in the same instant", max(Counter(seen.due.values()).values())),
             Figure("the drain beside it took", seen.drain, " s"),
@@ -115,13 +129,17 @@ async def run(ground: Ground) -> Outcome:
     )
 
 
-async def _arm(one: Site, scale: Scale, nodes: Sequence[str]) -> dict[str, int]:
+def _hangs(name: str) -> bool:
+    return int(name.rpartition("-")[2]) % HANGING == 0
+
+
+async def _arm(one: Site, scale: Scale, nodes: Sequence[str], held: str) -> dict[str, int]:
     """Create the pods that only a deadline ends; returns their graces by name."""
     chance = random.Random(1)
     graces = {f"{ARMED}-{number}": chance.randint(1, scale.seconds) for number in range(scale.armed)}
-    create = partial(one.client.create, RAW_PODS, one.name)
+    create = partial(one.client.create, RAW_PODS)
     await together(
-        partial(create, _armed(name, nodes[number // PODS_OF_A_NODE], grace))
+        partial(create, held if _hangs(name) else one.name, _armed(name, nodes[number // PODS_OF_A_NODE], grace))
         for number, (name, grace) in enumerate(graces.items())
     )
     return graces
@@ -174,7 +192,7 @@ async def _of_karpenter(ground: Ground, scale: Scale) -> tuple[Figure, ...]:
     karpenter = Karpenter(ground.karpenter, scale.seconds + scale.lead)
     async with site(ground, "deadlines-karpenter") as one:
         armed = await one.add_nodes(ARMED, scale.armed // PODS_OF_A_NODE, cordoned=True)
-        graces, told = await _arm(one, scale, armed), _told(one)
+        graces, told = await _arm(one, scale, armed, one.name), _told(one)
         async with karpenter.entered(one, armed) as entry:
             await entry.go()
             deadlines = [await karpenter.deadline(one, node) for node in armed]
