@@ -22,11 +22,14 @@ PATIENCE = 300.0
 clock = SystemClock()
 
 
-async def until_held(client: KubeClient, names: Iterable[str], why: Callable[[], str]) -> None:
-    """Wait until a controller has put its finalizer on these nodes. `why` it may not: what is said if it does not."""
-    await _all(
-        client, names, "held by the controller", lambda node: node is not None and FINALIZER in node.finalizers, why
-    )
+async def until_held(client: KubeClient, names: Iterable[str], why: Callable[[], str], still: float = STILL) -> None:
+    """Wait until a controller has put its finalizer on these nodes. `why` it may not: what is said if it does not.
+    `still`: seconds that the first of them may take."""
+
+    def is_held(node: Node | None) -> bool:
+        return node is not None and FINALIZER in node.finalizers
+
+    await _all(client, names, "held by the controller", is_held, why, still)
 
 
 async def until_they_take_pods(client: KubeClient, names: Iterable[str], why: str) -> None:

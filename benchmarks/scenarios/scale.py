@@ -150,7 +150,7 @@ async def _run(ground: Ground, sizes: Sequence[int], name: str) -> Outcome:
 
 async def _measured(field: Field, program: Program, *, is_last: bool) -> Growth:
     began, count = clock.monotonic(), len(field.nodes)
-    await until_held(field.client, field.nodes, program.last_words)
+    await until_held(field.client, field.nodes, program.last_words, PATIENCE)
     started, starting = clock.monotonic() - began, program.cpu
     ending = iter(field.nodes)
     quiet = await idle(program, field.kubeconfig) if is_last else None
