@@ -43,7 +43,7 @@ class TokenBucket:
 
     async def acquire(self) -> None:
         """Wait for a token."""
-        await anyio.lowlevel.checkpoint_if_cancelled()  # what is asked for yields by itself
+        await anyio.lowlevel.checkpoint()
         if self.take():
             return
         self._waiting += 1

@@ -337,7 +337,7 @@ async def test_a_selection_by_fields_is_asked_of_the_server_in_every_page_and_wa
     assert transport.story == ["list pods", "list pods more", "watch pods @7"]
 
 
-async def test_the_next_page_is_asked_for_before_a_page_is_decoded(
+async def test_the_next_page_is_asked_for_before_a_page_is_decoded_to_its_end(
     client: KubeClient, transport: ScriptedTransport
 ) -> None:
     asked = []
@@ -346,9 +346,10 @@ async def test_the_next_page_is_asked_for_before_a_page_is_decoded(
         asked.append(len(transport.asked))
         return LEASES.decode(raw)
 
-    transport.answers.extend([page(7, lease("a", 1), token="b"), page(7, lease("b", 2), token="c"), page(7)])
-    assert [len(each.items) async for each in client.list(LEASES.read_by(decode))] == [1, 1, 0]
-    assert asked == [2, 3]
+    leases = [lease(f"l{number}", number + 1) for number in range(300)]
+    transport.answers.extend([page(7, *leases, token="b"), page(7, *leases, token="c"), page(7)])
+    assert [len(each.items) async for each in client.list(LEASES.read_by(decode))] == [300, 300, 0]
+    assert (asked[299], asked[599]) == (2, 3)
 
 
 async def test_a_page_is_taken_before_the_failure_of_the_next_one(
