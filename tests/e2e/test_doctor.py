@@ -53,9 +53,9 @@ async def test_it_finds_what_is_missing_and_what_a_controller_mends(story: Story
     assert before["API server"]["state"] == "ok"
     assert before["credentials"]["state"] == "ok"
     assert before["controller"]["state"] == "failed"
-    # Those of other stories that run beside this one are found as well.
-    assert before["finalizers"]["state"] in ("warning", "failed")
-    assert node in before["finalizers"]["objects"]
+    # Nodes that other stories beside this one hold are worse, and named alone.
+    found = before["finalizers"]
+    assert found["state"] == "failed" or (found["state"] == "warning" and node in found["objects"])
 
     await story.controller()
     await story.sight.until("the node is held", lambda: story.is_held(node))
