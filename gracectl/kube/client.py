@@ -133,9 +133,9 @@ class KubeClient:
 
         Each page is repeated on a transient failure; Gone when the server compacted its history between two
         pages. Pages have as many objects as fit into a bounded number of bytes; while one is decoded the next one is on
-        its way, unless they are large. `not_older`: any version will do that
-        is not older than this one ("0": any at all), so that the server's cache can answer instead of etcd; it does so
-        in one page, and only if none is asked for.
+        its way, unless they are large. `not_older`: any version will do that is not older than this one ("0": any at
+        all), so that the server's cache can answer instead of etcd; it does so in one page, and only if none is asked
+        for.
         """
         token, limit = "", self._settings.page_size
         fetched: _Fetched | ApiError | None = None
@@ -339,7 +339,7 @@ class KubeClient:
         return _Fetched(page, len(response.body))
 
     async def _decoded_page(self, resource: Resource[T], page: ListPage) -> Page[T]:
-        await anyio.lowlevel.checkpoint()  # the next page is asked for first
+        await anyio.lowlevel.checkpoint()  # begins the request for the next page
         items: builtins.list[T] = []
         undecodable = []
         decoded = 0
@@ -407,8 +407,7 @@ class KubeClient:
                 else:
                     response = await self._transport.send(request)
             if response is None:
-                failure = RequestTimeout(operation, waited=self._clock.monotonic() - began)
-                raise failure
+                raise RequestTimeout(operation, waited=self._clock.monotonic() - began)
         except FenceClosed as error:
             raise NotLeading(operation) from error
         except ApiError as error:

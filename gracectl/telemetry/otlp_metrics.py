@@ -120,7 +120,11 @@ def _ours(families: Families, at: int, starts: _Starts) -> Iterator[sdk.Metric]:
 def _values(names: Sequence[str], samples: Iterable[Sample]) -> Iterator[tuple[Mapping[str, str], float]]:
     for sample in samples:
         assert not isinstance(sample.value, Distribution)
-        yield dict(zip(names, map(visible, sample.labels), strict=True)), sample.value
+        yield _attributes(names, sample), sample.value
+
+
+def _attributes(names: Sequence[str], sample: Sample) -> Mapping[str, str]:
+    return dict(zip(names, map(visible, sample.labels), strict=True))
 
 
 def _numbers(
@@ -141,7 +145,7 @@ def _distribution(
     found = sample.value
     assert isinstance(found, Distribution)
     return sdk.HistogramDataPoint(
-        attributes=dict(zip(names, map(visible, sample.labels), strict=True)),
+        attributes=_attributes(names, sample),
         start_time_unix_nano=starts.start(metric.name, sample.labels, found.count),
         time_unix_nano=at,
         count=found.count,

@@ -9,13 +9,28 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from support.stage import STOPS_AFTER_5, a_pod_manifest, staged
+from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged
 from support.traces import Collector, a_world, assert_one_trace, until_told
 
 from gracectl.config import Settings
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
+
+
+async def taken_over(stage: Stage, after: float, *, pause: float = 0.0, is_killed: bool = True) -> Collector:
+    """Delete n1; so long afterwards its controller ends, killed or in an orderly way, and after the pause another one
+    terminates the node to the end."""
+    collector = Collector(stage)
+    async with stage.mortal() if is_killed else stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        await stage.clock.sleep(after)
+    if pause:
+        await stage.clock.sleep(pause)
+    async with stage.controller():
+        await until_told(stage, "n1")
+    return collector
 
 
 @pytest.mark.parametrize("lost", [0.0, 1.0, 100.0], ids=["nothing lost", "the last second lost", "all lost"])
@@ -77,14 +92,7 @@ async def test_kills_at_random(seed: int) -> None:
 async def test_a_successor_counts_its_minutes_from_the_takeover() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "400s"}))
-        collector = Collector(stage)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(150)
-        await stage.clock.sleep(75)
-        async with stage.controller():
-            await until_told(stage, "n1")
+        collector = await taken_over(stage, 150, pause=75)
         waits = [(wait.start, wait.end) for wait in collector.of("waiting")]
         assert waits == [(0, 60), (60, 120), (225, 285), (285, 345)]
         assert_one_trace(collector)
@@ -93,13 +101,7 @@ async def test_a_successor_counts_its_minutes_from_the_takeover() -> None:
 async def test_a_successor_takes_the_drain_from_the_condition_and_marks_its_spans() -> None:
     async with staged("n1", cloud=CloudSettings(terminate_delay=20.0)) as stage:
         await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 10}))
-        collector = Collector(stage)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(5)
-        async with stage.controller():
-            await until_told(stage, "n1")
+        collector = await taken_over(stage, 5)
         first, again = collector.of("cordon")
         assert ("gracectl.resumed" in first.attributes, again.attributes.get("gracectl.resumed")) == (False, True)
         drain, root = collector.the("drain"), collector.the("terminate node")
@@ -114,14 +116,7 @@ async def test_a_successor_takes_the_drain_from_the_condition_and_marks_its_span
 async def test_a_successor_measures_a_held_pod_from_the_takeover() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "40s"}))
-        collector = Collector(stage)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(10)
-        await stage.clock.sleep(10)
-        async with stage.controller():
-            await until_told(stage, "n1")
+        collector = await taken_over(stage, 10, pause=10)
         pod = collector.pod("job")
         assert (pod.start, pod.end) == (20, 40)
         assert pod.attributes["gracectl.protected.seconds"] == 20
@@ -132,13 +127,7 @@ async def test_a_successor_measures_a_held_pod_from_the_takeover() -> None:
 async def test_an_orderly_handover_is_continued_in_the_same_way(after: float) -> None:
     async with staged("n1", "n2", settings=Settings(), cloud=CloudSettings(terminate_delay=5.0)) as stage:
         await a_world(stage)
-        collector = Collector(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(after)
-        async with stage.controller():
-            await until_told(stage, "n1")
+        collector = await taken_over(stage, after, is_killed=False)
         assert len(collector.outlets) == 2
         assert all(outlet.emitted for outlet in collector.outlets)
         assert any("gracectl.resumed" in span.attributes for span in collector.spans)
@@ -165,13 +154,7 @@ async def test_another_node_of_the_same_name_has_another_trace() -> None:
 async def test_a_drain_that_was_over_before_the_takeover_ends_before_the_next_step_begins() -> None:
     async with staged("n1", cloud=CloudSettings(terminate_delay=30.0)) as stage:
         await stage.create(a_pod_manifest("a", "n1"))
-        collector = Collector(stage)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(5)
-        async with stage.controller():
-            await until_told(stage, "n1")
+        collector = await taken_over(stage, 5)
         first, again = sorted(span.end for span in collector.exact if span.name == "drain")
         volumes = min(span.start for span in collector.exact if span.name == "volumes")
         assert first <= again < volumes
@@ -202,13 +185,7 @@ async def test_a_claim_that_outlives_the_controller_of_its_node_adds_nothing_aft
 async def test_a_drain_that_was_surely_exported_is_not_written_again() -> None:
     async with staged("n1", settings=Settings(), cloud=CloudSettings(terminate_delay=20.0)) as stage:
         await stage.create(a_pod_manifest("a", "n1"))
-        collector = Collector(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(10)
-        async with stage.controller():
-            await until_told(stage, "n1")
+        collector = await taken_over(stage, 10, is_killed=False)
         assert len(collector.of("drain")) == len(collector.of("wave non-critical")) == 1
         assert_one_trace(collector)
 
@@ -225,13 +202,7 @@ async def test_a_wave_that_was_over_before_the_takeover_does_not_last_through_th
                 terminationGracePeriodSeconds=90,
             ),
         )
-        collector = Collector(stage)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(10)
-        async with stage.controller():
-            await until_told(stage, "n1")
+        collector = await taken_over(stage, 10)
         gap, *waves = collector.the("no leader"), *collector.of("wave non-critical")
         assert gap.end - gap.start > 10
         assert all(wave.end <= gap.start for wave in waves)
