@@ -40,7 +40,7 @@ RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalid
      "-x", "site-packages/(?!kubesim/)", "/opt/gracectl/lib"]
 
 FROM python:${PYTHON} AS controller
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="gracectl" \
       org.opencontainers.image.description="Ends Kubernetes nodes gracefully, without breaking a PodDisruptionBudget" \

@@ -1,3 +1,3 @@
 """gracectl ends Kubernetes nodes gracefully."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
