@@ -36,6 +36,14 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
                 ("status -w worker-7", "one of them, until it is done"),
             ),
         ),
+        "ui": Entry(
+            "ui.command",
+            "Serve a page that shows terminations as they happen.",
+            (
+                ("ui --open", "of the cluster of the kubeconfig, in the browser"),
+                ("ui --bind 127.0.0.1:9000 --base-path /gracectl", "behind a proxy"),
+            ),
+        ),
         "budgets": Entry(
             "budgets.command",
             "Show what budgets allow, and what they block.",

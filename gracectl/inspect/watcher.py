@@ -98,14 +98,22 @@ class ClusterWatcher:
 
     `selects` is called whenever a node changes: its pods are watched while it is selected and exists; another node of
     its name is another node. When more than MANY nodes are selected at once, all pods are watched from then on, as the
-    controller does: nothing is listed twice. While they are listed, pods in the cache do not change.
+    controller does: nothing is listed twice. While they are listed, pods in the cache do not change. `with_all_pods`:
+    they are from the beginning.
     """
 
     def __init__(
-        self, client: KubeClient, selects: Selection, clock: Clock, *, rng: random.Random | None = None
+        self,
+        client: KubeClient,
+        selects: Selection,
+        clock: Clock,
+        *,
+        with_all_pods: bool = False,
+        rng: random.Random | None = None,
     ) -> None:
         self.cluster = empty_cluster_cache()
         self._selects = selects
+        self._with_all_pods = with_all_pods
         self._clock = clock
         self._reflectors = Reflectors(client, self.cluster, clock, settings=_WATCHED, rng=rng)
         self._selected: dict[str, str] = {}  # uid by name
@@ -202,7 +210,7 @@ class ClusterWatcher:
         for name in self._changed_nodes:
             self._check(name)
         self._changed_nodes = {}
-        if self._all_pods is None and len(self._selected) > MANY:
+        if self._all_pods is None and (self._with_all_pods or len(self._selected) > MANY):
             self._follow_all(group)
         elif self._all_pods is None:
             for name in self._selected:
@@ -260,7 +268,7 @@ class ClusterWatcher:
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
-        if pod is not None and pod.node_name in self._selected:
+        if pod is not None and (self._with_all_pods or pod.node_name in self._selected):
             self._notify()
 
     def _any_changed(self, old: object, new: object) -> None:

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 HttpHandler = Callable[[web.BaseRequest, BodyReader], Awaitable[web.Response]]
 """Serves a request; bodies are read by the second argument only."""
+StreamHandler = Callable[[web.BaseRequest, BodyReader], Awaitable[web.StreamResponse]]
+"""The same; it may write its response itself, part by part."""
 
 SHUTDOWN_SECONDS: Final = 0.5
 """Time for requests under way when a server is closed."""
@@ -30,15 +32,16 @@ class Endpoint(msgspec.Struct, frozen=True):
     """Handlers of an address. `field`: its setting, for messages; `listen`: see parse_address; "": not served.
 
     `handlers`: by path, for requests of that `method`; must be quick, as they block the event loop. `tls`: HTTPS, with
-    the context that this returns for each handshake.
+    the context that this returns for each handshake. `headers`: of responses to requests that no handler serves.
     """
 
     field: str
     listen: str
-    handlers: Mapping[str, HttpHandler]
+    handlers: Mapping[str, StreamHandler]
     method: Literal["GET", "POST"] = "GET"
     tls: Callable[[], ssl.SSLContext] | None = None
     limits: Limits = Limits()
+    headers: Mapping[str, str] = {}
 
 
 class CannotListen(Exception):
@@ -136,8 +139,9 @@ class _Listener:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         method, handler = self._handlers.get(request.path, ("", None))
+        headers = self.endpoints[0].headers
         if handler is None:
-            return web.Response(status=404, text="404: Not Found\n")
+            return web.Response(status=404, text="404: Not Found\n", headers=headers)
         if request.method != method and (request.method, method) != ("HEAD", "GET"):
-            return web.Response(status=405, text="405: Method Not Allowed\n", headers={"Allow": method})
+            return web.Response(status=405, text="405: Method Not Allowed\n", headers={"Allow": method, **headers})
         return await handler(request, self.connections.bodies)

@@ -70,12 +70,12 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
     \b
     -o json prints one object:
       cluster {context, server}, at, settings, note,
-      nodeBudgets [{name, minAvailable, maxUnavailable,
+      nodeBudgets [{name, uid, minAvailable, maxUnavailable,
         state [allowing|spent|uncounted|unobserved], problem,
         expected, available, required, allowed,
         counted {expected, available, required, allowed},
         unavailable [{name, reason, since}], blocks [{name, reason}]}],
-      podBudgets [{namespace, name, minAvailable, maxUnavailable,
+      podBudgets [{namespace, name, uid, minAvailable, maxUnavailable,
         state, problem, expected, healthy, required, allowed, missing,
         unavailable [{name, reason, since}], blocks [{name, reason}]}]
 

@@ -63,6 +63,7 @@ class BudgetReport(JsonObject, frozen=True, kw_only=True):
     """What both kinds of budgets have in common; the figures are those of the status."""
 
     name: str
+    uid: str
     min_available: int | str | None
     max_unavailable: int | str | None
     state: str
@@ -139,6 +140,7 @@ def _common(usage: NodeBudgetUsage | PodBudgetUsage) -> dict[str, Any]:
     budget = usage.budget
     return {
         "name": budget.name,
+        "uid": budget.uid,
         "min_available": budget.min_available,
         "max_unavailable": budget.max_unavailable,
         "state": usage.state.value,

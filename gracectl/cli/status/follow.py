@@ -40,7 +40,7 @@ LEADERSHIP_SECONDS = 5.0
 """Between two reads of the Lease."""
 FRAME_SHARE = 0.25
 """Share of one processor that frames take, at most: one of hundreds of nodes takes a second."""
-COALESCING_SECONDS = 0.2
+COALESCING_SECONDS = 0.25
 """Changes within so short a time share a frame."""
 
 
@@ -102,23 +102,24 @@ async def follow(
     `expected`: by name the uids of existing nodes that are to be terminated. Broken connections are waited out.
     Raises what only a change of configuration can repair (Forbidden).
     """
-    follower = _Follower(connection, settings, scope, dict(expected or {}))
-    with ungrouped():
-        async with anyio.create_task_group() as group:
-            group.start_soon(follower.watcher.run)
-            group.start_soon(follower.poll_leadership)
-            group.start_soon(follower.forecaster.run)
-            await follower.show_frames(show)
-            group.cancel_scope.cancel()
+    await StatusFollower(connection, settings, scope, expected).run(show)
 
 
-class _Follower:
+class StatusFollower:
+    """Status of nodes frame by frame, from a watch of the cluster: `run` it once.
+
+    `expected`: by name the uids of existing nodes that are to be terminated. `with_all_pods`: also those of nodes that
+    are not shown, and unscheduled ones.
+    """
+
     def __init__(
         self,
         connection: Connection,
         settings: Settings,
         scope: StatusScope,
-        expected: dict[str, str],
+        expected: Mapping[str, str] | None = None,
+        *,
+        with_all_pods: bool = False,
     ) -> None:
         self._connection = connection
         self._clock = connection.clock
@@ -129,14 +130,26 @@ class _Follower:
         self._scope = scope
         self._candidates: tuple[DueCandidate, ...] = ()  # of all nodes, searched once a second
         self._searched_at = -math.inf
-        self._node_budgets: tuple[NodeDisruptionBudget, ...] = ()
-        self._expected = {uid: name for name, uid in expected.items()}
+        self.node_budgets: tuple[NodeDisruptionBudget, ...] = ()
+        self._expected = {uid: name for name, uid in (expected or {}).items()}
         self._began: dict[str, float] = {}  # by uid
         self._terminated: list[TerminatedNode] = []
         self._history = BlockedHistory()
         self._tracker = ProgressTracker()
         self.forecaster = Forecaster(connection.clock, settings.assumptions, self._draining)
-        self.watcher = ClusterWatcher(connection.client, self._is_watched, connection.clock)
+        self.watcher = ClusterWatcher(
+            connection.client, self._is_watched, connection.clock, with_all_pods=with_all_pods
+        )
+
+    async def run(self, show: Callable[[StatusFrame], bool]) -> None:
+        """Show frames until `show` returns True; see `follow`."""
+        with ungrouped():
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.watcher.run)
+                group.start_soon(self._poll_leadership)
+                group.start_soon(self.forecaster.run)
+                await self._show_frames(show)
+                group.cancel_scope.cancel()
 
     def _is_watched(self, node: Node) -> bool:
         # The pods of all draining nodes wait in the same queues.
@@ -149,16 +162,16 @@ class _Follower:
         now = self._clock.now()
         return draining_nodes(self.watcher.cluster, self._settings, now, self.watcher.has_pods_of), now
 
-    async def poll_leadership(self) -> None:
+    async def _poll_leadership(self) -> None:
         """Read the Lease again and again, and the budgets of nodes, which hold nodes that are due."""
         while True:
             if self._scope.selects_due is not None:
                 with suppress(ApiError):
-                    self._node_budgets = await read_node_budgets(self._connection.client)
+                    self.node_budgets = await read_node_budgets(self._connection.client)
             self._leadership = await read_leadership(self._connection.client, self._election, self._clock)
             await self._clock.sleep(LEADERSHIP_SECONDS)
 
-    async def show_frames(self, show: Callable[[StatusFrame], bool]) -> None:
+    async def _show_frames(self, show: Callable[[StatusFrame], bool]) -> None:
         """Until `show` returns True."""
         while not self._is_complete:
             with anyio.move_on_after(FRAME_SECONDS):
@@ -232,7 +245,7 @@ class _Follower:
             self._searched_at, self._candidates = at, due_candidates(cluster, self._settings, at)
             self.watcher.select_others(names_of(self._candidates))
         candidates = self._candidates
-        found = due_nodes(cluster, self._settings, candidates, at, node_budgets=self._node_budgets, has_pods=has_pods)
+        found = due_nodes(cluster, self._settings, candidates, at, node_budgets=self.node_budgets, has_pods=has_pods)
         nodes = {name: cluster.node(name) for name in found}
         return {name: found[name] for name, node in nodes.items() if node is not None and self._scope.selects_due(node)}
 
