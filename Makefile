@@ -3,14 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Plain KEY=VALUE: versions of what is fetched.
+include hack/versions.env
 # Of a list that has all dependencies in it, with hashes; or of our packages, which have none, once those are there.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint docs format conformance e2e bench bench-page micro bench-compare helm lock clean
+.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint docs format conformance e2e kind kind-down bench bench-kind bench-page micro bench-compare helm lock clean
 
 help: ## show this list
-	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
+	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 $(READY): pyproject.toml constraints.txt gracectl/__init__.py kubesim/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gracectl needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
@@ -37,8 +39,6 @@ picture: $(READY) ## the live view of gracectl status -w, on virtual time: the p
 held: $(READY) ## what held a node, as its trace says, on virtual time: the picture of docs/tracing.md (ARGS=--update writes it)
 	$(BIN)/python -m examples.held $(ARGS)
 
-# A Go program. Its default Kubernetes version depends on its build, so every rendering names the version.
-HELM_VERSION := v3.18.6
 HELM := $(BIN)/helm
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
 
@@ -72,6 +72,12 @@ fuzz: $(READY) ## hostile bytes for every decoder of what others have written, f
 unit: $(READY) ## the tests that start no other program: a minute
 	$(PYTEST) tests --ignore tests/e2e --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
 
+kind: ## gracectl on a cluster in Docker, with fake nodes, traces, metrics, and a drain that is stuck (KUBERNETES=1.36 NODES=50)
+	hack/kind-up
+
+kind-down: ## remove that cluster
+	hack/kind-down
+
 lint: docs ## ruff, mypy --strict, import-linter, the word list, and the docs site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -100,6 +106,9 @@ $(VENV)/.bench: $(READY) benchmarks/requirements.txt
 	$(PIP) --require-hashes --requirement benchmarks/requirements.txt
 	@touch $@
 
+bench-kind: $(READY) ## on a cluster in Docker that is removed at the end, with 100, 500 and 1,000 fake nodes (NODES=100 SCENARIOS=scale)
+	hack/bench-kind
+
 bench-page: $(VENV)/.bench ## put what was measured (ARGS of make bench: --save docs/benchmarks/embedded.json) into docs/benchmarks.md, with pictures
 	$(BIN)/python -m benchmarks.page $(ARGS)
 
@@ -110,8 +119,6 @@ bench-compare: $(READY) ## those of this tree against its package and that of an
 	$(BIN)/python -m benchmarks.compare "$(BASE)" $(ARGS)
 
 # Resolves for all Pythons and systems at once, and leaves versions as they are but for ARGS.
-UV_VERSION := 0.13.9
-
 lock: $(READY) ## versions and hashes of all dependencies, after a change in pyproject.toml (ARGS=--upgrade: newer ones; ARGS='-P ruff')
 	$(PIP) uv==$(UV_VERSION)
 	PATH="$(abspath $(BIN)):$$PATH" tools/lock.sh $(ARGS)

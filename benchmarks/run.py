@@ -9,7 +9,7 @@ On a foreign cluster it makes its own namespaces and nodes, whose names all begi
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,21 @@ PARTS: dict[str, Part] = {
 """Of the program and of the embedded cluster alone; only by name."""
 
 
+class Sizes(click.ParamType[tuple[int, ...]]):
+    """Numbers of nodes, separated by commas, from few to many."""
+
+    name = "N,N,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The numbers. Fails with the remedy."""
+        if isinstance(value, tuple):
+            return value
+        sizes = tuple(int(each) if each.isdecimal() else 0 for each in value.split(","))
+        if min(sizes) < scale.FEWEST or sorted(set(sizes)) != list(sizes):
+            self.fail(f"{value}: give numbers from {scale.FEWEST} on, each larger than the last: 100,500,1000")
+        return sizes
+
+
 class Cluster(msgspec.Struct, frozen=True):
     """Where it is measured, and beside what, as the options say."""
 
@@ -103,6 +118,7 @@ class Cluster(msgspec.Struct, frozen=True):
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A folder with definitions of Karpenter's resources (pkg/apis/crds, kwok/apis/crds); may be repeated.",
 )
+@click.option("--nodes", "sizes", type=Sizes(), default=(), help="The sizes of scale, instead of its own.")
 @click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
 @click.option(
     "--save",
@@ -110,17 +126,20 @@ class Cluster(msgspec.Struct, frozen=True):
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the outcomes there as well (JSON), beside those of other scenarios.",
 )
-def main(names: tuple[str, ...], output: str, file: Path | None, **there: Any) -> None:
+def main(names: tuple[str, ...], sizes: tuple[int, ...], output: str, file: Path | None, **there: Any) -> None:
     """Run scenarios (left out: all of them), or parts by name. Exit code 1 when a budget is missed."""
     names, cluster = names or USUAL, Cluster(**there)
     cluster.check(names)
+    scenarios: dict[str, Scenario] = {**SCENARIOS, "scale": partial(scale.run, sizes=sizes)}
+    if sizes and "scale" not in names:
+        raise click.UsageError("--nodes: the sizes of scale, which is not measured; name it, or leave the option out")
     if PROGRAM is None:
         click.echo(WITHOUT_KUBECTL, err=True)
     with (
         reporting_errors({Stalled: FAILED}),
         interruptible(lambda: "interrupted; what was made for the run is taken away"),
     ):
-        outcomes = anyio.run(_run, names, cluster)
+        outcomes = anyio.run(_run, names, cluster, scenarios)
     if file:
         _keep(outcomes, file)
     if output == "json":
@@ -144,7 +163,7 @@ def _placed(outcome: Outcome, ground: Ground) -> Outcome:
     return msgspec.structs.replace(outcome, parameters={**where, **kept})
 
 
-async def _run(names: tuple[str, ...], cluster: Cluster) -> list[Outcome]:
+async def _run(names: tuple[str, ...], cluster: Cluster, scenarios: Mapping[str, Scenario]) -> list[Outcome]:
     outcomes = []
     for name in names:
         click.echo(f"{name} …", err=True)
@@ -153,7 +172,7 @@ async def _run(names: tuple[str, ...], cluster: Cluster) -> list[Outcome]:
         else:
             # A fresh cluster each, where it is ours: no scenario pays for what others have left.
             async with cluster.opened() as ground:
-                outcomes.append(_placed(await SCENARIOS[name](ground), ground))
+                outcomes.append(_placed(await scenarios[name](ground), ground))
     return outcomes
 
 

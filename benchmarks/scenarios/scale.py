@@ -58,6 +58,8 @@ def _at_once(nodes: int) -> int:
 
 EMBEDDED, LARGEST, ELSEWHERE = (50, 500, 5_000), (50, 15_000), (50, 250)
 """How many nodes there are."""
+FEWEST = 50
+"""Nodes of which some are left when all rounds have ended theirs."""
 MEMORY = {5_000: 180.0, 15_000: 450.0}
 """MiB that the controller may hold at its peak, by nodes."""
 PODS_ELSEWHERE = 8
@@ -96,9 +98,9 @@ class Growth(msgspec.Struct, frozen=True):
     idle: Idle | None
 
 
-async def run(ground: Ground) -> Outcome:
-    """Size after size."""
-    return await _run(ground, EMBEDDED if ground.is_embedded else ELSEWHERE, "scale")
+async def run(ground: Ground, sizes: Sequence[int] = ()) -> Outcome:
+    """Size after size; `sizes`: other ones than usual."""
+    return await _run(ground, sizes or (EMBEDDED if ground.is_embedded else ELSEWHERE), "scale")
 
 
 async def run_largest() -> Outcome:
