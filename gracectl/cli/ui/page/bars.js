@@ -1,0 +1,153 @@
+// Bars of nodes and pods: what was, solid; what the forecast expects, hatched. Instants are milliseconds.
+
+import { deadlineRisk, kept } from "./state.js";
+import { elapsed, ms } from "./format.js";
+
+/** What holds a node is what its pods do, the first of these that any pod does. */
+const STATES = ["deleted", "leaving", "terminating", "blocked", "protected", "waiting"];
+const NAMES = {
+  leaving: "pods leave",
+  deleted: "pods are deleted for the deadline",
+  terminating: "pods stop",
+  blocked: "blocked by a budget",
+  protected: "protected",
+  waiting: "waiting for an earlier wave",
+};
+
+/** What a state of pods means, in words. */
+export function stateText(state) {
+  return NAMES[state] ?? state;
+}
+
+/** Stretches of a drain by what held it: `state`, `from`, `to` (Infinity: still so). */
+export function holds(timeline) {
+  return kept(timeline, "holds", () => swept(Object.values(timeline.pods ?? {}).flat()));
+}
+
+function swept(segments) {
+  const edges = [];
+  for (const each of segments) {
+    const place = STATES.indexOf(each.state);
+    if (place < 0) continue;
+    edges.push([ms(each.from), place, 1], [each.to === null ? Infinity : ms(each.to), place, -1]);
+  }
+  edges.sort((a, b) => a[0] - b[0]);
+  const open = STATES.map(() => 0);
+  const found = [];
+  for (let i = 0; i < edges.length; i += 1) {
+    const [at, place, by] = edges[i];
+    open[place] += by;
+    if (i + 1 < edges.length && edges[i + 1][0] === at) continue;
+    const last = found.at(-1);
+    const top = open.findIndex((number) => number > 0);
+    const state = top < 0 ? null : STATES[top];
+    if (last && last.to === Infinity) {
+      if (last.state === state) continue;
+      last.to = at;
+    }
+    if (state !== null && at !== Infinity) found.push({ state, from: at, to: Infinity });
+  }
+  return found.filter((each) => each.to > each.from);
+}
+
+/** Bars of a node in progress: `kind` (a class), `from`, `to` (Infinity: beyond what is known), `label`, `title`. */
+export function nodeBars(node, timeline, now) {
+  const found = [];
+  for (const step of timeline?.steps ?? []) {
+    const from = ms(step.from);
+    const to = Math.min(ms(step.to) ?? now, now);
+    if (step.step === "drain") found.push(...drainBars(timeline, from, to));
+    else found.push({ kind: step.step, from, to, label: step.step, title: `${step.step}: ${elapsed((to - from) / 1000)}` });
+  }
+  if (!found.length && node.since) {
+    const from = ms(node.since);
+    found.push({ kind: node.step || node.state, from, to: now, label: node.step || node.state, title: node.waitsFor });
+  }
+  found.push(...forecastBars(node, now));
+  return found;
+}
+
+function drainBars(timeline, from, to) {
+  const found = [];
+  let at = from;
+  const plain = (until) => {
+    if (until > at) found.push({ kind: "drain", from: at, to: until, label: "drain", title: "drain" });
+  };
+  for (const hold of holds(timeline)) {
+    const [begin, end] = [Math.max(hold.from, at), Math.min(hold.to, to)];
+    if (end <= begin) continue;
+    plain(begin);
+    const text = stateText(hold.state);
+    found.push({ kind: `drain ${hold.state}`, from: begin, to: end, label: text, title: `drain: ${text} for ${elapsed((end - begin) / 1000)}` });
+    at = end;
+  }
+  plain(to);
+  return found;
+}
+
+/** By the forecast: until it is surely drained, and until it perhaps is. */
+function forecastBars(node, now) {
+  if (!node.podsLeft || node.never === null) return [];
+  const risk = deadlineRisk(node, now);
+  const late = risk === "will" || risk === "passed" ? " late" : "";
+  if (node.never || !node.drained) return [{ kind: "forecast never", from: now, to: Infinity, label: "never, unless something is changed", title: "forecast: never drained" }];
+  const earliest = Math.max(ms(node.drained.earliest), now);
+  const latest = node.drained.latest === null ? Infinity : Math.max(ms(node.drained.latest), earliest);
+  const found = [{ kind: `forecast${late}`, from: now, to: earliest, label: "", title: `forecast: drained in ${elapsed((earliest - now) / 1000)} at the earliest` }];
+  if (latest > earliest + 500) {
+    const title = latest === Infinity ? "forecast: no latest time is known" : `forecast: drained in ${elapsed((latest - now) / 1000)} at the latest`;
+    found.push({ kind: `forecast perhaps${late}`, from: earliest, to: latest, label: "", title });
+  }
+  return found;
+}
+
+/** Where a wave begins, with its name. */
+export function waveMarks(timeline) {
+  return (timeline?.waves ?? []).filter((each) => each.from).map((each) => ({ at: ms(each.from), label: each.name ?? `wave ${each.wave}` }));
+}
+
+/** Bars of a pod. */
+export function podBars(segments, now) {
+  return segments.map((each) => {
+    const [from, to] = [ms(each.from), Math.min(ms(each.to) ?? now, now)];
+    return { kind: each.state, from, to, label: "", title: `${stateText(each.state)}: ${elapsed((to - from) / 1000)}` };
+  });
+}
+
+/** Draw bars into a track: elements are used again, and only what is inside the window is drawn. */
+export function draw(track, bars, axis, width) {
+  let used = 0;
+  const next = () => track.children[used] ?? track.appendChild(document.createElement("i"));
+  for (const bar of bars) {
+    const [start, end] = [Math.max(axis.place(bar.from), 0), Math.min(axis.place(bar.to), 1)];
+    if (!(end > 0 && start < 1) || end < start) continue;
+    const element = next();
+    const beyond = axis.place(bar.to) > 1 ? " beyond" : "";
+    const kind = `bar ${bar.kind}${beyond}`;
+    if (element.className !== kind) element.className = kind;
+    element.style.left = `${(start * 100).toFixed(3)}%`;
+    element.style.width = `${((end - start) * 100).toFixed(3)}%`;
+    const room = (end - start) * width;
+    const text = room > bar.label.length * 6.6 + 10 ? bar.label : "";
+    if (element.textContent !== text) element.textContent = text;
+    if (element.title !== bar.title) element.title = bar.title;
+    used += 1;
+  }
+  return used;
+}
+
+/** Draw lines at instants, such as deadlines, after so many elements; elements that are left over are removed. */
+export function drawMarks(track, marks, axis, used) {
+  for (const mark of marks) {
+    const place = axis.place(mark.at);
+    if (!(place >= 0 && place <= 1)) continue;
+    const element = track.children[used] ?? track.appendChild(document.createElement("i"));
+    if (element.className !== mark.kind) element.className = mark.kind;
+    element.style.left = `${(place * 100).toFixed(3)}%`;
+    element.style.width = "";
+    if (element.textContent !== "") element.textContent = "";
+    if (element.title !== mark.title) element.title = mark.title;
+    used += 1;
+  }
+  while (track.children.length > used) track.lastChild.remove();
+}

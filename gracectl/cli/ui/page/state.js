@@ -1,0 +1,187 @@
+// The board: what the server has sent, and what follows from it for a node. Instants here are milliseconds.
+//
+// Invariants: an object of the board is never changed, only replaced, so what follows from it is kept beside it and
+// forgotten with it; nothing grows but with the cluster.
+
+import { applied } from "./delta.js";
+import { byName, ms } from "./format.js";
+
+/** Two instants of a forecast and a deadline that lie closer count as one. */
+const SLACK = 1000;
+
+const EMPTY = {
+  version: 1,
+  id: null,
+  status: null,
+  podBudgets: [],
+  nodeBudgets: null,
+  timelines: {},
+  history: [],
+  events: [],
+  links: {},
+  pace: null,
+  breaker: null,
+  connection: null,
+};
+
+/** All that is known of the cluster. */
+export class Board {
+  constructor() {
+    this.data = EMPTY;
+    this.nodes = new Map();
+    this.at = null;
+    this.receivedAt = 0;
+    this.stream = { isConnected: false, error: "", needsToken: false };
+    this.revision = 0;
+  }
+
+  /** Whether the server has read the cluster, and this page the server. */
+  get isLoaded() {
+    return this.data.status !== null && this.data.connection?.state !== "starting";
+  }
+
+  /** Take a snapshot. */
+  replace(board) {
+    if (board.version !== 1) throw new Error(`the server speaks version ${board.version} of the board, this page version 1: reload`);
+    this.data = { ...EMPTY, ...board };
+    this.nodes = new Map((board.status?.nodes ?? []).map((node) => [node.uid, node]));
+    this.touch();
+  }
+
+  /** Take a change. */
+  apply(change) {
+    const before = this.data.status?.nodes;
+    this.data = applied(this.data, change);
+    const nodes = this.data.status?.nodes ?? [];
+    if (nodes !== before) this.nodes = new Map(nodes.map((node) => [node.uid, node]));
+    this.touch();
+  }
+
+  touch() {
+    const at = this.data.status?.at ?? null;
+    if (at !== this.at) {
+      this.at = at;
+      this.receivedAt = performance.now();
+    }
+    this.revision += 1;
+  }
+
+  /** Whether the picture is old: the server or the cluster is away. */
+  get isStale() {
+    return !this.stream.isConnected || this.data.connection?.state === "lost";
+  }
+
+  /** Now, by the clock of the API server; it stands still while the picture is old. */
+  get now() {
+    const at = ms(this.data.status?.at) ?? Date.now();
+    return this.isStale ? at : at + Math.max(performance.now() - this.receivedAt, 0);
+  }
+
+  timeline(uid) {
+    return this.data.timelines[uid] ?? null;
+  }
+
+  /** Terminated nodes, the last one first. */
+  get finished() {
+    return kept(this.data.history, "finished", () => [...this.data.history].reverse());
+  }
+
+  budget(key) {
+    const found = kept(this.data.podBudgets, "byKey", () => new Map(this.data.podBudgets.map((each) => [budgetKey(each), each])));
+    return found.get(key) ?? null;
+  }
+}
+
+/** `namespace/name`, or the name of a budget for nodes. */
+export function budgetKey(budget) {
+  return budget.namespace === undefined ? budget.name : `${budget.namespace}/${budget.name}`;
+}
+
+const derived = new WeakMap();
+
+/** What follows from an object, computed once as long as the object lives. */
+export function kept(object, name, compute) {
+  let found = derived.get(object);
+  if (!found) derived.set(object, (found = {}));
+  if (!(name in found)) found[name] = compute(object);
+  return found[name];
+}
+
+/** Whether it will have ended before its deadline: `passed`, `will` (be missed), `may`, or null. */
+export function deadlineRisk(node, now) {
+  const deadline = ms(node.deadline?.at);
+  if (deadline === null || node.done) return null;
+  if (deadline <= now) return "passed";
+  if (!node.podsLeft || node.never === null) return null;
+  if (!node.drained) return "will";
+  if (ms(node.drained.earliest) > deadline - SLACK) return "will";
+  const latest = ms(node.drained.latest);
+  return latest === null || latest > deadline - SLACK ? "may" : null;
+}
+
+/** 0: alarm, 1: warning, 2: in order. */
+export function severity(node, now) {
+  const risk = deadlineRisk(node, now);
+  if (risk === "passed" || risk === "will" || node.never) return 0;
+  if (node.warnings.some((each) => each.blocking)) return 0;
+  return risk === "may" || node.warnings.length || (node.state === "pending" && node.pending?.hold) ? 1 : 2;
+}
+
+/** `terminating`, `maintenance`, `pending`; an uncordoning node counts to maintenance. */
+export function groupOf(node) {
+  return node.state === "uncordoning" ? "maintenance" : node.state;
+}
+
+/** All that a search finds a node by, in lower case. */
+export function haystack(node) {
+  return kept(node, "haystack", () => {
+    const pods = (node.pods ?? []).flatMap((pod) => [`${pod.namespace}/${pod.name}`, pod.state, ...pod.budgets]);
+    return [node.name, node.state, node.step, node.waitsFor, ...pods].join("\n").toLowerCase();
+  });
+}
+
+/** All that a search finds a terminated node by. */
+export function haystackOfFinished(finished) {
+  return `${finished.name}\nterminated`.toLowerCase();
+}
+
+/** When the drain of a node is over at the latest, for sorting: Infinity where it never is or is not known. */
+function end(node) {
+  const window = node.drained;
+  return window ? ms(window.latest ?? window.earliest) + (window.latest ? 0 : 1e12) : Infinity;
+}
+
+const GROUPS = ["terminating", "pending", "maintenance", "idle"];
+const ORDERS = {
+  urgency: (a, b) => a.severity - b.severity || GROUPS.indexOf(a.group) - GROUPS.indexOf(b.group) || a.since - b.since,
+  left: (a, b) => end(a.node) - end(b.node),
+  since: (a, b) => a.since - b.since,
+  name: () => 0,
+};
+
+/** The nodes in progress that a search and a filter select, in order; terminated ones are in `board.finished`. */
+export function selected(board, { q, show, sort }) {
+  const now = board.now;
+  const wanted = q.trim().toLowerCase();
+  const found = [];
+  for (const node of board.nodes.values()) {
+    if (wanted && !haystack(node).includes(wanted)) continue;
+    const entry = { node, severity: severity(node, now), group: groupOf(node), since: ms(node.since) ?? Infinity };
+    if (show === "attention" ? entry.severity < 2 : show === "all" || entry.group === show) found.push(entry);
+  }
+  const order = ORDERS[sort];
+  return found.sort((a, b) => order(a, b) || byName(a.node.name, b.node.name));
+}
+
+/** How many nodes each filter selects. */
+export function counts(board) {
+  const now = board.now;
+  const found = { all: 0, attention: 0, terminating: 0, pending: 0, maintenance: 0, done: board.data.history.length };
+  for (const node of board.nodes.values()) {
+    const group = groupOf(node);
+    if (group in found) found[group] += 1;
+    if (severity(node, now) < 2) found.attention += 1;
+  }
+  found.all = board.nodes.size + found.done;
+  return found;
+}

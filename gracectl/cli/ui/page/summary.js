@@ -1,0 +1,159 @@
+// The header: which cluster, who leads, how much is done, until when it takes, and what holds it.
+
+import { fill, h, setAttribute, setText } from "./dom.js";
+import { clock, counted, elapsed, ms, windowText } from "./format.js";
+import { counts } from "./state.js";
+
+const MOST_CAUSES = 5;
+
+/** The top line and the summary. `find(query)`: show the nodes of a cause. */
+export class Summary {
+  constructor(top, root, find) {
+    this.find = find;
+    this.context = h("span", { class: "context" });
+    this.leader = h("span", { class: "leader" });
+    this.connection = h("span", { class: "connection", role: "status" });
+    fill(top, this.context, this.leader, this.connection);
+    this.nodes = new Meter("nodes");
+    this.pods = new Meter("pods");
+    this.tiles = Object.fromEntries(["terminating", "pending", "done", "pods left", "remaining", "breaker", "pace"].map((name) => [name, new Tile(name)]));
+    this.causes = h("ol", { class: "causes" });
+    this.causesBox = h("section", { class: "held", "aria-labelledby": "held-title" }, h("h2", { id: "held-title" }, "What holds them"), this.causes);
+    fill(
+      root,
+      h("dl", { class: "tiles" }, ...Object.values(this.tiles).map((tile) => tile.element)),
+      h("div", { class: "meters" }, this.nodes.element, this.pods.element),
+      this.causesBox,
+    );
+  }
+
+  update(board) {
+    const { status, breaker, pace, links } = board.data;
+    const { now } = board;
+    setText(this.context, status.cluster.context ?? "this cluster");
+    setAttribute(this.context, "title", status.cluster.server);
+    const { controller } = status;
+    setText(this.leader, leaderText(controller));
+    this.leader.classList.toggle("alarm-text", controller.state === "none");
+    this.updateConnection(board);
+    const found = counts(board);
+    const { progress } = status;
+    this.tiles.terminating.set(found.terminating, found.maintenance ? `and ${found.maintenance} for maintenance` : "");
+    this.tiles.pending.set(found.pending, "");
+    this.tiles.done.set(progress ? `${progress.nodesDone} of ${progress.nodes}` : found.done, progress ? "nodes" : "");
+    const left = progress ? progress.pods - progress.podsDone : 0;
+    this.tiles["pods left"].set(left.toLocaleString(), progress ? `of ${progress.pods.toLocaleString()}` : "");
+    this.tiles.remaining.set(...remaining(progress, now));
+    this.tiles.breaker.set(...breakerText(breaker));
+    this.tiles.pace.set(...paceText(pace));
+    this.nodes.set(progress?.nodesDone ?? 0, progress?.nodes ?? 0);
+    this.pods.set(progress?.podsDone ?? 0, progress?.pods ?? 0);
+    this.updateCauses(progress?.causes ?? []);
+    document.title = titleText(progress, found, status);
+    this.links = links;
+  }
+
+  updateConnection(board) {
+    const [kind, text] = !board.stream.isConnected
+      ? ["away", "reconnecting"]
+      : board.isStale
+        ? ["away", "API server away"]
+        : ["live", "live"];
+    this.connection.className = `connection ${kind}`;
+    setText(this.connection, text);
+    setAttribute(this.connection, "title", `as of ${clock(board.now)} by the server's clock`);
+  }
+
+  updateCauses(causes) {
+    this.causesBox.hidden = !causes.length;
+    const shown = causes.slice(0, MOST_CAUSES).map((cause) => this.cause(cause));
+    if (causes.length > MOST_CAUSES) shown.push(h("li", { class: "faint" }, `and ${counted(causes.length - MOST_CAUSES, "cause")} more`));
+    const key = JSON.stringify(causes.slice(0, MOST_CAUSES + 1).map((each) => [each.message, each.pods, each.never]));
+    if (key === this.causesKey) return;
+    this.causesKey = key;
+    fill(this.causes, shown);
+  }
+
+  cause(cause) {
+    const budget = /^budget (\S+?)[:,]? /.exec(`${cause.message} `)?.[1];
+    const text = budget
+      ? h("button", { type: "button", class: "link", onclick: () => this.find(budget.replace(/:$/, "")) }, cause.message)
+      : h("span", {}, cause.message);
+    return h("li", { class: cause.never ? "cause never" : "cause" }, h("i", { class: `swatch ${swatch(cause.reason)}`, "aria-hidden": "true" }), text);
+  }
+}
+
+/** A number with its name. */
+class Tile {
+  constructor(name) {
+    this.value = h("dd", { class: "value" });
+    this.note = h("dd", { class: "note" });
+    this.element = h("div", { class: `tile ${name === "remaining" ? "main" : ""}` }, h("dt", {}, name), this.value, this.note);
+  }
+
+  set(value, note, kind = "") {
+    setText(this.value, String(value));
+    setText(this.note, note);
+    this.element.classList.toggle("alarm", kind === "alarm");
+    this.element.classList.toggle("warn", kind === "warn");
+    this.element.classList.toggle("absent", value === "–");
+  }
+}
+
+/** A bar of how much is done. */
+class Meter {
+  constructor(name) {
+    this.name = name;
+    this.bar = h("i", {});
+    this.text = h("span", { class: "meter-text" });
+    this.element = h("div", { class: "meter", role: "progressbar", "aria-label": `${name} done`, "aria-valuemin": 0 }, h("span", { class: "meter-bar" }, this.bar), this.text);
+  }
+
+  set(done, all) {
+    this.element.hidden = !all;
+    setAttribute(this.element, "aria-valuemax", all);
+    setAttribute(this.element, "aria-valuenow", done);
+    this.bar.style.width = `${all ? (100 * done) / all : 0}%`;
+    setText(this.text, `${done.toLocaleString()} of ${counted(all, this.name.slice(0, -1))} done`);
+  }
+}
+
+function swatch(reason) {
+  if (reason === "budget" || reason === "unobserved-budget" || reason === "misconfiguration") return "blocked";
+  if (reason === "protection" || reason === "neighbour") return "protected";
+  return reason === "step" ? "instance" : "terminating";
+}
+
+function leaderText(controller) {
+  if (controller.state === "none") return "no controller leads";
+  return controller.holder ? `led by ${controller.holder}` : controller.state === "unknown" ? "leader unknown" : "";
+}
+
+/** The time until the last node is drained, and by which time of the day. */
+function remaining(progress, now) {
+  if (!progress) return ["–", ""];
+  if (progress.nodesDone === progress.nodes) return ["0:00", `over after ${elapsed(progress.elapsedSeconds)}`];
+  const never = progress.never.length ? `${progress.never.length} never` : "";
+  if (!progress.drained) return never ? ["never", counted(progress.never.length, "node"), "alarm"] : ["–", "no forecast"];
+  const latest = ms(progress.drained.latest);
+  const by = latest === null ? "" : `by ${clock(Math.max(latest, now), now)}`;
+  return [windowText(progress.drained, now), [by, never].filter(Boolean).join(", "), never ? "alarm" : ""];
+}
+
+function breakerText(breaker) {
+  if (!breaker) return ["–", ""];
+  const unhealthy = `${breaker.unhealthy} unhealthy, ${breaker.allowed} allowed`;
+  return breaker.open ? ["open", unhealthy, "alarm"] : ["closed", unhealthy];
+}
+
+function paceText(pace) {
+  if (!pace) return ["–", ""];
+  return [pace.maximum === null ? String(pace.inProgress) : `${pace.inProgress} of ${pace.maximum}`, "voluntary slots taken"];
+}
+
+function titleText(progress, found, status) {
+  const where = status.cluster.context ? ` · ${status.cluster.context}` : "";
+  const alarm = found.attention ? `(${found.attention}!) ` : "";
+  if (!progress || progress.nodesDone === progress.nodes) return `${alarm}gracectl${where}`;
+  return `${alarm}${progress.nodesDone}/${progress.nodes} nodes${where}`;
+}

@@ -1,0 +1,247 @@
+"""Boards as `gracectl ui` sends them, made of a few words: for pages that need no cluster behind them.
+
+Instants count from NOW. `of_nodes` checks that what is made has the fields of the real report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from gracectl.cli.status.report import StatusReport
+from gracectl.model.times import format_time
+
+NOW = 1_768_225_600.0
+
+Json = dict[str, Any]
+
+
+def at(seconds: float | None) -> str | None:
+    """An instant, so many seconds after NOW; None for None."""
+    return None if seconds is None else format_time(NOW + seconds)
+
+
+def a_window(earliest: float, latest: float | None) -> Json:
+    """The window of a forecast, in seconds from NOW."""
+    return {
+        "earliest": at(earliest),
+        "latest": at(latest),
+        "earliestSeconds": earliest,
+        "latestSeconds": latest,
+        "certain": earliest == latest,
+    }
+
+
+def a_pod(name: str, state: str = "leaving", *, since: float = -30.0, **more: Any) -> Json:
+    """A pod that blocks its node."""
+    namespace, _, short = name.rpartition("/")
+    return {
+        "namespace": namespace or "shop",
+        "name": short,
+        "uid": f"pod-{name}",
+        "state": state,
+        "since": at(since),
+        "sinceSeconds": -since,
+        "reason": "",
+        "message": "",
+        "remedy": None,
+        "until": None,
+        "deleteAt": None,
+        "budgets": [],
+        "queuePosition": None,
+        "protection": None,
+    } | more
+
+
+def blocked(name: str, budget: str, number: int, of: int, **more: Any) -> Json:
+    """A pod that waits for its budget."""
+    return a_pod(
+        name,
+        "blocked",
+        reason=f"budget {budget} allows no disruption now (2 of 3 healthy, 2 required)",
+        remedy=f"see which of its pods are not Ready: gracectl budgets -n {budget.partition('/')[0]}",
+        budgets=[budget],
+        queuePosition={"number": number, "of": of, "after": None if number == 1 else "shop/before", "undecided": False},
+        **more,
+    )
+
+
+def protected(name: str, until: float, **more: Any) -> Json:
+    """A pod with do-not-disrupt."""
+    return a_pod(
+        name,
+        "protected",
+        reason='protected by do-not-disrupt "4h"',
+        remedy=f"end its protection: kubectl annotate pod -n shop {name} karpenter.sh/do-not-disrupt-",
+        until=at(until),
+        protection={"kind": "do-not-disrupt", "value": "4h", "until": at(until), "valid": True, "capped": False},
+        **more,
+    )
+
+
+def a_deadline(seconds: float) -> Json:
+    """A deadline, so many seconds after NOW."""
+    return {
+        "at": at(seconds),
+        "inSeconds": seconds,
+        "source": "annotation",
+        "holder": "Node",
+        "gracePeriodSeconds": None,
+    }
+
+
+def a_warning(kind: str, message: str, *, blocking: bool = False, remedy: str | None = None) -> Json:
+    """A warning."""
+    return {"kind": kind, "blocking": blocking, "message": message, "objects": [], "remedy": remedy}
+
+
+def a_node(
+    name: str, *, since: float | None = -60.0, step: str = "drain", pods: Sequence[Json] | None = (), **more: Any
+) -> Json:
+    """A terminating node."""
+    return {
+        "name": name,
+        "uid": f"uid-{name}",
+        "state": "terminating",
+        "since": at(since),
+        "sinceSeconds": None if since is None else -since,
+        "step": step,
+        "done": False,
+        "waitsFor": "",
+        "trace": None,
+        "pending": None,
+        "podsLeft": None if pods is None else len(pods),
+        "drained": a_window(20.0, 90.0) if pods else None,
+        "never": False,
+        "deadline": None,
+        "warnings": [],
+        "pods": None if pods is None else list(pods),
+    } | more
+
+
+def a_timeline(node: Json) -> Json:
+    """The past of a node: cordoned for two seconds, each pod in its state since then."""
+    since = -(node["sinceSeconds"] or 0.0)
+    steps = [{"step": "cordon", "from": at(since), "to": at(since + 2)}]
+    steps.append({"step": node["step"], "from": at(since + 2), "to": None})
+    pods = {}
+    for each in node["pods"] or ():
+        began = -each["sinceSeconds"]
+        pods[each["uid"]] = [{"state": each["state"], "from": at(began), "to": None}]
+        if began > since + 2:
+            pods[each["uid"]].insert(0, {"state": "waiting", "from": at(since + 2), "to": at(began)})
+    waves = [{"wave": "default", "from": at(since + 2), "to": None}] if pods else []
+    return {"steps": steps, "waves": waves, "pods": pods}
+
+
+def a_budget(name: str, *, healthy: int = 2, expected: int = 3, required: int = 2, **more: Any) -> Json:
+    """A PodDisruptionBudget that allows what it has to spare."""
+    namespace, _, short = name.partition("/")
+    allowed = max(healthy - required, 0)
+    return {
+        "name": short,
+        "minAvailable": required,
+        "maxUnavailable": None,
+        "state": "allowing" if allowed else "spent",
+        "problem": None,
+        "expected": expected,
+        "required": required,
+        "allowed": allowed,
+        "unavailable": [],
+        "blocks": [],
+        "namespace": namespace,
+        "healthy": healthy,
+        "missing": 0,
+        "uid": f"uid-{name}",
+        "queue": [],
+    } | more
+
+
+def queued(pod: Json, node: str) -> Json:
+    """An entry of the queue of a budget."""
+    return {"namespace": pod["namespace"], "name": pod["name"], "uid": pod["uid"], "node": node, "since": pod["since"]}
+
+
+def terminated(name: str, since: float, **seconds: float) -> Json:
+    """An entry of the history; `seconds` by step."""
+    total = sum(seconds.values())
+    return {
+        "uid": f"uid-{name}",
+        "name": name,
+        "since": at(since),
+        "until": at(since + total),
+        "seconds": total,
+        "steps": [{"step": step, "seconds": each} for step, each in seconds.items()],
+        "deadline": None,
+        "deadlineKept": None,
+        "trace": None,
+    }
+
+
+def progress_of(nodes: Iterable[Json], done: int, causes: Sequence[Json] = (), pods_done: int = 0) -> Json:
+    """The progress of nodes, of which others are done."""
+    going = [node for node in nodes if node["state"] == "terminating"]
+    left = sum(node["podsLeft"] or 0 for node in going)
+    latest = [node["drained"]["latestSeconds"] or 3600.0 for node in going if node["drained"]]
+    return {
+        "nodesDone": done,
+        "nodes": done + len(going),
+        "podsDone": pods_done,
+        "pods": pods_done + left,
+        "began": at(-120.0),
+        "elapsedSeconds": 120.0,
+        "drained": a_window(max(latest) / 2, max(latest)) if latest else None,
+        "never": [node["name"] for node in going if node["never"]],
+        "causes": list(causes),
+    }
+
+
+def a_cause(
+    message: str, *, reason: str = "budget", pods: int = 1, never: bool = False, remedy: str | None = None
+) -> Json:
+    """What blocks pods of several nodes."""
+    return {
+        "reason": reason,
+        "message": message,
+        "remedy": remedy,
+        "pods": pods,
+        "nodes": 1,
+        "ageSeconds": 60.0,
+        "atOnce": 1,
+        "left": None if never else a_window(10.0, 60.0),
+        "never": never,
+    }
+
+
+def of_nodes(nodes: Sequence[Json], **more: Any) -> Json:
+    """A board of these nodes. `causes`, `history`, `podBudgets` and the like: fields of it."""
+    history = more.pop("history", [])
+    causes, pods_done = more.pop("causes", ()), more.pop("pods_done", 0)
+    status = {
+        "cluster": {"context": "production", "server": "https://10.0.0.1:6443"},
+        "at": at(0),
+        "settings": "defaults",
+        "longestProtectionSeconds": None,
+        "connectionLoss": None,
+        "controller": {"state": "active", "lease": "gracectl/gracectl", "holder": "gracectl-7d9f", "renewed": at(-1)},
+        "progress": progress_of(nodes, len(history), causes, pods_done) if nodes or history else None,
+        "nodes": list(nodes),
+        "claims": [],
+        "terminated": [],
+    } | more.pop("status", {})
+    msgspec.convert(status, StatusReport)
+    return {
+        "version": 1,
+        "status": status,
+        "podBudgets": [],
+        "nodeBudgets": [],
+        "timelines": {node["uid"]: a_timeline(node) for node in nodes if node["state"] != "pending"},
+        "history": history,
+        "events": [],
+        "links": {"grafana": None},
+        "pace": {"inProgress": 1, "maximum": 5, "managedNodes": 100},
+        "breaker": {"open": False, "unhealthy": 1, "recovering": 0, "allowed": 20, "managedNodes": 100},
+        "connection": {"state": "live", "since": None, "error": None},
+    } | more
