@@ -8,7 +8,7 @@ FROM python:${PYTHON} AS build
 WORKDIR /source
 # Dependencies first: while their lists stay the same, a change of the source builds none of this anew. Of what others
 # publish only files whose hashes are in a list; nothing is compiled, so nothing else is downloaded to do that.
-COPY container/build-requirements.txt container/requirements.txt container/
+COPY container/build-requirements.txt container/requirements.txt container/prune.py container/
 RUN ["python", "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "--root-user-action", "ignore", \
      "--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", "container/build-requirements.txt"]
 # Without pip in it: what runs installs nothing.
@@ -16,6 +16,8 @@ RUN ["python", "-m", "venv", "--without-pip", "/opt/gracectl"]
 RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "--no-cache-dir", "--no-compile", \
      "--disable-pip-version-check", "--require-hashes", "--no-deps", "--only-binary", ":all:", \
      "--requirement", "container/requirements.txt"]
+# A quarter of all that: what is never read.
+RUN ["/opt/gracectl/bin/python", "container/prune.py"]
 # The root of a container is often read-only, and copying may change the times of files: bytecode that is never checked
 # against its source is used all the same.
 RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \
@@ -26,7 +28,7 @@ RUN ["python", "-m", "pip", "wheel", "--no-cache-dir", "--disable-pip-version-ch
      "--wheel-dir", "/wheels", "."]
 # Fails if the list lacks a dependency.
 RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "--no-cache-dir", "--no-compile", \
-     "--disable-pip-version-check", "--no-index", "--find-links", "/wheels", "gracectl[aws]"]
+     "--disable-pip-version-check", "--no-index", "--find-links", "/wheels", "gracectl[agent,aws]"]
 RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \
      "-x", "site-packages/(?!gracectl/)", "/opt/gracectl/lib"]
 

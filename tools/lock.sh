@@ -8,9 +8,9 @@ compile() {
         --custom-compile-command 'make lock' --no-emit-package kubesim "$@"
 }
 # kubesim is not published: its folder is where the extras that name it find it.
-compile - pyproject.toml kubesim/pyproject.toml --extra aws --extra demo --extra dev --extra docs \
+compile - pyproject.toml kubesim/pyproject.toml --extra agent --extra aws --extra demo --extra dev --extra docs --extra oidc \
     --output-file constraints.txt "$@" <<< '-e ./kubesim'
-compile pyproject.toml --extra aws --constraint constraints.txt --output-file container/requirements.txt
+compile pyproject.toml --extra agent --extra aws --constraint constraints.txt --output-file container/requirements.txt
 compile - --constraint constraints.txt --output-file container/build-requirements.txt \
     < <(python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
 compile - --constraint constraints.txt --output-file benchmarks/requirements.txt "$@" \

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,8 +21,23 @@ EPILOG = (
     "given with --timeout is over, and the work goes on."
 )
 
-SIMULATED = frozenset({"demo", "simulate"})
-"""Commands that need kubesim."""
+
+class Extra(NamedTuple):
+    """Extra of the distribution. `package`: what it installs, `module`: how that is imported."""
+
+    name: str
+    package: str
+    module: str
+
+
+_DEMO: Final = Extra("demo", "kubesim", "kubesim")
+EXTRAS: Final[Mapping[str, Extra]] = {
+    "agent": Extra("agent", "dbus-fast", "dbus_fast"),
+    "demo": _DEMO,
+    "simulate": _DEMO,
+}
+"""Commands that need more than gracectl itself. Their extra is theirs alone; those of settings are named by what reads
+these (provider `aws`, kubeconfigs)."""
 
 
 class Commands(click.Group):
@@ -36,8 +52,8 @@ class Commands(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        if cmd_name in SIMULATED and find_spec("kubesim") is None:
-            return _without_kubesim(cmd_name)
+        if (extra := EXTRAS.get(cmd_name)) is not None and find_spec(extra.module) is None:
+            return _without(extra, cmd_name)
         found: click.Command = getattr(import_module(f"gracectl.cli.{entry.module}"), cmd_name)
         found.epilog = "\b\nExamples:\n" + "\n".join(f"  # {why}\n  {command(line)}" for line, why in entry.examples)
         return found
@@ -69,19 +85,21 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in entries.items()])
 
 
-def _without_kubesim(name: str) -> click.Command:
+def _without(extra: Extra, name: str) -> click.Command:
     """The command of that name, which says what to install."""
 
     from gracectl.cli.failures import MISUSED, fail  # which brings the client along
 
+    remedy = f"pip install 'gracectl[{extra.name}]'"
+
     def refuse(arguments: tuple[str, ...]) -> None:
-        fail(f"{name}: kubesim is not installed; pip install 'gracectl[demo]'", MISUSED)
+        fail(f"{name}: {extra.package} is not installed; {remedy}", MISUSED)
 
     return click.Command(
         name,
         callback=refuse,
         params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-        help=f"{COMMANDS[name].summary} Needs: pip install 'gracectl[demo]'",
+        help=f"{COMMANDS[name].summary}\n\nNeeds: {remedy}",
         context_settings={"ignore_unknown_options": True},
     )
 

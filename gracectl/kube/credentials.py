@@ -270,9 +270,17 @@ def _fixed_header(user: Mapping[str, Any]) -> str:
 
 async def _from_auth_provider(chosen: Context) -> str:
     """The header that kubernetes_asyncio makes of the auth provider."""
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import load_kube_config_from_dict
-
+    field = f"users[{chosen.user_name}].auth-provider"
+    try:
+        from kubernetes_asyncio.client import Configuration
+        from kubernetes_asyncio.config import load_kube_config_from_dict
+    except ModuleNotFoundError as error:
+        raise CredentialsError(
+            "kubernetes-asyncio is not installed",
+            source=chosen.user_source,
+            field=field,
+            remedy="pip install 'gracectl[oidc]', or use an exec plugin",
+        ) from error
     settings: Any = Configuration()
     try:
         await load_kube_config_from_dict(
@@ -288,7 +296,7 @@ async def _from_auth_provider(chosen: Context) -> str:
         raise CredentialsError(
             f"the library cannot make sense of it: {error}",
             source=chosen.user_source,
-            field=f"users[{chosen.user_name}].auth-provider",
+            field=field,
             remedy="correct it, or use an exec plugin",
         ) from error
     return str(settings.api_key.get("BearerToken", "")).strip()

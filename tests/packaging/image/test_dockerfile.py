@@ -43,7 +43,7 @@ def test_what_is_copied_is_there_and_not_ignored(stage: list[Instruction]) -> No
 def test_dependencies_are_installed_before_the_source_is_copied() -> None:
     steps = [one.rest for one in BUILD if one.word == "COPY"]
     assert steps == [
-        "container/build-requirements.txt container/requirements.txt container/",
+        "container/build-requirements.txt container/requirements.txt container/prune.py container/",
         # What pyproject.toml names: the readme, the license files, the package.
         "pyproject.toml README.md LICENSE NOTICE ./",
         "gracectl gracectl",
@@ -51,7 +51,7 @@ def test_dependencies_are_installed_before_the_source_is_copied() -> None:
     source = next(number for number, one in enumerate(BUILD) if one.rest == steps[1])
     early, late = ([one.listed for one in part if one.word == "RUN"] for part in (BUILD[:source], BUILD[source:]))
     assert [run[-1] for run in early if "--requirement" in run] == [f"container/{name}" for name in LISTS]
-    assert [run[-1] for run in late if "pip" in run] == [".", "gracectl[aws]"]
+    assert [run[-1] for run in late if "pip" in run] == [".", "gracectl[agent,aws]"]
 
 
 @pytest.mark.parametrize("stage", [BUILD, BUILD_KUBESIM])

@@ -61,8 +61,8 @@ def test_every_entry_is_one_version_with_hashes(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "packages"),
     [
-        (ALL, wanted(".", "aws", "demo", "dev", "docs") | wanted("kubesim", "dev")),
-        (IMAGE, wanted(".", "aws") | wanted("kubesim")),
+        (ALL, wanted(".", "agent", "aws", "demo", "dev", "docs", "oidc") | wanted("kubesim", "dev")),
+        (IMAGE, wanted(".", "agent", "aws") | wanted("kubesim")),
         (BENCH, {"matplotlib"}),
     ],
 )
@@ -87,4 +87,4 @@ def test_the_backend_is_the_one_that_has_hashes() -> None:
 
 
 def test_the_image_has_nothing_that_only_developers_need() -> None:
-    assert not names(IMAGE) & (names(BACKEND) | wanted(".", "dev", "docs") - wanted(".", "aws"))
+    assert not names(IMAGE) & (names(BACKEND) | wanted(".", "dev", "docs", "oidc") - wanted(".", "agent", "aws"))

@@ -7,6 +7,9 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
 
 import click
 import pytest
@@ -15,7 +18,7 @@ from click.testing import CliRunner
 
 from gracectl import __version__
 from gracectl.cli.commands import COMMANDS, GROUPS
-from gracectl.cli.root import root
+from gracectl.cli.root import EXTRAS, root
 
 
 def test_help_names_every_command_with_its_purpose() -> None:
@@ -90,21 +93,44 @@ def test_a_controller_carries_nothing_that_only_others_need() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["demo"], ["demo", "--nodes", "4"], ["simulate", "--scenario", "small"]])
-def test_without_kubesim_a_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "package", "extra"),
+    [
+        (["demo"], "kubesim", "demo"),
+        (["demo", "--nodes", "4"], "kubesim", "demo"),
+        (["simulate", "--scenario", "small"], "kubesim", "demo"),
+        (["agent"], "dbus-fast", "agent"),
+        (["agent", "--simulate-shutdown", "--node-name", "worker-7"], "dbus-fast", "agent"),
+    ],
+)
+def test_without_its_extra_a_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], package: str, extra: str
+) -> None:
     monkeypatch.setattr("gracectl.cli.root.find_spec", lambda name: None)
     refused = CliRunner().invoke(root, arguments)
     assert refused.exit_code == 2
-    assert refused.stderr == (f"gracectl: {arguments[0]}: kubesim is not installed; pip install 'gracectl[demo]'\n")
-    assert "gracectl[demo]" in CliRunner().invoke(root, [arguments[0], "--help"]).output
+    remedy = f"pip install 'gracectl[{extra}]'"
+    assert refused.stderr == f"gracectl: {arguments[0]}: {package} is not installed; {remedy}\n"
+    assert refused.stdout == ""
+    assert remedy in CliRunner().invoke(root, [arguments[0], "--help"]).output
 
 
-def test_without_kubesim_all_other_commands_are_there() -> None:
+def test_an_extra_installs_what_its_commands_look_for() -> None:
+    extras = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    for command, extra in EXTRAS.items():
+        (requirement,) = extras["optional-dependencies"][extra.name]
+        assert command in COMMANDS
+        assert re.match(r"[\w-]+", requirement)[0] == extra.package  # type: ignore[index]
+        assert find_spec(extra.module) is not None
+
+
+def test_without_any_extra_all_other_commands_are_there() -> None:
     program = (
         "import sys\n"
-        "sys.modules['kubesim'] = None\n"
-        "from gracectl.cli.root import root, COMMANDS, SIMULATED\n"
-        "for name in set(COMMANDS) - set(SIMULATED):\n"
+        "absent = ['kubesim', 'dbus_fast', 'aiobotocore', 'botocore', 'kubernetes_asyncio', 'uvloop']\n"
+        "sys.modules |= dict.fromkeys(absent)\n"
+        "from gracectl.cli.root import root, COMMANDS, EXTRAS\n"
+        "for name in set(COMMANDS) - set(EXTRAS):\n"
         "    root.main([name, '--help'], standalone_mode=False)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

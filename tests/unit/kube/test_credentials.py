@@ -100,6 +100,13 @@ async def test_auth_providers_of_the_library(tmp_path: Path) -> None:
     assert await authorization(credentials) == "Bearer theirs"
 
 
+async def test_an_auth_provider_without_its_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes_asyncio.client", None)
+    path = written(tmp_path, a_config({"auth-provider": {"name": "oidc"}}))
+    with pytest.raises(CredentialsError, match=r"auth-provider.*: kubernetes-asyncio is not installed; .*\[oidc\]'"):
+        await loaded(path)
+
+
 async def test_a_context_without_a_user_over_https(tmp_path: Path) -> None:
     credentials = await loaded(written(tmp_path, a_config(None, {"server": "https://one.example/base/"})))
     assert credentials.url == "https://one.example/base"
