@@ -15,9 +15,11 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
-from support.referee import Referee
+from simulation.invariants import Invariants
+from simulation.terms import Terms
 from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 
+from gracectl.app.controller import Controller
 from gracectl.model import names
 from gracectl.model.times import format_time
 
@@ -30,6 +32,8 @@ GRACES = (None, 0, 1, 5, 30, 60, 300, 1200, 3600)
 MODEST_GRACES = (None, 0, 1, 5, 20)
 BEGIN_WITHIN = 40.0
 """Virtual seconds in which people delete what is to be deleted."""
+LATE = 0.2
+"""The longest (seconds) that a controller which is in charge may take for anything."""
 PATIENCE = 1200.0
 """Virtual seconds in which everything must be over when no controller is killed any more; longer than any period."""
 
@@ -49,11 +53,10 @@ class World:
         self.claimed: set[str] = set()
         self._late = 0
 
-    async def build(self, stage: Stage) -> Referee:
+    async def build(self, stage: Stage) -> Invariants:
         """Nodes and what runs on them."""
         await stage.add_nodes("refuge")
         specs = {name: self._a_node(name) for name in self.deleted}
-        referee = Referee(stage, self.periods, is_fair=True)
         for name, spec in specs.items():
             await stage.add_nodes(name, **spec)
         # A budget that never allows an eviction, and one that makes evictions impossible for some.
@@ -66,13 +69,12 @@ class World:
             pace = {"ready-seconds": 0.5, "stop-seconds": self.chance.uniform(0, 6)}
             await stage.cluster.create(a_workload(kind, name, 4, behaviour=pace))
             await stage.cluster.create(a_budget_manifest(name, maxUnavailable=1))
-            referee.needed[name] = 3
         for name in self.deleted:
             for _ in range(self.chance.randint(1, 5)):
                 await stage.cluster.create(self.a_pod(name))
         await stage.cluster.create(a_pod_manifest("stays", self.deleted[0], labels={"app": "shut"}))
         await stage.cluster.until_ready()
-        return referee
+        return Invariants(stage, Terms(asked=frozenset(self.deleted), fair=True, deadline_slack=LATE))
 
     def _a_node(self, name: str) -> dict[str, Any]:
         """What kind of node it is: with a claim or plain, with a TGP of its own, of its group, or none.
@@ -176,11 +178,11 @@ class People:
             await self._stage.patch_node(name, patch)
 
 
-def next_kill(stage: Stage, referee: Referee, world: World, kills_left: int) -> float:
+def next_kill(stage: Stage, invariants: Invariants, world: World, kills_left: int) -> float:
     """Seconds until the next kill: at any time, or where it hurts, give or take a few milliseconds."""
-    chance, now = world.chance, referee.now
-    dues = {name: due.at for name in world.deleted if stage.node(name) and (due := referee.deadlines.of(name))}
-    ahead = {at - grace for name, at in dues.items() for grace in (0, *referee.graces_on(name)) if at - grace > now}
+    chance, now = world.chance, stage.clock.monotonic()
+    dues = {name: due.at for name in world.deleted if stage.node(name) and (due := invariants.due(name))}
+    ahead = {at - grace for name, at in dues.items() for grace in (0, *invariants.graces_on(name)) if at - grace > now}
     if ahead and chance.random() < 0.6:
         nearly = chance.choice([-0.02, -0.004, -0.0005, 0.0, 0.0005, 0.003, 0.006, 0.012, 0.025, 0.1])
         return max(chance.choice(sorted(ahead)[:3]) + nearly - now, 0.0)
@@ -188,16 +190,16 @@ def next_kill(stage: Stage, referee: Referee, world: World, kills_left: int) -> 
     return chance.choice([chance.uniform(0, 0.2), chance.uniform(0, 4), chance.uniform(0, span)])
 
 
-async def kill_again_and_again(stage: Stage, referee: Referee, world: World) -> None:
+async def kill_again_and_again(stage: Stage, invariants: Invariants, world: World) -> None:
     """Controllers that live for a while, and none for a while."""
     for done in range(KILLS_PER_WORLD):
         async with stage.mortal():
-            with referee.life():
-                await stage.clock.sleep(next_kill(stage, referee, world, KILLS_PER_WORLD - done))
+            with invariants.life():
+                await stage.clock.sleep(next_kill(stage, invariants, world, KILLS_PER_WORLD - done))
         await stage.clock.sleep(world.chance.choice([0.0, 0.0, 0.002, 0.3, 3.0, world.chance.uniform(0, 30)]))
 
 
-async def lives(seed: int) -> Referee:
+async def lives(seed: int) -> Invariants:
     """One whole world with its kills; raises AssertionError for every rule that was broken."""
     chance = random.Random(f"kills/{seed}")
     world = World(chance)
@@ -205,34 +207,33 @@ async def lives(seed: int) -> Referee:
         terminate_delay=chance.choice([0.0, 3.0]), failure_probability=chance.choice([0.0, 0.3]), answer_delay=0.01
     )
     async with staged(seed=seed, cloud=cloud, settings=SETTINGS, kubelet=SILENT, node_grace_seconds=1e6) as stage:
-        referee = await world.build(stage)
-        # Answers take their time, so that a kill finds requests that were carried out and never answered.
-        stage.transport.before.add(Rule(fault=Latency(0.0, 0.005), path="pods|nodes"))
-        stage.transport.behind.add(Rule(fault=Latency(0.005, 0.01)))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-        people = People(stage, world)
-        async with anyio.create_task_group() as group:
-            group.start_soon(people.run)
-            await kill_again_and_again(stage, referee, world)
-        async with stage.controller() as controller:
-            with referee.life():
-                with anyio.move_on_after(PATIENCE) as patience:
-                    await stage.until_gone(*world.deleted)
-                    await stage.until_claims_gone(*(f"{name}-claim" for name in world.claimed))
-                assert not patience.cancelled_caught, (
-                    f"not over: {controller.under_way()} {controller.claims_under_way()}"
-                )
-                await stage.clock.sleep(1)
-                assert controller.under_way() == ()
-                assert controller.claims_under_way() == ()
-                assert controller.statistics().evictor.waiting == 0
-        broken = referee.verdict()
-        assert not broken, "\n".join(broken)
-        assert [uid for uid, times in stage.agreed().items() if times > 1] == []
-        assert stage.instance_state("refuge") == "running"
+        invariants = await world.build(stage)
+        async with invariants.watching():
+            # Answers take their time, so that a kill finds requests that were carried out and never answered.
+            stage.transport.before.add(Rule(fault=Latency(0.0, 0.005), path="pods|nodes"))
+            stage.transport.behind.add(Rule(fault=Latency(0.005, 0.01)))
+            async with stage.mortal() as controller:
+                await stage.settle(controller)
+            async with anyio.create_task_group() as group:
+                group.start_soon(People(stage, world).run)
+                await kill_again_and_again(stage, invariants, world)
+            invariants.faults_end()
+            async with stage.controller() as controller:
+                with invariants.life():
+                    await finish(stage, world, controller)
+                violations = invariants.check_end(calm=True)
+        assert not violations, "\n".join(violations)
         assert {stage.instance_state(name) for name in world.deleted} == {"terminated"}
-    return referee
+    return invariants
+
+
+async def finish(stage: Stage, world: World, controller: Controller) -> None:
+    """Everything that was begun comes to its end."""
+    with anyio.move_on_after(PATIENCE) as patience:
+        await stage.until_gone(*world.deleted)
+        await stage.until_claims_gone(*(f"{name}-claim" for name in world.claimed))
+    assert not patience.cancelled_caught, f"not over: {controller.under_way()} {controller.claims_under_way()}"
+    await stage.clock.sleep(1)
 
 
 @pytest.mark.seeds(6)

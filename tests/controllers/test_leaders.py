@@ -13,8 +13,9 @@ import msgspec
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, FreezeWatch, Latency, LateWatch, Partition, Refuse, Reset, Rule
+from simulation.invariants import Invariants
+from simulation.terms import Terms
 from support.contest import Candidate, Contest
-from support.referee import Referee
 from support.stage import finalizers_of, staged
 from support.weather import SETTINGS, Land, build, delete, survey
 
@@ -128,11 +129,11 @@ async def contested(seed: int) -> Contest:
     cloud = CloudSettings(terminate_delay=chance.uniform(0, 5), answer_delay=chance.choice([0.0, 0.2]))
     settings = msgspec.structs.replace(SETTINGS, leader_election=LeaderElectionSettings())
     async with staged(seed=seed, cloud=cloud, settings=settings, definitions=()) as stage:
-        referee = Referee(stage, land.periods)
         for name, spec in specs.items():
             await stage.add_nodes(name, **spec)
-        await build(stage, referee, chance, land)
-        async with anyio.create_task_group() as house:
+        await build(stage, chance, land)
+        terms = Terms(seed=seed, asked=frozenset(land.deleted), elects=True)
+        async with (invariants := Invariants(stage, terms)).watching(), anyio.create_task_group() as house:
             contest = Contest(stage, house, seed)
             for _ in range(chance.choice([2, 2, 2, 3])):
                 contest.born()
@@ -142,13 +143,12 @@ async def contested(seed: int) -> Contest:
                 others.start_soon(busy, contest, chance, land)
                 await trouble(contest, chance, land)
                 others.cancel_scope.cancel()
+            invariants.faults_end()
             await finish(contest, chance, land)
+            violations = [*contest.broken, *invariants.check_end(calm=True)]
             for each in contest.living:
                 each.term()
-        assert contest.broken == []
-        broken = referee.verdict()
-        assert not broken, "\n".join(broken)
-        assert {stage.instance_state(name) for name in land.nodes if name not in land.deleted} == {"running"}
+        assert not violations, "\n".join(violations)
     return contest
 
 

@@ -88,7 +88,7 @@ async def test_nothing_is_asked_of_machines_that_is_not_among_the_rights() -> No
             await stage.settle(controller)
             await stage.delete_node("n1")
             await stage.until_gone("n1")
-        done = [operation for _, _, operation, _ in stage.transport.executed if operation.plural == "machines"]
+        done = [each.operation for each in stage.transport.executed if each.operation.plural == "machines"]
         assert isinstance(provider, UsesCluster)
         used = {Permission(each.verb, each.plural, each.group, each.subresource) for each in done}
         assert used == {*provider.rights()}

@@ -16,8 +16,9 @@ import msgspec
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, FreezeWatch, Latency, LateWatch, Partition, Refuse, Reset, Rule
+from simulation.invariants import Invariants
+from simulation.terms import Terms
 from support.inprocess import Stutter
-from support.referee import Referee
 from support.stage import Stage, staged, the_settings
 from support.weather import SETTINGS, Land, build, delete, survey
 
@@ -80,11 +81,11 @@ async def disturb(stage: Stage, chance: random.Random) -> None:
                     await stage.patch_node(node["metadata"]["name"], label)
 
 
-async def vanish(stage: Stage, referee: Referee, chance: random.Random, node: str) -> None:
+async def vanish(stage: Stage, invariants: Invariants, chance: random.Random, node: str) -> None:
     """The server is away when the deadline of a node comes: it refuses, or nothing is heard of it at all."""
-    while (due := referee.deadlines.of(node)) is None:
+    while (due := invariants.due(node)) is None:
         await stage.clock.sleep(0.1)
-    await stage.clock.sleep(due.at - referee.now - chance.choice([0.1, chance.uniform(0, 8)]))
+    await stage.clock.sleep(due.at - stage.clock.monotonic() - chance.choice([0.1, chance.uniform(0, 8)]))
     if chance.random() < 0.5:
         stage.transport.is_listening = False
         await stage.clock.sleep(chance.uniform(0.1, 12))
@@ -119,7 +120,7 @@ async def govern(stage: Stage, chance: random.Random) -> None:
         stage.settings = msgspec.structs.replace(changed, node_groups=SETTINGS.node_groups)
 
 
-async def storm(stage: Stage, referee: Referee, chance: random.Random, land: Land) -> None:
+async def storm(stage: Stage, invariants: Invariants, chance: random.Random, land: Land) -> None:
     """The drains, under faults and kills; returns when the storm is over."""
     async with anyio.create_task_group() as group:
         rain(stage, chance)
@@ -127,14 +128,14 @@ async def storm(stage: Stage, referee: Referee, chance: random.Random, land: Lan
         group.start_soon(govern, stage, random.Random(f"settings/{chance.random()}"))
         for name in sorted(land.periods):
             if chance.random() < 0.3:
-                group.start_soon(vanish, stage, referee, chance, name)
+                group.start_soon(vanish, stage, invariants, chance, name)
         for _ in range(chance.randint(0, 3)):
             async with stage.mortal():
-                with referee.life():
+                with invariants.life():
                     await delete(stage, chance, land)
                     await stage.clock.sleep(chance.uniform(0, 15))
         async with stage.mortal():
-            with referee.life():
+            with invariants.life():
                 await delete(stage, chance, land)
                 await stage.clock.sleep(chance.uniform(5, 90))
         group.cancel_scope.cancel()
@@ -156,20 +157,20 @@ async def weather(seed: int) -> Stage:
     )
     delays: dict[str, Any] = {"attach_seconds": chance.uniform(0, 0.5), "detach_seconds": chance.uniform(0, 3)}
     async with staged(seed=seed, cloud=cloud, settings=SETTINGS, definitions=definitions, **delays) as stage:
-        referee = Referee(stage, land.periods)
         for name, spec in specs.items():
             await stage.add_nodes(name, **spec)
-        await build(stage, referee, chance, land)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-        await storm(stage, referee, chance, land)
-        async with stage.controller() as controller:
-            with referee.life():
-                await finish(stage, controller, chance, land)
-        broken = referee.verdict(LATE)
-        assert not broken, "\n".join(broken)
-        assert [uid for uid, times in stage.agreed().items() if times > 1] == []
-        assert {stage.instance_state(name) for name in land.nodes if name not in land.deleted} == {"running"}
+        await build(stage, chance, land)
+        invariants = Invariants(stage, Terms(seed=seed, asked=frozenset(land.deleted), deadline_slack=LATE))
+        async with invariants.watching():
+            async with stage.mortal() as controller:
+                await stage.settle(controller)
+            await storm(stage, invariants, chance, land)
+            invariants.faults_end()
+            async with stage.controller() as controller:
+                with invariants.life():
+                    await finish(stage, controller, chance, land)
+                violations = invariants.check_end(calm=True)
+        assert not violations, "\n".join(violations)
     return stage
 
 

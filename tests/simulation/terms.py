@@ -46,3 +46,6 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """(priority, seconds) of each of `shutdownGracePeriodByPodPriority`, if the settings have them all the time."""
     maximum_at_once: int | str | None = None
     """`voluntary.maximumAtOnce` in force; None: the default."""
+    fair: bool = False
+    """Whether nothing but kills stands between the controllers and the server: omissions are judged by the clock, and
+    what is done is done once."""

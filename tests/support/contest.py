@@ -7,7 +7,8 @@ is dead, as long as that takes no longer than WIRE seconds from then on.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -18,9 +19,9 @@ from gracectl.app.controller import Controller
 from gracectl.cloud.provider import NodeIdentity
 from gracectl.kube.errors import Unreachable
 from gracectl.kube.operation import operation_of
-from gracectl.kube.transport import Request, Response
+from gracectl.kube.transport import Request, Response, Stream
 from gracectl.runtime.clock import Clock
-from support.inprocess import InProcessTransport
+from support.inprocess import SENDER, InProcessTransport
 from support.processes import Process, install, outside
 from support.stage import CloudProvider, Stage
 
@@ -57,9 +58,11 @@ class SleepyClock:
 class Wire(InProcessTransport):
     """One process's line. `judge` gets each request in the moment in which the server handles it."""
 
-    def __init__(self, contest: Contest, seed: int) -> None:
+    def __init__(self, contest: Contest, name: str, seed: int) -> None:
         super().__init__(contest.stage.server, contest.stage.clock, seed=seed)
-        self.executed = contest.stage.transport.executed  # the referee counts there
+        shared = contest.stage.transport  # the observer looks there
+        self.executed, self.in_work, self.listeners = shared.executed, shared.in_work, shared.listeners
+        self.name = name
         self._house = contest.house
         self._travelling: set[anyio.CancelScope] = set()
         self.is_dead = False
@@ -73,6 +76,7 @@ class Wire(InProcessTransport):
         way = anyio.CancelScope()
 
         async def travel() -> None:
+            SENDER.set(self.name)
             self._travelling.add(way)
             with way:
                 try:
@@ -94,6 +98,12 @@ class Wire(InProcessTransport):
             raise answers[0]
         return answers[0]
 
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        SENDER.set(self.name)
+        async with super().stream(request) as stream:
+            yield stream
+
     async def _carried_out(self, request: Request, plain: api.Request) -> api.Response:
         self.judge(request)
         return await super()._carried_out(request, plain)
@@ -112,6 +122,7 @@ class WatchedProvider(CloudProvider):
 
     def __init__(self, candidate: Candidate, contest: Contest) -> None:
         super().__init__(contest.stage.cluster.cloud, contest.stage.clock)
+        self.failures, self.said_gone = contest.stage.provider.failures, contest.stage.provider.said_gone
         self._candidate = candidate
         self._contest = contest
 
@@ -129,7 +140,7 @@ class Candidate:
         stage = contest.stage
         self.name = f"c{number}"
         self.process = Process()
-        self.wire = Wire(contest, seed * 1000 + number)
+        self.wire = Wire(contest, self.name, seed * 1000 + number)
         self.wire.judge = self._judge
         self.clock = SleepyClock(stage.clock)
         self.provider = WatchedProvider(self, contest)

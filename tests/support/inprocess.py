@@ -8,7 +8,7 @@ Refuse there is a 500 after the deed, a Latency an answer that is late, a Reset 
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -28,6 +28,9 @@ from gracectl.runtime.clock import Clock
 ASKING: ContextVar[Request | None] = ContextVar("ASKING", default=None)
 """The request of a controller that the server carries out at this moment, in the task that does."""
 
+SENDER: ContextVar[str] = ContextVar("SENDER", default="")
+"""The process whose connection that request came by."""
+
 
 class Executed(NamedTuple):
     """A request that the server has carried out, or a watch that it has begun, whatever the client heard of it.
@@ -37,6 +40,16 @@ class Executed(NamedTuple):
     request: Request
     operation: Operation
     status: int
+    sender: str = ""
+    """The process whose connection it came by."""
+
+
+class Arrived(NamedTuple):
+    """A request at which the server is at work, since an instant (monotonic)."""
+
+    instant: float
+    operation: Operation
+    sender: str
 
 
 class Stutter(NamedTuple):
@@ -59,12 +72,17 @@ class InProcessTransport:
         self.behind = Faults(clock, random.Random(rng.random()))
         self.stutter = Stutter()
         self.executed: list[Executed] = []
+        self.in_work: dict[object, Arrived] = {}
+        self.listeners: list[Callable[[Arrived, Request], None]] = []
+        """Called with each request, but those for streams, in the moment in which the server begins with it."""
         self.rng = random.Random(rng.random())
         self.is_listening = True
+        self._lines = 0
 
     def line(self) -> Line:
         """A way to the server that can be cut."""
-        return Line(self)
+        self._lines += 1
+        return Line(self, f"process-{self._lines}")
 
     async def send(self, request: Request) -> Response:
         """See Transport."""
@@ -102,17 +120,22 @@ class InProcessTransport:
         return await self.before.before(self.before.striking(plain), plain)
 
     async def _carried_out(self, request: Request, plain: api.Request) -> api.Response:
-        asking = ASKING.set(request)
+        asking, key = ASKING.set(request), object()
+        self.in_work[key] = arrived = Arrived(self.clock.monotonic(), operation_of(request), SENDER.get())
         try:
+            for listener in self.listeners:
+                listener(arrived, request)
             answer = await self._server.handle(plain)
         finally:
+            del self.in_work[key]
             ASKING.reset(asking)
         self._note(request, answer)
         rules = self.behind.striking(plain)
         return await self.behind.before(rules, plain) or self.behind.after(rules, plain, answer)
 
     def _note(self, request: Request, answer: api.Response) -> None:
-        self.executed.append(Executed(self.clock.monotonic(), request, operation_of(request), answer.status))
+        done = Executed(self.clock.monotonic(), request, operation_of(request), answer.status, SENDER.get())
+        self.executed.append(done)
 
     def _translated(self, request: Request) -> api.Request:
         if not self.is_listening:
@@ -130,7 +153,8 @@ class InProcessTransport:
 class Line:
     """One controller's way to the server; after `cut` nothing goes through any more, in neither direction."""
 
-    def __init__(self, transport: InProcessTransport) -> None:
+    def __init__(self, transport: InProcessTransport, name: str) -> None:
+        self.name = name
         self._transport = transport
         self._cut = anyio.Event()
 
@@ -146,6 +170,7 @@ class Line:
             raise Unreachable(operation_of(request), "cut", sent=False)
 
         async def ask() -> None:
+            SENDER.set(self.name)
             try:
                 answers.append(await self._transport.send(request))
             except Unreachable as error:
@@ -165,6 +190,7 @@ class Line:
         """See Transport. A cut ends no stream: nothing reads it any more."""
         if self._cut.is_set():
             raise Unreachable(operation_of(request), "cut", sent=False)
+        SENDER.set(self.name)  # of the task that reads the stream: it has no other sender
         async with self._transport.stream(request) as stream:
             yield stream
 

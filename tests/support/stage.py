@@ -63,6 +63,10 @@ class CloudProvider:
         self.seconds = 0.0
         self.calls: list[tuple[float, str]] = []
         self.told: list[NodeIdentity | None] = []
+        self.failures: dict[str, float] = {}
+        """By provider ID, when (monotonic) a call for it failed last."""
+        self.said_gone: dict[str, float] = {}
+        """By provider ID, when (monotonic) it was said to be gone first."""
         self.is_closed = False
         self._cloud = cloud
         self._clock = clock
@@ -72,12 +76,15 @@ class CloudProvider:
 
     async def state(self, provider_id: str) -> InstanceState:
         status, body = await self._call("state", "GET", provider_id)
+        if status == 404 or STATES[body["state"]] is InstanceState.GONE:
+            self.said_gone.setdefault(provider_id, self._clock.monotonic())
         return InstanceState.GONE if status == 404 else STATES[body["state"]]
 
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         self.told.append(node)
         status, _ = await self._call("terminate", "DELETE", provider_id)
         if status == 404:
+            self.said_gone.setdefault(provider_id, self._clock.monotonic())
             raise InstanceGone(provider_id)
 
     async def aclose(self) -> None:
@@ -88,10 +95,12 @@ class CloudProvider:
         await self._clock.sleep(self.seconds)
         mood = self.moods.popleft() if self.moods else None
         if mood is not None:
+            self.failures[provider_id] = self._clock.monotonic()
             raise mood
         path = f"/cloud/v1/instances/{provider_id.rsplit('/', 1)[-1]}"
         answer = await self._cloud(api.Request(method=method, path=path))
         if answer.status >= 500:
+            self.failures[provider_id] = self._clock.monotonic()
             raise ProviderUnavailable(answer.body["message"])
         return answer.status, answer.body
 
@@ -123,6 +132,8 @@ class Stage:
         """What the next controllers follow while they run, as if it were their settings file."""
         self.is_dry_run = False
         """Whether the next controllers only observe."""
+        self.living: list[Controller] = []
+        """The controllers that run."""
         self._seed = seed
         self._lives = 0
 
@@ -164,9 +175,11 @@ class Stage:
         if self.reread:
             controller.reload_from(self.reread)
         stop = anyio.Event()
+        self.living.append(controller)
         async with anyio.create_task_group() as group:
             group.start_soon(controller.run, stop)
             yield controller, line, stop
+            self.living.remove(controller)
 
     async def settle(self, controller: Controller) -> None:
         """Wait until the controller sees everything and every node and claim has its finalizer."""

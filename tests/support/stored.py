@@ -14,18 +14,19 @@ from kubesim.server.store import Change
 
 from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request
-from support.inprocess import ASKING
+from support.inprocess import ASKING, SENDER
 from support.stage import Stage
 
 
 class Deed(NamedTuple):
     """One stored change: what an object was and is (None: it was, or is, not there). `at` is the server's Unix time;
-    `request`: the controller's that has caused it, None if another client's has."""
+    `request`: the controller's that has caused it, None if another client's has; `sender`: its process."""
 
     at: float
     old: JsonObject | None
     new: JsonObject | None
     request: Request | None
+    sender: str = ""
 
     @property
     def object(self) -> JsonObject:
@@ -50,7 +51,7 @@ def follow(stage: Stage, table: str, listener: Callable[[Deed], None]) -> None:
     def record(change: Change) -> None:
         store(change)
         new = None if change.type == "DELETED" else change.object
-        listener(Deed(stage.cluster.server_clock.now(), change.previous, new, ASKING.get()))
+        listener(Deed(stage.cluster.server_clock.now(), change.previous, new, ASKING.get(), SENDER.get()))
 
     watched.record = record  # type: ignore[method-assign]  # nothing that the server offers is told in the moment
 

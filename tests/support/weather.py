@@ -10,7 +10,6 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
 
 from gracectl.model import names
-from support.referee import Referee
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
 
 PERIODS = {"0s": 0.0, "3s": 3.0, "20s": 20.0, "1m": 60.0}
@@ -52,7 +51,7 @@ def survey(chance: random.Random, *, knows_claims: bool) -> tuple[Land, dict[str
     return land, specs
 
 
-async def build(stage: Stage, referee: Referee, chance: random.Random, land: Land) -> None:
+async def build(stage: Stage, chance: random.Random, land: Land) -> None:
     """A world that can always be drained, and is never trivial."""
     for number in range(chance.randint(1, 3)):
         name, replicas = f"app{number}", chance.randint(2, 6)
@@ -66,7 +65,6 @@ async def build(stage: Stage, referee: Referee, chance: random.Random, land: Lan
         more = {"serviceName": name, "volumeClaimTemplates": [VOLUME]} if kind == "StatefulSet" else {}
         await stage.cluster.create(a_workload(kind, name, replicas, behaviour=behaviour, **more))
         await stage.cluster.create(a_budget_manifest(name, maxUnavailable=allowed))
-        referee.needed[name] = replicas - allowed
     await stage.cluster.create(a_budget_manifest("shut", minAvailable=1000))
     for number in range(chance.randint(0, 8)):
         node = chance.choice(land.nodes)

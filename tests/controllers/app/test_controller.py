@@ -83,7 +83,7 @@ async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
             await stage.until_gone("n1")
         asked = {
             Permission(op.verb, op.plural, op.group, op.subresource, op.namespace if op.plural == "leases" else "")
-            for _, _, op, _ in stage.transport.executed
+            for op in (each.operation for each in stage.transport.executed)
         }
         # Whether a Karpenter leads is asked as well; who may not ask that goes on without.
         asked.remove(Permission("get", "leases", "coordination.k8s.io", namespace="karpenter"))

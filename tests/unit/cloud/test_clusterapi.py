@@ -64,7 +64,7 @@ class Site:
         """How often the server was asked that."""
         return sum(
             operation.verb == verb and operation.plural == resource.partition(".")[0]
-            for _, _, operation, _ in self.stage.transport.executed
+            for operation in (each.operation for each in self.stage.transport.executed)
         )
 
 

@@ -1,0 +1,529 @@
+"""Each invariant is seen to be violated: a culprit, which is no controller, does what none may do.
+
+A rule that cannot fail is worth nothing. That the rules let pass what is right is seen in every run of a controller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.server import api
+from support.inprocess import Arrived
+from support.nodebudgets import POOL as TEAM
+from support.nodebudgets import create_node_budget
+from support.stage import NAMESPACE, SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
+from support.voluntary import TERMINABLE
+
+from gracectl.eviction.pdb_queue import EvictionCandidate
+from gracectl.kube.operation import operation_of
+from gracectl.kube.transport import Request
+from gracectl.model import names
+from gracectl.runtime.clock import LoopClock
+from simulation.invariants import Invariants
+from simulation.terms import Terms
+
+pytestmark = pytest.mark.anyio
+
+PERIOD = 100.0
+SETTINGS = the_settings(
+    nodeGroups=[{"selector": {"matchLabels": {"pool": "timed"}}, "terminationGracePeriod": f"{PERIOD:.0f}s"}],
+    health={"enabled": True},
+    voluntary={"maximumAtOnce": 1},
+)
+TIMED = {"pool": "timed"}
+CALM = Terms(faults_end=0.0)
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+MERGE = "application/merge-patch+json"
+
+
+class Culprit:
+    """Sends what a controller would send, on a line of its own."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.line = stage.transport.line()
+
+    async def send(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> int:
+        """Send a request; returns the status."""
+        data = None if body is None else msgspec.json.encode(body)
+        answer = await self.line.send(Request(method=method, path=path, body=data, content_type=content_type))
+        return answer.status
+
+    async def patch(self, path: str, body: Any) -> int:
+        """Send a merge patch."""
+        return await self.send("PATCH", path, body, MERGE)
+
+    async def evict(self, pod: str, **options: Any) -> int:
+        """Evict a pod by uid."""
+        path, uid = self._pod(pod)
+        body = {"metadata": {"name": pod}, "deleteOptions": {"preconditions": {"uid": uid}, **options}}
+        return await self.send("POST", f"{path}/eviction", body)
+
+    async def delete(self, pod: str, grace: int, *, by_uid: bool = True) -> int:
+        """Delete a pod."""
+        path, uid = self._pod(pod)
+        options = {"gracePeriodSeconds": grace, **({"preconditions": {"uid": uid}} if by_uid else {})}
+        return await self.send("DELETE", path, options)
+
+    async def terminate(self, node: str) -> None:
+        """Terminate the instance of a node."""
+        path = f"/cloud/v1/instances/{self.stage.instances[node]}"
+        await self.stage.cluster.cloud(api.Request(method="DELETE", path=path))
+
+    def _pod(self, name: str) -> tuple[str, str]:
+        found = self.stage.server.store.table("pods").get(NAMESPACE, name)
+        assert found is not None, name
+        return f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", found["metadata"]["uid"]
+
+
+class World(NamedTuple):
+    """Stage of a crime."""
+
+    stage: Stage
+    culprit: Culprit
+    invariants: Invariants
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        await self.stage.clock.sleep(seconds)
+
+
+Crime = Callable[[World], Awaitable[None]]
+
+
+# -- pods --------------------------------------------------------------------------------------------------------------
+
+
+async def delete_without_deadline(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1"))
+    await world.stage.delete_node("n1")
+    await world.culprit.delete("web", 30)
+
+
+async def delete_before_its_time(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "timed", terminationGracePeriodSeconds=10))
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD - 20)
+    await world.culprit.delete("web", 10)
+
+
+async def delete_before_the_time_of_its_wave(world: World) -> None:
+    """Without it that would be in time: other settings have ranges by priority."""
+    ranges = [{"priority": 0, "shutdownGracePeriodSeconds": 10}, {"priority": 1000, "shutdownGracePeriodSeconds": 30}]
+    changed = the_settings(shutdownGracePeriodByPodPriority=ranges)
+    world.stage.settings = msgspec.structs.replace(changed, node_groups=SETTINGS.node_groups)
+    await world.stage.create(a_pod_manifest("web", "timed", terminationGracePeriodSeconds=10))
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD - 60)
+    await world.culprit.delete("web", 10)
+
+
+async def delete_with_too_little_grace(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "timed", terminationGracePeriodSeconds=10))
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD - 8)
+    await world.culprit.delete("web", 1)
+
+
+async def cut_a_grace_that_ends_in_time(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "timed", terminationGracePeriodSeconds=30, behaviour=DEAF))
+    await world.stage.delete_node("timed")
+    await world.culprit.evict("web")
+    await world.wait(5)
+    await world.culprit.delete("web", 2)
+
+
+async def delete_by_name(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "timed"))
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD)
+    await world.culprit.delete("web", 1, by_uid=False)
+
+
+async def delete_at_once(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "timed"))
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD)
+    await world.culprit.delete("web", 0)
+
+
+async def change_a_pod(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1"))
+    await world.culprit.patch(f"/api/v1/namespaces/{NAMESPACE}/pods/web", {"metadata": {"labels": {"a": "b"}}})
+
+
+async def evict_protected(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1", annotations={names.DO_NOT_DISRUPT: "1h"}))
+    await world.stage.delete_node("n1")
+    await world.wait(2)
+    await world.culprit.evict("web")
+
+
+async def evict_with_invalid_protection(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1", annotations={names.DO_NOT_DISRUPT: "an hour"}))
+    await world.stage.delete_node("n1")
+    await world.wait(2)
+    await world.culprit.evict("web")
+
+
+async def evict_beside_do_not_evict(world: World) -> None:
+    await world.stage.create(
+        a_pod_manifest("web", "n1"), a_pod_manifest("db", "n1", labels={names.DO_NOT_EVICT: "true"})
+    )
+    await world.stage.delete_node("n1")
+    await world.wait(2)
+    await world.culprit.evict("web")
+
+
+async def evict_before_its_wave(world: World) -> None:
+    critical = a_pod_manifest("dns", "n1", priorityClassName="system-node-critical")
+    await world.stage.create(a_pod_manifest("web", "n1"), critical)
+    await world.stage.delete_node("n1")
+    await world.wait(2)
+    await world.culprit.evict("dns")
+
+
+async def evict_for_nothing(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1"))
+    await world.culprit.evict("web")
+
+
+async def evict_with_little_grace(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1", behaviour=DEAF))
+    await world.stage.delete_node("n1")
+    await world.culprit.evict("web", gracePeriodSeconds=1)
+
+
+async def evict_twice(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1", behaviour=DEAF))
+    await world.stage.delete_node("n1")
+    assert await world.culprit.evict("web") == 201
+    await world.wait(1)
+    assert await world.culprit.evict("web") == 201
+
+
+async def evict_against_a_budget(world: World) -> None:
+    """The disruption controller would count at once: its answer is forged."""
+    stage = world.stage
+    await world.wait(1)
+    await stage.delete_node("n1")
+    pods = sorted(pod["metadata"]["name"] for pod in stage.pods_on("n1"))
+    for pod in pods:
+        budget = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/web"
+        await stage.call(
+            "PATCH", f"{budget}/status", {"status": {"disruptionsAllowed": 1, "disruptedPods": None}}, MERGE
+        )
+        assert await world.culprit.evict(pod) == 201
+        await world.wait(0.6)
+
+
+# -- deadlines ---------------------------------------------------------------------------------------------------------
+
+
+async def move_a_deadline(world: World) -> None:
+    stamp = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2000-01-01T00:00:00Z"}}}
+    await world.stage.patch_node("n1", stamp)
+    await world.stage.delete_node("n1")
+    stamp["metadata"]["annotations"][names.TERMINATION_TIMESTAMP] = "2000-01-02T00:00:00Z"
+    await world.culprit.patch("/api/v1/nodes/n1", stamp)
+
+
+async def miss_a_deadline(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "timed", terminationGracePeriodSeconds=10))
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD + 10)
+
+
+# -- machines ----------------------------------------------------------------------------------------------------------
+
+
+async def release_a_running_node(world: World) -> None:
+    await world.stage.delete_node("n1")
+    await world.culprit.patch("/api/v1/nodes/n1", {"metadata": {"finalizers": None}})
+
+
+async def release_a_running_claim(world: World) -> None:
+    await world.stage.delete_claim("claimed-claim")
+    await world.stage.patch_node("claimed", {"metadata": {"finalizers": None}})
+    await world.stage.delete_node("claimed")
+    await world.culprit.patch(f"{CLAIM}/claimed-claim", {"metadata": {"finalizers": None}})
+
+
+async def release_a_claim_before_its_node(world: World) -> None:
+    await world.stage.delete_claim("claimed-claim")
+    await world.wait(2)
+    await world.culprit.patch(f"{CLAIM}/claimed-claim", {"metadata": {"finalizers": None}})
+
+
+async def release_a_living_node(world: World) -> None:
+    await world.culprit.patch("/api/v1/nodes/n1", {"metadata": {"finalizers": None}})
+
+
+async def release_with_a_volume(world: World) -> None:
+    await world.culprit.terminate("n1")
+    await world.wait(1)
+    await attach(world, "n1")
+    await world.stage.delete_node("n1")
+    await world.culprit.patch("/api/v1/nodes/n1", {"metadata": {"finalizers": None}})
+
+
+async def terminate_a_living_machine(world: World) -> None:
+    await world.wait(2)
+    await world.culprit.terminate("n2")
+
+
+async def terminate_a_strange_machine(world: World) -> None:
+    world.stage.cluster.cloud.create("i-strange", "elsewhere")
+    world.stage.instances["elsewhere"] = "i-strange"
+    await world.culprit.terminate("elsewhere")
+
+
+async def terminate_with_a_pod(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1"))
+    await world.stage.delete_node("n1")
+    await world.wait(5)
+    await world.culprit.terminate("n1")
+
+
+async def terminate_with_a_volume(world: World) -> None:
+    await attach(world, "n1")
+    await world.stage.delete_node("n1")
+    await world.wait(5)
+    await world.culprit.terminate("n1")
+
+
+async def attach(world: World, node: str) -> None:
+    body = {
+        "metadata": {"name": "disk"},
+        "spec": {"attacher": "csi.example.com", "nodeName": node, "source": {"persistentVolumeName": "pv"}},
+    }
+    await world.stage.call("POST", "/apis/storage.k8s.io/v1/volumeattachments", body)
+
+
+async def delete_an_unasked_node(world: World) -> None:
+    await world.culprit.send("DELETE", "/api/v1/nodes/n2")
+
+
+async def delete_an_unasked_claim(world: World) -> None:
+    await world.culprit.send("DELETE", f"{CLAIM}/claimed-claim")
+
+
+async def lose_a_node(world: World) -> None:
+    world.invariants.terms = msgspec.structs.replace(CALM, asked=frozenset({"n1"}))
+    await world.stage.delete_node("n2")
+
+
+# -- voluntary ---------------------------------------------------------------------------------------------------------
+
+
+async def rotate_too_many(world: World) -> None:
+    for node in ("n1", "n2"):
+        await world.stage.patch_node(node, TERMINABLE)
+        await world.wait(2)
+        await world.culprit.send("DELETE", f"/api/v1/nodes/{node}")
+
+
+async def end_too_many_for_their_health(world: World) -> None:
+    for node in ("n1", "n2", "timed"):
+        sick = {"type": "Ready", "status": "False", "lastTransitionTime": "2000-01-01T00:00:00Z", "reason": "Sick"}
+        await world.stage.patch_node(node, {"status": {"conditions": [sick]}}, "/status")
+    await world.wait(5)
+    await world.culprit.send("DELETE", "/api/v1/nodes/n1")
+
+
+async def break_a_node_budget(world: World) -> None:
+    await create_node_budget(world.stage, minAvailable="100%")
+    await world.stage.patch_node("n1", TERMINABLE)
+    await world.wait(2)
+    await world.culprit.send("DELETE", "/api/v1/nodes/n1")
+
+
+# -- traffic -----------------------------------------------------------------------------------------------------------
+
+
+async def write_beside_the_leader(world: World) -> None:
+    world.invariants.terms = msgspec.structs.replace(CALM, elects=True)
+    spec = {"holderIdentity": "a", "leaseDurationSeconds": 15}
+    leader = Culprit(world.stage)
+    assert await leader.send("POST", LEASE, {"metadata": {"name": "gracectl"}, "spec": spec}) == 201
+    assert await leader.patch("/api/v1/nodes/n1", LABELLED) == 200
+    assert world.invariants.violations == []
+    await world.culprit.patch("/api/v1/nodes/n1", LABELLED)
+
+
+async def write_without_a_lease(world: World) -> None:
+    world.invariants.terms = msgspec.structs.replace(CALM, elects=True)
+    await world.culprit.patch("/api/v1/nodes/n1", LABELLED)
+
+
+async def ask_again_and_again(world: World) -> None:
+    await world.stage.create(a_budget_manifest("shut", minAvailable=9), a_pod_manifest("shut", "n1"))
+    await world.stage.delete_node("n1")
+    for _ in range(60):
+        assert await world.culprit.evict("shut") == 429
+        await world.wait(1)
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+async def leave_a_pod(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1"))
+    await world.stage.delete_node("n1")
+    await world.wait(120)
+
+
+async def leave_a_pod_beside_a_slow_one(world: World) -> None:
+    """The server is at work on the eviction of the other pod: a webhook of its namespace is slow."""
+    await world.stage.create(a_pod_manifest("web", "n1"), a_pod_manifest("slow", "n1"))
+    await world.stage.delete_node("n1")
+    request = Request(method="POST", path=f"/api/v1/namespaces/{NAMESPACE}/pods/slow/eviction")
+    world.stage.transport.in_work["key"] = Arrived(0.0, operation_of(request), "slow")
+    await world.wait(120)
+    assert not any("slow" in each for each in world.invariants.violations if " stall" in each)
+
+
+async def leave_a_machine(world: World) -> None:
+    await world.stage.delete_node("n1")
+    await world.wait(120)
+
+
+async def leave_a_finalizer(world: World) -> None:
+    await world.stage.delete_node("n1")
+    await world.culprit.terminate("n1")
+    await world.wait(120)
+
+
+async def leave_a_claim(world: World) -> None:
+    await world.stage.create_claim("lone", {"providerID": "sim:///zone-a/i-none"})
+    await world.stage.patch_claim("lone", {"metadata": {"finalizers": [names.FINALIZER]}})
+    await world.stage.delete_claim("lone")
+    await world.wait(120)
+
+
+async def hide_what_blocks(world: World) -> None:
+    await world.stage.create(a_budget_manifest("shut", minAvailable=9), a_pod_manifest("shut", "n1"))
+    await world.stage.delete_node("n1")
+    await world.wait(120)
+
+
+async def hide_a_pending_node(world: World) -> None:
+    await world.stage.patch_node("n1", TERMINABLE)
+    await world.wait(120)
+
+
+# -- baseline ----------------------------------------------------------------------------------------------------------
+
+
+async def keep_an_object(world: World) -> None:
+    async with world.stage.controller() as controller:
+        await world.wait(5)
+        candidate = EvictionCandidate("shop", "web", "u", "n1", (), 0.0)
+        controller.leak = [candidate]  # type: ignore[attr-defined]  # what a leak looks like
+        world.invariants.check_end(calm=True)
+
+
+async def keep_a_task(world: World) -> None:
+    async with world.stage.controller(), anyio.create_task_group() as group:
+        await world.wait(20)
+        await world.stage.delete_node("n1")
+        await world.stage.until_gone("n1")
+        clock = LoopClock()
+        for _ in range(5):
+            group.start_soon(clock.sleep, 1e6)
+        await world.wait(300)
+        world.invariants.check_end(calm=True)
+        group.cancel_scope.cancel()
+
+
+async def keep_a_request(world: World) -> None:
+    arrived = Arrived(0.0, operation_of(Request(method="PATCH", path="/api/v1/nodes/n1")), "line")
+    world.stage.transport.in_work["key"] = arrived
+
+
+CLAIM = "/apis/karpenter.sh/v1/nodeclaims"
+SLOW_TO_START = {"stop-seconds": 1, "ready-seconds": 60}
+DEAF = {"ignores-sigterm": "true"}
+LABELLED = {"metadata": {"labels": {"a": "b"}}}
+
+CRIMES: dict[Crime, str] = {
+    delete_without_deadline: "early deletion: pod web was deleted, and nothing says that node 'n1' has a deadline",
+    delete_before_its_time: r"early deletion: pod web was deleted 10\.0* s before its time",
+    delete_before_the_time_of_its_wave: r"early deletion: pod web was deleted 20\.0* s before its time",
+    delete_with_too_little_grace: r"early deletion: pod web \(own grace 10\) was granted 1 s when 8\.0* s were left",
+    cut_a_grace_that_ends_in_time: "early deletion: pod web: its grace was cut though it ended",
+    delete_by_name: "early deletion: pod web: DELETE with grace 1 and uid ''",
+    delete_at_once: "early deletion: pod web: DELETE with grace 0 and uid",
+    change_a_pod: "early deletion: pod web was changed by PATCH",
+    evict_protected: "eviction: pod web was evicted, and it is protected until",
+    evict_with_invalid_protection: "eviction: pod web was evicted, and it is protected until inf",
+    evict_beside_do_not_evict: "eviction: pod web was evicted, and db on its node is protected until inf",
+    evict_before_its_wave: "eviction: pod dns was evicted before web, which is of an earlier wave",
+    evict_for_nothing: "eviction: pod web was evicted from 'n1', which is not to be drained",
+    evict_with_little_grace: r"eviction: pod web \(own grace 30\) was evicted with a grace of 1 s",
+    evict_twice: "eviction: pod web was evicted 2 times",
+    evict_against_a_budget: "budget: the eviction of shop/web-.* left shop/web with 1 healthy pods, 2 are needed",
+    move_a_deadline: "deadline moved: Node n1: the deadline was moved",
+    miss_a_deadline: r"late: node timed: its instance was asked to terminate 10\.0* s after its deadline",
+    release_a_running_node: "finalizer: node n1 was released while its instance is running",
+    release_a_running_claim: "finalizer: claim claimed-claim was released while its instance is running",
+    release_a_claim_before_its_node: "finalizer: claim claimed-claim was released before its node claimed",
+    release_a_living_node: "finalizer: node n1: the finalizer was removed, and it is not being deleted",
+    release_with_a_volume: "finalizer: node n1 was released with volume disk attached",
+    terminate_a_living_machine: "machine: the machine of node n2, which is not being deleted, was terminated",
+    terminate_a_strange_machine: "machine: the machine i-strange was terminated, and nothing that is deleted has it",
+    terminate_with_a_pod: "machine: the machine of n1 was terminated before its deadline, with pod web",
+    terminate_with_a_volume: "machine: the machine of n1 was terminated with volume disk attached",
+    delete_an_unasked_node: "unasked: node n2 was deleted, and nothing asks for that",
+    delete_an_unasked_claim: "unasked: claim claimed-claim was deleted, and nothing asks for that",
+    lose_a_node: "unasked: node n2 or its machine has ended, and nothing has asked for that",
+    rotate_too_many: "pace: n2 was deleted voluntarily beside n1: 1 at once",
+    end_too_many_for_their_health: "pace: n1 was deleted for its health while 3 are unhealthy: 1 may",
+    break_a_node_budget: "node budget: node n1 was deleted: pool-a keeps 1, 0 are left",
+    write_beside_the_leader: "writer: .* did patch nodes n1 while a held the Lease",
+    write_without_a_lease: "writer: .* did patch nodes n1 while no process held the Lease",
+    ask_again_and_again: r"requests: 60 requests to create pods/eviction shop/shut in 1\.0 min",
+    leave_a_pod: "stall: pod web on node n1 may be evicted: nothing holds it",
+    leave_a_pod_beside_a_slow_one: "stall: pod web on node n1 may be evicted: nothing holds it",
+    leave_a_machine: "stall: node n1 waits for its instance: nothing holds it",
+    leave_a_finalizer: "stall: node n1 waits for its finalizer: nothing holds it",
+    leave_a_claim: "stall: claim lone waits for its instance or its finalizer: nothing holds it",
+    hide_what_blocks: r"not shown: n1 waits for pods \(shut\) for 9\d s, and nothing says so",
+    hide_a_pending_node: "not shown: n1 is pending for 9. s, and nothing says so",
+    keep_an_object: "baseline: a controller still has 1 objects EvictionCandidate",
+    keep_a_task: r"baseline: \d+ tasks of controllers, \d+ before the first termination",
+    keep_a_request: "baseline: requests in flight: patch nodes n1",
+}
+"""What nothing may do, and what the invariants say to it."""
+
+
+@pytest.mark.parametrize("crime", CRIMES, ids=lambda crime: crime.__name__)
+async def test_a_violation_is_reported(crime: Crime) -> None:
+    options: dict[str, Any] = {"kubelet": SILENT, "node_grace_seconds": 1e6}
+    async with staged(settings=SETTINGS, **options) as stage:
+        await stage.add_nodes("n1", labels=TEAM if crime is break_a_node_budget else {})
+        await stage.add_nodes("n2")
+        await stage.add_nodes("timed", labels=TIMED)
+        await stage.add_nodes("claimed", claim=ClaimSpec())
+        if crime is evict_against_a_budget:
+            web = a_workload(
+                "Deployment", "web", 3, pod={"node": "n1"}, behaviour={"stop-seconds": 1, "ready-seconds": 60}
+            )
+            await stage.create(a_budget_manifest("web", maxUnavailable=1), web)
+        for node in stage.nodes():
+            await stage.patch_node(node["metadata"]["name"], HELD)
+        await stage.patch_claim("claimed-claim", HELD)
+        invariants = Invariants(stage, CALM)
+        async with invariants.watching():
+            await crime(World(stage, Culprit(stage), invariants))
+        found = "\n".join(invariants.check_end(calm=True))
+    assert re.search(CRIMES[crime], found), found
+
+
+HELD = {"metadata": {"finalizers": [names.FINALIZER]}}
