@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support.hack import HACK, versions
 
+from gracectl import __version__
+
 PROGRAMS = ("docker", "kind", "kubectl", "helm")
 TOOLS = ("bash", "env", "basename", "dirname", "sed", "grep", "paste", "cat", "mktemp", "rm")
 """All that the scripts may need beside them."""
@@ -76,14 +78,14 @@ def test_kind_up_does_one_thing_after_another_and_says_what_is_next(machine: Mac
         "docker info",
         "kind get clusters",
         f"kind create cluster --name gracectl --image {node} --wait 180s --config hack/kind/cluster.yaml",
-        "docker build --quiet --tag gracectl:0.1.0 .",
-        "kind load docker-image gracectl:0.1.0 --name gracectl",
+        f"docker build --quiet --tag gracectl:{__version__} .",
+        f"kind load docker-image gracectl:{__version__} --name gracectl",
         f"{kubectl} create configmap kwok --namespace kube-system",
         f"{kubectl} -n kube-system rollout status deployment/kwok",
         f"{kubectl} wait node --selector pool=fake --for condition=Ready",
         f"{kubectl} create configmap grafana --namespace monitoring",
         "helm upgrade --install gracectl helm/gracectl --kube-context kind-gracectl --namespace gracectl "
-        "--values hack/kind/values.yaml --set image.tag=0.1.0 --wait",
+        f"--values hack/kind/values.yaml --set image.tag={__version__} --wait",
         f"{kubectl} wait deployment --all --namespace bank",
         f"{kubectl} wait node/fake-7 --for jsonpath={{.metadata.finalizers[0]}}=karpenter.sh/termination",
         f"{kubectl} delete node fake-7 --wait=false",
