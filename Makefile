@@ -9,7 +9,7 @@ include hack/versions.env
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint docs format conformance e2e kind kind-down bench bench-kind bench-page micro bench-compare helm lock clean
+.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
 
 help: ## show this list
 	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -78,12 +78,24 @@ kind: ## gracectl on a cluster in Docker, with fake nodes, traces, metrics, and 
 kind-down: ## remove that cluster
 	hack/kind-down
 
-lint: docs ## ruff, mypy --strict, import-linter, the word list, and the docs site
+# A Go program, too; it has shellcheck look at the commands of workflows.
+ACTIONLINT := $(BIN)/actionlint
+
+actionlint: $(READY) ## actionlint beside our Python, built by Go; make lint looks at the workflows with it, if it is there
+	@test -x $(ACTIONLINT) || GOBIN=$(abspath $(BIN)) CGO_ENABLED=0 GOFLAGS=-mod=mod $(GO) install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
+
+SCRIPTS := hack/kind-up hack/kind-down hack/bench-kind hack/lib.sh tools/helm.sh tools/lock.sh .ci/run .ci/nightly
+
+lint: docs ## ruff, mypy --strict, import-linter, the word list, shellcheck, zizmor, actionlint, and the docs site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words.py
+	$(BIN)/shellcheck --external-sources $(SCRIPTS)
+	$(BIN)/zizmor --offline --quiet --no-progress .github
+	@if [ -x $(ACTIONLINT) ]; then $(ACTIONLINT) -shellcheck $(BIN)/shellcheck -pyflakes ''; \
+		else echo 'actionlint: not there, so not run; make actionlint builds it, with Go'; fi
 
 docs: $(READY) ## build the site of docs/ into build/site; a broken link or anchor fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

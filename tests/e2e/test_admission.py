@@ -1,5 +1,5 @@
 """Deletions of nodes are admitted by gracectl: replicas behind one address, over HTTPS; against any cluster whose API
-server reaches this machine (GRACECTL_E2E_WEBHOOK_HOST says under which address, if it is not 127.0.0.1)."""
+server reaches this machine (GRACECTL_E2E_WEBHOOK_HOST: at which of its addresses, if not 127.0.0.1)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_REACHED = "failed calling webhook"
 async def replicas(story: Story, number: int, **admission: Any) -> AsyncIterator[list[Program]]:
     """So many controllers that serve admission under one address; skips where no API server reaches it."""
     ports = free_ports(number)
-    async with balanced(ports) as port:
+    async with balanced(ports, REACHABLE) as port:
         own = {"url": f"https://{REACHABLE}:{port}", "name": story.run, "secret": f"{story.run}-tls"}
         started = []
         try:

@@ -26,10 +26,11 @@ def free_ports(number: int) -> list[int]:
 
 
 @asynccontextmanager
-async def balanced(ports: list[int]) -> AsyncIterator[int]:
-    """A port whose connections go to these in turn, and past those that do not listen; how often is undefined."""
+async def balanced(ports: list[int], host: str = HOST) -> AsyncIterator[int]:
+    """A port of `host` whose connections go to these in turn, and past those that do not listen; how often is
+    undefined."""
     turns = count()
-    listener = await anyio.create_tcp_listener(local_host=HOST)
+    listener = await anyio.create_tcp_listener(local_host=host)
 
     async def serve(client: anyio.abc.SocketStream) -> None:
         async with client:
