@@ -23,8 +23,8 @@ import click
 import msgspec
 from rich.console import Console
 
-from benchmarks.micro.budgets import YARDSTICK
-from benchmarks.micro.comparison import CANNOT_SAY, THRESHOLD, compare, lost_here, table_of
+from benchmarks.micro.budgets import THRESHOLD, YARDSTICK
+from benchmarks.micro.comparison import CANNOT_SAY, compare, lost_here, table_of
 from benchmarks.micro.result import Report, Unreadable, read_report
 
 TREE: Final = Path(__file__).resolve().parent.parent
@@ -48,14 +48,12 @@ class CannotCompare(click.ClickException):
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="How often each is measured.")
 @click.option(
     "--threshold",
-    default=THRESHOLD,
-    show_default=True,
     type=click.FloatRange(min=1, min_open=True),
-    help="From how many times as much on something is slower.",
+    help=f"From how many times as much on something is slower; left out: each has its own, {THRESHOLD:g} most of them.",
 )
 @click.option("-k", "only", default="", help="Only these benchmarks: an expression of pytest's -k.")
 @click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
-def main(base: str, rounds: int, threshold: float, only: str, output: str) -> None:
+def main(base: str, rounds: int, threshold: float | None, only: str, output: str) -> None:
     """Compare this tree, with all that is not committed, with revision BASE."""
     try:
         with _interrupts(_interrupt), sides(resolved(base, TREE), TREE) as (there, here):

@@ -56,3 +56,20 @@ GROWTH: Final[Mapping[str, tuple[str, float]]] = {
     "lane of 5,000: a pod's way through it": ("lane of 100: a pod's way through it", 2.0),
 }
 """How many times as much as a smaller one of its kind a part may cost: on any machine."""
+
+THRESHOLD: Final = 1.15
+"""How many times as much something may cost before it counts as slower: on shared machines less means nothing."""
+
+THRESHOLDS: Final[Mapping[str, float]] = {
+    # Half a microsecond each: the loop around them weighs as much.
+    "one selector against one pod": 1.3,
+    "work queue: a key that waits added again": 1.3,
+    "timer wheel: arm": 1.3,
+    "timer wheel: move": 1.3,
+    "timer wheel: cancel": 1.3,
+    # What they touch is larger than caches of processors, which neighbours on the machine share.
+    "pod event, 150,000 pods cached": 1.25,
+    "of it: into the cache of 150,000": 1.3,
+    "lane of 5,000: a pod's way through it": 1.25,
+}
+"""Of those that scatter more than others."""

@@ -10,12 +10,8 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
-from benchmarks.micro.budgets import YARDSTICK
+from benchmarks.micro.budgets import THRESHOLD, THRESHOLDS, YARDSTICK
 from benchmarks.micro.result import Report
-
-THRESHOLD: Final = 1.15
-"""How many times as much something may cost before it counts as slower: on shared machines less means nothing."""
-
 
 CANNOT_SAY: Final = 2
 
@@ -31,7 +27,8 @@ class Mark(StrEnum):
 
 class Row(msgspec.Struct, frozen=True):
     """One benchmark. `base` and `here`: CPU microseconds, None where it could not be measured; `ratio`: here as a
-    multiple of base, the median over the rounds, which lie between `lowest` and `highest`."""
+    multiple of base, the median over the rounds, which lie between `lowest` and `highest`; slower is what costs more
+    than `threshold` times as much."""
 
     name: str
     here: float
@@ -40,6 +37,7 @@ class Row(msgspec.Struct, frozen=True):
     ratio: float | None = None
     lowest: float | None = None
     highest: float | None = None
+    threshold: float = THRESHOLD
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -47,7 +45,6 @@ class Comparison(msgspec.Struct, frozen=True):
 
     base: str
     rounds: int
-    threshold: float
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 
@@ -63,18 +60,18 @@ def compare(
     base: str,
     pairs: Sequence[tuple[Report, Report]],
     *,
-    threshold: float = THRESHOLD,
+    threshold: float | None = None,
     why_missing: Sequence[str] = (),
 ) -> Comparison:
     """What `pairs` (of each round what was found of BASE, and here) say. A ratio is one of two runs that were
     neighbours in time.
 
-    `why_missing`: what pytest said of benchmarks that BASE cannot run.
+    `threshold`: of all, instead of each its own; `why_missing`: what pytest said of benchmarks that BASE cannot run.
     """
     names = [name for name in pairs[0][1].results if all(name in here.results for _, here in pairs)]
-    rows = tuple(_row(name, pairs, threshold) for name in names)
+    rows = tuple(_row(name, pairs, threshold or THRESHOLDS.get(name, THRESHOLD)) for name in names)
     notes = tuple(f"not in BASE: {reason}" for reason in why_missing)
-    return Comparison(base, len(pairs), threshold, rows, (*notes, *_doubts(rows, threshold)))
+    return Comparison(base, len(pairs), rows, (*notes, *_doubts(rows)))
 
 
 def _row(name: str, pairs: Sequence[tuple[Report, Report]], threshold: float) -> Row:
@@ -82,12 +79,13 @@ def _row(name: str, pairs: Sequence[tuple[Report, Report]], threshold: float) ->
     theirs = [base.results[name] for base, _ in pairs if name in base.results]
     micros = median(each.micros for each in ours)
     if len(theirs) < len(ours):
-        return Row(name, micros, Mark.NOT_IN_BASE)
+        return Row(name, micros, Mark.NOT_IN_BASE, threshold=threshold)
     ratios = [our.micros / their.micros for our, their in zip(ours, theirs, strict=True)]
     ratio = median(ratios)
     of_least = min(each.least for each in ours) / min(each.least for each in theirs)
     mark = Mark.NONE if name == YARDSTICK else _mark((ratio, of_least), threshold)
-    return Row(name, micros, mark, median(each.micros for each in theirs), ratio, min(ratios), max(ratios))
+    before = median(each.micros for each in theirs)
+    return Row(name, micros, mark, before, ratio, min(ratios), max(ratios), threshold)
 
 
 def _mark(ratios: Sequence[float], threshold: float) -> Mark:
@@ -98,9 +96,9 @@ def _mark(ratios: Sequence[float], threshold: float) -> Mark:
     return Mark.FASTER if max(ratios) < 1 / threshold else Mark.NONE
 
 
-def _doubts(rows: Sequence[Row], threshold: float) -> Iterator[str]:
+def _doubts(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
-        if row.name == YARDSTICK and row.ratio is not None and not 1 / threshold <= row.ratio <= threshold:
+        if row.name == YARDSTICK and row.ratio is not None and not 1 / row.threshold <= row.ratio <= row.threshold:
             yield (
                 f"the yardstick, in which nothing is of gracectl, differs as well (× {row.ratio:.2f}): others have "
                 "used the machine meanwhile; compare again, with more rounds"
@@ -109,17 +107,22 @@ def _doubts(rows: Sequence[Row], threshold: float) -> Iterator[str]:
 
 def table_of(found: Comparison) -> Table:
     """For people."""
-    caption = (
-        f"CPU time; BASE is {found.base}; rounds: {found.rounds} of each, in turns; slower is what costs more than "
-        f"{found.threshold:g} ×"
-    )
+    caption = f"CPU time; BASE is {found.base}; rounds: {found.rounds} of each, in turns; slower: more than its limit"
     table = Table(caption=caption)
     table.add_column("what", overflow="fold")
-    for heading in ("µs in BASE", "µs here", "here / BASE", "lowest–highest"):
+    for heading in ("µs in BASE", "µs here", "here / BASE", "lowest–highest", "limit"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in found.rows:
-        table.add_row(row.name, _micros(row.base), _micros(row.here), _ratio(row.ratio), _spread(row), row.mark)
+        table.add_row(
+            row.name,
+            _micros(row.base),
+            _micros(row.here),
+            _ratio(row.ratio),
+            _spread(row),
+            f"{row.threshold:g}",
+            row.mark,
+        )
     return table
 
 

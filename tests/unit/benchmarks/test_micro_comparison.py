@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from benchmarks.micro.budgets import YARDSTICK
+from benchmarks.micro.budgets import BUDGETS, THRESHOLD, THRESHOLDS, YARDSTICK
 from benchmarks.micro.comparison import CANNOT_SAY, Comparison, Mark, Row, compare, lost_here, table_of
 from benchmarks.micro.result import Report, Result
 
@@ -51,6 +51,18 @@ def test_more_than_the_threshold_is_slower_and_less_than_its_inverse_faster(
 def test_the_threshold_may_be_another() -> None:
     assert only_row(of_plan([10.0], [12.0], threshold=1.25)).mark is Mark.NONE
     assert only_row(of_plan([10.0], [12.0], threshold=1.1)).mark is Mark.SLOWER
+
+
+def test_each_part_has_a_threshold_of_its_own_unless_one_is_given() -> None:
+    scatters = "timer wheel: arm"
+    pairs = [(a_report(None, **{scatters: 1.0, "plan": 1.0}), a_report(None, **{scatters: 1.25, "plan": 1.25}))]
+    assert {row.name: row.mark for row in compare("main", pairs).rows} == {scatters: Mark.NONE, "plan": Mark.SLOWER}
+    assert {row.mark for row in compare("main", pairs, threshold=1.2).rows} == {Mark.SLOWER}
+
+
+def test_thresholds_are_of_parts_that_there_are() -> None:
+    assert set(THRESHOLDS) <= set(BUDGETS)
+    assert all(threshold > THRESHOLD for threshold in THRESHOLDS.values())
 
 
 def test_rounds_that_were_disturbed_make_nothing_slower_if_the_best_ones_are_equal() -> None:
@@ -121,8 +133,8 @@ def test_the_table_shows_both_the_ratio_its_spread_and_the_mark() -> None:
     text = console.file.getvalue()
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
     assert rows == [
-        ["plan", "10.00", "13.00", "× 1.30", "1.20–1.40", "SLOWER"],
-        ["lane", "", "3.00", "", "", "not in BASE"],
-        [YARDSTICK, "1.00", "1.00", "× 1.00", "1.00–1.00", ""],
+        ["plan", "10.00", "13.00", "× 1.30", "1.20–1.40", "1.15", "SLOWER"],
+        ["lane", "", "3.00", "", "", "1.15", "not in BASE"],
+        [YARDSTICK, "1.00", "1.00", "× 1.00", "1.00–1.00", "1.15", ""],
     ]
-    assert "BASE is v1; rounds: 3 of each, in turns; slower is what costs more than 1.15 ×" in " ".join(text.split())
+    assert "BASE is v1; rounds: 3 of each, in turns; slower: more than its limit" in " ".join(text.split())
