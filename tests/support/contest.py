@@ -20,7 +20,7 @@ from gracectl.cloud.provider import NodeIdentity
 from gracectl.kube.errors import Unreachable
 from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response, Stream
-from gracectl.runtime.clock import Clock
+from gracectl.runtime.clock import Clock, ShiftedClock
 from support.inprocess import SENDER, InProcessTransport
 from support.processes import Process, install, outside
 from support.stage import CloudProvider, Stage
@@ -32,27 +32,15 @@ ANYBODYS = ("events", "leases")
 """What every process writes, leader or not."""
 
 
-class SleepyClock:
+class SleepyClock(ShiftedClock):
     """A clock that shows, when it is read, that the machine has slept for `missed` seconds."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self.missed = 0.0
 
-    def now(self) -> float:
-        return self._clock.now()
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
-
     def elapsed(self) -> float:
-        return self._clock.elapsed() + self.missed
-
-    async def sleep(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        self._clock.subscribe(callback)
+        return super().elapsed() + self.missed
 
 
 class Wire(InProcessTransport):
@@ -143,22 +131,25 @@ class Candidate:
         self.wire = Wire(contest, self.name, seed * 1000 + number)
         self.wire.judge = self._judge
         self.clock = SleepyClock(stage.clock)
-        self.provider = WatchedProvider(self, contest)
+        self.provider = contest.provider(self, contest)
         rng = random.Random(f"candidate/{seed}/{number}")
         self.controller = Controller(stage.settings, self.wire, self.clock, self.provider, rng=rng)
+        if stage.reread:
+            self.controller.reload_from(stage.reread)
         self.stop = anyio.Event()
         self._contest = contest
 
     @property
     def identity(self) -> str:
+        """Its name in the Lease; "" without leader election."""
         election = self.controller.statistics().election
-        assert election is not None
-        return election.identity
+        return "" if election is None else election.identity
 
     @property
     def is_leading(self) -> bool:
+        """Whether it takes itself for the leader; without leader election always."""
         election = self.controller.statistics().election
-        return election is not None and election.is_leading
+        return election is None or election.is_leading
 
     def kill(self) -> None:
         """SIGKILL: what it has sent may still arrive, and nothing else."""
@@ -175,6 +166,14 @@ class Candidate:
         """SIGSTOP."""
         self.process.freeze()
         self.wire.abandon()
+
+    async def run(self) -> None:
+        """Run until it stops; what it fails by is noted."""
+        try:
+            await self.controller.run(self.stop)
+        except Exception as error:
+            if not self.wire.is_dead:
+                self._contest.failed(self, error)
 
     def _judge(self, request: Request) -> None:
         operation = operation_of(request)
@@ -193,6 +192,10 @@ class Contest:
         self.writes = 0
         self.faults: list[str] = []
         self.living: list[Candidate] = []
+        self.provider: Callable[[Candidate, Contest], WatchedProvider] = WatchedProvider
+        """Makes the provider of the next processes."""
+        self.welcome: Callable[[Candidate], None] = lambda candidate: None
+        """Called with each process before it runs."""
         self._born = 0
         self._seed = seed
 
@@ -201,8 +204,15 @@ class Contest:
         self._born += 1
         candidate = Candidate(self, self._born, seed=self._seed)
         self.living.append(candidate)
-        candidate.process.start_soon(self.house, candidate.controller.run, candidate.stop)
+        self.welcome(candidate)
+        candidate.process.start_soon(self.house, candidate.run)
         return candidate
+
+    def failed(self, candidate: Candidate, error: Exception) -> None:
+        """A process has ended by itself."""
+        self.broken.append(f"{self.stage.clock.monotonic():.3f}: {candidate.name} failed: {error!r}")
+        if candidate in self.living:
+            self.living.remove(candidate)
 
     @property
     def holder(self) -> str:
@@ -214,7 +224,7 @@ class Contest:
 
     @property
     def leader(self) -> Candidate | None:
-        """The process of that name, if it lives."""
+        """The process of that name, if it lives; without leader election the oldest."""
         return next((each for each in self.living if each.identity == self.holder), None)
 
     def judge(self, candidate: Candidate, deed: str) -> None:

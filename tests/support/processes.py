@@ -24,6 +24,8 @@ class Process:
 
     def __init__(self) -> None:
         self._is_frozen = False
+        self._steps_left = 0
+        self._at_step: Callable[[], None] = lambda: None
         self._kept: list[tuple[asyncio.Handle, Context, Callback, tuple[Any, ...]]] = []
 
     @property
@@ -44,6 +46,10 @@ class Process:
             if not handle.cancelled():
                 loop.call_soon(callback, *arguments, context=context)
 
+    def after_steps(self, steps: int, callback: Callable[[], None]) -> None:
+        """Call back between two steps of the event loop, when it has made so many from now on."""
+        self._steps_left, self._at_step = steps, callback
+
     def start_soon(self, group: anyio.abc.TaskGroup, function: Callable[..., Any], *arguments: Any) -> None:
         """Begin a task of this process."""
         context = copy_context()
@@ -60,8 +66,12 @@ class Process:
         """A step of it is due."""
         if self._is_frozen:
             self._kept.append((handle[0], context, callback, arguments))
-        else:
-            callback(*arguments)
+            return
+        callback(*arguments)
+        if self._steps_left:
+            self._steps_left -= 1
+            if not self._steps_left:
+                self._at_step()
 
 
 def outside(function: Callable[..., Any], *arguments: Any) -> None:

@@ -127,8 +127,8 @@ class Faults:
                     await rule.lifted.wait()
                 case Reset(carried_out=False):
                     raise ConnectionLost
-                case Refuse(status=status, retry_after=retry_after):
-                    return refusal(status, retry_after)
+                case Refuse() as refuse:
+                    return refusal(refuse)
                 case RefuseEviction(retry_after=retry_after):
                     return spent(retry_after)
                 case Expire() if not asks_to_watch(request):
@@ -209,13 +209,17 @@ def asks_to_watch(request: Request) -> bool:
     return is_true(request.query, "watch") or "/watch/" in request.path
 
 
-def refusal(status: int, retry_after: int | None) -> Response:
+def refusal(refuse: Refuse) -> Response:
     """What an injected refusal looks like."""
-    if status == 429:
-        headers = {"content-type": "text/plain; charset=utf-8", "retry-after": str(retry_after or 1)}
-        return Response(status=429, headers=headers, body="Too many requests, please try again later.\n")
-    reason, message = SERVER_FAULTS.get(status, ("InternalError", "injected"))
-    return Refusal(status, reason, message, details={}, retry_after=retry_after).response()
+    status, retry_after, body = refuse.status, refuse.retry_after, refuse.body
+    if body is None and status != 429:
+        reason, message = SERVER_FAULTS.get(status, ("InternalError", "injected"))
+        return Refusal(status, reason, message, details={}, retry_after=retry_after).response()
+    if body is None:
+        body, retry_after = "Too many requests, please try again later.\n", retry_after or 1
+    kind = "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
+    headers = {"content-type": kind} | ({} if retry_after is None else {"retry-after": str(retry_after)})
+    return Response(status=status, headers=headers, body=body)
 
 
 def spent(retry_after: int | None) -> Response:

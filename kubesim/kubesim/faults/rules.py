@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from kubesim.server.api import Request
+from kubesim.server.api import JsonObject, Request
 
 
 class Latency(msgspec.Struct, frozen=True, tag=True):
@@ -30,10 +30,12 @@ class SlowTail(msgspec.Struct, frozen=True, tag=True):
 
 class Refuse(msgspec.Struct, frozen=True, tag=True):
     """The request is answered with `status` and not carried out. 429 is the server being busy, in plain text as
-    priority-and-fairness words it, with Retry-After `retry_after` seconds; others are a Status."""
+    priority-and-fairness words it, with Retry-After `retry_after` seconds; others are a Status. `body`: the whole
+    answer instead, a Status or plain text."""
 
     status: int
     retry_after: int | None = None
+    body: JsonObject | str | None = None
 
 
 class RefuseEviction(msgspec.Struct, frozen=True, tag=True):

@@ -33,6 +33,17 @@ async def test_a_busy_server_answers_429_without_a_cause(caller: Caller) -> None
     assert caller.server.faults.struck(rule) == 2
 
 
+async def test_a_refusal_can_have_words_of_its_own(caller: Caller) -> None:
+    status = {"kind": "Status", "code": 404, "reason": "NotFound", "message": 'namespaces "x" not found'}
+    caller.server.faults.add(Rule(fault=Refuse(404, body=status), count=1))
+    first = await caller.call("GET", NODES)
+    caller.server.faults.add(Rule(fault=Refuse(404, body="404 page not found\n"), count=1))
+    second = await caller.call("GET", NODES)
+    assert (first.status, first.body, first.headers["content-type"]) == (404, status, "application/json")
+    assert (second.status, second.body) == (404, "404 page not found\n")
+    assert second.headers["content-type"].startswith("text/plain")
+
+
 @pytest.mark.parametrize("status", [500, 503])
 async def test_a_failing_server_answers_with_a_status_and_does_nothing(caller: Caller, status: int) -> None:
     caller.server.faults.add(Rule(fault=Refuse(status), method="POST", count=1))

@@ -1,0 +1,148 @@
+"""Many seeds, each in a process of its own: `python -m simulation 1-10000 --workers 2`.
+
+A run in a fresh copy of this process finds the same memory every time, so that it does not depend on those before it;
+one that hangs is killed, and counts as failed. A seed that fails is shrunk, and its story printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from simulation.generate import a_plan
+from simulation.plan import Plan
+from simulation.run import Result, run
+from simulation.shrink import shrink
+from simulation.story import story
+
+HANGS_SECONDS: Final = 120.0
+"""Seconds of this machine after which a run counts as hung."""
+PROGRESS_SECONDS: Final = 10.0
+
+
+class Child(NamedTuple):
+    """A run under way."""
+
+    seed: int
+    pid: int
+    pipe: int
+    started: float
+
+
+def main(arguments: list[str]) -> int:
+    """Run seeds, and report those that fail; the exit code is 1 if there are any."""
+    parser = argparse.ArgumentParser(prog="python -m simulation", description="Simulate seeds.")
+    parser.add_argument("seeds", nargs="?", default="1-300", help="one (17), or a range (1-300)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--no-shrink", action="store_true", help="report failures as they are")
+    parser.add_argument("--fingerprints", action="store_true", help="print the digest of each run")
+    parser.add_argument("--story", action="store_true", help="print the story of each run, failed or not")
+    parser.add_argument("--most", type=int, default=10, help="stop after so many failures")
+    options = parser.parse_args(arguments)
+    first, _, last = options.seeds.partition("-")
+    seeds = range(int(first), int(last or first) + 1)
+    gc.collect()
+    gc.freeze()
+    started, reported, done, failed = _now(), _now(), 0, []
+    for seed, result in results(seeds, options.workers):
+        done += 1
+        if options.fingerprints:
+            print(f"seed {seed}: {result.fingerprint}", flush=True)
+        if result.violations:
+            failed.append(seed)
+            if not options.no_shrink:
+                result = smallest(result)
+        if result.violations or options.story:
+            print("\n".join(story(result)), flush=True)
+        if result.violations:
+            print(f"again: pytest tests/simulation --seed {seed}\n", flush=True)
+        if len(failed) >= options.most:
+            break
+        if _now() - reported > PROGRESS_SECONDS:
+            reported = _now()
+            print(f"{done} of {len(seeds)} seeds, {len(failed)} failed, {_now() - started:.0f} s", flush=True)
+    names = f": {', '.join(map(str, failed))}" if failed else ""
+    print(f"{done} seeds run, {len(failed)} failed{names} ({_now() - started:.0f} s)", flush=True)
+    return 1 if failed else 0
+
+
+def results(seeds: range, workers: int) -> Iterator[tuple[int, Result]]:
+    """The result of each seed, as they come."""
+    waiting, children = iter(seeds), {}  # type: ignore[var-annotated]
+    while True:
+        while len(children) < workers and (seed := next(waiting, None)) is not None:
+            child = _forked(a_plan(seed))
+            children[child.pipe] = child
+        if not children:
+            return
+        ready, _, _ = select.select([*children], [], [], 5.0)
+        for pipe in ready:
+            child = children.pop(pipe)
+            yield child.seed, _result_of(child)
+        for child in [*children.values()]:
+            if _now() - child.started > HANGS_SECONDS:
+                os.kill(child.pid, signal.SIGKILL)
+
+
+def smallest(result: Result) -> Result:
+    """The result of the smallest plan that fails in the same way."""
+    rule, found = _rule(result.violations[0]), [result]
+
+    def fails(plan: Plan) -> bool:
+        smaller = _result_of(_forked(plan))
+        if any(_rule(each) == rule for each in smaller.violations):
+            found.append(smaller)
+            return True
+        return False
+
+    shrink(result.plan, fails)
+    return found[-1]
+
+
+def _rule(violation: str) -> str:
+    """A violation without numbers and names."""
+    return " ".join(word for word in violation.split() if word.isalpha())[:60]
+
+
+def _forked(plan: Plan) -> Child:
+    """A run of a plan in a copy of this process."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return Child(plan.seed, pid, reading, _now())
+    os.close(reading)
+    try:
+        result = run(plan)
+    except BaseException as error:
+        result = Result(plan, [f"the run failed: {_innermost(error)!r}"[:2000]], [])
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(msgspec.json.encode(result))
+    os._exit(0)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _result_of(child: Child) -> Result:
+    with os.fdopen(child.pipe, "rb") as pipe:
+        body = pipe.read()
+    _, status = os.waitpid(child.pid, 0)
+    if body:
+        return msgspec.json.decode(body, type=Result)
+    return Result(a_plan(child.seed), [f"the run ended with status {status} and said nothing: it hung?"], [])
+
+
+def _now() -> float:
+    return time.monotonic()  # noqa: TID251  # of this machine

@@ -1,0 +1,143 @@
+"""Plan of a run: plain data, made from a seed before anything runs, and made smaller when a run of it fails.
+
+Every part can be left out: what acts on something that the plan no longer has does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.server.api import JsonObject
+from msgspec.structs import replace
+
+from simulation.terms import Terms
+
+REFUGE = "n0"
+"""Node to which nothing happens: what is evicted finds room there."""
+POOL = "pool"
+"""Label of nodes with the period of their node group, as it is written."""
+PERIODS: Mapping[str, float] = {"0s": 0.0, "3s": 3.0, "20s": 20.0, "1m": 60.0, "5m": 300.0}
+"""Termination grace periods, and their seconds."""
+
+
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Node of a world. `claim`: its NodeClaim, where the cluster knows them."""
+
+    name: str
+    labels: dict[str, str] = {}
+    claim: ClaimSpec | None = None
+
+    @property
+    def period(self) -> str:
+        """Termination grace period as written; "" for none."""
+        return (self.claim.termination_grace_period if self.claim else "") or self.labels.get(POOL, "")
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happens `at` seconds after the beginning: `what`, to `subject`, for `seconds` where it lasts."""
+
+    at: float
+    what: str
+    subject: str = ""
+    seconds: float = 0.0
+    value: Any = None
+
+    def __str__(self) -> str:
+        lasts = f" for {self.seconds:g} s" if self.seconds else ""
+        value = "" if self.value is None else f" {msgspec.json.encode(self.value).decode()}"
+        return f"{self.what} {self.subject}{lasts}{value}".replace("  ", " ")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module. `settings` as in the settings file; `cluster`: options of the simulated cluster."""
+
+    seed: int
+    settings: dict[str, Any] = {}
+    cluster: dict[str, Any] = {}
+    processes: int = 1
+    elects: bool = False
+    knows_claims: bool = True
+    nodes: tuple[NodePlan, ...] = ()
+    objects: tuple[JsonObject, ...] = ()
+    history: tuple[Act, ...] = ()
+    faults: tuple[Act, ...] = ()
+
+    @property
+    def terms(self) -> Terms:
+        """What this plan promises."""
+        return _terms(self)
+
+    @property
+    def size(self) -> int:
+        """Number of parts."""
+        return sum(len(getattr(self, name)) for name in LISTS)
+
+    def without(self, name: str, start: int, stop: int) -> Plan:
+        """The plan without these parts of one of its lists."""
+        parts: tuple[Any, ...] = getattr(self, name)
+        return replace(self, **{name: parts[:start] + parts[stop:]})
+
+    def simpler(self) -> Iterator[Plan]:
+        """Plans with one of the choices that are no lists made simpler."""
+        if self.processes > 1:
+            yield replace(self, processes=1)
+        if self.elects and self.processes == 1:
+            yield replace(self, elects=False)
+        for key in self.settings:
+            yield replace(self, settings={name: each for name, each in self.settings.items() if name != key})
+        for key in self.cluster:
+            yield replace(self, cluster={name: each for name, each in self.cluster.items() if name != key})
+
+
+LISTS = ("faults", "history", "objects", "nodes")
+
+ENDING = frozenset({"delete node", "delete claim", "label terminable", "fail node", "end machine", "return machine"})
+"""Acts after which a node may go."""
+REPLACING = frozenset({"end machine", "return machine", "register again", "recreate claim"})
+
+
+def _terms(plan: Plan) -> Terms:
+    acts = [*plan.history, *plan.faults]
+    node_groups = plan.settings.get("nodeGroups", ())
+    expires = any("expireAfter" in group for group in node_groups)
+    expiring = {
+        node.name
+        for node in plan.nodes
+        if (node.claim and node.claim.expire_after) or (expires and POOL in node.labels)
+    }
+    return Terms(
+        seed=plan.seed,
+        periods={node.name: PERIODS[node.period] for node in plan.nodes if node.period},
+        needed=_needed(plan),
+        asked=frozenset(expiring | {act.subject for act in acts if act.what in ENDING}),
+        maintained=frozenset(act.subject for act in acts if act.what == "keep drained"),
+        replaced=frozenset(act.subject for act in acts if act.what in REPLACING),
+        faults_end=max((act.at + act.seconds for act in acts), default=0.0),
+        processes=plan.processes,
+        elects=plan.elects,
+        clock_jumps=any(act.what in ("clock", "server clock") for act in plan.faults),
+        webhook_seconds=max((act.value["delay"] for act in plan.faults if act.what == "webhook"), default=0.0),
+        provider_lies=any(act.what == "provider" and act.value["mood"] == "lies" for act in plan.faults),
+    )
+
+
+def _needed(plan: Plan) -> dict[str, int]:
+    """Of each app with one budget of its own kind that nothing in the history touches."""
+    touched = {
+        act.subject for act in plan.history if act.what in ("scale", "edit budget", "flip pod label", "roll out")
+    }
+    replicas = {
+        each["metadata"]["name"]: each["spec"].get("replicas", 0)
+        for each in plan.objects
+        if each["kind"] in ("Deployment", "StatefulSet")
+    }
+    found: dict[str, list[int]] = {}
+    for each in plan.objects:
+        if each["kind"] == "PodDisruptionBudget":
+            app = each["spec"]["selector"]["matchLabels"].get("app", "")
+            most = each["spec"].get("maxUnavailable")
+            found.setdefault(app, []).append(replicas.get(app, 0) - most if isinstance(most, int) else 0)
+    return {app: each[0] for app, each in found.items() if len(each) == 1 and app not in touched and each[0] > 0}

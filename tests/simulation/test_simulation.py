@@ -1,0 +1,64 @@
+"""A few seeds in every run of the tests; `make soak SEEDS=10000` runs many.
+
+Each batch is a program of its own: a run must not depend on PYTHONHASHSEED, nor on the tests before it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from simulation.generate import a_plan
+from simulation.plan import Plan
+from simulation.shrink import shrink
+
+HERE = Path(__file__).parents[1]
+
+
+def simulated(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command, and what it has printed."""
+    path = os.pathsep.join(map(str, (HERE, HERE.parent, HERE.parent / "kubesim" / "tests")))
+    command = [sys.executable, "-m", "simulation", *arguments]
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.timeout(600)
+def test_no_seed_breaks_a_rule(seeds: str) -> None:
+    done = simulated(seeds, "--workers", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(120)
+def test_a_seed_replays_exactly_whatever_ran_before_it() -> None:
+    alone = simulated("3", "--fingerprints", PYTHONHASHSEED="1").stdout.splitlines()
+    among_others = simulated("1-4", "--fingerprints", "--workers", "1", PYTHONHASHSEED="2").stdout.splitlines()
+    assert alone[0].startswith("seed 3: ")
+    assert alone[0] in among_others
+
+
+def test_what_fails_is_shrunk_to_what_it_takes() -> None:
+    plan = next(plan for plan in map(a_plan, range(100)) if plan.size > 20 and len(plan.faults) > 2)
+    needed = [plan.faults[-1], plan.history[0]]
+    tried: list[Plan] = []
+
+    def fails(smaller: Plan) -> bool:
+        tried.append(smaller)
+        return all(act in (*smaller.faults, *smaller.history) for act in needed)
+
+    smallest = shrink(plan, fails)
+    assert [*smallest.faults, *smallest.history] == needed
+    assert (smallest.objects, len(smallest.nodes), smallest.settings, smallest.processes) == ((), 1, {}, 1)
+    assert len(tried) < 100
+
+
+def test_the_same_seed_makes_the_same_plan_of_plain_data() -> None:
+    plan = a_plan(7)
+    assert plan == a_plan(7) != a_plan(8)
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
