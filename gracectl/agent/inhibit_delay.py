@@ -28,6 +28,8 @@ OPTION: Final = "InhibitDelayMaxSec"
 
 _SECTION: Final = "[Login]"
 _MAIN: Final = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd", "lib/systemd")
+_DIGITS: Final = 20
+"""A file may have more than Python converts to a number."""
 _HEADING: Final = "# Written by gracectl agent: time for pods to terminate in order before the machine shuts down.\n"
 
 
@@ -116,7 +118,8 @@ def _value_in(file: Path) -> str | None:
 
 def _seconds(value: str | None) -> int | None:
     """Value written by `ensure`; None for any other."""
-    return int(value) if value is not None and value.isascii() and value.isdigit() else None
+    is_number = value is not None and len(value) < _DIGITS and value.isascii() and value.isdigit()
+    return int(value or "") if is_number else None
 
 
 def _write(path: Path, text: str) -> None:

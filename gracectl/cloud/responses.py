@@ -40,7 +40,9 @@ def decode_response(text: bytes) -> ProviderResponse:
         return _RESPONSE.decode(text)
     except msgspec.DecodeError as error:
         shown = display_text(text) or "empty"
-        raise ValueError(f'is not such as {{"state": "running"}} ({error}): {shown}') from error
+        # The reason may repeat a value of any length.
+        reason = display_text(str(error))
+        raise ValueError(f'is not such as {{"state": "running"}} ({reason}): {shown}') from error
 
 
 def display_text(text: bytes | str) -> str:

@@ -240,7 +240,7 @@ def error_for(request: Request, response: Response) -> ApiError:
     status = _status_of(response)
     builder = _BY_CODE.get(response.status)
     operation = operation_of(request)
-    if _DENIED.search(status.message):
+    if _DENIED.search(status.message, 0, _HEAD):
         return AdmissionDenied(operation, status.message, retry_after=_retry_after(response, status))
     if builder is None:
         builder = _server_fault if response.status >= 500 else _invalid
@@ -259,6 +259,8 @@ def error_for_event(request: Request, raw: bytes | msgspec.Raw) -> ApiError:
 _DENIED: Final = re.compile(
     r"admission webhook .*denied the request|ValidatingAdmissionPolicy '[^']*' .*denied request:"
 )
+_HEAD: Final = 2_000
+"""Characters of a message in which that stands, behind the name of the object; what follows may be any tenant's."""
 
 _Builder = Callable[[Operation, Response, Status], ApiError]
 

@@ -7,7 +7,6 @@ identifies an entry (`type` of conditions, `key` and `effect` of taints), others
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from typing import Any, Final
 
 import msgspec
@@ -33,10 +32,9 @@ class InvalidPatch(ValueError):
 def apply_patch(thing: JsonObject, body: Any, content_type: str) -> JsonObject:
     """The object with the patch applied; the original is unchanged. Raises InvalidPatch."""
     if content_type == JsonPatch.content_type:
-        result = deepcopy(thing)
         for operation in body:
-            _operate(result, operation)
-        return dict(result)
+            thing = _operate(thing, operation)
+        return thing
     assert content_type in (MergePatch.content_type, StrategicPatch.content_type), content_type
     merged: JsonObject = _merge(thing, body, by_entry=content_type == StrategicPatch.content_type)
     return merged
@@ -67,13 +65,20 @@ def _merge_entries(old: list[Any], patch: list[JsonObject]) -> list[Any]:
     return list(entries.values())
 
 
-def _operate(thing: JsonObject, operation: JsonObject) -> None:
-    """Apply one operation of RFC 6902 in place: add, replace, remove or test."""
+def _operate(thing: JsonObject, operation: JsonObject) -> JsonObject:
+    """The object after one operation of RFC 6902: add, replace, remove or test.
+
+    Copied is what lies on the path; the rest, which may be nested deeper than any recursion reaches, is shared.
+    """
     *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
-    place: Any = thing
+    result = dict(thing)
+    place: Any = result
     try:
         for part in parents:
-            place = place[int(part)] if isinstance(place, list) else place[part]
+            step = int(part) if isinstance(place, list) else part
+            copied = _shallow_copy(place[step])
+            place[step] = copied
+            place = copied
         key: Any = last
         if isinstance(place, list):
             key = len(place) if last == "-" else int(last)
@@ -93,6 +98,13 @@ def _operate(thing: JsonObject, operation: JsonObject) -> None:
                 raise InvalidPatch(f"{other} {operation['path']}: not as expected")
     except (KeyError, IndexError, ValueError, TypeError) as error:
         raise InvalidPatch(f"{operation['op']} {operation['path']}: {error}") from error
+    return result
+
+
+def _shallow_copy(place: Any) -> Any:
+    if not isinstance(place, (dict, list)):
+        raise TypeError(f"{type(place).__name__} has no members")
+    return place.copy()
 
 
 def _identity(entry: Any) -> str:

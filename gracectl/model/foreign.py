@@ -18,7 +18,8 @@ SHOWN = 60
 _SECRETS = (
     re.compile(r"(?i)(\bauthorization[\\\"']*\s*[:=]\s*[\\\"']*(?:bearer|basic)\s+)[\w.~+/=-]+"),
     re.compile(r"(?i)(\bbearer\s+)[\w.~+/=-]{16,}"),
-    re.compile(r"(\b)eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"),
+    # Looks only at runs of these characters that have a second and third part: a megabyte of one part takes no longer.
+    re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{10,}+\.)([\w-]*?\b)eyJ[\w-]{10,}+\.[\w-]{10,}+\.[\w-]*+"),
 )
 """The header, a bearer token without it, and a JSON web token wherever it stands."""
 

@@ -59,6 +59,33 @@ HOSTILE: Sequence[Any] = (
     {f"key-{number}": "v" for number in range(300)},
     *DEEP,
 )
+WORDS = (
+    *("eyJ-", "bearer ", "authorization: ", "admission webhook ", "ValidatingAdmissionPolicy '", "is forbidden: User "),
+    *(
+        "1h",
+        "0.",
+        "=,",
+        "in (a),",
+        "!",
+        "-",
+        "a.",
+        "00-",
+        "[[",
+        "{{",
+        "- ",
+        "&a ",
+        "\\u0000",
+        "\t",
+        "\n",
+        "\x1b[",
+        "%",
+        "'",
+        '"',
+    ),
+)
+"""What parsers and patterns look for: many of it must not take them long."""
+LONGEST_REPEATED = 200_000
+"""Characters. Annotations have up to 256 KiB."""
 CHUNKS = (b"{", b"}", b"[" * 70, b"]", b'"', b"\\", b",", b":", b"null", b"\x00", b"\xff", b"\xe4", b"\n", b"1" * 30)
 
 
@@ -102,7 +129,7 @@ def documents(draw: st.DrawFn, seeds: Sequence[Any]) -> Any:
                 continue
             key = draw(st.sampled_from(keys))
             if draw(st.integers(0, 5)):
-                part = draw(st.sampled_from(HOSTILE) | st.text(max_size=20))
+                part = draw(st.sampled_from(HOSTILE) | st.text(max_size=20) | repeated())
                 place[key] = copy.copy(part) if isinstance(part, (dict, list)) else part
             else:
                 del place[key]
@@ -159,9 +186,21 @@ def _short(value: Any) -> Any:
     return value[:200] if isinstance(value, str) else value
 
 
+def repeated() -> st.SearchStrategy[str]:
+    """A word again and again, and an end that may spoil what it began."""
+    return st.builds(
+        lambda word, size, end: word * (size // len(word)) + end,
+        st.sampled_from(WORDS),
+        st.sampled_from((100, 5_000, LONGEST_REPEATED)),
+        st.sampled_from(("", ".", "x", ")", "\x00")),
+    )
+
+
 def texts(*seeds: str, alphabet: str = "") -> st.SearchStrategy[str]:
     """Values of annotations and headers: samples with characters exchanged, words of an alphabet, any text."""
     changed = spoilt(st.sampled_from([seed.encode() for seed in seeds]))
     words = st.text(alphabet, max_size=80) if alphabet else st.nothing()
     hostile = st.sampled_from([each for each in HOSTILE if isinstance(each, str)])
-    return changed.map(lambda body: body.decode("utf-8", "replace")) | words | st.text(max_size=100) | hostile
+    return (
+        changed.map(lambda body: body.decode("utf-8", "replace")) | words | st.text(max_size=100) | hostile | repeated()
+    )

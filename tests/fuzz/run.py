@@ -10,16 +10,26 @@ from collections.abc import Sequence
 from hypothesis import HealthCheck, Phase, given, settings
 
 from fuzz.effort import TooMuchWork
-from fuzz.targets import TARGETS, Target
+from fuzz.target import Target
+from fuzz.targets import TARGETS
 from gracectl.runtime.clock import Clock, SystemClock
 
 EXAMPLES = 50
 """Of a target before it is the next one's turn."""
 
 
+class Failed(Exception):
+    """A target has let out what it must not, or has taken too much; `inputs` is the smallest that makes it do so."""
+
+    def __init__(self, target: Target, inputs: bytes | str) -> None:
+        super().__init__(f"{target.name}: {inputs[:300]!r}")
+        self.inputs = inputs
+
+
 def tried(target: Target, examples: int, *, is_random: bool) -> int:
-    """How many inputs the target has been given; the first failure is raised, smallest input first."""
+    """How many inputs the target has been given. Raises Failed."""
     number = 0
+    last: bytes | str = b""
 
     @settings(
         max_examples=examples,
@@ -29,13 +39,17 @@ def tried(target: Target, examples: int, *, is_random: bool) -> int:
         phases=(Phase.explicit, Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
-    @given(target.inputs)
+    @given(target.all_inputs)
     def attempt(inputs: bytes | str) -> None:
-        nonlocal number
+        nonlocal number, last
         number += 1
+        last = inputs
         target(inputs)
 
-    attempt()
+    try:
+        attempt()
+    except (Exception, TooMuchWork) as error:
+        raise Failed(target, last) from error
     return number
 
 
@@ -53,9 +67,10 @@ def main(arguments: Sequence[str], targets: Sequence[Target] = TARGETS, clock: C
         for target in chosen:
             try:
                 counts[target.name] += tried(target, EXAMPLES, is_random=True)
-            except (Exception, TooMuchWork) as error:
-                traceback.print_exception(error)
-                print(f"{target.name}: failed after {counts[target.name]} examples", file=sys.stderr)
+            except Failed as failed:
+                traceback.print_exception(failed.__cause__)
+                kept = target.keep(failed.inputs)
+                print(f"{target.name}: failed after {counts[target.name]} examples; see {kept}", file=sys.stderr)
                 return 1
             is_over = clock.monotonic() >= ends
             if is_over and min(counts[each.name] for each in chosen):

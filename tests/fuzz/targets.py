@@ -15,8 +15,26 @@ from hypothesis import strategies as st
 from support.builders import NOW, a_node, a_pod
 from support.forecasts import predicted
 
-from fuzz.effort import assert_small, bounded_work
+from fuzz.effort import assert_small
 from fuzz.material import documents, json_bytes, mostly_whole, recorded, texts, yaml_bytes
+from fuzz.outside import OUTSIDE
+from fuzz.samples import (
+    ATTACHMENT,
+    BUDGET,
+    CLAIM,
+    LEASE,
+    MACHINE,
+    META,
+    NODE,
+    NODE_BUDGET,
+    POD,
+    RUNNING,
+    SELECTOR,
+    STATUS,
+    TRACEPARENT,
+    VOLUME_CLAIM,
+)
+from fuzz.target import POLICY_SHARE, Target
 from gracectl.admission.nodebudgets import NodeBudgetValidator
 from gracectl.admission.nodeclaims import NodeClaimValidator
 from gracectl.admission.nodes import NodeFinalizerInjector
@@ -66,147 +84,6 @@ from gracectl.policy.voluntary import triggers_of
 from gracectl.telemetry.spans import Trace
 
 SETTINGS: Final = PolicySettings()
-POLICY_SHARE: Final = 20
-"""What is decided of an object may take more work than decoding it."""
-
-
-class Target(msgspec.Struct, frozen=True):
-    """What is fuzzed, by which inputs; `share`: how much more work than decoding it may be. `examples`: of an ordinary
-    run of the tests."""
-
-    name: str
-    inputs: st.SearchStrategy[Any]
-    run: Callable[[Any], None]
-    share: int = 1
-    examples: int = 24
-
-    def __call__(self, given: bytes | str) -> None:
-        """Try one input, within its bounds of work."""
-        with bounded_work(len(given), self.share):
-            self.run(given)
-
-
-TRACEPARENT: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-META: Final[dict[str, Any]] = {
-    "name": "a-1",
-    "namespace": "shop",
-    "uid": "u-1",
-    "resourceVersion": "7",
-    "generation": 2,
-    "creationTimestamp": "2026-01-01T00:00:00Z",
-    "deletionTimestamp": "2026-01-01T00:10:00Z",
-    "deletionGracePeriodSeconds": 30,
-    "finalizers": [names.FINALIZER],
-    "labels": {"app": "web", names.LIFECYCLE_PHASE: "terminable"},
-    "annotations": {
-        names.DO_NOT_DISRUPT: "4h",
-        names.TERMINATION_TIMESTAMP: "2026-01-01T01:00:00Z",
-        names.KEEP_DRAINED: "2026-01-01T00:00:00Z",
-        names.TRACEPARENT: TRACEPARENT,
-    },
-    "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "r-1", "controller": True}],
-    "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {"f:phase": {}}}}],
-}
-CONDITIONS: Final = [
-    {
-        "type": "Ready",
-        "status": "False",
-        "reason": "KubeletNotReady",
-        "message": "no",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-]
-POD: Final = {
-    "kind": "Pod",
-    "metadata": META,
-    "spec": {
-        "nodeName": "n1",
-        "terminationGracePeriodSeconds": 30,
-        "priority": 0,
-        "priorityClassName": "high",
-        "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"}],
-        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "e", "emptyDir": {}}],
-    },
-    "status": {"phase": "Running", "startTime": "2026-01-01T00:00:05Z", "conditions": CONDITIONS},
-}
-RUNNING: Final = {**POD, "metadata": {k: v for k, v in META.items() if not k.startswith("deletion")}}
-NODE: Final = {
-    "kind": "Node",
-    "metadata": META,
-    "spec": {
-        "unschedulable": True,
-        "providerID": "aws:///us-east-1a/i-1",
-        "taints": [{"key": names.DISRUPTED_TAINT_KEY, "value": "", "effect": "NoSchedule"}],
-    },
-    "status": {"conditions": CONDITIONS},
-}
-CLAIM: Final = {
-    "kind": "NodeClaim",
-    "metadata": META,
-    "spec": {"terminationGracePeriod": "1h30m", "expireAfter": "720h"},
-    "status": {"providerID": "aws:///us-east-1a/i-1", "nodeName": "n1", "conditions": CONDITIONS},
-}
-SELECTOR: Final = {
-    "matchLabels": {"app": "web"},
-    "matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "shop"]}],
-}
-BUDGET: Final = {
-    "kind": "PodDisruptionBudget",
-    "metadata": META,
-    "spec": {"selector": SELECTOR, "minAvailable": "50%", "unhealthyPodEvictionPolicy": "AlwaysAllow"},
-    "status": {
-        "observedGeneration": 2,
-        "disruptionsAllowed": 1,
-        "currentHealthy": 3,
-        "desiredHealthy": 2,
-        "expectedPods": 3,
-        "disruptedPods": {"web-1": "2026-01-01T00:00:00Z"},
-        "conditions": CONDITIONS,
-    },
-}
-NODE_BUDGET: Final = {
-    "kind": "NodeDisruptionBudget",
-    "metadata": META,
-    "spec": {"selector": SELECTOR, "maxUnavailable": "10%"},
-    "status": {"expectedNodes": 3, "disruptedNodes": {"n1": "2026-01-01T00:00:00Z"}, "conditions": CONDITIONS},
-}
-ATTACHMENT: Final = {
-    "kind": "VolumeAttachment",
-    "metadata": META,
-    "spec": {"nodeName": "n1", "source": {"persistentVolumeName": "v"}},
-    "status": {"attached": True},
-}
-VOLUME_CLAIM: Final = {"kind": "PersistentVolumeClaim", "metadata": META, "spec": {"volumeName": "v"}}
-LEASE: Final = {
-    "kind": "Lease",
-    "metadata": META,
-    "spec": {
-        "holderIdentity": "a",
-        "leaseDurationSeconds": 15,
-        "acquireTime": "2026-01-01T00:00:00.000000Z",
-        "renewTime": "2026-01-01T00:00:10.000000Z",
-        "leaseTransitions": 3,
-    },
-}
-MACHINE: Final = {
-    "kind": "Machine",
-    "metadata": META,
-    "spec": {"clusterName": "c", "providerID": "aws:///i-1"},
-    "status": {"phase": "Running", "conditions": CONDITIONS, "v1beta2": {"conditions": CONDITIONS}},
-}
-STATUS: Final = {
-    "kind": "Status",
-    "code": 429,
-    "reason": "TooManyRequests",
-    "message": "Cannot evict pod as it would violate the pod's disruption budget.",
-    "details": {
-        "name": "web-1",
-        "kind": "pods",
-        "uid": "u",
-        "retryAfterSeconds": 10,
-        "causes": [{"reason": "DisruptionBudget", "message": "no", "field": "spec"}],
-    },
-}
 
 
 def _of_kind(made: Any) -> st.SearchStrategy[bytes]:
@@ -487,24 +364,31 @@ TARGETS: Final = (
         _decodes(decode_event, _event_of),
     ),
     Target("refusals", _of_kind(STATUS), _refusal, 5),
-    Target("headers", texts("Thu, 01 Jan 2026 00:00:00 GMT", "30", "31536000"), _headers),
+    Target("headers", texts("Thu, 01 Jan 2026 00:00:00 GMT", "30", "31536000"), _headers, is_text=True),
     Target("admission-reviews", _reviews(), _admission),
     Target("credential-plugins", json_bytes(PLUGIN_ANSWER), _plugin),
     Target("provider-answers", json_bytes({"state": "gone", "message": "m", "remedy": "r"}), _provider),
     Target("settings-files", yaml_bytes(SETTINGS_FILE), _file(load_settings, ConfigError), 100, 8),
     Target("kubeconfigs", yaml_bytes(KUBECONFIG), _file(_context, CredentialsError), 100, 8),
-    Target("durations", texts(*DURATIONS, alphabet="0123456789.hmsnuµ+-"), _refuses(_duration)),
-    Target("grace-periods", texts(*DURATIONS, alphabet="0123456789hms"), _refuses(parse_grace_period)),
-    Target("timestamps", texts(*TIMES, alphabet="0123456789-+:.TZ"), _refuses(_timestamp)),
-    Target("protections", texts(*DURATIONS, "true", alphabet="0123456789hms"), _protection, POLICY_SHARE),
-    Target("int-or-percent", texts(*PERCENTAGES, alphabet="0123456789%+-"), _refuses(_scaled)),
-    Target("selector-texts", texts(*QUERIES, alphabet="ab,=!()<> in"), _refuses(parse_selector, SelectorError)),
+    Target("durations", texts(*DURATIONS, alphabet="0123456789.hmsnuµ+-"), _refuses(_duration), is_text=True),
+    Target("grace-periods", texts(*DURATIONS, alphabet="0123456789hms"), _refuses(parse_grace_period), is_text=True),
+    Target("timestamps", texts(*TIMES, alphabet="0123456789-+:.TZ"), _refuses(_timestamp), is_text=True),
+    Target("protections", texts(*DURATIONS, "true", alphabet="0123456789hms"), _protection, POLICY_SHARE, is_text=True),
+    Target("int-or-percent", texts(*PERCENTAGES, alphabet="0123456789%+-"), _refuses(_scaled), is_text=True),
+    Target(
+        "selector-texts",
+        texts(*QUERIES, alphabet="ab,=!()<> in"),
+        _refuses(parse_selector, SelectorError),
+        is_text=True,
+    ),
     Target(
         "selectors",
         json_bytes(SELECTOR).map(lambda body: body.decode("utf-8", "replace")),
         _refuses(lambda text: read_selector(_plain(text)), SelectorError),
+        is_text=True,
     ),
-    Target("traceparents", texts(TRACEPARENT, alphabet="0123456789abcdef-"), _trace),
+    Target("traceparents", texts(TRACEPARENT, alphabet="0123456789abcdef-"), _trace, is_text=True),
+    *OUTSIDE,
 )
 
 

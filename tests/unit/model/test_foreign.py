@@ -8,10 +8,11 @@ import unicodedata
 import msgspec
 import orjson
 import pytest
+from fuzz.effort import bounded_work
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gracectl.model.foreign import harmless, visible, visible_json, visible_lines, visible_markup
+from gracectl.model.foreign import harmless, visible, visible_json, visible_lines, visible_markup, without_secrets
 
 HOSTILE = "a\x1b[2J\x9b\u202eb\u2066\ufeff\U000e0041\nc\t"
 HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -54,3 +55,25 @@ def test_a_json_document_keeps_its_value(value: object, indent: int) -> None:
 def test_what_is_printable_is_never_hidden() -> None:
     # visible and visible_json look no further at a text that is printable.
     assert hidden("".join(filter(str.isprintable, map(chr, range(0x110000))))) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Authorization: Bearer abcdefghijklmnop", "Authorization: Bearer ***"),
+        ('{"authorization": "basic dXNlcjpwYXNz"}', '{"authorization": "basic ***"}'),
+        ("token=bearer 0123456789abcdef,", "token=bearer ***,"),
+        ("at eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig-1.", "at ***."),
+        ("x-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.", "x-***"),
+        ("eyJ-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig", "***"),
+        ("eyJhbGciOiJIUzI1NiJ9.short.sig", "eyJhbGciOiJIUzI1NiJ9.short.sig"),
+        ("a bearer of news", "a bearer of news"),
+    ],
+)
+def test_credentials_in_what_servers_repeat(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_a_text_that_begins_a_token_again_and_again_takes_no_longer() -> None:
+    with bounded_work(1, seconds=2.0):
+        assert without_secrets("eyJ-" * 250_000)
