@@ -9,7 +9,7 @@ include hack/versions.env
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
+.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
 
 help: ## show this list
 	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -86,16 +86,20 @@ actionlint: $(READY) ## actionlint beside our Python, built by Go; make lint loo
 
 SCRIPTS := hack/kind-up hack/kind-down hack/bench-kind hack/lib.sh tools/helm.sh tools/lock.sh .ci/run .ci/nightly
 
-lint: docs ## ruff, mypy --strict, import-linter, the word list, shellcheck, zizmor, actionlint, and the docs site
+lint: docs ## ruff, mypy --strict, import-linter, the word list, licences, shellcheck, zizmor, actionlint, and the docs site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words.py
+	$(BIN)/python tools/licences.py
 	$(BIN)/shellcheck --external-sources $(SCRIPTS)
 	$(BIN)/zizmor --offline --quiet --no-progress .github
 	@if [ -x $(ACTIONLINT) ]; then $(ACTIONLINT) -shellcheck $(BIN)/shellcheck -pyflakes ''; \
 		else echo 'actionlint: not there, so not run; make actionlint builds it, with Go'; fi
+
+licences: $(READY) ## licences of all dependencies against docs/licences.md (ARGS=--update writes it)
+	$(BIN)/python tools/licences.py $(ARGS)
 
 docs: $(READY) ## build the site of docs/ into build/site; a broken link or anchor fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
