@@ -84,7 +84,7 @@ ACTIONLINT := $(BIN)/actionlint
 actionlint: $(READY) ## actionlint beside our Python, built by Go; make lint looks at the workflows with it, if it is there
 	@test -x $(ACTIONLINT) || GOBIN=$(abspath $(BIN)) CGO_ENABLED=0 GOFLAGS=-mod=mod $(GO) install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
 
-SCRIPTS := hack/kind-up hack/kind-down hack/bench-kind hack/lib.sh tools/helm.sh tools/lock.sh .ci/run .ci/nightly
+SCRIPTS := hack/kind-up hack/kind-down hack/bench-kind hack/release hack/plugin hack/lib.sh tools/helm.sh tools/lock.sh .ci/run .ci/nightly
 
 lint: docs ## ruff, mypy --strict, import-linter, the word list, licences, shellcheck, zizmor, actionlint, and the docs site
 	$(BIN)/ruff check .
@@ -137,7 +137,7 @@ bench-compare: $(READY) ## those of this tree against its package and that of an
 # Resolves for all Pythons and systems at once, and leaves versions as they are but for ARGS.
 lock: $(READY) ## versions and hashes of all dependencies, after a change in pyproject.toml (ARGS=--upgrade: newer ones; ARGS='-P ruff')
 	$(PIP) uv==$(UV_VERSION)
-	PATH="$(abspath $(BIN)):$$PATH" tools/lock.sh $(ARGS)
+	PATH="$(abspath $(BIN)):$$PATH" UV_VERSION=$(UV_VERSION) tools/lock.sh $(ARGS)
 
 clean: ## remove what make has built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

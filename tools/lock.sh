@@ -15,3 +15,5 @@ compile - --constraint constraints.txt --output-file container/build-requirement
     < <(python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
 compile - --constraint constraints.txt --output-file benchmarks/requirements.txt "$@" \
     < <(python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"], sep="\n")')
+# What hack/plugin bundles with, and what releases are uploaded with.
+compile - --constraint constraints.txt --output-file hack/requirements.txt "$@" < <(printf '%s\n' pyinstaller "uv==$UV_VERSION")

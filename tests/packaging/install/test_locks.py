@@ -18,6 +18,7 @@ ALL = "constraints.txt"
 IMAGE = "container/requirements.txt"
 BACKEND = "container/build-requirements.txt"
 BENCH = "benchmarks/requirements.txt"
+RELEASE = "hack/requirements.txt"
 
 
 def entries(path: str) -> dict[str, tuple[str, frozenset[str]]]:
@@ -47,7 +48,7 @@ def wanted(folder: str, *extras: str) -> set[str]:
     return {str(canonicalize_name(Requirement(text).name)) for text in texts} - {"kubesim"}
 
 
-@pytest.mark.parametrize("path", [ALL, IMAGE, BACKEND, BENCH])
+@pytest.mark.parametrize("path", [ALL, IMAGE, BACKEND, BENCH, RELEASE])
 def test_every_entry_is_one_version_with_hashes(path: str) -> None:
     found = entries(path)
     assert found
@@ -64,6 +65,7 @@ def test_every_entry_is_one_version_with_hashes(path: str) -> None:
         (ALL, wanted(".", "agent", "aws", "demo", "dev", "docs", "oidc") | wanted("kubesim", "dev")),
         (IMAGE, wanted(".", "agent", "aws") | wanted("kubesim")),
         (BENCH, {"matplotlib"}),
+        (RELEASE, {"pyinstaller", "uv"}),
     ],
 )
 def test_a_list_has_what_the_projects_name(path: str, packages: Iterable[str]) -> None:

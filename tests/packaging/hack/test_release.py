@@ -1,0 +1,133 @@
+"""hack/release: what cannot be released is said with the remedy, and what is built can be published."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from support.dockerfile import ROOT
+
+from gracectl import __version__
+from tools import release
+from tools.release import CannotRelease
+
+WRITTEN = ("gracectl/__init__.py", "kubesim/pyproject.toml", "helm/gracectl/Chart.yaml", "CHANGELOG.md")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What is read of the tree, committed."""
+    folder = tmp_path / "tree"
+    for path in WRITTEN:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, folder / path)
+    git(folder, "init", "--quiet")
+    commit(folder)
+    return folder
+
+
+def git(tree: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=test", "-c", "user.email=test@example.com")
+    subprocess.run(["git", "-C", str(tree), *who, *arguments], check=True, capture_output=True)
+
+
+def commit(tree: Path) -> None:
+    git(tree, "add", "--all")
+    git(tree, "commit", "--quiet", "--message", "All of it")
+
+
+def change(tree: Path, path: str, before: str, after: str) -> None:
+    file = tree / path
+    text = file.read_text(encoding="utf-8")
+    assert before in text
+    file.write_text(text.replace(before, after, 1), encoding="utf-8")
+
+
+def refused(tree: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """What is said; nothing is built."""
+    assert release.main([*(options or ("--dry-run",))], tree) == 2
+    assert not (tree / "dist").exists()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+def test_versions_that_differ_are_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(tree, "helm/gracectl/Chart.yaml", f'appVersion: "{__version__}"', 'appVersion: "9.9.9"')
+    said = refused(tree, capsys)
+    assert "versions differ: " in said
+    assert "helm/gracectl/Chart.yaml appVersion: 9.9.9" in said
+
+
+@pytest.mark.parametrize("after", ["## Unreleased", f"## {__version__} - 2026-01-01\n\n## 0.0.9 - 2025-01-01"])
+def test_a_changelog_without_the_version_is_refused(tree: Path, capsys: pytest.CaptureFixture[str], after: str) -> None:
+    heading = next(line for line in (tree / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
+    change(tree, "CHANGELOG.md", heading, after)
+    assert refused(tree, capsys).startswith(
+        f"release: CHANGELOG.md: no section for {__version__}, or an empty one; write"
+    )
+
+
+def test_a_tree_with_changes_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "new").touch()
+    assert refused(tree, capsys) == "release: not committed: new; commit it, or git stash -u\n"
+
+
+def test_a_tag_that_is_there_is_refused_unless_it_is_asked_for(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "not at this commit" in refused(tree, capsys, "--at-tag")
+    git(tree, "tag", f"v{__version__}")
+    assert f"tag v{__version__}: there already; raise the version" in refused(tree, capsys)
+    release.check_git(tree, __version__, at_tag=True)
+    (tree / "new").touch()
+    commit(tree)
+    assert "not at this commit" in refused(tree, capsys, "--at-tag")
+
+
+def test_notes_are_the_section_with_links_that_lead_somewhere() -> None:
+    notes = release.notes_of(ROOT, __version__, "OWNER/gracectl")
+    assert notes.startswith("### ")
+    assert "\n## " not in notes
+    assert "](docs/" not in notes
+    assert f"](https://github.com/OWNER/gracectl/blob/v{__version__}/docs/" in notes
+
+
+def test_the_manifest_of_the_plugin_has_the_sums_of_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "kubectl-grace-linux-amd64.tar.gz").write_bytes(b"archive")
+    template = (ROOT / ".krew.yaml").read_text(encoding="utf-8")
+    text, missing = release.krew_manifest(template, "v1.2.3", "OWNER/gracectl", tmp_path)
+    manifest = yaml.safe_load(text)
+    assert manifest["spec"]["version"] == "v1.2.3"
+    assert len(manifest["spec"]["shortDescription"]) <= 50
+    here, *elsewhere = manifest["spec"]["platforms"]
+    assert here["uri"] == "https://github.com/OWNER/gracectl/releases/download/v1.2.3/kubectl-grace-linux-amd64.tar.gz"
+    assert here["sha256"] == hashlib.sha256(b"archive").hexdigest()
+    assert [each["sha256"] for each in elsewhere] == [release.NOT_BUILT] * 2
+    assert missing == ["kubectl-grace-linux-arm64.tar.gz", "kubectl-grace-darwin-arm64.tar.gz"]
+
+
+def test_a_package_that_lacks_something_is_refused(tmp_path: Path) -> None:
+    wheel = tmp_path / "gracectl-1.0-py3-none-any.whl"
+    metadata = "Metadata-Version: 2.4\nName: gracectl\nVersion: 1.0\nDescription-Content-Type: text/markdown\n\nWords"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("gracectl-1.0.dist-info/METADATA", metadata)
+        archive.writestr("gracectl-1.0.dist-info/licenses/LICENSE", "")
+    with pytest.raises(CannotRelease, match=r"gracectl/py\.typed: missing"):
+        release.check_package(wheel, "gracectl", "1.0")
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("gracectl-1.0.dist-info/METADATA", metadata.replace("1.0\n", "one\n"))
+    with pytest.raises(CannotRelease, match="metadata is not valid"):
+        release.check_package(wheel, "gracectl", "1.0")
+
+
+def test_a_package_can_be_published(tmp_path: Path) -> None:
+    # The smaller one: gracectl's takes seconds.
+    built = release.build_package(ROOT / "kubesim", tmp_path, "kubesim", __version__)
+    assert [file.name for file in built] == [
+        f"kubesim-{__version__}-py3-none-any.whl",
+        f"kubesim-{__version__}.tar.gz",
+    ]
