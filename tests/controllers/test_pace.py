@@ -10,6 +10,7 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server import api
+from simulation.baseline import kept_by
 from support.stage import Stage, a_pod_manifest, a_workload, reasons, staged, the_settings
 from support.voluntary import (
     AT_ONCE,
@@ -20,6 +21,7 @@ from support.voluntary import (
     lost_at,
 )
 
+from gracectl.controllers.disruption import pace
 from gracectl.kube.cache import Cache
 from gracectl.model import names
 from gracectl.model.decode import decode_node
@@ -478,6 +480,18 @@ async def test_maintenance_takes_the_cordon_over() -> None:
         await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}})
         await stage.clock.sleep(10)
         assert not is_cordoned(stage, "n1")
+
+
+async def test_slots_of_terminations_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although nothing waits for one, and nothing reads metrics. The baseline of the simulation's invariants found it
+    (storm of seed 0)."""
+    monkeypatch.setattr(pace, "FEW_SLOTS", 3)
+    async with staged(*TEN) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        for node in TEN:
+            await stage.delete_node(node)
+            await stage.until_gone(node)
+        assert kept_by(controller, ["DisruptionSlot"])["DisruptionSlot"] <= 4
 
 
 # -- the age of nodes without a claim ----------------------------------------------------------------------------------

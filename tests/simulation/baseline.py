@@ -9,7 +9,7 @@ import asyncio
 import functools
 import gc
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import CellType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -87,8 +87,8 @@ def tasks() -> int:
     return sum(task.get_name().startswith("gracectl.") for task in asyncio.all_tasks())
 
 
-def kept_by(controller: Controller) -> Counter[str]:
-    """Objects of the classes that are TRANSIENT which a controller holds, by class."""
+def kept_by(controller: Controller, classes: Collection[str] = TRANSIENT) -> Counter[str]:
+    """Objects of these classes of gracectl that a controller holds, by class."""
     found: Counter[str] = Counter()
     known: set[int] = set()
     queue: deque[Any] = deque([controller])
@@ -97,7 +97,7 @@ def kept_by(controller: Controller) -> Counter[str]:
         if id(thing) in known:
             continue
         known.add(id(thing))
-        if type(thing).__module__.startswith("gracectl.") and type(thing).__name__ in TRANSIENT:
+        if type(thing).__module__.startswith("gracectl.") and type(thing).__name__ in classes:
             found[type(thing).__name__] += 1
         queue.extend(_held_by(thing))
     return found

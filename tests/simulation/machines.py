@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubesim.controllers.cloud import Entry
 from kubesim.server.api import JsonObject
+from support.stage import PROVIDING
 from support.stored import Deed
 
 from gracectl.model import names
@@ -77,11 +78,9 @@ class Instances(Rule):
         cloud.journal = _Journal(cloud.journal, self._noted)
 
     def _noted(self, entry: Entry) -> None:
-        if entry.what != "shutting-down":
-            return
+        if entry.what != "shutting-down" or not PROVIDING.get():
+            return  # others may end machines as they like
         nodes = [each for each in self.seen.living_nodes() if each.instance == entry.id]
-        if any(node.name in self.seen.terms.replaced for node in nodes):
-            return
         claims = [each for each in self.seen.claims.values() if each.instance == entry.id and each.gone == NEVER]
         for node in nodes:
             is_known = self._is_known(node.since)
@@ -95,9 +94,7 @@ class Instances(Rule):
 
     def _judge_unknown(self, instance: str) -> None:
         gone = [each for each in self.seen.nodes.values() if each.instance == instance]
-        if not any(each.deleted < NEVER for each in gone) and not any(
-            each.name in self.seen.terms.replaced for each in gone
-        ):
+        if not any(each.deleted < NEVER for each in gone):
             self.violated(f"the machine {instance} was terminated, and nothing that is deleted has it")
 
     def _judge_rest(self, node: ThingFacts) -> None:
@@ -175,7 +172,7 @@ def volumes_on(seen: Observer, node: str) -> list[str]:
     if any(pod.waited == NEVER and _has_claims(pod.object) for pod in seen.pods_on(node)):
         return []
     table = seen.stage.server.store.table(ATTACHMENTS)
-    return [each["metadata"]["name"] for each in table if each["spec"]["nodeName"] == node]
+    return [each["spec"]["source"]["persistentVolumeName"] for each in table if each["spec"]["nodeName"] == node]
 
 
 def condition_status(thing: JsonObject, type_: str) -> str:

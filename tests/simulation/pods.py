@@ -63,21 +63,22 @@ class Deletions(Rule):
         if (deed.new is None and not is_first) or self.seen.terms.clock_jumps:
             return  # the second of the two changes by which a pod goes at once; the first was judged
         node = self.seen.named(facts.node)
-        deadline = NEVER if node is None else self._deadline_at_least(node, facts)
+        deadline, latest = (NEVER, NEVER) if node is None else self._deadline_of(node, facts)
         if deadline == NEVER:
             self.violated(f"pod {facts.name} was deleted, and nothing says that node {facts.node!r} has a deadline")
             return
         left, own = deadline - self.seen.now, own_grace(before)
+        rest = ceil(latest - self.seen.now) + 1
         granted = pod["metadata"].get("deletionGracePeriodSeconds", 0)
         if is_first:
             if left > own + NOISE:
                 self.violated(f"pod {facts.name} was deleted {left - own:.3f} s before its time")
-            most = max(1, min(own, ceil(left) + 1))
+            most = max(1, min(own, rest))
         else:
             ends = self.seen.instant(parse_time(before["metadata"]["deletionTimestamp"]))
             if left > NOISE and ends <= deadline:
                 self.violated(f"pod {facts.name}: its grace was cut though it ended {deadline - ends:.3f} s before")
-            most = max(1, ceil(left) + 1)
+            most = max(1, rest)
         least = max(1.0, min(float(own), left))
         if not least - NOISE <= granted <= (most if self.seen.terms.fair else max(own, 1)):
             self.violated(f"pod {facts.name} (own grace {own}) was granted {granted} s when {left:.3f} s were left")
@@ -85,15 +86,16 @@ class Deletions(Rule):
         if self.seen.terms.fair and is_first and self._asked[facts.uid, granted] > 1:
             self.violated(f"pod {facts.name} was deleted twice with grace {granted}")
 
-    def _deadline_at_least(self, node: ThingFacts, facts: PodFacts) -> float:
-        """The earliest deadline of a pod that may count: its node's, without the time of the waves behind it."""
+    def _deadline_of(self, node: ThingFacts, facts: PodFacts) -> tuple[float, float]:
+        """The earliest deadline of a pod that may count (its node's, without the time of the waves behind it), and the
+        latest."""
         if self.seen.terms.fair:
             due = self._deadlines.of_node(node)
             deadline = due.at if due else NEVER
         else:
             deadline = self._deadlines.earliest(node)
-        orders = self.seen.ranges(node)
-        return deadline - max(seconds_behind(wave_of(facts.object, ranges), ranges) for ranges in orders)
+        behind = max(seconds_behind(wave_of(facts.object, ranges), ranges) for ranges in self.seen.ranges(node))
+        return deadline - behind, deadline
 
 
 class Evictions(Rule):

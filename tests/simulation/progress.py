@@ -13,11 +13,13 @@ import msgspec
 from kubesim.server.api import JsonObject
 from kubesim.server.selectors import selector_matches
 
+from gracectl.config import Settings
 from gracectl.model import names
 from simulation.contract import (
     NEVER,
     blocks_node,
     condition,
+    group_of,
     has_finalizer,
     is_daemon,
     is_deleted,
@@ -161,16 +163,25 @@ def hold_of(seen: Observer, node: ThingFacts) -> tuple[Hold, list[PodFacts]]:
     if waited:
         free = [] if _is_at_work(seen, "nodes", node.name) else list(_free(seen, node, waited))
         return Hold("waits for pods", tuple(sorted(pod.name for pod in waited)), is_held=True), free
+    if seen.now < node.deleted + minimum_seconds(seen.settings[-1], node):
+        return Hold("is empty for too short a time", (), is_held=True), []
     if is_kept:
         return Hold("is drained", (), is_held=True), []
     if left := volumes_on(seen, node.name):
         return Hold("waits for volumes", tuple(left), is_held=True), []
     state = seen.instance_state(node.instance)
-    if state != "terminated" and not seen.has_rivals(node):
+    is_confirmed = state == "terminated" or node.provider_id in seen.stage.provider.said_gone
+    if (not is_confirmed or not node.provider_id) and not seen.has_rivals(node):
         is_held = state == "shutting-down" or provider_failed(seen, node)
         return Hold("waits for its instance", (), is_held=is_held), []
     is_held = was_refused(seen, "nodes", node.name) or _has_living_claim(seen, node) or seen.has_rivals(node)
     return Hold("waits for its finalizer", (), is_held=is_held), []
+
+
+def minimum_seconds(settings: Settings, node: ThingFacts) -> float:
+    """How long a drain takes at least, and some time until its condition is written."""
+    group = group_of(settings, labels_of(node.object))
+    return 2.0 + (settings.drain if group is None or group.drain is None else group.drain).minimum_seconds
 
 
 def _free(seen: Observer, node: ThingFacts, waited: list[PodFacts]) -> Iterator[PodFacts]:

@@ -13,7 +13,6 @@ import anyio
 import msgspec
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
-from kubesim.server import api
 from support.inprocess import Arrived
 from support.nodebudgets import POOL as TEAM
 from support.nodebudgets import create_node_budget
@@ -73,8 +72,7 @@ class Culprit:
 
     async def terminate(self, node: str) -> None:
         """Terminate the instance of a node."""
-        path = f"/cloud/v1/instances/{self.stage.instances[node]}"
-        await self.stage.cluster.cloud(api.Request(method="DELETE", path=path))
+        await self.stage.provider.terminate(f"sim:///zone-a/{self.stage.instances[node]}")
 
     def _pod(self, name: str) -> tuple[str, str]:
         found = self.stage.server.store.table("pods").get(NAMESPACE, name)
@@ -475,11 +473,11 @@ CRIMES: dict[Crime, str] = {
     release_a_running_claim: "finalizer: claim claimed-claim was released while its instance is running",
     release_a_claim_before_its_node: "finalizer: claim claimed-claim was released before its node claimed",
     release_a_living_node: "finalizer: node n1: the finalizer was removed, and it is not being deleted",
-    release_with_a_volume: "finalizer: node n1 was released with volume disk attached",
+    release_with_a_volume: "finalizer: node n1 was released with volume pv attached",
     terminate_a_living_machine: "machine: the machine of node n2, which is not being deleted, was terminated",
     terminate_a_strange_machine: "machine: the machine i-strange was terminated, and nothing that is deleted has it",
     terminate_with_a_pod: "machine: the machine of n1 was terminated before its deadline, with pod web",
-    terminate_with_a_volume: "machine: the machine of n1 was terminated with volume disk attached",
+    terminate_with_a_volume: "machine: the machine of n1 was terminated with volume pv attached",
     delete_an_unasked_node: "unasked: node n2 was deleted, and nothing asks for that",
     delete_an_unasked_claim: "unasked: claim claimed-claim was deleted, and nothing asks for that",
     lose_a_node: "unasked: node n2 or its machine has ended, and nothing has asked for that",

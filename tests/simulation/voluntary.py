@@ -15,6 +15,7 @@ from gracectl.config import Settings
 from gracectl.model import names
 from simulation.contract import (
     NEVER,
+    annotations_of,
     condition,
     group_of,
     has_finalizer,
@@ -53,11 +54,18 @@ def causes_of(seen: Observer, nodes: Sequence[JsonObject], claims: Sequence[Json
 
 
 def _is_unhealthy(seen: Observer, node: JsonObject, settings: Settings) -> bool:
-    return any(
-        (shown := condition(node, each.type)).get("status") == each.status
-        and seen.instant(shown["lastTransitionTime"]) + each.toleration_seconds <= seen.now + SECOND
-        for each in settings.health.conditions
-    )
+    for each in settings.health.conditions:
+        shown = condition(node, each.type)
+        if not shown and (each.type, each.status) == (names.READY, names.UNKNOWN):
+            since = node["metadata"]["creationTimestamp"]
+        elif shown.get("status") != each.status:
+            continue
+        else:
+            is_first = shown.get("reason") == names.NEVER_REPORTED
+            since = node["metadata"]["creationTimestamp"] if is_first else shown["lastTransitionTime"]
+        if seen.instant(since) + each.toleration_seconds <= seen.now + SECOND:
+            return True
+    return False
 
 
 def _has_expired(seen: Observer, claim: JsonObject) -> bool:
@@ -109,11 +117,15 @@ class Pace(Rule):
             listed = ", ".join(sorted(taken))
             self.violated(f"{facts.name} was deleted voluntarily beside {listed}: {maximum} at once")
         if causes_of(self.seen, nodes, claims) == {"health"}:
-            sick = [node.name for node in managed if not is_ready(node.object) and not is_deleted(node.object)]
+            sick = [node.name for node in managed if not is_ready(node.object) and not self._is_excused(node)]
             shares = [each.health.maximum_unhealthy for each in self.seen.settings]
             allowed = max(scaled_value(each, len(managed), round_up=True) for each in shares)
             if len(sick) > allowed and self._has_been_seen(deed.sender, sick):
                 self.violated(f"{facts.name} was deleted for its health while {len(sick)} are unhealthy: {allowed} may")
+
+    def _is_excused(self, node: ThingFacts) -> bool:
+        """Whether it does not count as unhealthy: it is being deleted, or in maintenance."""
+        return is_deleted(node.object) or names.CORDONED in annotations_of(node.object) or self.seen.is_kept(node)
 
     def _has_been_seen(self, sender: str, sick: list[str]) -> bool:
         turns = [condition(node.object, names.READY).get("lastTransitionTime") for node in self._managed()]

@@ -10,6 +10,7 @@ import random
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 from unittest.mock import patch
 
@@ -50,6 +51,10 @@ SELDOM = KubeletSettings(heartbeat_seconds=25.0)
 NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 STOPS_AFTER_5 = {"behaviour": {"stop-seconds": 5}}
+
+
+PROVIDING: ContextVar[bool] = ContextVar("PROVIDING", default=False)
+"""Whether the cloud is called by a provider at this moment, in the task that calls it."""
 
 
 class CloudProvider:
@@ -98,7 +103,11 @@ class CloudProvider:
             self.failures[provider_id] = self._clock.monotonic()
             raise mood
         path = f"/cloud/v1/instances/{provider_id.rsplit('/', 1)[-1]}"
-        answer = await self._cloud(api.Request(method=method, path=path))
+        asking = PROVIDING.set(True)
+        try:
+            answer = await self._cloud(api.Request(method=method, path=path))
+        finally:
+            PROVIDING.reset(asking)
         if answer.status >= 500:
             self.failures[provider_id] = self._clock.monotonic()
             raise ProviderUnavailable(answer.body["message"])

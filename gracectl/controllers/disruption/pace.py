@@ -44,6 +44,9 @@ UNKNOWN_OUTCOME_SECONDS: Final = 60.0
 TAKEOVER_SECONDS: Final = 30.0
 """How long a new leader waits for pods that may replace those of nodes that went before it led; most do not."""
 
+FEW_SLOTS: Final = 100
+"""With fewer slots none is looked for that is free: of many, whenever their number has doubled."""
+
 STATES: Final = ("ending", "replacing")
 """States of a slot that is taken: its node exists, or the replacements of its pods are not Ready."""
 
@@ -70,6 +73,7 @@ class Pace:
         self._selector = context.settings.node_selector
         self._managed: set[str] = set()  # names of nodes
         self._slots: list[DisruptionSlot] = []
+        self._most_slots = FEW_SLOTS
         self._by_uid: dict[str, DisruptionSlot] = {}  # by uid of a node or claim that is being deleted
         self._on_node: dict[str, DisruptionSlot] = {}
         self._waiting: dict[CandidateKey, DisruptionRank] = {}
@@ -247,9 +251,18 @@ class Pace:
         slot = next((self._by_uid[uid] for uid in related if uid in self._by_uid), None)
         if slot is None:
             slot = DisruptionSlot(min(thing.deletion_timestamp, self._context.clock.now()), set())
+            self._forget_free_slots()
             self._slots.append(slot)
         self._by_uid[thing.uid] = slot
         return slot
+
+    def _forget_free_slots(self) -> None:
+        """Drop the slots that no replacement can keep: where nothing waits and nothing reads metrics, nothing else
+        does."""
+        if len(self._slots) >= self._most_slots:
+            now = self._context.clock.now()
+            self._slots = [slot for slot in self._slots if slot.is_taken(False, now, self._settings)]
+            self._most_slots = max(FEW_SLOTS, 2 * len(self._slots))
 
     def _ended(self, thing: Node | NodeClaim) -> None:
         slot = self._by_uid.pop(thing.uid, None)
