@@ -5,12 +5,12 @@ The arithmetic is that of policy, so this is what the admission and the PDB queu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.cluster.cache import BY_NAMESPACE, ClusterCache
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
@@ -106,17 +106,68 @@ def pod_budget_usages(
     cluster: ClusterCache, settings: TerminationSettings, now: float, namespace: str = ""
 ) -> tuple[PodBudgetUsage, ...]:
     """Status of the PodDisruptionBudgets of one or all namespaces at `now`, by namespace and name."""
-    budgets = [each for each in cluster.budgets.values() if namespace in {"", each.namespace}]
-    of_namespace: dict[str, list[Pod]] = {}
-    for pod in sorted(cluster.pods.values(), key=lambda pod: natural_key(pod.full_name)):
-        if pod.phase not in {names.SUCCEEDED, names.FAILED}:
-            of_namespace.setdefault(pod.namespace, []).append(pod)
-    leaving = {
-        node.name: why for node in cluster.nodes.values() if (why := _removal_reason(cluster, node, settings, now))
-    }
-    in_order = sorted(budgets, key=lambda budget: natural_key(budget.full_name))
-    over = _budgets_over(in_order, of_namespace)
-    return tuple(_pod_usage(budget, over, of_namespace.get(budget.namespace, ()), leaving) for budget in in_order)
+    leaving = _leaving_nodes(cluster, settings, now)
+    namespaces = {namespace} if namespace else {budget.namespace for budget in cluster.budgets.values()}
+    return _in_order(usage for each in namespaces for usage in _usages_in(cluster, each, leaving))
+
+
+class PodBudgetUsages:
+    """Status of all PodDisruptionBudgets over several reads: only namespaces in which something has changed are
+    counted again."""
+
+    def __init__(self, cluster: ClusterCache, settings: TerminationSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._leaving: dict[str, str] = {}
+        self._changed: set[str] = set()
+        self._by_namespace: dict[str, tuple[PodBudgetUsage, ...]] = {}
+        self._found: tuple[PodBudgetUsage, ...] = ()
+        cluster.budgets.subscribe(self._note, replay=True)
+        cluster.pods.subscribe(self._note)
+
+    def at(self, now: float) -> tuple[PodBudgetUsage, ...]:
+        """See `pod_budget_usages`; a budget of a namespace without a change is the same object as before."""
+        leaving = _leaving_nodes(self._cluster, self._settings, now)
+        for name in leaving.keys() | self._leaving.keys():
+            if leaving.get(name) != self._leaving.get(name):
+                self._changed.update(pod.namespace for pod in self._cluster.pods_on(name))
+        self._leaving = leaving
+        changed = [each for each in self._changed if self._by_namespace.get(each) or self._has_budgets(each)]
+        self._changed.clear()
+        for namespace in changed:
+            if usages := _usages_in(self._cluster, namespace, leaving):
+                self._by_namespace[namespace] = usages
+            else:
+                self._by_namespace.pop(namespace, None)
+        if changed:
+            self._found = _in_order(usage for usages in self._by_namespace.values() for usage in usages)
+        return self._found
+
+    def _has_budgets(self, namespace: str) -> bool:
+        return bool(self._cluster.budgets.by_index(BY_NAMESPACE, namespace))
+
+    def _note(self, old: Pod | PodDisruptionBudget | None, new: Pod | PodDisruptionBudget | None) -> None:
+        thing = new or old
+        assert thing is not None
+        self._changed.add(thing.namespace)
+
+
+def _in_order(usages: Iterable[PodBudgetUsage]) -> tuple[PodBudgetUsage, ...]:
+    return tuple(sorted(usages, key=lambda usage: natural_key(usage.budget.full_name)))
+
+
+def _leaving_nodes(cluster: ClusterCache, settings: TerminationSettings, now: float) -> dict[str, str]:
+    """By name of a node, why its pods are to be removed."""
+    reasons = ((node.name, _removal_reason(cluster, node, settings, now)) for node in cluster.nodes.values())
+    return {name: reason for name, reason in reasons if reason}
+
+
+def _usages_in(cluster: ClusterCache, namespace: str, leaving: Mapping[str, str]) -> tuple[PodBudgetUsage, ...]:
+    """Of the budgets of a namespace."""
+    budgets = cluster.budgets.by_index(BY_NAMESPACE, namespace)
+    pods = [pod for pod in cluster.pods.in_namespace(namespace) if pod.phase not in {names.SUCCEEDED, names.FAILED}]
+    over = _budgets_over(budgets, pods)
+    return tuple(_pod_usage(budget, over, pods, leaving) for budget in budgets)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
@@ -176,44 +227,57 @@ Over = Mapping[str, Mapping[str, PodDisruptionBudget]]
 """By pod UID, all budgets that select it, by name."""
 
 
-def _budgets_over(budgets: Sequence[PodDisruptionBudget], pods: Mapping[str, Sequence[Pod]]) -> Over:
-    """`pods` by namespace. Each selector meets each label map once: pods of one workload share theirs."""
-    in_namespace: dict[str, list[PodDisruptionBudget]] = {}
-    for budget in budgets:
-        in_namespace.setdefault(budget.namespace, []).append(budget)
+def _budgets_over(budgets: Sequence[PodDisruptionBudget], pods: Sequence[Pod]) -> Over:
+    """Each selector meets each label map once: pods of one workload share theirs."""
     found: dict[str, Mapping[str, PodDisruptionBudget]] = {}
-    of_labels: dict[tuple[str, int], Mapping[str, PodDisruptionBudget]] = {}
-    for namespace, those in in_namespace.items():
-        for pod in pods.get(namespace, ()):
-            place = (namespace, id(pod.labels))
-            if place not in of_labels:
-                of_labels[place] = {each.name: each for each in those if selects(each.selector, pod.labels)}
-            found[pod.uid] = of_labels[place]
+    of_labels: dict[int, Mapping[str, PodDisruptionBudget]] = {}
+    for pod in pods:
+        labels = id(pod.labels)
+        if labels not in of_labels:
+            of_labels[labels] = {each.name: each for each in budgets if selects(each.selector, pod.labels)}
+        found[pod.uid] = of_labels[labels]
     return found
 
 
-def _pod_usage(budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], leaving: dict[str, str]) -> PodBudgetUsage:
+def _pod_usage(
+    budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], leaving: Mapping[str, str]
+) -> PodBudgetUsage:
     selected = [pod for pod in pods if budget.name in over[pod.uid]]
     failure = failure_of(budget)
+    blocks = _Blocks(over)
     rivals = {name for each in {id(over[pod.uid]): over[pod.uid] for pod in selected}.values() for name in each}
     blocked = [
         BlockedObject(pod.full_name, leaving.get(pod.node_name, ""))
         for pod in selected
-        if pod.name not in budget.disrupted_pods and _is_blocked(pod, over[pod.uid])
+        if pod.name not in budget.disrupted_pods and blocks(pod)
     ]
     return PodBudgetUsage(
         budget=budget,
         state=_pod_state(budget, failure),
         problem=_pod_problem(selected, failure, sorted(rivals - {budget.name}, key=natural_key)),
-        unavailable=tuple(_unavailable_pods(budget, selected)),
+        unavailable=tuple(sorted(_unavailable_pods(budget, selected), key=lambda each: natural_key(each.name))),
         missing=max(budget.expected_pods - len(selected), 0),
-        blocked=_waiting_first(blocked),
+        blocked=_waiting_first(sorted(blocked, key=lambda each: natural_key(each.name))),
     )
 
 
-def _is_blocked(pod: Pod, over: Mapping[str, PodDisruptionBudget]) -> bool:
-    """Whether the eviction API would refuse it; also a pod that is not Ready, unless its budget lets such go."""
-    return eviction_verdict(pod, tuple(over.values())).allowance not in (Allowance.UNCHARGED, Allowance.ALLOWED)
+class _Blocks:
+    """Whether the eviction API would refuse a pod; also one that is not Ready, unless its budget lets such go.
+
+    Thousands of pods have the same verdict: it is made once for all that are alike.
+    """
+
+    def __init__(self, over: Over) -> None:
+        self._over = over
+        self._known: dict[tuple[int, bool, str, bool], bool] = {}
+
+    def __call__(self, pod: Pod) -> bool:
+        budgets = self._over[pod.uid]
+        cause = (id(budgets), pod.ready, pod.phase, pod.deletion_timestamp is not None)
+        if cause not in self._known:
+            verdict = eviction_verdict(pod, tuple(budgets.values()))
+            self._known[cause] = verdict.allowance not in (Allowance.UNCHARGED, Allowance.ALLOWED)
+        return self._known[cause]
 
 
 def _pod_state(budget: PodDisruptionBudget, failure: str | None) -> BudgetState:

@@ -12,7 +12,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from gracectl.inspect.status import NodeStatus, PodStatus
+from gracectl.inspect.draining import PodStatus
+from gracectl.inspect.status import NodeStatus
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.policy.explain import urgency_of
 from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, Window, forecast, last_window
@@ -77,12 +78,24 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressTracker:
-    """What was to be done in all frames so far. Nodes that were drained before the first of them do not count."""
+    """What was to be done in all frames so far. Nodes that were drained before the first of them do not count.
 
-    def __init__(self) -> None:
+    `by_runs`: since the last frame in which all was done, for a reader that never ends. What is kept is bounded by the
+    nodes that exist or that the caller counts as terminated.
+    """
+
+    def __init__(self, *, by_runs: bool = False) -> None:
+        self._by_runs = by_runs
+        self._is_over = False
+        self._terminated: frozenset[str] = frozenset()  # uids of nodes that are counted
+        self._clear()
+
+    def _clear(self) -> None:
         self._pods: dict[str, set[str]] = {}  # by uid of the node those of its pods
         self._done: set[str] = set()  # uids of nodes
         self._began: dict[str, float] = {}  # by uid
+        self._gone_nodes = self._gone_pods = 0
+        self._gone_began: float | None = None  # the earliest one
 
     def update(
         self,
@@ -95,9 +108,12 @@ class ProgressTracker:
 
         `budgets`: the budget of a namespace and name.
         """
-        for uid in terminated:
-            self._done.add(uid)
-            self._pods.setdefault(uid, set())
+        gone = frozenset(terminated)
+        for uid in gone - self._terminated:
+            self._count_terminated(uid)
+        self._terminated = gone
+        if self._by_runs and self._is_over and any(node.is_in_progress for node in nodes):
+            self._clear()
         left: set[str] = set()
         for node in nodes:
             if node.is_in_progress:
@@ -111,20 +127,30 @@ class ProgressTracker:
             else:  # it was uncordoned
                 self._pods.pop(node.uid, None)
                 self._began.pop(node.uid, None)
-        if not self._pods:
+        if not self._pods and not self._gone_nodes:
             return None
         in_progress = [node for node in nodes if node.is_in_progress]
-        total = sum(map(len, self._pods.values()))
+        total = self._gone_pods + sum(map(len, self._pods.values()))
+        self._is_over = len(self._done) == len(self._pods)
+        begun = self._began.values() if self._gone_began is None else (self._gone_began, *self._began.values())
         return Progress(
-            nodes_done=len(self._done),
-            nodes=len(self._pods),
+            nodes_done=self._gone_nodes + len(self._done),
+            nodes=self._gone_nodes + len(self._pods),
             pods_done=total - len(left),
             pods=total,
-            began=min(self._began.values(), default=at),
+            began=min(begun, default=at),
             drained=_drained(in_progress),
             never=tuple(node.name for node in in_progress if node.is_never_drained),
             causes=blocking_causes(in_progress, budgets, at),
         )
+
+    def _count_terminated(self, uid: str) -> None:
+        self._done.discard(uid)
+        self._gone_nodes += 1
+        self._gone_pods += len(self._pods.pop(uid, ()))
+        began = self._began.pop(uid, None)
+        if began is not None:
+            self._gone_began = began if self._gone_began is None else min(began, self._gone_began)
 
 
 def _drained(nodes: Iterable[NodeStatus]) -> Window | None:

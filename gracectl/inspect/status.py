@@ -16,6 +16,7 @@ from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.node.controller import unmanaged_report
 from gracectl.controllers.pipeline.state import MAINTENANCE
 from gracectl.controllers.settings import TerminationSettings
+from gracectl.inspect.draining import DrainingNodes, PodStatus, requested_at
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted
 from gracectl.inspect.pending import DueNode
 from gracectl.model import names
@@ -26,18 +27,16 @@ from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
 from gracectl.policy.disruption import explain_due
 from gracectl.policy.evictability import is_disrupted
-from gracectl.policy.eviction_queues import QueuePosition, positions_of, queues_of
-from gracectl.policy.explain import blocked_since, by_urgency, listed, summarize
+from gracectl.policy.explain import listed, summarize
 from gracectl.policy.forecast import Forecast, NodeForecast
 from gracectl.policy.maintenance import (
     is_in_maintenance,
     is_maintenance_ending,
     is_maintenance_requested,
-    maintenance_since,
 )
 from gracectl.policy.pending import is_pending, pending_since
-from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
-from gracectl.policy.remedies import pod_remedy, remedy
+from gracectl.policy.plan import Plan, PodPlan
+from gracectl.policy.remedies import remedy
 from gracectl.policy.voluntary import Cause
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
 from gracectl.telemetry.spans import Trace
@@ -63,18 +62,6 @@ class NodePhase(StrEnum):
     PENDING = "pending"
     """Its termination for health, label or age is due, and waits."""
     IDLE = "idle"
-
-
-class PodStatus(msgspec.Struct, frozen=True):
-    """A pod that is waited for. `since`: when (Unix seconds) its outcome in the plan has begun, as far as is known.
-
-    `remedy`: the command that lets it go, or the owner to ask; empty if it is not blocked itself.
-    """
-
-    entry: PodPlan
-    since: float
-    queue_position: QueuePosition | None
-    remedy: str = ""
 
 
 class PendingStatus(msgspec.Struct, frozen=True):
@@ -159,27 +146,6 @@ def trace_id_of(thing: Node | NodeClaim) -> str | None:
     return None if trace is None else trace.hex
 
 
-class BlockedHistory:
-    """Since when each pod has been blocked by what blocks it, over several reads."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[object, float]] = {}
-
-    def update(self, entries: Collection[tuple[PodPlan, float]], now: float) -> dict[str, float]:
-        """By uid since when, given what the objects say of all pods at `now`. Other pods are forgotten."""
-        seen: dict[str, tuple[object, float]] = {}
-        for entry, told in entries:
-            what = (entry.outcome, entry.budgets, entry.protection and entry.protection.kind)
-            before = self._seen.get(entry.pod.uid)
-            if before is None or entry.pod.deletion_timestamp is not None:
-                since = told
-            else:
-                since = before[1] if before[0] == what else now
-            seen[entry.pod.uid] = (what, since)
-        self._seen = seen
-        return {uid: since for uid, (_, since) in seen.items()}
-
-
 def is_active(node: Node) -> bool:
     """Whether its termination, drain or uncordon is requested, or a controller has found its termination due."""
     return node.deletion_timestamp is not None or is_in_maintenance(node) or is_pending(node)
@@ -191,7 +157,6 @@ def node_statuses(
     asked: Collection[str],
     now: float,
     *,
-    history: BlockedHistory | None = None,
     has_pods: Callable[[str], bool] = lambda node: True,
 ) -> tuple[NodeStatus, ...]:
     """Status of the nodes called `asked` at `now`, by name; nodes that do not exist are left out.
@@ -199,39 +164,39 @@ def node_statuses(
     The pods of all draining nodes must be in the cache, as they wait in the same queues. `has_pods`: whether those of a
     node have been listed. Costs a plan for each of them.
     """
-    nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
-    draining = {node.name: node for node in nodes if is_draining(node, settings) and has_pods(node.name)}
-    began = {name: _requested_at(node, now) for name, node in draining.items()}
-    views = {name: _view(cluster, settings, node, now) for name, node in draining.items()}
-    plans = {name: plan(view, now) for name, view in views.items()}
-    positions: dict[str, QueuePosition] = {}
-    for budgets, queue in queues_of((began[name], name, decision) for name, decision in plans.items()).items():
-        if budgets:
-            positions |= positions_of(queue)
-    blocked = [
-        (entry, blocked_since(entry, views[name].budgets.get(entry.pod.uid, ()), began[name]))
-        for name, decision in plans.items()
-        for entry in decision.left
-    ]
-    since = (history or BlockedHistory()).update(blocked, now)
-    found = []
-    for node in nodes:
-        if node.name not in asked:
-            continue
-        decision = plans.get(node.name)
-        status = _status(cluster, settings, node, now, decision)
-        if decision is not None:
-            selecting = views[node.name].budgets
-            pods = (
-                PodStatus(each, since[uid], positions.get(uid), pod_remedy(each, selecting.get(uid, ())))
-                for each in by_urgency(decision.left)
-                for uid in [each.pod.uid]
-            )
-            status = msgspec.structs.replace(status, pods=tuple(pods))
-        elif is_draining(node, settings):
-            status = msgspec.structs.replace(status, pods=None)
-        found.append(status)
-    return tuple(found)
+    return NodeStatuses(cluster, settings, has_pods).at(asked, now)
+
+
+class NodeStatuses:
+    """Status of nodes over several reads: what has not changed is not planned again; `follows` as of DrainingNodes."""
+
+    def __init__(
+        self,
+        cluster: ClusterCache,
+        settings: TerminationSettings,
+        has_pods: Callable[[str], bool] = lambda node: True,
+        *,
+        follows: bool = False,
+    ) -> None:
+        self.draining = DrainingNodes(cluster, settings, has_pods, follows=follows)
+        self._cluster = cluster
+        self._settings = settings
+
+    def at(self, asked: Collection[str], now: float) -> tuple[NodeStatus, ...]:
+        """See `node_statuses`. The `pods` of a node are the same object as before if none of them has changed."""
+        self.draining.update(now)
+        return tuple(
+            self._status_of(node, now)
+            for node in sorted(self._cluster.nodes.values(), key=lambda node: natural_key(node.name))
+            if node.name in asked
+        )
+
+    def _status_of(self, node: Node, now: float) -> NodeStatus:
+        found = self.draining.plans.get(node.name)
+        status = _status(self._cluster, self._settings, node, now, None if found is None else found.plan)
+        if found is not None:
+            return msgspec.structs.replace(status, pods=self.draining.pods_of(node.name))
+        return msgspec.structs.replace(status, pods=None) if is_draining(node, self._settings) else status
 
 
 def with_pending(
@@ -299,19 +264,6 @@ def claims_without_node_status(
     return tuple(found)
 
 
-def _requested_at(node: Node, now: float) -> float:
-    """When its termination or drain was requested."""
-    if node.deletion_timestamp is not None:
-        return min(node.deletion_timestamp, now)
-    return maintenance_since(node, now)
-
-
-def _view(cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> NodeView:
-    deadline = None if is_maintenance_requested(node) else deadline_if_deleted(cluster, settings, node, now)
-    view = cluster.view_of(node, settings.policy, deadline)
-    return msgspec.structs.replace(view, cordoned_at=_requested_at(node, now) if is_disrupted(node) else None)
-
-
 # -- one node ----------------------------------------------------------------------------------------------------------
 
 
@@ -328,7 +280,7 @@ def _status(
     return NodeStatus(
         node=node,
         state=state,
-        since=None if state is NodePhase.UNCORDONING else _requested_at(node, now),
+        since=None if state is NodePhase.UNCORDONING else requested_at(node, now),
         step=step,
         waits_for=waits_for,
         deadline=deadline_if_deleted(cluster, settings, node, now) if is_terminating else None,
@@ -432,7 +384,7 @@ def _warnings(
         elif warning.kind is not WarningKind.FINALIZER_MISSING or not has_drained:
             # A node that was drained has had the finalizer.
             yield warning
-    requested = _requested_at(node, now)
+    requested = requested_at(node, now)
     if is_draining(node, settings) and not is_disrupted(node) and now >= requested + ACTS_WITHIN_SECONDS:
         message = f"drain not started: not cordoned{IS_IT_RUNNING}"
         yield PlanWarning(WarningKind.NO_CONTROLLER, message, remedy=remedy(WarningKind.NO_CONTROLLER))

@@ -123,6 +123,10 @@ class Cache(Generic[T]):
         """All objects as they are now; takes time in proportion to their number."""
         return tuple(chain.from_iterable(named.values() for named in self._objects.values()))
 
+    def in_namespace(self, namespace: str) -> tuple[T, ...]:
+        """All objects of a namespace as they are now."""
+        return tuple(self._objects.get(namespace, {}).values())
+
     def by_index(self, index: str, value: Hashable) -> tuple[T, ...]:
         """The objects that `index` finds under `value`, as they are now, by key. KeyError for an unknown index."""
         return tuple(self._indexes[index].get(value, ()))

@@ -45,7 +45,12 @@ def queues_of(plans: Iterable[tuple[float, str, Plan]]) -> dict[tuple[BudgetKey,
     for since, node, decision in plans:
         for entry in decision.leaving:
             found.setdefault(entry.budgets, []).append(QueuedPod(node, since, entry))
-    return {budgets: tuple(sorted(queue, key=lambda queued: queued.rank)) for budgets, queue in found.items()}
+    return {budgets: in_order(queue) for budgets, queue in found.items()}
+
+
+def in_order(queue: Iterable[QueuedPod]) -> tuple[QueuedPod, ...]:
+    """The pods of a queue in the order in which they go."""
+    return tuple(sorted(queue, key=lambda queued: queued.rank))
 
 
 class QueuePosition(msgspec.Struct, frozen=True):

@@ -11,9 +11,9 @@ from support.statuses import DRAINED, KEPT, cluster, going, kept, replica
 
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.status import (
-    BlockedHistory,
     NodePhase,
     NodeStatus,
+    NodeStatuses,
     claims_without_node_status,
     is_active,
     node_statuses,
@@ -196,17 +196,20 @@ def test_blocking_pods_come_first_and_waiting_pods_name_them() -> None:
 
 def test_a_continued_watch_knows_since_when() -> None:
     """A pod that waits for a wave and is then blocked is blocked since then, not since the beginning."""
-    history, node = BlockedHistory(), going()
+    node = going()
     first, second = replica("first"), replica("second", labels={"app": "x"}, priority=2_000_000_000)
     budget = a_budget("x", selector=LabelSelector({"app": "x"}), **SPENT)
 
+    seen = cluster(node, budgets=(budget,))
+    statuses = NodeStatuses(seen, SETTINGS, follows=True)
+
     def since(at: float, *pods: Pod) -> dict[str, tuple[Outcome, float]]:
-        seen = cluster(node, pods=pods, budgets=(budget,))
-        (found,) = node_statuses(seen, SETTINGS, {"n1"}, at, history=history)
+        seen.pods.replace(pods)
+        (found,) = statuses.at({"n1"}, at)
         return {pod.entry.pod.name: (pod.entry.outcome, pod.since - NOW) for pod in found.pods or ()}
 
     assert since(NOW, first, second) == {"first": (Outcome.EVICT, -100), "second": (Outcome.WAITING, -100)}
-    told = msgspec.structs.replace(first, deletion_timestamp=NOW + 30, deletion_grace_seconds=30)
+    told = msgspec.structs.replace(first, resource_version="2", deletion_timestamp=NOW + 30, deletion_grace_seconds=30)
     assert since(NOW + 5, told, second) == {"first": (Outcome.TERMINATING, 0), "second": (Outcome.WAITING, -100)}
     assert since(NOW + 9, second) == {"second": (Outcome.BLOCKED, 9)}
     assert since(NOW + 50, second) == {"second": (Outcome.BLOCKED, 9)}

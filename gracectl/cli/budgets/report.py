@@ -107,13 +107,14 @@ def budgets_report(usages: BudgetUsages) -> BudgetsReport:
         cluster=cluster_report(usages.cluster),
         at=format_time(usages.at),
         settings=usages.settings,
-        node_budgets=None if usages.nodes is None else tuple(map(_of_nodes, usages.nodes)),
-        pod_budgets=tuple(map(_of_pods, usages.pods)),
+        node_budgets=None if usages.nodes is None else tuple(map(node_budget_report, usages.nodes)),
+        pod_budgets=tuple(map(pod_budget_report, usages.pods)),
         note=usages.note or None,
     )
 
 
-def _of_nodes(usage: NodeBudgetUsage) -> NodeBudgetReport:
+def node_budget_report(usage: NodeBudgetUsage) -> NodeBudgetReport:
+    """The report of a budget for nodes."""
     budget, counted = usage.budget, usage.counted
     return NodeBudgetReport(
         **_common(usage),
@@ -124,7 +125,8 @@ def _of_nodes(usage: NodeBudgetUsage) -> NodeBudgetReport:
     )
 
 
-def _of_pods(usage: PodBudgetUsage) -> PodBudgetReport:
+def pod_budget_report(usage: PodBudgetUsage) -> PodBudgetReport:
+    """The report of a budget for pods."""
     budget = usage.budget
     return PodBudgetReport(
         **_common(usage),

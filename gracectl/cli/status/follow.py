@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -15,12 +16,11 @@ from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, read_lea
 from gracectl.inspect.pending import DueCandidate, DueNode, due_candidates, due_nodes, names_of
 from gracectl.inspect.progress import Forecaster, Progress, ProgressTracker
 from gracectl.inspect.status import (
-    BlockedHistory,
     NodeClaimStatus,
     NodePhase,
     NodeStatus,
+    NodeStatuses,
     claims_without_node_status,
-    node_statuses,
     with_forecasts,
     with_pending,
 )
@@ -42,6 +42,8 @@ FRAME_SHARE = 0.25
 """Share of one processor that frames take, at most: one of hundreds of nodes takes a second."""
 COALESCING_SECONDS = 0.25
 """Changes within so short a time share a frame."""
+MOST_TERMINATED = 100
+"""Terminated nodes that a reader that never ends is shown."""
 
 
 class TerminatedNode(msgspec.Struct, frozen=True):
@@ -108,8 +110,9 @@ async def follow(
 class StatusFollower:
     """Status of nodes frame by frame, from a watch of the cluster: `run` it once.
 
-    `expected`: by name the uids of existing nodes that are to be terminated. `with_all_pods`: also those of nodes that
-    are not shown, and unscheduled ones.
+    `expected`: by name the uids of existing nodes that are to be terminated. `is_endless`: for a reader that never
+    ends: of the terminated nodes the last MOST_TERMINATED are kept, progress counts since all was done, and all pods
+    are watched, also unscheduled ones.
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class StatusFollower:
         scope: StatusScope,
         expected: Mapping[str, str] | None = None,
         *,
-        with_all_pods: bool = False,
+        is_endless: bool = False,
     ) -> None:
         self._connection = connection
         self._clock = connection.clock
@@ -133,13 +136,11 @@ class StatusFollower:
         self.node_budgets: tuple[NodeDisruptionBudget, ...] = ()
         self._expected = {uid: name for name, uid in (expected or {}).items()}
         self._began: dict[str, float] = {}  # by uid
-        self._terminated: list[TerminatedNode] = []
-        self._history = BlockedHistory()
-        self._tracker = ProgressTracker()
+        self._terminated: deque[TerminatedNode] = deque(maxlen=MOST_TERMINATED if is_endless else None)
+        self._tracker = ProgressTracker(by_runs=is_endless)
         self.forecaster = Forecaster(connection.clock, settings.assumptions, self._draining)
-        self.watcher = ClusterWatcher(
-            connection.client, self._is_watched, connection.clock, with_all_pods=with_all_pods
-        )
+        self.watcher = ClusterWatcher(connection.client, self._is_watched, connection.clock, with_all_pods=is_endless)
+        self.statuses = NodeStatuses(self.watcher.cluster, self._settings, self.watcher.has_pods_of, follows=True)
 
     async def run(self, show: Callable[[StatusFrame], bool]) -> None:
         """Show frames until `show` returns True; see `follow`."""
@@ -207,14 +208,7 @@ class StatusFollower:
         due = self._due(at)
         selected = {node.name for node in cluster.nodes.values() if self._scope.selects(node)} | due.keys()
         self._note_terminated({node.uid for node in cluster.nodes.values()}, at)
-        found = node_statuses(
-            cluster,
-            self._settings,
-            selected,
-            at,
-            history=self._history,
-            has_pods=self.watcher.has_pods_of,
-        )
+        found = self.statuses.at(selected, at)
         found = with_pending(cluster, self._settings, found, due, at)
         found = with_forecasts(found, self.forecaster.latest)
         for status in found:

@@ -13,7 +13,8 @@ import msgspec
 
 from gracectl.cli.format import NO_DEADLINE, blocked_by, counted, deadline_cause, elapsed, elapsed_window, queue_text
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
-from gracectl.inspect.status import NodeClaimStatus, NodePhase, NodeStatus, PodStatus
+from gracectl.inspect.draining import PodStatus
+from gracectl.inspect.status import NodeClaimStatus, NodePhase, NodeStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.explain import HELD, URGENCY, listed, urgency_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gracectl.cli.progress import cause_text
 from gracectl.cli.report import (
     ClusterReport,
@@ -19,9 +21,10 @@ from gracectl.cli.report import (
 )
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.messages import pod_reason, pod_state
+from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.leadership import Leadership
 from gracectl.inspect.progress import BlockingCause, Progress
-from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PendingStatus, PodStatus
+from gracectl.inspect.status import NodeClaimStatus, NodeStatus, PendingStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline
@@ -179,8 +182,8 @@ class StatusReport(JsonObject, frozen=True, kw_only=True):
     terminated: tuple[TerminatedNodeReport, ...]
 
 
-def status_report(frame: StatusFrame, settings: str = "defaults") -> StatusReport:
-    """The report of a frame. `settings`: where they are from."""
+def status_report(frame: StatusFrame, settings: str = "defaults", *, with_pods: bool = True) -> StatusReport:
+    """The report of a frame. `settings`: where they are from. `with_pods` False: `pods` of each node is null."""
     return StatusReport(
         cluster=cluster_report(frame.cluster),
         at=format_time(frame.at),
@@ -189,7 +192,7 @@ def status_report(frame: StatusFrame, settings: str = "defaults") -> StatusRepor
         connection_loss=_connection_loss(frame.connection_loss),
         controller=_controller(frame.leadership),
         progress=None if frame.progress is None else _progress(frame.progress, frame.at),
-        nodes=tuple(_node(node, frame) for node in frame.nodes),
+        nodes=tuple(_node(node, frame, with_pods=with_pods) for node in frame.nodes),
         claims=tuple(_claim(claim, frame) for claim in frame.claims),
         terminated=tuple(TerminatedNodeReport(each.name, each.uid, each.after_seconds) for each in frame.terminated),
     )
@@ -199,7 +202,7 @@ def _trace(trace_id: str | None, frame: StatusFrame) -> TraceReport | None:
     return None if trace_id is None else TraceReport(trace_id, frame.tracing.link(trace_id))
 
 
-def _node(node: NodeStatus, frame: StatusFrame) -> NodeReport:
+def _node(node: NodeStatus, frame: StatusFrame, *, with_pods: bool) -> NodeReport:
     at = frame.at
     return NodeReport(
         name=node.name,
@@ -217,8 +220,13 @@ def _node(node: NodeStatus, frame: StatusFrame) -> NodeReport:
         never=None if node.forecast is None else node.is_never_drained,
         deadline=_deadline(node.deadline, at, node),
         warnings=tuple(map(warning_report, node.warnings)),
-        pods=None if node.pods is None else tuple(_pod(pod, at) for pod in node.pods),
+        pods=None if node.pods is None or not with_pods else pod_reports(node.pods, at),
     )
+
+
+def pod_reports(pods: Iterable[PodStatus], at: float) -> tuple[PodReport, ...]:
+    """The reports of the pods of a node at `at`."""
+    return tuple(_pod(pod, at) for pod in pods)
 
 
 def _pod(pod: PodStatus, at: float) -> PodReport:

@@ -1,59 +1,77 @@
 """The board: all that the page shows, as one JSON object, and its changes.
 
 Invariants: `state` is never changed in place; the newest state is the first one with all changes of the ring applied;
-a change is made once for all clients, and none for what the clock alone changes.
+a change is made once for all clients, and none for what the clock alone changes. What has not changed is not made
+anew: a change costs as much as what it is about, and a little for each active node.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from gracectl.cli.budgets.report import BudgetUsages, budgets_report
+from gracectl.cli.budgets.report import node_budget_report, pod_budget_report
 from gracectl.cli.report import instant, to_json
-from gracectl.cli.status.follow import StatusFrame
-from gracectl.cli.status.report import status_report
+from gracectl.cli.status.follow import StatusFollower, StatusFrame
+from gracectl.cli.status.report import pod_reports, status_report
 from gracectl.cli.ui.delta import merged
+from gracectl.cli.ui.events import EventLog
 from gracectl.cli.ui.stream import ChangeRing, message
 from gracectl.cli.ui.timeline import Timelines
 from gracectl.config import Settings
-from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.disruption.pace import CircuitBreaker, terminations_in_progress
-from gracectl.inspect.budget_status import node_budget_usages, pod_budget_usages
-from gracectl.model.budget import NodeDisruptionBudget
+from gracectl.inspect.budget_status import PodBudgetUsage, PodBudgetUsages, node_budget_usages
+from gracectl.inspect.draining import PodStatus
+from gracectl.inspect.status import NodeStatus
+from gracectl.policy.eviction_queues import QueuedPod
 from gracectl.policy.pace import maximum_of
+from gracectl.runtime.clock import Clock
 
 VERSION: Final = 1
 """Of the JSON; a new one if a field is removed or changes its meaning."""
 
+BUDGETS_SECONDS: Final = 0.5
+"""Between two counts of the budgets, at least."""
+BUDGETS_SHARE: Final = 0.1
+"""Share of one processor that counting them takes, at most."""
+
 Json = dict[str, Any]
+
+STARTING: Final[Json] = {
+    "version": VERSION,
+    "status": None,
+    "podBudgets": [],
+    "nodeBudgets": None,
+    "timelines": {},
+    "history": [],
+    "events": [],
+    "links": {"grafana": None},
+    "pace": None,
+    "breaker": None,
+    "connection": {"state": "starting", "since": None, "error": None},
+}
+"""The board before the first frame."""
 
 
 class Board:
-    """The board of a cluster, as frame after frame shows it."""
+    """The board of a cluster, as frame after frame of its follower shows it."""
 
-    def __init__(self, settings: Settings, source: str, *, grafana: str | None = None) -> None:
-        self._settings = settings
-        self._source = source
-        self._boot = secrets.token_hex(4)
-        self._timelines = Timelines(settings.termination.policy)
+    def __init__(
+        self, follower: StatusFollower, settings: Settings, source: str, clock: Clock, *, grafana: str | None = None
+    ) -> None:
         self.ring = ChangeRing()
-        self.state: Mapping[str, Any] = {
-            "version": VERSION,
-            "status": None,
-            "podBudgets": [],
-            "nodeBudgets": None,
-            "timelines": {},
-            "history": [],
-            "events": [],
-            "links": {"grafana": grafana},
-            "pace": None,
-            "breaker": None,
-            "connection": {"state": "starting", "since": None, "error": None},
-        }
+        self.events = EventLog()
+        self.state: Mapping[str, Any] = STARTING | {"links": {"grafana": grafana}}
+        self._boot = secrets.token_hex(4)
+        self._follower = follower
+        self._source = source
+        self._pods: dict[str, tuple[tuple[PodStatus, ...], list[Json]]] = {}  # by uid of the node
+        self._timelines = Timelines(settings.termination.policy)
+        self._cluster = _ClusterPart(follower, settings, clock)
 
     @property
     def id(self) -> str:
@@ -67,47 +85,131 @@ class Board:
             return None
         return int(number)
 
-    def encode(self, state: Mapping[str, Any], id_: str) -> bytes:
+    @staticmethod
+    def encode(state: Mapping[str, Any], id_: str) -> bytes:
         """A snapshot."""
         return to_json({"version": VERSION, "id": id_} | dict(state), indent=0).encode()
 
-    def update(
-        self, frame: StatusFrame, cluster: ClusterCache, node_budgets: tuple[NodeDisruptionBudget, ...] | None
-    ) -> None:
-        """Take note of a frame, and of the cluster that it was made from."""
+    def update(self, frame: StatusFrame) -> None:
+        """Take note of a frame."""
         new = dict(self.state)
-        new["status"] = msgspec.to_builtins(status_report(frame, self._source))
+        new["status"] = self._status(frame)
         new["connection"] = _connection(frame)
+        new["events"] = self.events.json
         if frame.is_complete:
-            new |= self._of_cluster(frame, cluster, node_budgets)
+            existing = {node.uid for node in self._follower.watcher.cluster.nodes.values()}
+            self._timelines.update(frame.nodes, existing, frame.tracing, frame.at)
+            new["timelines"] = self._timelines.json
+            new["history"] = list(self._timelines.history)
+            new |= self._cluster.at(frame.at)
         self.state, delta = merged(self.state, new)
+        # What the next frame shows alike is found identical then.
+        for node, json in zip(frame.nodes, self.state["status"]["nodes"], strict=True):
+            if node.pods is not None:
+                self._pods[node.uid] = node.pods, json["pods"]
         if delta:
             id_ = f"{self._boot}-{self.ring.latest + 1}"
             self.ring.append(message("change", id_, to_json(delta, indent=0).encode()))
 
-    def _of_cluster(
-        self, frame: StatusFrame, cluster: ClusterCache, node_budgets: tuple[NodeDisruptionBudget, ...] | None
-    ) -> Json:
-        policy, at = self._settings.termination, frame.at
-        usages = BudgetUsages(
-            at=at,
-            nodes=None if node_budgets is None else node_budget_usages(cluster, node_budgets, policy, at),
-            pods=pod_budget_usages(cluster, policy, at),
-        )
-        budgets = msgspec.to_builtins(budgets_report(usages))
-        for each in budgets["podBudgets"]:
-            each["queue"] = []
-        existing = {node.uid for node in cluster.nodes.values()}
-        links = {node.trace_id: frame.tracing.link(node.trace_id) for node in frame.nodes if node.trace_id is not None}
-        self._timelines.update(frame.nodes, existing, links, at)
+    def _status(self, frame: StatusFrame) -> Json:
+        found: Json = msgspec.to_builtins(status_report(frame, self._source, with_pods=False))
+        known, self._pods = self._pods, {}
+        for node, json in zip(frame.nodes, found["nodes"], strict=True):
+            json["pods"] = self._pods_of(node, frame.at, known.get(node.uid))
+        return found
+
+    def _pods_of(
+        self, node: NodeStatus, at: float, known: tuple[tuple[PodStatus, ...], list[Json]] | None
+    ) -> list[Json] | None:
+        if node.pods is None:
+            return None
+        if known is not None and known[0] is node.pods:
+            return known[1]
+        found: list[Json] = msgspec.to_builtins(list(pod_reports(node.pods, at)))
+        return found
+
+
+class _ClusterPart:
+    """Budgets with their queues, pace and circuit breaker; what has not changed is the same object as before."""
+
+    def __init__(self, follower: StatusFollower, settings: Settings, clock: Clock) -> None:
+        self._follower = follower
+        self._cluster = follower.watcher.cluster
+        self._settings = settings.termination
+        self._clock = clock
+        self._usages = PodBudgetUsages(self._cluster, settings.termination)
+        self._budgets: dict[str, tuple[PodBudgetUsage, tuple[QueuedPod, ...], Json]] = {}  # by uid
+        self._next_count = -math.inf
+        self._found: tuple[PodBudgetUsage, ...] = ()
+
+    def at(self, at: float) -> Json:
+        """These fields of the board at `at`."""
+        began = self._clock.monotonic()
+        if began >= self._next_count:
+            self._found = self._usages.at(at)
+            cost = self._clock.monotonic() - began
+            self._next_count = began + max(BUDGETS_SECONDS, cost / BUDGETS_SHARE)
+        nodes = node_budget_usages(self._cluster, self._follower.node_budgets, self._settings, at)
         return {
-            "podBudgets": budgets["podBudgets"],
-            "nodeBudgets": budgets["nodeBudgets"],
-            "timelines": self._timelines.json,
-            "history": list(self._timelines.history),
-            "pace": _pace(cluster, self._settings),
-            "breaker": _breaker(cluster, self._settings, at),
+            "podBudgets": self._pod_budgets(),
+            "nodeBudgets": [msgspec.to_builtins(node_budget_report(each)) for each in nodes],
+            "pace": self._pace(),
+            "breaker": self._breaker(at),
         }
+
+    def _pod_budgets(self) -> list[Json]:
+        known, self._budgets = self._budgets, {}
+        queues = self._follower.statuses.draining.queues
+        for usage in self._found:
+            uid, queue = usage.budget.uid, queues.get((usage.budget.key,), ())
+            before = known.get(uid)
+            if before is not None and before[0] is usage and before[1] is queue:
+                self._budgets[uid] = before
+                continue
+            json = before[2] if before is not None and before[0] is usage else _budget(usage)
+            waiting = before[2]["queue"] if before is not None and before[1] is queue else list(map(_queued, queue))
+            self._budgets[uid] = usage, queue, json | {"queue": waiting}
+        return [json for _, _, json in self._budgets.values()]
+
+    def _pace(self) -> Json:
+        """Slots of voluntary terminations: how many are taken, as the objects show it, and the maximum."""
+        selector = self._settings.node_selector
+        managed = sum(selector.matches(node.labels) for node in self._cluster.nodes.values())
+        return {
+            "inProgress": terminations_in_progress(self._cluster, selector),
+            "maximum": maximum_of(self._settings.policy.voluntary, managed),
+            "managedNodes": managed,
+        }
+
+    def _breaker(self, at: float) -> Json:
+        """The circuit breaker of terminations for health, counted as the controller counts it."""
+        breaker = CircuitBreaker(self._settings.node_selector, self._settings.policy.health)
+        for node in self._cluster.nodes.values():
+            breaker.note(None, node)
+        counts = breaker.counts(at)
+        return {
+            "open": counts.excess > 0,
+            "unhealthy": counts.unhealthy,
+            "recovering": counts.recovering,
+            "allowed": counts.allowed,
+            "managedNodes": counts.managed,
+        }
+
+
+def _budget(usage: PodBudgetUsage) -> Json:
+    found: Json = msgspec.to_builtins(pod_budget_report(usage))
+    return found
+
+
+def _queued(queued: QueuedPod) -> Json:
+    pod = queued.entry.pod
+    return {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+        "node": queued.node,
+        "since": instant(queued.since),
+    }
 
 
 def _connection(frame: StatusFrame) -> Json:
@@ -117,29 +219,3 @@ def _connection(frame: StatusFrame) -> Json:
         state = "live" if frame.is_complete else "starting"
         return {"state": state, "since": None, "error": None}
     return {"state": "lost", "since": instant(loss.since), "error": loss.error}
-
-
-def _pace(cluster: ClusterCache, settings: Settings) -> Json:
-    """Slots of voluntary terminations: how many are taken, as the objects show it, and the maximum."""
-    selector = settings.termination.node_selector
-    managed = sum(selector.matches(node.labels) for node in cluster.nodes.values())
-    return {
-        "inProgress": terminations_in_progress(cluster, selector),
-        "maximum": maximum_of(settings.termination.policy.voluntary, managed),
-        "managedNodes": managed,
-    }
-
-
-def _breaker(cluster: ClusterCache, settings: Settings, at: float) -> Json:
-    """The circuit breaker of terminations for health, counted as the controller counts it."""
-    breaker = CircuitBreaker(settings.termination.node_selector, settings.termination.policy.health)
-    for node in cluster.nodes.values():
-        breaker.note(None, node)
-    counts = breaker.counts(at)
-    return {
-        "open": counts.excess > 0,
-        "unhealthy": counts.unhealthy,
-        "recovering": counts.recovering,
-        "allowed": counts.allowed,
-        "managedNodes": counts.managed,
-    }

@@ -19,7 +19,6 @@ from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
 from gracectl.cli.ui.access import Access, TokenError, TokenFile, host_name, is_loopback
 from gracectl.cli.ui.board import Board
 from gracectl.cli.ui.server import BoardServer
-from gracectl.config import Settings
 from gracectl.inspect.status import is_active
 from gracectl.kube.connection import Connection
 from gracectl.runtime.supervise import set_on_signal
@@ -27,6 +26,8 @@ from gracectl.telemetry.server import CannotListen, Servers
 from gracectl.telemetry.settings import parse_address
 
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+
+SHOWN = StatusScope(is_active, lambda node: True, with_claims=True)
 
 EXPOSED = (
     "names of nodes, pods and budgets of {cluster}, and messages about them; {remedy}, and put a proxy that speaks "
@@ -131,13 +132,20 @@ async def _run(
             group.start_soon(set_on_signal, stop)
             group.start_soon(_cancel_at, stop, group.cancel_scope)
             effective = await source.read(connection.client)
-            board = Board(effective.settings, effective.source, grafana=options.grafana_url)
+            follower = StatusFollower(connection, effective.settings, SHOWN, is_endless=True)
+            board = Board(follower, effective.settings, effective.source, connection.clock, grafana=options.grafana_url)
             servers = _servers(board, connection, options, token)
             urls = await servers.open()
             group.start_soon(servers.run)
             url = next(url for path, url in urls.items() if path == f"{options.base_path}/")
             _announce(url, connection, options, token, opens=opens)
-            await _follow(connection, effective.settings, board)
+            group.start_soon(board.events.follow, connection.client, connection.clock)
+
+            def show(frame: StatusFrame) -> bool:
+                board.update(frame)
+                return False
+
+            await follower.run(show)
 
 
 def _servers(board: Board, connection: Connection, options: UiOptions, token: TokenFile | None) -> Servers:
@@ -160,16 +168,3 @@ def _announce(url: str, connection: Connection, options: UiOptions, token: Token
 async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:
     await stop.wait()
     scope.cancel()
-
-
-async def _follow(connection: Connection, settings: Settings, board: Board) -> None:
-    """Keep the board up to date, until cancelled."""
-    follower = StatusFollower(
-        connection, settings, StatusScope(is_active, lambda node: True, with_claims=True), with_all_pods=True
-    )
-
-    def show(frame: StatusFrame) -> bool:
-        board.update(frame, follower.watcher.cluster, follower.node_budgets)
-        return False
-
-    await follower.run(show)

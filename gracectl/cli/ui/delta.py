@@ -1,8 +1,8 @@
 """Deltas between two states of the board, as small as what has changed; docs/ui.md describes their format.
 
 Invariant: `applied(old, delta)` is the state that `merged(old, new)` returns with the delta. It shares all that is
-equal with the old state, and differs from the new one only in what the clock alone changes: that is as of the last
-change of its object, so that a quiet cluster causes no change.
+equal with the new state, so that the next comparison finds it identical, and differs from it only in what the clock
+alone changes: that is as of the last change of its object, so that a quiet cluster causes no change.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def merged(old: Object, new: Object) -> tuple[Object, dict[str, Json]]:
     for name, value in new.items():
         before = old.get(name, _ABSENT)
         if before is value or before == value:
+            state[name] = value
             continue
         if name in KEYED and isinstance(value, LISTS) and isinstance(before, LISTS):
             state[name], change = _merged_list(before, value)
@@ -46,9 +47,9 @@ def merged(old: Object, new: Object) -> tuple[Object, dict[str, Json]]:
             continue
         if change:
             delta[name] = change
-    if not delta:
-        return old, delta
-    return state | clock, delta | clock
+    if delta:
+        return state | clock, delta | clock
+    return state, delta
 
 
 def applied(old: Object, delta: Object) -> dict[str, Json]:
@@ -91,7 +92,7 @@ def _merged_list(old: Sequence[Json], new: Sequence[Json]) -> tuple[Sequence[Jso
         if known is None:
             added.append(uid)
             changed.append(each)
-        elif known is not each:
+        elif known is not each and known != each:
             each, change = merged(known, each)
             if change:
                 changed.append({"uid": uid} | change)
@@ -106,7 +107,7 @@ def _merged_list(old: Sequence[Json], new: Sequence[Json]) -> tuple[Sequence[Jso
         delta["remove"] = removed
     if uids != [*(uid for uid in before if uid in existing), *added]:
         delta["order"] = uids
-    return (state, delta) if delta else (old, delta)
+    return state, delta
 
 
 def _merged_map(old: Object, new: Object) -> tuple[Object, dict[str, Json]]:
@@ -115,11 +116,13 @@ def _merged_map(old: Object, new: Object) -> tuple[Object, dict[str, Json]]:
         before = old.get(uid, _ABSENT)
         if before is each:
             continue
-        if isinstance(before, dict) and isinstance(each, dict):
+        if before == each:
+            state[uid] = each
+        elif isinstance(before, dict) and isinstance(each, dict):
             state[uid], change = merged(before, each)
             if change:
                 changed[uid] = change
-        elif before != each:
+        else:
             state[uid] = changed[uid] = each
     removed = [uid for uid in old if uid not in new]
     for uid in removed:
@@ -129,7 +132,7 @@ def _merged_map(old: Object, new: Object) -> tuple[Object, dict[str, Json]]:
         delta["set"] = changed
     if removed:
         delta["remove"] = removed
-    return (state, delta) if delta else (old, delta)
+    return state, delta
 
 
 def _is_of_clock(name: str, whole: Object) -> bool:

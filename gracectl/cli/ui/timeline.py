@@ -8,21 +8,21 @@ that are gone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Any
 
 import msgspec
 
 from gracectl.cli.report import instant
+from gracectl.cli.status.follow import MOST_TERMINATED
 from gracectl.cli.status.messages import pod_state
-from gracectl.inspect.status import NodePhase, NodeStatus, PodStatus
+from gracectl.inspect.draining import PodStatus
+from gracectl.inspect.status import NodePhase, NodeStatus
 from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.times import format_micro_time
 from gracectl.policy.settings import PolicySettings
-
-MOST_TERMINATED: Final = 100
-"""Terminated nodes that are remembered."""
+from gracectl.telemetry.settings import TracingSettings
 
 Json = dict[str, Any]
 
@@ -110,7 +110,7 @@ class NodeTimeline:
                 has_changed = True
         return has_changed
 
-    def ended(self, at: float, url: str | None) -> Json:
+    def ended(self, at: float, tracing: TracingSettings) -> Json:
         """The entry of the history."""
         _close(self.steps, at)
         node = self.status
@@ -125,7 +125,7 @@ class NodeTimeline:
             "deadline": instant(deadline),
             # An instant of the server is a whole second.
             "deadlineKept": None if deadline is None else at <= deadline + 1.0,
-            "trace": None if node.trace_id is None else {"id": node.trace_id, "url": url},
+            "trace": None if node.trace_id is None else {"id": node.trace_id, "url": tracing.link(node.trace_id)},
         }
 
 
@@ -160,9 +160,9 @@ class Timelines:
         self.history: deque[Json] = deque(maxlen=MOST_TERMINATED)
 
     def update(
-        self, nodes: Collection[NodeStatus], existing: Collection[str], link: Mapping[str, str | None], at: float
+        self, nodes: Collection[NodeStatus], existing: Collection[str], tracing: TracingSettings, at: float
     ) -> None:
-        """Take note of a frame. `existing`: uids of all nodes that exist; `link`: addresses of traces, by id."""
+        """Take note of a frame. `existing`: uids of all nodes that exist."""
         shown = set()
         for node in nodes:
             if node.state not in (NodePhase.TERMINATING, NodePhase.MAINTENANCE, NodePhase.UNCORDONING):
@@ -174,7 +174,7 @@ class Timelines:
         for uid in [uid for uid in self._nodes if uid not in shown]:
             timeline = self._nodes.pop(uid)
             if uid not in existing:
-                self.history.append(timeline.ended(at, link.get(timeline.status.trace_id or "")))
+                self.history.append(timeline.ended(at, tracing))
 
     @property
     def json(self) -> Json:

@@ -1,0 +1,147 @@
+"""Events of gracectl as the board shows them: the last ones, by a watch of their own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+from gracectl.cli.report import instant
+from gracectl.kube.cache import Key
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import Forbidden
+from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.requests import Selection
+from gracectl.kube.resources import EVENTS, Raw, Resource
+from gracectl.model import names
+from gracectl.model.envelope import UndecodableObject
+from gracectl.model.meta import NamespacedObject
+from gracectl.model.untrusted import Decoder
+from gracectl.model.wire import Instant, Integer, Meta, Object
+from gracectl.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+MOST_EVENTS: Final = 200
+OURS: Final = Selection(fields=f"reportingComponent={names.EVENT_COMPONENT}")
+ABOUT: Final = ("Node", "Pod", "NodeClaim")
+
+Json = dict[str, Any]
+
+
+class _Reference(Object):
+    kind: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    uid: str | None = None
+
+
+class _Event(Object):
+    metadata: Meta
+    involved_object: _Reference | None = None
+    type: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    count: Integer | None = None
+    first_timestamp: Instant | None = None
+    last_timestamp: Instant | None = None
+    event_time: Instant | None = None
+
+
+class Event(NamespacedObject, frozen=True, kw_only=True):
+    """An Event as the board has it. `at`: when it was last seen (Unix seconds)."""
+
+    kind: str
+    at: float
+    json: Json
+
+
+_DECODER: Final = Decoder(_Event)
+
+
+def decode_event(raw: Raw) -> Event:
+    """The Event in this JSON object."""
+    read = _DECODER.decode(raw)
+    meta, about = read.metadata, read.involved_object or _Reference()
+    found = (read.last_timestamp, read.event_time, read.first_timestamp, meta.creation_timestamp)
+    at = next((each.timestamp() for each in found if each is not None), 0.0)
+    json = {
+        "uid": meta.uid or "",
+        "at": instant(at),
+        "type": read.type,
+        "reason": read.reason,
+        "object": {"kind": about.kind, "namespace": about.namespace, "name": about.name, "uid": about.uid},
+        "message": read.message,
+        "count": read.count or 1,
+    }
+    return Event(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        kind=about.kind or "",
+        at=at,
+        json=json,
+    )
+
+
+OUR_EVENTS: Final[Resource[Event]] = Resource(
+    group=EVENTS.group,
+    version=EVENTS.version,
+    plural=EVENTS.plural,
+    kind=EVENTS.kind,
+    namespaced=True,
+    decode=decode_event,
+)
+
+
+class EventLog:
+    """Target of a reflector: the last Events, in the order in which they were seen. Those that expire stay."""
+
+    def __init__(self) -> None:
+        self._events: dict[Key, Event] = {}
+        self._is_refused = False
+
+    @property
+    def json(self) -> list[Json] | None:
+        """As the board has them; None: they may not be read."""
+        return None if self._is_refused else [each.json for each in self._events.values()]
+
+    async def follow(self, client: KubeClient, clock: Clock) -> None:
+        """Follow the Events of gracectl until cancelled; without the right to do so there are none."""
+        settings = ReflectorSettings(selection=OURS, maximum_pause=5.0)
+        try:
+            await Reflector(client, OUR_EVENTS, self, clock, settings=settings).run()
+        except Forbidden as refusal:
+            self._is_refused = True
+            logger.warning("events: not shown: %s", refusal)
+
+    def put(self, new: Event) -> None:
+        """See Writable."""
+        if new.kind in ABOUT:
+            self._events.pop(new.key, None)
+            self._events[new.key] = new
+            self._trim()
+
+    def remove(self, key: Key) -> None:
+        """See Writable; an Event that the server forgets has happened all the same."""
+
+    def set_aside(self, found: UndecodableObject, stand_in: Event | None = None) -> None:
+        """See Writable; it is not shown."""
+
+    def replace(self, objects: Iterable[Event], undecodable: Iterable[UndecodableObject] = ()) -> None:
+        """See Writable."""
+        known = {each.key: each for each in (*self._events.values(), *objects) if each.kind in ABOUT}
+        self._events = {each.key: each for each in sorted(known.values(), key=lambda each: each.at)}
+        self._trim()
+
+    def held(self, new: Event) -> Event:
+        """See Writable."""
+        return new
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def _trim(self) -> None:
+        while len(self._events) > MOST_EVENTS:
+            del self._events[next(iter(self._events))]

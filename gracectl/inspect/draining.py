@@ -1,0 +1,253 @@
+"""Plans of all draining nodes, the queues of their pods, and since when each pod is blocked.
+
+All that waits in the same queue is planned together. Over several reads a node is planned anew only if one of its
+objects has changed, or the clock has reached an instant that its plan names, so that a change costs as much as its
+nodes have pods, not as the cluster has. Invariant: what is kept is what a new plan would say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import msgspec
+
+from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.settings import TerminationSettings
+from gracectl.inspect.forecast import deadline_if_deleted, is_draining
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim
+from gracectl.model.meta import natural_key
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.policy.budgets import BudgetKey
+from gracectl.policy.evictability import is_disrupted
+from gracectl.policy.eviction_queues import QueuedPod, QueuePosition, in_order, positions_of
+from gracectl.policy.explain import blocked_since, by_urgency
+from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
+from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
+from gracectl.policy.remedies import pod_remedy
+
+QueueKey = tuple[BudgetKey, ...]
+"""The budgets that select the pods of a queue."""
+
+
+class PodStatus(msgspec.Struct, frozen=True):
+    """A pod that is waited for. `since`: when (Unix seconds) its outcome in the plan has begun, as far as is known.
+
+    `remedy`: the command that lets it go, or the owner to ask; empty if it is not blocked itself.
+    """
+
+    entry: PodPlan
+    since: float
+    queue_position: QueuePosition | None
+    remedy: str = ""
+
+
+class BlockedHistory:
+    """Since when each pod of a node has been blocked by what blocks it, over several reads."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[object, float]] = {}
+
+    def update(self, entries: Collection[tuple[PodPlan, float]], now: float) -> dict[str, float]:
+        """By uid since when, given what the objects say of all pods at `now`. Other pods are forgotten."""
+        seen: dict[str, tuple[object, float]] = {}
+        for entry, told in entries:
+            what = (entry.outcome, entry.budgets, entry.protection and entry.protection.kind)
+            before = self._seen.get(entry.pod.uid)
+            if before is None or entry.pod.deletion_timestamp is not None:
+                since = told
+            else:
+                since = before[1] if before[0] == what else now
+            seen[entry.pod.uid] = (what, since)
+        self._seen = seen
+        return {uid: since for uid, (_, since) in seen.items()}
+
+
+class DrainingPlan:
+    """Plan of one draining node. `began`: when (Unix seconds) its drain was requested. `queued`: its pods by queue.
+
+    `budgets`, `namespaces`: those of its pods. `pods`: their status; None: to be made.
+    """
+
+    def __init__(self, node: Node, history: BlockedHistory) -> None:
+        self.node = node
+        self.history = history
+        self.began = 0.0
+        self.view = NodeView(node, (), {})
+        self.plan: Plan = Plan((), False, (), False, None)
+        self.since: Mapping[str, float] = {}
+        self.queued: Mapping[QueueKey, tuple[QueuedPod, ...]] = {}
+        self.budgets: frozenset[BudgetKey] = frozenset()
+        self.namespaces: frozenset[str] = frozenset()
+        self.pods: tuple[PodStatus, ...] | None = None
+
+    def make(self, view: NodeView, began: float, now: float) -> None:
+        """Plan it at `now`."""
+        self.node, self.view, self.began, self.pods = view.node, view, began, None
+        self.plan = plan(view, now)
+        blocked = [(each, blocked_since(each, view.budgets.get(each.pod.uid, ()), began)) for each in self.plan.left]
+        self.since = self.history.update(blocked, now)
+        queued: dict[QueueKey, list[QueuedPod]] = {}
+        for entry in self.plan.leaving:
+            if entry.budgets:
+                queued.setdefault(entry.budgets, []).append(QueuedPod(view.node.name, began, entry))
+        self.queued = {key: tuple(pods) for key, pods in queued.items()}
+        self.budgets = frozenset(budget.key for found in view.budgets.values() for budget in found)
+        self.namespaces = frozenset(pod.namespace for pod in view.pods)
+
+
+class DrainingNodes:
+    """Plans of the nodes that are draining, by name, in natural order; `update` brings them up to date.
+
+    `queues`: pods in the order in which they go, by their budgets. `follows`: changes of the caches are noted, so that
+    a later update plans only what has changed; else it plans everything.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterCache,
+        settings: TerminationSettings,
+        has_pods: Callable[[str], bool] = lambda node: True,
+        *,
+        follows: bool = False,
+    ) -> None:
+        self.plans: dict[str, DrainingPlan] = {}
+        self.queues: dict[QueueKey, tuple[QueuedPod, ...]] = {}
+        self._cluster = cluster
+        self._settings = settings
+        self._has_pods = has_pods
+        self._follows = follows
+        self._changed: set[str] = set()  # names of nodes whose objects have changed
+        self._positions: dict[QueueKey, dict[str, QueuePosition]] = {}
+        if follows:
+            cluster.nodes.subscribe(self._node_changed)
+            cluster.pods.subscribe(self._pod_changed)
+            cluster.budgets.subscribe(self._budget_changed)
+            cluster.claims.subscribe(self._claim_changed)
+
+    def update(self, now: float) -> None:
+        """Plan what has changed, at `now` (Unix seconds, the server's clock)."""
+        draining = [
+            node
+            for node in self._cluster.nodes.values()
+            if is_draining(node, self._settings) and self._has_pods(node.name)
+        ]
+        changed_queues: dict[QueueKey, None] = {}
+        kept: dict[str, DrainingPlan] = {}
+        for node in draining:
+            known = self.plans.get(node.name)
+            if known is not None and known.node.uid != node.uid:
+                changed_queues.update(dict.fromkeys(known.queued))
+                known = None
+            if known is None or self._is_outdated(known, now):
+                each = known or DrainingPlan(node, BlockedHistory())
+                changed_queues.update(dict.fromkeys(each.queued))
+                each.make(self._view(node, now), requested_at(node, now), now)
+                changed_queues.update(dict.fromkeys(each.queued))
+                known = each
+            kept[node.name] = known
+        for name, each in self.plans.items():
+            if name not in kept:
+                changed_queues.update(dict.fromkeys(each.queued))
+        if kept.keys() != self.plans.keys():
+            kept = {name: kept[name] for name in sorted(kept, key=natural_key)}
+            self.plans = kept
+        else:
+            self.plans.update(kept)
+        self._changed.clear()
+        self._order(changed_queues)
+
+    def pods_of(self, name: str) -> tuple[PodStatus, ...]:
+        """The pods that block a draining node, the most urgent first; the same object if none of them has changed."""
+        found = self.plans[name]
+        if found.pods is None:
+            budgets = found.view.budgets
+            found.pods = tuple(
+                PodStatus(each, found.since[uid], self._position(each), pod_remedy(each, budgets.get(uid, ())))
+                for each in by_urgency(found.plan.left)
+                for uid in [each.pod.uid]
+            )
+        return found.pods
+
+    def _position(self, entry: PodPlan) -> QueuePosition | None:
+        return self._positions.get(entry.budgets, {}).get(entry.pod.uid) if entry.is_queued else None
+
+    def _is_outdated(self, known: DrainingPlan, now: float) -> bool:
+        if not self._follows or known.node.name in self._changed:
+            return True
+        at = known.plan.next_change
+        if at is not None and at <= now:
+            return True
+        # Until its claim is deleted too, a termination grace period counts from now.
+        claim = self._cluster.claim_ending_with(known.node)
+        return claim is not None and claim.deletion_timestamp is None
+
+    def _view(self, node: Node, now: float) -> NodeView:
+        is_maintenance = is_maintenance_requested(node)
+        deadline = None if is_maintenance else deadline_if_deleted(self._cluster, self._settings, node, now)
+        view = self._cluster.view_of(node, self._settings.policy, deadline)
+        return msgspec.structs.replace(view, cordoned_at=requested_at(node, now) if is_disrupted(node) else None)
+
+    def _order(self, changed: Iterable[QueueKey]) -> None:
+        """Sort these queues again; the pods of a node are other ones if one of them has another position."""
+        keys = set(changed)
+        members: dict[QueueKey, list[QueuedPod]] = {key: [] for key in keys}
+        for each in self.plans.values():
+            for key in each.queued.keys() & keys:
+                members[key] += each.queued[key]
+        for key, pods in members.items():
+            before = self._positions.pop(key, {})
+            self.queues.pop(key, None)
+            if not pods:
+                continue
+            queue = self.queues[key] = in_order(pods)
+            positions = self._positions[key] = positions_of(queue)
+            for queued in queue:
+                uid = queued.entry.pod.uid
+                if not _is_same(before.get(uid), positions[uid]):
+                    self.plans[queued.node].pods = None
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        for node in filter(None, (old, new)):
+            self._changed.add(node.name)
+            # Whether a claim ends with a node depends on the other nodes of that claim.
+            for claim in self._cluster.claims_of(node):
+                self._changed.update(other.name for other in self._cluster.nodes_of(claim))
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        self._changed.add(pod.node_name)
+
+    def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        for claim in filter(None, (old, new)):
+            self._changed.update(node.name for node in self._cluster.nodes_of(claim))
+
+    def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        budget = new or old
+        assert budget is not None
+        is_same_selection = old is not None and new is not None and old.selector == new.selector
+        for name, each in self.plans.items():
+            if name in self._changed:
+                continue
+            if budget.key in each.budgets if is_same_selection else budget.namespace in each.namespaces:
+                self._changed.add(name)
+
+
+def requested_at(node: Node, now: float) -> float:
+    """When the termination or drain of a node was requested."""
+    if node.deletion_timestamp is not None:
+        return min(node.deletion_timestamp, now)
+    return maintenance_since(node, now)
+
+
+def _is_same(before: QueuePosition | None, now: QueuePosition) -> bool:
+    """Whether a position is shown alike; the plan of the pod ahead may be another one."""
+    if before is None or (before.number, before.of, before.is_undecided) != (now.number, now.of, now.is_undecided):
+        return False
+    if before.ahead is None or now.ahead is None:
+        return before.ahead is now.ahead
+    return before.ahead.entry.pod.uid == now.ahead.entry.pod.uid

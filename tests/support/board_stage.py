@@ -1,0 +1,37 @@
+"""Boards without a cluster behind them: frames of caches that a test fills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
+from gracectl.cli.ui.board import Board
+from gracectl.config import Settings
+from gracectl.inspect.status import NodeStatuses, is_active
+from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
+from gracectl.runtime.clock import LoopClock
+from support.builders import NOW
+from support.scripted import ScriptedTransport
+
+
+class BoardStage:
+    """A board, and the caches that its frames are made of."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        clock = LoopClock()
+        transport = ScriptedTransport(clock)
+        connection = Connection(transport, clock, KubeClient(transport, clock))
+        settings = settings or Settings()
+        self.follower = StatusFollower(connection, settings, StatusScope(is_active), is_endless=True)
+        self.cluster = self.follower.watcher.cluster
+        # It watches nothing, so that it would wait for the pods of each node.
+        self.follower.statuses = NodeStatuses(self.cluster, settings.termination, follows=True)
+        self.board = Board(self.follower, settings, "defaults", clock)
+        self.at = NOW
+
+    def frame(self, **fields: Any) -> None:
+        """The caches as they are now, as the next frame."""
+        asked = {node.name for node in self.cluster.nodes.values() if is_active(node)}
+        found = self.follower.statuses.at(asked, self.at)
+        self.board.update(StatusFrame(at=self.at, **({"nodes": found} | fields)))
