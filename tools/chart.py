@@ -56,6 +56,7 @@ OPEN: Final = frozenset(
         "resources",
         "serviceAccount.annotations",
         "serviceMonitor.labels",
+        "ui.resources",
         "uninstall.resources",
     }
 )
@@ -86,6 +87,9 @@ NARROWER: Final[Mapping[str, dict[str, Any]]] = {
     },
     # It becomes a part of alerts.yaml, and of Prometheus' templates.
     "prometheusRule.runbookUrl": {"type": "string", "pattern": "^https?://[^\\s#{}\"']+$"},
+    "ui.basePath": {"type": "string", "pattern": "^(/[A-Za-z0-9._~-]+)*$"},
+    "ui.allowedHosts": {"type": "array", "items": {"type": "string", "minLength": 1}},
+    "ui.grafanaUrl": {"type": "string", "pattern": "^(https?://\\S+)?$"},
     "uninstall.wait": {"type": "string", "pattern": "^([0-9]+(\\.[0-9]+)?(s|m|h))+$|^0$"},
     "uninstall.backoffLimit": {"type": "integer", "minimum": 0},
     "settings": {"$ref": "#/$defs/Settings"},

@@ -184,6 +184,27 @@ SETS: Final = {
             "agent": {**AGENT, "serviceAccount": {"create": False, "name": "mine"}},
         }
     ),
+    "page": Release(
+        apis=(CLAIMS,),
+        values={
+            "ui": {
+                "enabled": True,
+                "basePath": "/gracectl",
+                "allowedHosts": ["board.example.com"],
+                "tokenSecret": "page",
+                "grafanaUrl": "https://grafana.example.com/d/gracectl",
+            },
+            "networkPolicy": {"enabled": True, "viewers": [{"podSelector": {"matchLabels": {"app": "proxy"}}}]},
+        },
+    ),
+    "page-alone": Release(
+        values={
+            "controller": {"enabled": False},
+            "crds": {"install": False},
+            "ui": {"enabled": True},
+            "settings": {"leaderElection": {"namespace": "kube-system"}},
+        }
+    ),
     "host-network": Release(values={"hostNetwork": True}),
     "minimal": Release(
         kubernetes="1.28.0",

@@ -93,7 +93,7 @@ class Installed(msgspec.Struct, frozen=True, dict=True):
         """The settings file that the controller's pods see; empty without a controller."""
         if not self.of_kind("Deployment"):
             return {}
-        pod = self.one("Deployment")["spec"]["template"]["spec"]
+        pod = self.one("Deployment", "controller")["spec"]["template"]["spec"]
         (name,) = (each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each)
         (found,) = (each for each in self.of_kind("ConfigMap") if each["metadata"]["name"] == name)
         read: JsonObject = yaml.safe_load(found["data"]["config.yaml"]) or {}

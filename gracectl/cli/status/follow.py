@@ -134,6 +134,7 @@ class StatusFollower:
         self._candidates: tuple[DueCandidate, ...] = ()  # of all nodes, searched once a second
         self._searched_at = -math.inf
         self.node_budgets: tuple[NodeDisruptionBudget, ...] = ()
+        self.polls = 0  # of leadership and budgets of nodes
         self._expected = {uid: name for name, uid in (expected or {}).items()}
         self._began: dict[str, float] = {}  # by uid
         self._terminated: deque[TerminatedNode] = deque(maxlen=MOST_TERMINATED if is_endless else None)
@@ -170,6 +171,7 @@ class StatusFollower:
                 with suppress(ApiError):
                     self.node_budgets = await read_node_budgets(self._connection.client)
             self._leadership = await read_leadership(self._connection.client, self._election, self._clock)
+            self.polls += 1
             await self._clock.sleep(LEADERSHIP_SECONDS)
 
     async def _show_frames(self, show: Callable[[StatusFrame], bool]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from support.shapes import misfits
 
 from gracectl import __version__
 from gracectl.cli.crds import manifests
+from gracectl.cli.ui.command import ui
+from gracectl.config import load_settings
 from gracectl.model import names
 
 needs_helm()
@@ -25,6 +28,7 @@ CLUSTER_WIDE = {
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
 }
+COMPONENTS = {"controller", "agent", "ui", "uninstall", "test", "definitions", "dashboard", "settings"}
 WORKLOADS = ("Deployment", "DaemonSet", "Job", "Pod")
 EACH_SET = pytest.mark.parametrize("release", SETS.values(), ids=SETS)
 
@@ -85,7 +89,11 @@ def test_what_is_not_would_be_found_in_kinds_of_others(kind: str) -> None:
 
 @EACH_SET
 def test_every_object_says_where_it_belongs(release: Release) -> None:
-    elsewhere = {"service-elsewhere": {"edge", "kube-system"}, "clusterapi-in-a-namespace": {"machines"}}
+    elsewhere = {
+        "service-elsewhere": {"edge", "kube-system"},
+        "clusterapi-in-a-namespace": {"machines"},
+        "page-alone": {"kube-system"},
+    }
     name = next(name for name, each in SETS.items() if each is release)
     places = {None, release.namespace, *elsewhere.get(name, set())}
     for each in release.objects():
@@ -101,7 +109,7 @@ def test_every_object_is_labelled_and_no_two_have_one_name(release: Release) -> 
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == release.name
         assert labels["app.kubernetes.io/version"] == __version__
-        assert labels[COMPONENT] in {"controller", "agent", "uninstall", "test", "definitions", "dashboard", "settings"}
+        assert labels[COMPONENT] in COMPONENTS
     known = Counter((each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in objects)
     assert max(known.values()) == 1
 
@@ -148,7 +156,9 @@ def test_what_services_and_monitors_lead_to_is_there(release: Release) -> None:
         ports[metadata["labels"][COMPONENT]] = names_of_ports
     services = release.of_kind("Service")
     for service in services:
-        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports["controller"]
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports[
+            service["metadata"]["labels"][COMPONENT]
+        ]
     for monitor in release.of_kind("ServiceMonitor"):
         selector = monitor["spec"]["selector"]["matchLabels"]
         (scraped,) = (each for each in services if is_within(selector, each["metadata"]["labels"]))
@@ -163,7 +173,7 @@ def test_what_services_and_monitors_lead_to_is_there(release: Release) -> None:
 def test_what_pods_mount_and_who_they_are_is_there(release: Release) -> None:
     objects = release.objects()
     made = {(each["kind"], each["metadata"]["name"]) for each in objects}
-    brought = {"ends", "mine", "management", "of-mine"} | {
+    brought = {"ends", "mine", "management", "of-mine", "page"} | {
         each["spec"]["secretName"] for each in objects if each["kind"] == "Certificate"
     }
     for spec in (pod["spec"] for pod in pods(release)):
@@ -373,3 +383,49 @@ def test_components_that_are_not_scraped_have_no_monitor() -> None:
 def test_nothing_in_the_chart_leads_out_of_it() -> None:
     # Flux takes links for nothing, and others refuse the chart because of them.
     assert [path for path in FOLDER.rglob("*") if path.is_symlink()] == []
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_reached_by_names_of_its_service_and_yours_and_only_there() -> None:
+    release = SETS["page"]
+    (container,) = release.one("Deployment", component="ui")["spec"]["template"]["spec"]["containers"]
+    hosts = [each.partition("=")[2] for each in container["args"] if each.startswith("--allowed-host=")]
+    service = release.one("Service", component="ui")["metadata"]["name"]
+    ends = ("", ".gracectl", ".gracectl.svc", ".gracectl.svc.cluster.local")
+    assert hosts == [*(service + end for end in ends), "board.example.com"]
+    (rule,) = release.one("NetworkPolicy", component="ui")["spec"]["ingress"]
+    assert rule["from"] == [{"podSelector": {"matchLabels": {"app": "proxy"}}}]
+    policy = Release(values={"ui": {"enabled": True}, "networkPolicy": {"enabled": True}})
+    assert policy.one("NetworkPolicy", component="ui")["spec"]["ingress"] == []
+
+
+@pytest.mark.parametrize("name", ["page", "page-alone"])
+def test_the_command_line_of_the_page_is_one_that_it_takes(name: str, tmp_path: Path) -> None:
+    release = SETS[name]
+    (container,) = release.one("Deployment", component="ui")["spec"]["template"]["spec"]["containers"]
+    (tmp_path / "config.yaml").write_text(release.settings())
+    (tmp_path / "token").write_text("a token of some length")
+    given = [
+        each.replace("/etc/gracectl", str(tmp_path)).replace("/token/token", str(tmp_path / "token"))
+        for each in container["args"]
+    ]
+    assert given[0] == "ui"
+    options = ui.make_context("ui", given[1:]).params
+    assert options["base_path"] == ("/gracectl" if name == "page" else "")
+    for each in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[each]["httpGet"]["path"] == f"{options['base_path']}/"
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    loaded = load_settings(tmp_path / "config.yaml", variables)
+    role = release.one("Role", component="ui")
+    assert loaded.leader_election.namespace == role["metadata"]["namespace"]
+    assert role["rules"][0]["resourceNames"] == [loaded.leader_election.name]
+
+
+def test_without_a_token_or_a_policy_the_notes_warn() -> None:
+    warning = "The page of ui needs no token"
+    assert warning in Release(values={"ui": {"enabled": True}}).notes()
+    assert "port-forward svc/gracectl-ui 8080:80" in Release(values={"ui": {"enabled": True}}).notes()
+    assert warning not in SETS["page"].notes()
+    assert "port-forward" not in Release().notes()

@@ -108,8 +108,11 @@ def test_the_command_line_finds_the_settings_of_the_controller_and_no_others(rel
         for each in release.of_kind("ConfigMap")
         if all(each["metadata"]["labels"].get(name) == value for name, value in labels)
     ]
-    mounted = release.one("Deployment")["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"]
-    assert found == [mounted]
+    mounted = {
+        each["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] for each in release.of_kind("Deployment")
+    }
+    assert set(found) == mounted
+    assert len(found) == 1
 
 
 def test_a_deep_change_of_priorities_arrives_as_whole_numbers(tmp_path: Path) -> None:
