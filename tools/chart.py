@@ -2,7 +2,8 @@
 
 - helm/gracectl/values.schema.json: with it helm refuses unknown values. What `settings` takes is the program's own
   schema; everything else is read off values.yaml, whose keys and kinds are all there are.
-- docs/chart.md, the table of values: the comments of values.yaml.
+- docs/chart.md and the chart's README, the table of values: the comments of values.yaml.
+- helm/gracectl/icon.svg, and the icon of Chart.yaml: that of gracectl ui, as a URL that needs no server.
 - helm/gracectl/files/crds: the program's definitions. Copies, as links out of a chart are nothing to Flux and others.
 - helm/manifests/*.yaml: the chart rendered for people (and tests) without helm. Needs helm.
 
@@ -12,6 +13,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import re
 import subprocess
@@ -28,7 +30,10 @@ from gracectl.config.fields import schema as settings_schema
 ROOT: Final = Path(__file__).parent.parent
 CHART: Final = ROOT / "helm" / "gracectl"
 MANIFESTS: Final = ROOT / "helm" / "manifests"
-PAGE: Final = ROOT / "docs" / "chart.md"
+PAGES: Final = {ROOT / "docs" / "chart.md": "settings.md", CHART / "README.md": "../../docs/settings.md"}
+"""Pages with the table, and where from there the page on settings is."""
+METADATA: Final = CHART / "Chart.yaml"
+ICON: Final = ROOT / "gracectl" / "cli" / "ui" / "page" / "icon.svg"
 SCHEMA: Final = CHART / "values.schema.json"
 DEFINITIONS: Final = ROOT / "gracectl" / "crds"
 KUBERNETES: Final = "1.33.0"
@@ -230,21 +235,33 @@ def _shape(value: Any, path: str) -> dict[str, Any]:
     return {"type": kinds[type(value)]}
 
 
-# -- the table of the page ---------------------------------------------------------------------------------------------
+# -- the tables of the pages, the icon ---------------------------------------------------------------------------------
 
 
-def page() -> str:
-    """docs/chart.md with the table of now."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+def page(path: Path, settings: str) -> str:
+    """A page with the table of now. `settings`: where the page on settings is."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     rows = ["| value | default | |\n", "|---|---|---|\n"]
     for value in documented():
         if value.path == "settings":
-            rows.append("| `settings` | | the settings file, field by field: [settings](settings.md) |\n")
+            rows.append(f"| `settings` | | the settings file, field by field: [settings]({settings}) |\n")
             continue
         default = json.dumps(value.default, ensure_ascii=False)
         rows.append(f"| `{value.path}` | `{default}` | {value.comment.replace('|', chr(92) + '|')} |\n")
     return f"{before}{BEGIN}{''.join(rows)}{END}{after}"
+
+
+def metadata() -> str:
+    """Chart.yaml with the icon of now. A data URL: there is no public server, and an index of charts needs none."""
+    encoded = base64.b64encode(ICON.read_bytes()).decode()
+    return re.sub(
+        r"^icon: .*$",
+        f"icon: data:image/svg+xml;base64,{encoded}",
+        METADATA.read_text(encoding="utf-8"),
+        count=1,
+        flags=re.MULTILINE,
+    )
 
 
 # -- manifests ---------------------------------------------------------------------------------------------------------
@@ -279,7 +296,10 @@ def products(*, with_manifests: bool) -> Iterator[tuple[Path, str]]:
     yield SCHEMA, schema()
     for path in sorted(DEFINITIONS.glob("*.yaml")):
         yield CHART / "files" / "crds" / path.name, path.read_text(encoding="utf-8")
-    yield PAGE, page()
+    for path, settings in PAGES.items():
+        yield path, page(path, settings)
+    yield CHART / ICON.name, ICON.read_text(encoding="utf-8")
+    yield METADATA, metadata()
     if with_manifests:
         for one in RENDERS:
             yield MANIFESTS / one.file, rendered(one)
