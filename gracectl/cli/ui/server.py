@@ -17,10 +17,12 @@ from aiohttp import web
 from gracectl.cli.ui.access import HEADERS, Access
 from gracectl.cli.ui.board import Board
 from gracectl.cli.ui.stream import HEARTBEAT, HEARTBEAT_SECONDS, MOST_CLIENTS, SlowClient, message, send
+from gracectl.model.times import format_micro_time
 from gracectl.runtime.clock import Clock
 from gracectl.telemetry.connections import BodyReader, Limits
 from gracectl.telemetry.server import Endpoint, StreamHandler
 
+TIME_HEADER: Final = "X-Gracectl-Time"
 LOOK_SECONDS: Final = 1.0
 """Between two looks whether a client is still there, and still has the token."""
 SNAPSHOT_SECONDS: Final = 60.0
@@ -135,7 +137,13 @@ class BoardServer:
         return web.Response(status=308, headers={"Location": f"{self._base}/", **HEADERS})
 
     async def _serve_board(self, request: web.BaseRequest) -> web.StreamResponse:
-        return (await self._body())[1].answer(request)
+        response = (await self._body())[1].answer(request)
+        response.headers[TIME_HEADER] = self._now()
+        return response
+
+    def _now(self) -> str:
+        """The API server's clock: `at` of a quiet cluster's state may be hours old."""
+        return format_micro_time(self._clock.now())
 
     async def _body(self) -> tuple[str, Body]:
         """The newest snapshot with its id; encoded once for all clients."""

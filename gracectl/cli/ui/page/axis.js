@@ -24,7 +24,7 @@ export class Axis {
     // A forecast of hours must not make the minutes that passed invisible: arrows lead to what is farther away.
     const horizon = now + Math.max(past * 3, NEAR);
     const near = ends.filter((end) => end <= horizon);
-    const end = near.length ? Math.max(...near) : Math.min(horizon, ...ends);
+    const end = near.length ? Math.max(...near) : ends.length ? Math.min(...ends, horizon) : now;
     const future = Math.max(end - now, past * 0.2, FIRST / 4);
     this.from = now - past * 1.02;
     this.to = now + future * 1.06;

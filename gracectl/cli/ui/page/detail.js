@@ -1,7 +1,7 @@
 // One node: its facts, its warnings, and its pods by what holds them, with the remedy of each cause.
 
 import { draw, drawMarks, podBars, stateText } from "./bars.js";
-import { commandElement, fill, h, link, nameElement, remedyElement, setText } from "./dom.js";
+import { commandElement, fill, h, link, nameElement, remedyElement, setAttribute, setText } from "./dom.js";
 import { clock, counted, elapsed, ms, rough, windowText } from "./format.js";
 import { deadlineRisk, kept } from "./state.js";
 import { historyFacts } from "./history.js";
@@ -30,6 +30,7 @@ export class Detail {
     if (isNew) this.seen.clear();
     this.name = name;
     this.root.hidden = !name;
+    setAttribute(this.title, "aria-label", name || null);
     if (!name) return;
     if (node) this.updateNode(board, node, axis, isNew);
     else this.updateFinished(board, finished, name);

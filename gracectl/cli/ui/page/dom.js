@@ -32,9 +32,9 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Set or remove an attribute only where it differs. */
+/** Set an attribute only where it differs; null: remove it. */
 export function setAttribute(element, name, value) {
-  if (value === null || value === false) {
+  if (value === null) {
     if (element.hasAttribute(name)) element.removeAttribute(name);
   } else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
 }
@@ -42,9 +42,11 @@ export function setAttribute(element, name, value) {
 /** A name that is cut in its middle where there is no room: its end tells pods apart. */
 export function nameElement(name, tag = "span", attributes = {}) {
   const end = name.length > 16 ? 8 : 0;
+  // Its two parts would be read as two words.
+  const label = attributes.role || tag !== "span" ? name : null;
   return h(
     tag,
-    { ...attributes, class: `name ${attributes.class ?? ""}`, title: name },
+    { ...attributes, "aria-label": label, class: `name ${attributes.class ?? ""}`, title: name },
     h("span", { class: "name-start" }, name.slice(0, name.length - end)),
     end ? h("span", { class: "name-end" }, name.slice(-end)) : null,
   );

@@ -72,7 +72,7 @@ export class History {
     for (const [step, seconds] of by) share.append(h("i", { class: `bar ${step}`, style: { width: `${(100 * seconds) / longest}%` }, title: `${step}: ${elapsed(seconds)}` }));
     const deadline = deadlineText(each);
     return h("tr", {},
-      h("th", { scope: "row" }, h("button", { type: "button", class: "link", onclick: () => this.open(each.name) }, nameElement(each.name))),
+      h("th", { scope: "row" }, h("button", { type: "button", class: "link", "aria-label": each.name, onclick: () => this.open(each.name) }, nameElement(each.name))),
       h("td", { class: "time" }, clock(ms(each.until))),
       h("td", { class: "time" }, each.seconds === null ? "?" : elapsed(each.seconds), share),
       ...STEPS.map((step) => h("td", { class: "time" }, by.has(step) ? elapsed(by.get(step)) : "–")),
@@ -92,8 +92,12 @@ export class Events {
     if (this.shown === board.data.events && this.q === q) return;
     [this.shown, this.q] = [board.data.events, q];
     const wanted = q.trim().toLowerCase();
+    if (!board.data.events) {
+      fill(this.root, h("p", { class: "empty" }, "Events are not shown: gracectl ui has no right to list and watch them."));
+      return;
+    }
     const found = [...board.data.events].sort((a, b) => ms(b.at) - ms(a.at));
-    const shown = found.filter((each) => `${each.object} ${each.reason} ${each.message}`.toLowerCase().includes(wanted));
+    const shown = found.filter((each) => `${objectText(each.object)} ${each.reason} ${each.message}`.toLowerCase().includes(wanted));
     if (!shown.length) {
       fill(this.root, h("p", { class: "empty" }, wanted ? `No Event matches “${q}”.` : "No Events yet."));
       return;
@@ -113,8 +117,12 @@ function eventLine(each) {
   return h("tr", { class: each.type === "Warning" ? "warn" : "" },
     h("td", { class: "time" }, h("time", { datetime: each.at }, clock(ms(each.at)))),
     h("td", {}, each.type === "Warning" ? h("strong", { class: "warn-text" }, "! Warning") : each.type),
-    h("td", {}, each.reason),
-    h("td", {}, nameElement(each.object)),
+    h("td", {}, each.reason, each.count > 1 ? h("span", { class: "faint" }, ` ×${each.count}`) : null),
+    h("td", {}, nameElement(objectText(each.object))),
     h("td", { class: "wide" }, each.message));
 }
 
+/** `Pod shop/web-1`. */
+function objectText({ kind, namespace, name }) {
+  return `${kind} ${namespace && kind === "Pod" ? `${namespace}/` : ""}${name}`;
+}

@@ -36,6 +36,7 @@ class Page {
     this.stream = new Stream({
       snapshot: (board) => this.news(() => this.board.replace(board)),
       change: (change) => this.news(() => this.board.apply(change)),
+      clock: (at) => this.board.note(at),
       state: (state) => this.news(() => (this.board.stream = state)),
     });
     this.isWanted = false;
@@ -159,7 +160,7 @@ class Page {
     }
     const { data } = this.board;
     const spent = data.podBudgets.filter((each) => each.queue?.length).length;
-    for (const [view, number] of [["budgets", spent], ["history", data.history.length], ["events", data.events.length]]) {
+    for (const [view, number] of [["budgets", spent], ["history", data.history.length], ["events", data.events?.length ?? 0]]) {
       setText(find(`tab-${view}`).querySelector("b"), number ? String(number) : "");
     }
     setAttribute(find("zoom").lastElementChild, "aria-pressed", this.timeline.axis.isFollowing);

@@ -29,9 +29,8 @@ export class Board {
   constructor() {
     this.data = EMPTY;
     this.nodes = new Map();
-    this.at = null;
-    this.receivedAt = 0;
-    this.stream = { isConnected: false, error: "", needsToken: false };
+    this.offset = null;
+    this.stream = { isConnected: false, error: "", needsToken: false, lostAt: null };
     this.revision = 0;
   }
 
@@ -58,12 +57,13 @@ export class Board {
   }
 
   touch() {
-    const at = this.data.status?.at ?? null;
-    if (at !== this.at) {
-      this.at = at;
-      this.receivedAt = performance.now();
-    }
+    this.note(ms(this.data.status?.at));
     this.revision += 1;
+  }
+
+  /** Take note of the API server's clock. What is read of it is late or rounded down, so the latest reading counts. */
+  note(at) {
+    if (at !== null) this.offset = Math.max(this.offset ?? -Infinity, at - performance.now());
   }
 
   /** Whether the picture is old: the server or the cluster is away. */
@@ -73,8 +73,9 @@ export class Board {
 
   /** Now, by the clock of the API server; it stands still while the picture is old. */
   get now() {
-    const at = ms(this.data.status?.at) ?? Date.now();
-    return this.isStale ? at : at + Math.max(performance.now() - this.receivedAt, 0);
+    if (this.data.connection?.state === "lost") return ms(this.data.connection.since) ?? ms(this.data.status.at);
+    const { isConnected, lostAt } = this.stream;
+    return (this.offset ?? 0) + (isConnected || lostAt === null ? performance.now() : lostAt);
   }
 
   timeline(uid) {

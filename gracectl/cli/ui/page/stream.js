@@ -3,6 +3,7 @@
 // EventSource can send no bearer token, so the stream is read by fetch. Invariant: changes reach the board in order and
 // without a gap: a reconnect names the last id, and the server answers with what came after it, or with a snapshot.
 
+import { ms } from "./format.js";
 import { base, token } from "./url.js";
 
 const FIRST_DELAY = 500;
@@ -12,7 +13,7 @@ const SILENCE = 45000;
 /** The server refused: a token is missing or wrong. */
 export class Unauthorized extends Error {}
 
-/** Reads the board for as long as the page lives. `on`: functions `snapshot`, `change`, `state`. */
+/** Reads the board for as long as the page lives. `on`: functions `snapshot`, `change`, `clock`, `state`. */
 export class Stream {
   constructor(on) {
     this.on = on;
@@ -45,7 +46,7 @@ export class Stream {
   lost(error) {
     if (this.lostAt === null) this.lostAt = performance.now();
     const needsToken = error instanceof Unauthorized;
-    this.on.state({ isConnected: false, error: error.message, needsToken });
+    this.on.state({ isConnected: false, error: error.message, needsToken, lostAt: this.lostAt });
   }
 
   async pause() {
@@ -63,6 +64,7 @@ export class Stream {
     if (bearer) headers.Authorization = `Bearer ${bearer}`;
     const answer = await fetch(base + path, { headers, signal, credentials: "same-origin" });
     if (answer.status === 401) throw new Unauthorized("the server wants its token");
+    this.on.clock(ms(answer.headers.get("X-Gracectl-Time")));
     if (!answer.ok) throw new Error(`the server answers ${answer.status} ${answer.statusText}`.trim());
     return answer;
   }
@@ -87,7 +89,7 @@ export class Stream {
       const answer = await this.request("api/v1/changes", headers, abort.signal);
       this.lostAt = null;
       this.delay = FIRST_DELAY;
-      this.on.state({ isConnected: true, error: "", needsToken: false });
+      this.on.state({ isConnected: true, error: "", needsToken: false, lostAt: null });
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       const parser = new EventParser((event) => this.take(event));
       for (;;) {

@@ -78,7 +78,9 @@ export class Timeline {
     const shown = active.length ? active : this.entries;
     const begin = shown.reduce((first, each) => Math.min(first, each.since), now);
     const ends = active.flatMap(({ node }) => [ms(node.drained?.latest) ?? ms(node.drained?.earliest), ms(node.deadline?.at)]);
-    this.axis.fit(begin, ends.filter((end) => end > now), now);
+    // When all is over the picture stays, and time goes on without it.
+    const last = active.length ? now : shown.reduce((end, each) => Math.max(end, each.finished ? ms(each.finished.until) : now), begin);
+    this.axis.fit(begin, ends.filter((end) => end > now), Math.min(now, last + (last - begin) * 0.2));
   }
 
   /** Draw what is on the screen. */
