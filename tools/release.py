@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -27,7 +28,13 @@ from packaging.metadata import Metadata
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLACEHOLDER: Final = "OWNER/gracectl"
 SECTION: Final = r"^## {version} - \d{{4}}-\d{{2}}-\d{{2}}\n(.*?)(?=^## |\Z)"
+SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md", "docs")
+"""What a project is built of, beside its package."""
 SUM: Final = re.compile(r'\{\{ *addURIAndSha "(.+?)" \.TagName *\}\}')
+RELATIVE: Final = re.compile(r"(!?\[[^\]]*\]\()([\w./-]+)((?:#[^)\s]*)?\))")
+"""Link or picture of Markdown within the repository."""
+EXTRAS: Final = "[project.optional-dependencies]\n"
+"""Before this table the public addresses stand."""
 NOT_BUILT: Final = "0" * 64
 """In place of the checksum of an archive that is built elsewhere."""
 
@@ -65,9 +72,19 @@ def notes_of(tree: Path, version: str, repository: str) -> str:
             f"CHANGELOG.md: no section for {version}, or an empty one; "
             f"write '## {version} - YYYY-MM-DD' and what has changed"
         )
-    return (
-        re.sub(r"\]\((?=[\w.-]+[/)#])", f"](https://github.com/{repository}/blob/v{version}/", found[1].strip()) + "\n"
-    )
+    return linked(found[1].strip(), repository, version) + "\n"
+
+
+def linked(markdown: str, repository: str, version: str, folder: str = "") -> str:
+    """Markdown with links and pictures that lead somewhere from anywhere. `folder`: of the page, in the repository."""
+
+    def address(link: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(folder, link[2]))
+        if link[1].startswith("!"):
+            return f"{link[1]}https://raw.githubusercontent.com/{repository}/v{version}/{path}{link[3]}"
+        return f"{link[1]}https://github.com/{repository}/blob/v{version}/{path}{link[3]}"
+
+    return RELATIVE.sub(address, markdown)
 
 
 def check_git(tree: Path, version: str, *, at_tag: bool) -> None:
@@ -86,17 +103,43 @@ def check_git(tree: Path, version: str, *, at_tag: bool) -> None:
 # -- what is built -----------------------------------------------------------------------------------------------------
 
 
-def build_package(folder: Path, dist: Path, package: str, version: str) -> list[Path]:
+def build_package(folder: Path, dist: Path, package: str, version: str, repository: str) -> list[Path]:
     """Wheel and sdist of a package, checked. Reproducible: times are those of the commit."""
     into = dist / package
     epoch = {"SOURCE_DATE_EPOCH": _git(folder, "log", "-1", "--format=%ct")}
-    _run([sys.executable, "-m", "hatchling", "build", "-d", str(into)], folder, env={**os.environ, **epoch})
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / package
+        for name in _git(folder, "ls-files", "--", *SOURCES, package).splitlines():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / name, copy / name)
+        add_addresses(copy, "" if package == "gracectl" else f"{package}/", version, repository)
+        _run([sys.executable, "-m", "hatchling", "build", "-d", str(into.resolve())], copy, env={**os.environ, **epoch})
     files = sorted(into.iterdir())
     if [file.suffix for file in files] != [".whl", ".gz"]:
         raise CannotRelease(f"{package}: built {[file.name for file in files]}, not a wheel and an sdist")
     for file in files:
         check_package(file, package, version)
     return files
+
+
+def add_addresses(project: Path, folder: str, version: str, repository: str) -> None:
+    """Write public addresses into a copy of a project. `folder`: its place in the repository. Raises CannotRelease."""
+    address = f"https://github.com/{repository}"
+    urls = {
+        "Homepage": address,
+        "Documentation": f"{address}/tree/v{version}/{folder}docs",
+        "Changelog": f"{address}/blob/v{version}/CHANGELOG.md",
+        "Issues": f"{address}/issues",
+        "Source": f"{address}/tree/v{version}/{folder}",
+    }
+    table = "".join(f'{name} = "{url}"\n' for name, url in urls.items())
+    file = project / "pyproject.toml"
+    text = file.read_text(encoding="utf-8")
+    if text.count(EXTRAS) != 1:
+        raise CannotRelease(f"{folder}pyproject.toml: {EXTRAS.strip()}: not there; see tools/release.py")
+    file.write_text(text.replace(EXTRAS, f"[project.urls]\n{table}\n{EXTRAS}"), encoding="utf-8")
+    readme = project / "README.md"
+    readme.write_text(linked(readme.read_text(encoding="utf-8"), repository, version, folder), encoding="utf-8")
 
 
 def check_package(file: Path, package: str, version: str) -> None:
@@ -119,11 +162,13 @@ def check_package(file: Path, package: str, version: str) -> None:
         raise CannotRelease(f"{file.name}: metadata is not valid: {listed}; see pyproject.toml") from errors
     if metadata.description_content_type != "text/markdown" or not metadata.description:
         raise CannotRelease(f"{file.name}: no description in Markdown; see readme in pyproject.toml")
+    if not metadata.project_urls:
+        raise CannotRelease(f"{file.name}: no addresses; see tools/release.py")
     if missing := needed - set(names):
         raise CannotRelease(f"{file.name}: {', '.join(sorted(missing))}: missing; see tool.hatch in pyproject.toml")
 
 
-def package_chart(tree: Path, dist: Path, image: str) -> Path:
+def package_chart(tree: Path, dist: Path, image: str, repository: str) -> Path:
     """The chart, whose image is the published one."""
     helm = next(filter(None, (shutil.which("helm", path=str(Path(sys.executable).parent)), shutil.which("helm"))), None)
     if helm is None:
@@ -143,10 +188,28 @@ def package_chart(tree: Path, dist: Path, image: str) -> Path:
                 "helm/gracectl/values.yaml: image.repository is not where it is replaced; see tools/release.py"
             )
         values.write_text(text, encoding="utf-8")
+        _address_chart(copy / "Chart.yaml", image, repository)
         _run([helm, "lint", "--strict", "--quiet", str(copy)], tree)
         _run([helm, "package", str(copy), "--destination", str(dist)], tree)
     (chart,) = dist.glob("gracectl-*.tgz")
     return chart
+
+
+def _address_chart(file: Path, image: str, repository: str) -> None:
+    """Write into Chart.yaml what has no address before: home, sources, and the images that Artifact Hub scans."""
+    chart = yaml.safe_load(file.read_text(encoding="utf-8"))
+    version = chart["version"]
+    chart |= {
+        "home": f"https://github.com/{repository}",
+        "sources": [f"https://github.com/{repository}/tree/v{version}"],
+    }
+    images = [{"name": "gracectl", "image": f"{image}:{version}", "platforms": ["linux/amd64", "linux/arm64"]}]
+    chart["annotations"]["artifacthub.io/images"] = yaml.safe_dump(images, sort_keys=False)
+    file.write_text(yaml.safe_dump(chart, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    readme = file.with_name("README.md")
+    readme.write_text(
+        linked(readme.read_text(encoding="utf-8"), repository, version, "helm/gracectl"), encoding="utf-8"
+    )
 
 
 def krew_manifest(template: str, tag: str, repository: str, dist: Path) -> tuple[str, list[str]]:
@@ -183,10 +246,10 @@ def release(tree: Path, options: argparse.Namespace) -> None:
         shutil.rmtree(old) if old.is_dir() else old.unlink()
     dist.mkdir(exist_ok=True)
     packages = [
-        *build_package(tree, dist, "gracectl", version),
-        *build_package(tree / "kubesim", dist, "kubesim", version),
+        *build_package(tree, dist, "gracectl", version, options.repository),
+        *build_package(tree / "kubesim", dist, "kubesim", version, options.repository),
     ]
-    chart = package_chart(tree, dist, image)
+    chart = package_chart(tree, dist, image, options.repository)
     manifest, missing = krew_manifest((tree / ".krew.yaml").read_text(encoding="utf-8"), tag, options.repository, dist)
     if missing and options.at_tag:
         raise CannotRelease(f"dist: {', '.join(missing)}: missing; hack/plugin builds each on its own system")

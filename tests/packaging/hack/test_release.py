@@ -116,18 +116,56 @@ def test_a_package_that_lacks_something_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("gracectl-1.0.dist-info/METADATA", metadata)
         archive.writestr("gracectl-1.0.dist-info/licenses/LICENSE", "")
+    with pytest.raises(CannotRelease, match="no addresses"):
+        release.check_package(wheel, "gracectl", "1.0")
+    metadata = metadata.replace("Version: 1.0\n", "Version: 1.0\nProject-URL: Homepage, https://example.com\n")
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("gracectl-1.0.dist-info/METADATA", metadata)
+        archive.writestr("gracectl-1.0.dist-info/licenses/LICENSE", "")
     with pytest.raises(CannotRelease, match=r"gracectl/py\.typed: missing"):
         release.check_package(wheel, "gracectl", "1.0")
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("gracectl-1.0.dist-info/METADATA", metadata.replace("1.0\n", "one\n"))
+        archive.writestr("gracectl-1.0.dist-info/METADATA", metadata.replace("Version: 1.0\n", "Version: one\n"))
     with pytest.raises(CannotRelease, match="metadata is not valid"):
         release.check_package(wheel, "gracectl", "1.0")
 
 
 def test_a_package_can_be_published(tmp_path: Path) -> None:
     # The smaller one: gracectl's takes seconds.
-    built = release.build_package(ROOT / "kubesim", tmp_path, "kubesim", __version__)
+    built = release.build_package(ROOT / "kubesim", tmp_path, "kubesim", __version__, "OWNER/gracectl")
     assert [file.name for file in built] == [
         f"kubesim-{__version__}-py3-none-any.whl",
         f"kubesim-{__version__}.tar.gz",
     ]
+    with zipfile.ZipFile(built[0]) as wheel:
+        metadata = wheel.read(f"kubesim-{__version__}.dist-info/METADATA").decode()
+    assert "\nProject-URL: Issues, https://github.com/OWNER/gracectl/issues\n" in metadata
+    assert f"](https://github.com/OWNER/gracectl/blob/v{__version__}/kubesim/docs/scenarios.md" in metadata
+    assert "Project-URL" not in (ROOT / "kubesim" / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("markdown", "address"),
+    [
+        ("[a](docs/a.md)", "[a](https://github.com/O/g/blob/v1/kubesim/docs/a.md)"),
+        ("[a](../docs/a.md#b)", "[a](https://github.com/O/g/blob/v1/docs/a.md#b)"),
+        ("![a](docs/a.svg)", "![a](https://raw.githubusercontent.com/O/g/v1/kubesim/docs/a.svg)"),
+        ("[a](https://example.com/a) [b](#c)", "[a](https://example.com/a) [b](#c)"),
+    ],
+)
+def test_links_within_the_repository_get_an_address(markdown: str, address: str) -> None:
+    assert release.linked(markdown, "O/g", "1", "kubesim/") == address
+
+
+def test_the_chart_gets_its_addresses_and_keeps_the_rest(tmp_path: Path) -> None:
+    for name in ("Chart.yaml", "README.md"):
+        shutil.copy(ROOT / "helm" / "gracectl" / name, tmp_path / name)
+    before = yaml.safe_load((tmp_path / "Chart.yaml").read_text())
+    release._address_chart(tmp_path / "Chart.yaml", "ghcr.io/o/g", "O/g")
+    chart = yaml.safe_load((tmp_path / "Chart.yaml").read_text())
+    assert chart.pop("home") == "https://github.com/O/g"
+    assert chart.pop("sources") == [f"https://github.com/O/g/tree/v{__version__}"]
+    (image,) = yaml.safe_load(chart["annotations"].pop("artifacthub.io/images"))
+    assert image["image"] == f"ghcr.io/o/g:{__version__}"
+    assert chart == before
+    assert f"](https://github.com/O/g/blob/v{__version__}/docs/install.md)" in (tmp_path / "README.md").read_text()
