@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.faults import Latency, LateWatch, Rule
 from kubesim.server import api
 from simulation.baseline import kept_by
 from support.stage import Stage, a_pod_manifest, a_workload, reasons, staged, the_settings
@@ -111,6 +112,25 @@ async def test_what_is_deleted_by_hand_takes_a_place_and_waits_for_none() -> Non
         last = await stage.until_gone("n0", "n1", "n2")
         await stage.until_gone("n3")
         assert ended(stage)["n3"] == pytest.approx(last, abs=0.001)
+
+
+async def test_a_node_whose_deletion_the_watch_does_not_show_yet_waits_for_no_turn() -> None:
+    """Least of all for its own slot: a controller that has just started knows of it from the server only."""
+    async with staged("n0", "n1") as stage:
+        async with stage.mortal() as controller:
+            await stage.settle(controller)
+        await label(stage, "n0")
+        stage.transport.before.add(Rule(fault=Latency(1.0, 1.0), method="GET", path="/nodes$"))
+        stage.transport.before.add(Rule(fault=LateWatch(5.0, 5.0), path="/nodes$"))
+        async with stage.controller() as controller:
+            await controller.wait_live()
+            await stage.clock.sleep(0.5)
+            await stage.delete_node("n0")
+            await stage.clock.sleep(2.0)
+            assert len(stage.transport.of("list", "nodes")) > 2
+            assert stage.condition("n0", names.TERMINATION_PENDING) is None
+            await stage.until_gone("n0")
+        assert "DisruptionHeld" not in await reasons(stage, "n0")
 
 
 async def test_claims_of_one_age_are_terminated_one_after_the_other() -> None:

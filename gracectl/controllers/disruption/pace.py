@@ -126,14 +126,20 @@ class Pace:
         if not self._waiting:
             return []
         await self._confirm()
-        chosen = next_to_begin(self._waiting, self.maximum - self._taken())
+        waiting = {key: rank for key, rank in self._waiting.items() if not self._is_ending(key)}
+        chosen = next_to_begin(waiting, self.maximum - self._taken())
         for key in chosen:
             del self._waiting[key]
             self._denied.discard(key)
             self._granted.add(key)
-        denied = [key for key in self._waiting if key not in self._denied]
+        denied = [key for key in waiting if key in self._waiting and key not in self._denied]
         self._denied.update(denied)
         return [*chosen, *denied]
+
+    def _is_ending(self, key: CandidateKey) -> bool:
+        """Whether the candidate is being deleted, as the server has said and the watch will: it waits for nothing."""
+        thing = self._cluster.node(key.name) if key.kind == "node" else self._cluster.claim(key.name)
+        return thing is not None and thing.uid in self._by_uid
 
     def next_change(self) -> float | None:
         """The next instant (Unix seconds) at which the clock alone may free a slot for a waiting candidate."""
