@@ -9,7 +9,7 @@ include hack/versions.env
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal picture held chart test soak fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
+.PHONY: help demo example beforehand rehearsal picture held chart test soak sieve fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
 
 help: ## show this list
 	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -62,7 +62,10 @@ test: $(READY) ## run every test (ARGS='-k lane' passes options)
 SEEDS ?= 300
 
 soak: $(READY) ## tests of random worlds and properties, with many of them: SEEDS=300; half an hour
-	GRACECTL_SEEDS=$(SEEDS) $(PYTEST) --dist worksteal --timeout 900 -m 'seeds or hypothesis' --hypothesis-profile soak $(ARGS)
+	GRACECTL_SIEVE=all GRACECTL_SEEDS=$(SEEDS) $(PYTEST) --dist worksteal --timeout 900 -m 'seeds or hypothesis or sieve' --hypothesis-profile soak $(ARGS)
+
+sieve: $(READY) ## every story of tests/simulation/sieve, disturbed at each of its points; ten minutes (ARGS='-k budget')
+	GRACECTL_SIEVE=all $(PYTEST) --dist worksteal --timeout 900 tests/simulation/sieve $(ARGS)
 
 SECONDS ?= 60
 

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -60,6 +61,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("seeds")
     if marker:
         metafunc.parametrize("seed", range(int(os.environ.get("GRACECTL_SEEDS", marker.args[0]))))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many points of each of Sieve's patterns there are, and were run (tests/simulation/sieve)."""
+    ran: Counter[str] = Counter()
+    there: Counter[str] = Counter()
+    for report in (each for key in ("passed", "failed") for each in terminalreporter.getreports(key)):
+        if found := [value for key, value in report.user_properties if key == "sieve"]:
+            pattern, number, points = found[-1]
+            ran[pattern] += number
+            there[pattern] += points
+    for pattern, points in there.items():
+        terminalreporter.write_line(f"sieve: {pattern}: {ran[pattern]} of {points} points run")
 
 
 @pytest.fixture

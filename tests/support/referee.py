@@ -149,8 +149,8 @@ class Referee:
         assert pod is not None
         node, name = pod["spec"].get("nodeName", ""), pod["metadata"]["name"]
         found = self._stage.node(node)
-        if found is None or "deletionTimestamp" not in found["metadata"]:
-            self.broken.append(f"{name} was evicted from {node!r}, which is not being deleted")
+        if found is None or not ("deletionTimestamp" in found["metadata"] or is_to_be_drained(found)):
+            self.broken.append(f"{name} was evicted from {node!r}, which is neither deleted nor to be drained")
         if (until := protected_until(pod)) > deed.at + NOISE:
             self.broken.append(f"{name} was evicted and is protected until {until}")
         due = self.deadlines.of(node)
@@ -182,8 +182,10 @@ class Referee:
         if deed.new is not None:
             return
         self._over[name] = deed.at
-        if self._stage.instance_state(name) != "terminated":
-            self.broken.append(f"node {name} was let go while its instance is {self._stage.instance_state(name)}")
+        if deed.request is None:
+            return  # another client has removed the finalizer
+        if (state := self._state_behind(deed.object)) != "terminated":
+            self.broken.append(f"node {name} was let go while its instance is {state}")
         if (due := self.deadlines.of(name)) is None or due.at > deed.at:
             attachments = self._stage.server.store.table("volumeattachments.storage.k8s.io")
             if any(each["spec"]["nodeName"] == name for each in attachments):
@@ -195,8 +197,19 @@ class Referee:
         if deed.new is None and node:
             if self._stage.node(node) is not None:
                 self.broken.append(f"the claim of {node} was let go before its node")
-            if self._stage.instance_state(node) != "terminated":
+            if self._state_of(deed.object["status"].get("providerID", "")) != "terminated":
                 self.broken.append(f"the claim of {node} was let go before its instance had ended")
+
+    def _state_behind(self, node: JsonObject) -> str:
+        """The state of its instance; `terminated` while another node stands for the same one."""
+        provider_id = node["spec"].get("providerID", "")
+        is_shared = any(each["spec"].get("providerID") == provider_id for each in self._stage.nodes())
+        return "terminated" if is_shared else self._state_of(provider_id)
+
+    def _state_of(self, provider_id: str) -> str:
+        """The state of an instance; `terminated` if there is none of that name."""
+        instances = {each.id: each.state for each in self._stage.cluster.cloud.instances}
+        return instances.get(provider_id.rsplit("/", 1)[-1], "terminated")
 
     # -- what is not done ----------------------------------------------------------------------------------------------
 
@@ -297,3 +310,8 @@ def is_ready(pod: JsonObject) -> bool:
     conditions = pod["status"].get("conditions") or []
     is_going = "deletionTimestamp" in pod["metadata"]
     return not is_going and any(each["type"] == names.READY and each["status"] == "True" for each in conditions)
+
+
+def is_to_be_drained(node: JsonObject) -> bool:
+    """Whether its maintenance is requested."""
+    return names.KEEP_DRAINED in node["metadata"].get("annotations", {})

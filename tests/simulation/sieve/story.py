@@ -1,0 +1,155 @@
+"""A story of the catalogue, and one run of it: undisturbed, or disturbed at one point."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+import anyio
+import msgspec
+from kubesim.cluster import PARTS
+from kubesim.faults import Rule, StaleReads
+from simulation.sieve.ending import Ending, Names, ending_of
+from simulation.sieve.patterns import OLDER, Point, SieveTransport
+from support.referee import Referee
+from support.stage import SILENT, Stage, staged, the_settings
+
+from gracectl.config import Settings
+
+REST: Final = 20.0
+"""Seconds for which a controller goes on when a story is over: until the last condition and Event are written."""
+DOWN: Final = 0.5
+"""Seconds from a kill to the start of the next controller."""
+PATIENCE: Final = 600.0
+"""Seconds in which a story must be over."""
+LAG: Final = 10.0
+"""By so many seconds an API server's cache lags behind, for lists that may be old."""
+
+UNUSED: Final = {
+    "replicationcontrollers",
+    "jobs",
+    "garbage-collector",
+    "serviceaccounts",
+    "clusterrole-aggregation",
+    "namespaces",
+    "node-lifecycle",
+    "taint-eviction",
+    "ephemeral-claims",
+}
+
+Play = Callable[[Stage], AsyncGenerator[None, None]]
+"""Builds the world, yields when the first controller is to start, and then does what people do until it is over."""
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """`periods` and `needed` are the referee's: see there."""
+
+    name: str
+    play: Play
+    settings: Settings
+    periods: Mapping[str, float]
+    needed: Mapping[str, int]
+    options: Mapping[str, Any]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run: how it ended, and the writes and events at which it could be disturbed, in words."""
+
+    ending: Ending
+    writes: list[str]
+    events: list[str]
+
+
+CATALOGUE: Final[dict[str, Story]] = {}
+"""All stories by name."""
+
+
+def story(
+    *,
+    settings: Settings | None = None,
+    periods: Mapping[str, float] | None = None,
+    needed: Mapping[str, int] | None = None,
+    **options: Any,
+) -> Callable[[Play], Play]:
+    """Put a story into the catalogue, under the name of its function. `options`: of the cluster."""
+
+    def put(play: Play) -> Play:
+        name = play.__name__.replace("_", " ")
+        whole = {"kubelet": SILENT, "parts": PARTS - UNUSED, "events": False, "quarantine_seconds": 5.0, **options}
+        CATALOGUE[name] = Story(
+            name=name,
+            play=play,
+            settings=settings or the_settings(),
+            periods=periods or {},
+            needed=needed or {},
+            options=whole,
+        )
+        return play
+
+    return put
+
+
+async def run(told: Story, point: Point | None = None) -> Run:
+    """Run a story. Raises AssertionError if it is not over in time, or if there is no such point."""
+    async with staged(settings=told.settings, **told.options) as stage:
+        sieve = stage.transport = SieveTransport(stage, point)
+        if point is not None and point.kind in OLDER:
+            # The world's own parts name themselves; a list without a version is answered from the newest state.
+            stage.server.faults.add(Rule(fault=StaleReads(LAG), client="^$"))
+        referee = Referee(stage, told.periods)
+        referee.needed.update(told.needed)
+        names = Names(stage)
+        over = anyio.Event()
+        async with aclosing(told.play(stage)) as play:
+            await anext(play)
+            names.follow_events()
+            async with anyio.create_task_group() as group:
+
+                async def people() -> None:
+                    with anyio.fail_after(PATIENCE):
+                        await anext(play, None)
+                        await stage.until(lambda: not _orphans(stage))
+                    await stage.clock.sleep(REST)
+                    over.set()
+
+                group.start_soon(people)
+                await _control(stage, sieve, over)
+        assert point is None or sieve.struck.is_set(), f"there is no {point}"
+        killed_at = sieve.instants[point.number - 1] if point and sieve.kills else None
+        repeated = [uid for uid, times in stage.agreed().items() if times > 1 + (uid == sieve.overtaken)]
+        broken = [*referee.verdict(), *(f"{names.of_uid(uid)} was evicted more than once" for uid in repeated)]
+        return Run(ending_of(stage, names, broken, killed_at), sieve.writes, sieve.events)
+
+
+async def _control(stage: Stage, sieve: SieveTransport, over: anyio.Event) -> None:
+    """Let one controller live until the story is over, or another one after it."""
+    if sieve.kills:
+        stage.provider_of_controllers = sieve.provider(stage.provider)
+        async with stage.mortal():
+            await _first_of(sieve.struck, over)
+        await stage.clock.sleep(DOWN)
+    stage.provider_of_controllers = sieve.provider(stage.provider)
+    async with stage.controller() as controller:
+        await controller.wait_live()
+        await sieve.land()
+        await over.wait()
+        if sieve.kills:
+            await stage.clock.sleep(REST)
+
+
+def _orphans(stage: Stage) -> bool:
+    """Whether there are pods of nodes that are gone: the garbage collector looks for them now and then."""
+    nodes = {node["metadata"]["name"] for node in stage.nodes()}
+    return any(pod["spec"].get("nodeName", "") not in {"", *nodes} for pod in stage.server.store.table("pods"))
+
+
+async def _first_of(*events: anyio.Event) -> None:
+    async with anyio.create_task_group() as group:
+
+        async def wait(event: anyio.Event) -> None:
+            await event.wait()
+            group.cancel_scope.cancel()
+
+        for event in events:
+            group.start_soon(wait, event)
