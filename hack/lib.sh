@@ -87,9 +87,9 @@ start_kwok() { # milliseconds until a pod is Ready, and until it has stopped
     config=$(mktemp)
     fill hack/kind/kwok-config.yaml "READY_MS=$1" "STOP_MS=$2" > "$config"
     configmap kube-system kwok "kwok-config.yaml=$config"
+    # It reads its configuration once: another one starts it anew, and nothing else does.
+    fill hack/kind/kwok.yaml "CONFIG=$(cksum < "$config" | cut -d ' ' -f 1)" | apply -f -
     rm "$config"
-    fill hack/kind/kwok.yaml | apply -f -
-    k -n kube-system rollout restart deployment/kwok > /dev/null   # it reads its configuration once
     k -n kube-system rollout status deployment/kwok --timeout 5m > /dev/null
 }
 

@@ -147,6 +147,8 @@ class KwokOptions(Strict):
     node_lease_duration_seconds: int
     cidr: str
     node_port: int
+    node_lease_parallelism: int
+    pods_on_node_sync_parallelism: int
     node_play_stage_parallelism: int
     pod_play_stage_parallelism: int
 

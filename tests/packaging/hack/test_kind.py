@@ -104,14 +104,14 @@ def test_kwok_has_a_stage_for_each_step_of_a_life() -> None:
     key, _, value = read.manage_nodes_with_annotation_selector.partition("=")
     assert fake_node("n")["metadata"]["annotations"] == {key: value}
     lives = {stage.metadata.name: stage.spec for stage in (msgspec.convert(each, LifeStage) for each in stages)}
-    assert list(lives) == ["node-ready", "pod-ready", "pod-stop"]
+    assert list(lives) == ["node-ready", "pod-ready", "pod-ready-again", "pod-stop"]
     assert lives["pod-ready"].delay.duration_milliseconds == 1000
     assert lives["pod-stop"].delay.duration_milliseconds == 4000
     assert lives["pod-stop"].next.delete
 
 
 def test_kwok_reads_the_file_that_kind_up_gives_it() -> None:
-    (deployment,) = (each for each in filled("kwok.yaml") if each["kind"] == "Deployment")
+    (deployment,) = (each for each in filled("kwok.yaml", CONFIG="1") if each["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
@@ -196,7 +196,7 @@ def test_spans_go_where_jaeger_listens() -> None:
 
 @pytest.mark.anyio
 async def test_a_server_takes_every_object_strictly() -> None:
-    objects = [*filled("kwok.yaml"), *MONITORING, fake_node("n"), *filled("workload.yaml")]
+    objects = [*filled("kwok.yaml", CONFIG="1"), *MONITORING, fake_node("n"), *filled("workload.yaml")]
     async with staged() as stage:
         # kubesim has no priorities of requests.
         for each in (each for each in objects if each["kind"] != "FlowSchema"):

@@ -12,7 +12,7 @@ from support.hack import HACK, versions
 from gracectl import __version__
 
 PROGRAMS = ("docker", "kind", "kubectl", "helm")
-TOOLS = ("bash", "env", "basename", "dirname", "sed", "grep", "paste", "cat", "mktemp", "rm")
+TOOLS = ("bash", "env", "basename", "dirname", "sed", "grep", "paste", "cat", "cut", "cksum", "mktemp", "rm")
 """All that the scripts may need beside them."""
 NOTE = """#!/bin/bash
 printf '%s %s\\n' "${0##*/}" "$*" >> "$CALLS"
