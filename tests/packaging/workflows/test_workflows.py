@@ -78,3 +78,9 @@ def test_every_python_and_every_kubernetes_that_is_supported_is_tested() -> None
     assert set(pythons) <= set(tested)
     pinned = {name.removeprefix("KIND_NODE_").replace("_", ".") for name in versions() if "KIND_NODE_" in name}
     assert [set(each) for each in matrix("kubernetes")] == [pinned, pinned]
+
+
+def test_the_browser_has_the_base_of_our_image_under_it() -> None:
+    base = re.search(r"^ARG PYTHON=(\S+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert base
+    assert read(ROOT / ".github/workflows/ci.yml")["jobs"]["browser"]["container"] == f"python:{base[1]}"
