@@ -87,7 +87,7 @@ ACTIONLINT := $(BIN)/actionlint
 actionlint: $(READY) ## actionlint beside our Python, built by Go; make lint looks at the workflows with it, if it is there
 	@test -x $(ACTIONLINT) || GOBIN=$(abspath $(BIN)) CGO_ENABLED=0 GOFLAGS=-mod=mod $(GO) install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
 
-SCRIPTS := hack/kind-up hack/kind-down hack/bench-kind hack/release hack/plugin hack/lib.sh tools/helm.sh tools/lock.sh .ci/run .ci/nightly
+SCRIPTS := hack/kind-up hack/kind-down hack/bench-kind hack/release hack/plugin hack/clean-install hack/lib.sh tools/helm.sh tools/lock.sh .ci/run .ci/nightly
 
 lint: docs ## ruff, mypy --strict, import-linter, the word list, licences, shellcheck, zizmor, actionlint, and the docs site
 	$(BIN)/ruff check .

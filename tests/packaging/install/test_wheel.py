@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tarfile
 import tomllib
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
@@ -82,7 +84,16 @@ def test_every_supported_python_is_a_classifier(name: str) -> None:
     assert "Typing :: Typed" in table["classifiers"]
 
 
-def test_the_page_on_extras_has_all_that_users_install() -> None:
-    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+def test_a_clean_installation_and_the_page_have_all_extras_of_users() -> None:
     extras = set(project("gracectl")["optional-dependencies"]) - {"bench", "dev", "docs"}
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
     assert [extra for extra in sorted(extras) if f"\n| `{extra}` | " not in page] == []
+    (installed,) = re.findall(r'\.whl\)\[([a-z,]+)\]"', (ROOT / "hack" / "clean-install").read_text(encoding="utf-8"))
+    assert set(installed.split(",")) == extras
+
+
+def test_continuous_integration_installs_on_every_supported_python() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]
+    for job in ("install", "test"):
+        assert jobs[job]["strategy"]["matrix"]["python"] == PYTHONS
+    assert jobs["install"]["steps"][-1] == {"run": "hack/clean-install"}
