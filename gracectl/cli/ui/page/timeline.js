@@ -122,7 +122,8 @@ export class Timeline {
     const lines = [];
     for (const { at, step } of ticks) {
       const left = `${(this.axis.place(at) * 100).toFixed(3)}%`;
-      if (this.axis.place(at) * this.width > 24) labels.push(h("span", { class: "tick", style: { left } }, tickLabel(at, step)));
+      const place = this.axis.place(at) * this.width;
+      if (place > 24 && place < this.width - 24) labels.push(h("span", { class: "tick", style: { left } }, tickLabel(at, step)));
       lines.push(h("i", { class: "tick-line", style: { left } }));
     }
     const place = this.axis.place(now);
