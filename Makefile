@@ -9,7 +9,7 @@ include hack/versions.env
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal picture board held chart test soak sieve fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
+.PHONY: help demo example beforehand rehearsal picture held chart test soak properties sieve fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
 
 help: ## show this list
 	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -36,9 +36,6 @@ rehearsal: $(READY) ## what gracectl agent --simulate-shutdown says: the example
 picture: $(READY) ## the live view of gracectl status -w, on virtual time: the picture of the README (ARGS=--update writes it)
 	$(BIN)/python -m examples.live $(ARGS)
 
-board: $(READY) ## the page of gracectl ui, on virtual time: the pictures of docs/ui.md (ARGS=--update draws them there, --measure: frames and memory)
-	$(BIN)/python -m examples.board $(ARGS)
-
 held: $(READY) ## what held a node, as its trace says, on virtual time: the picture of docs/tracing.md (ARGS=--update writes it)
 	$(BIN)/python -m examples.held $(ARGS)
 
@@ -64,8 +61,11 @@ test: $(READY) ## run every test (ARGS='-k lane' passes options)
 
 SEEDS ?= 300
 
-soak: $(READY) ## tests of random worlds and properties, with many of them: SEEDS=300; half an hour
-	GRACECTL_SIEVE=all GRACECTL_SEEDS=$(SEEDS) $(PYTEST) --dist worksteal --timeout 900 -m 'seeds or hypothesis or sieve' --hypothesis-profile soak $(ARGS)
+soak: $(READY) ## simulate SEEDS=300 worlds, histories and faults (ARGS='--workers 1'); each that fails is shrunk, with its story
+	PYTHONPATH=tests:kubesim/tests:. $(BIN)/python -m simulation 1-$(SEEDS) $(ARGS)
+
+properties: $(READY) ## the other tests of random worlds and properties, with many of them: SEEDS=300; half an hour
+	GRACECTL_SEEDS=$(SEEDS) $(PYTEST) --dist worksteal --timeout 900 -m 'seeds or hypothesis' --hypothesis-profile soak $(ARGS)
 
 sieve: $(READY) ## every story of tests/simulation/sieve, disturbed at each of its points; ten minutes (ARGS='-k budget')
 	GRACECTL_SIEVE=all $(PYTEST) --dist worksteal --timeout 900 tests/simulation/sieve $(ARGS)

@@ -56,9 +56,9 @@ class Background:
         TimeoutError when that takes longer than `seconds`; then, or when the caller is cancelled, the call goes on, and
         its failure is logged.
         """
+        await self._begun.wait()  # a turn of the loop: only after it is it known whether another caller was first
         under_way = self._calls.get(key)
         if under_way is None:
-            await self._begun.wait()
             if self._group is None:
                 raise FenceClosed
             under_way = self._calls[key] = _Call()

@@ -120,6 +120,7 @@ def _forked(plan: Plan) -> Child:
         os.close(writing)
         return Child(plan.seed, pid, reading, _now())
     os.close(reading)
+    gc.disable()  # it dies soon, and what is collected when would depend on all that ran before
     try:
         result = run(plan)
     except BaseException as error:

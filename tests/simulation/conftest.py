@@ -16,4 +16,4 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seeds", BATCHES if seed is None else [str(seed)])
 
 
-BATCHES = ["1-10"]
+BATCHES = ["1-20", "21-40", "41-60"]

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+import anyio
 import msgspec
 from kubesim.admission.caller import Reply
 from kubesim.admission.failures import CallFailed
@@ -33,11 +34,15 @@ from support.inprocess import Stutter
 from simulation.plan import Act
 from simulation.providers import ERRORS
 from simulation.refusals import EVICTIONS, WRITES
-from simulation.scene import Scene
+from simulation.scene import Scene, wait_for
 
 SECONDS = 75.0
 """Within so many seconds from the start all faults begin."""
 DURATIONS = (1.0, 4.0, 8.0, 14.0, 20.0, 40.0)
+NEAR_SECONDS = 400.0
+"""Deadlines that are further away are not waited for."""
+STEPS_SECONDS = 30.0
+"""A process that makes too few steps meanwhile is struck all the same."""
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 TABLES = ("nodes", "pods", "poddisruptionbudgets.policy", "nodeclaims.karpenter.sh", "leases.coordination.k8s.io")
 
@@ -53,9 +58,9 @@ class Kind(NamedTuple):
     perform: Perform
 
 
-def some_faults(chance: random.Random, *, elects: bool) -> tuple[Act, ...]:
-    """What goes wrong, in order."""
-    kinds = [*ACTS]
+def some_faults(chance: random.Random, kinds: Sequence[str] = (), *, elects: bool) -> tuple[Act, ...]:
+    """What goes wrong, in order; only of these kinds, if some are named."""
+    kinds = kinds or [*ACTS]
     weights = [ACTS[kind].weight for kind in kinds]
     found = [
         Act(at=round(chance.uniform(0, SECONDS), 3), what=kind, **ACTS[kind].draw(chance, elects))
@@ -102,6 +107,9 @@ def _rule(side: str, fault: Any, **fields: Any) -> dict[str, Any]:
 def _share(chance: random.Random) -> float:
     return round(chance.uniform(0.05, 0.6), 2)
 
+
+SMALL = [_rule("before", Latency(0.0, 0.005), path="pods|nodes"), _rule("behind", Latency(0.005, 0.01))]
+"""So that a kill finds requests that were carried out and not answered."""
 
 RESOURCES = (
     "",
@@ -232,6 +240,19 @@ def _process(*seconds: float) -> Draw:
     return draw
 
 
+def _near(chance: random.Random, elects: bool) -> dict[str, Any]:
+    early = chance.choice([-0.1, -0.025, -0.006, -0.0005, 0.0, 0.0005, 0.004, 0.02])
+    return {
+        "subject": "leader",
+        "seconds": chance.choice([0.0, 0.0, 0.002, 0.3, 3.0]),
+        "value": {
+            "node": chance.choice(["n1", "n2", "n3", "n4"]),
+            "before": chance.choice([0, 0, 1, 5, 20, 30]) + early,
+            "steps": 0,
+        },
+    }
+
+
 def _clock(*offsets: float) -> Draw:
     def draw(chance: random.Random, elects: bool) -> dict[str, Any]:
         return {"subject": "leader", "seconds": chance.choice([5.0, 31.0]), "value": chance.choice(offsets)}
@@ -277,22 +298,38 @@ async def _kill(scene: Scene, act: Act) -> None:
     await _ended(scene, act, strike)
 
 
+async def _kill_near(scene: Scene, act: Act) -> None:
+    """A few milliseconds around an instant that counts: a deadline, or a pod's grace before it."""
+    node, before = act.value["node"], act.value["before"]
+    if not await wait_for(scene, lambda: scene.judge is not None and scene.judge.due(node) is not None, SECONDS):
+        return
+    assert scene.judge is not None
+    due = scene.judge.due(node)
+    if due is not None and 0.0 <= due.at - before - scene.stage.clock.monotonic() <= NEAR_SECONDS:
+        await scene.stage.clock.sleep(due.at - before - scene.stage.clock.monotonic())
+        await _kill(scene, act)
+
+
 async def _term(scene: Scene, act: Act) -> None:
     await _ended(scene, act, lambda one: one.term())
 
 
 async def _ended(scene: Scene, act: Act, strike: Callable[[Candidate], None]) -> None:
     for one in scene.some(act.subject):
+        struck = anyio.Event()
 
-        def now(one: Candidate = one) -> None:
+        def now(one: Candidate = one, struck: anyio.Event = struck) -> None:
+            struck.set()
             if one in scene.contest.living:
-                scene.contest.living.remove(one)
+                scene.ended(one)
                 scene.note(one.name, "is killed" if act.what == "kill" else "is told to stop")
                 strike(one)
 
-        if act.value["steps"]:
-            one.process.after_steps(act.value["steps"], now)
-        else:
+        one.process.after_steps(act.value["steps"], now)
+        with anyio.move_on_after(STEPS_SECONDS if act.value["steps"] else 0.0):
+            await struck.wait()
+        one.process.after_steps(0, now)
+        if not struck.is_set():
             now()
     await scene.stage.clock.sleep(act.seconds)
     if len(scene.contest.living) < scene.plan.processes:
@@ -392,10 +429,12 @@ async def _webhook_stands_in_the_way(scene: Scene, act: Act) -> None:
 ACTS: dict[str, Kind] = {
     "line": Kind(8, _line, _lines),
     "refusals": Kind(4, _refusals, _lines),
+    "latency": Kind(0, lambda c, e: {"subject": "all", "seconds": 60.0, "value": SMALL}, _lines),
     "outage": Kind(2, lambda c, e: {"seconds": round(c.uniform(0.1, 28.0), 1)}, _outage),
     "stutter": Kind(2, lambda c, e: {"seconds": 30.0, "value": [_share(c), c.choice([0.05, 0.5, 5.0])]}, _stutters),
     "forget": Kind(2, lambda c, e: {"subject": c.choice(TABLES)}, _forgets),
     "kill": Kind(5, _process(0.0, 0.1, 1.0, 20.0), _kill),
+    "kill near": Kind(3, _near, _kill_near),
     "term": Kind(1, _process(0.0, 1.0, 20.0), _term),
     "freeze": Kind(3, _process(0.5, 5.0, 12.0, 14.9, 15.5, 17.0, 60.0), _freeze),
     "sleep": Kind(1, _process(5.0, 60.0), _sleep),

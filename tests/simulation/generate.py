@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 
-from msgspec.structs import replace
-
 from simulation import faults, history, worlds
-from simulation.plan import Plan
+from simulation.plan import Act, Plan
 
 SHARES = {"calm": 0.1, "kills": 0.15, "alone": 0.4, "contested": 0.35}
 """How many seeds: without faults; with kills only; one process with all faults; several that contend for a Lease."""
@@ -21,7 +19,7 @@ def a_plan(seed: int) -> Plan:
     elects = kind == "contested"
     nodes = worlds.some_nodes(chance, knows_claims=knows_claims)
     objects = worlds.some_objects(chance, nodes, knows_node_budgets=knows_claims)
-    plan = Plan(
+    return Plan(
         seed=seed,
         settings=worlds.some_settings(chance),
         cluster=worlds.a_cluster(chance),
@@ -31,8 +29,14 @@ def a_plan(seed: int) -> Plan:
         nodes=nodes,
         objects=objects,
         history=history.a_history(chance, nodes, objects),
-        faults=faults.some_faults(chance, elects=elects),
+        faults=_faults(chance, kind),
     )
-    if kind in ("calm", "kills"):
-        plan = replace(plan, faults=tuple(act for act in plan.faults if kind == "kills" and act.what == "kill"))
-    return plan
+
+
+def _faults(chance: random.Random, kind: str) -> tuple[Act, ...]:
+    if kind == "calm":
+        return ()
+    if kind == "kills":
+        kills = faults.some_faults(chance, ("kill", "kill near"), elects=False)
+        return (Act(at=0.0, what="latency", subject="all", seconds=90.0, value=faults.SMALL), *kills)
+    return faults.some_faults(chance, elects=kind == "contested")

@@ -31,6 +31,8 @@ class Finalizers(Rule):
         if facts.provider_id and not self._is_confirmed(facts) and not self._is_shared(facts):
             state = self.seen.instance_state(facts.instance)
             self.violated(f"node {facts.name} was released while its instance is {state}")
+        if facts.name in self.seen.terms.replaced:
+            return  # a machine that is gone by itself holds nothing
         if self._deadlines.earliest(facts) > self.seen.now and (left := volumes_on(self.seen, facts.name)):
             self.violated(f"node {facts.name} was released with volume {left[0]} attached")
 

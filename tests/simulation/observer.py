@@ -72,8 +72,8 @@ class PodFacts(msgspec.Struct):
         return own_grace(self.object)
 
     def is_stuck(self, at: float) -> bool:
-        """Whether its grace has been over for so long that nothing waits for it."""
-        return bool(self.granted) and at > self.granted[-1][0] + self.granted[-1][1] + STUCK
+        """Whether its grace has been over for so long that nothing waits for it; its stamp has whole seconds."""
+        return bool(self.granted) and at > self.granted[-1][0] - 1.0 + self.granted[-1][1] + STUCK
 
 
 class ThingFacts(msgspec.Struct):

@@ -13,7 +13,7 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
 from msgspec.structs import replace
 
-from simulation.terms import Terms
+from simulation.terms import FOREVER, Terms
 
 REFUGE = "n0"
 """Node to which nothing happens: what is evicted finds room there."""
@@ -44,6 +44,11 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = ""
     seconds: float = 0.0
     value: Any = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes that it is about."""
+        return (self.subject, f"{self.subject}-back") if self.what == "return machine" else (self.subject,)
 
     def __str__(self) -> str:
         lasts = f" for {self.seconds:g} s" if self.seconds else ""
@@ -96,6 +101,8 @@ LISTS = ("faults", "history", "objects", "nodes")
 
 ENDING = frozenset({"delete node", "delete claim", "label terminable", "fail node", "end machine", "return machine"})
 """Acts after which a node may go."""
+FAIR = frozenset({"kill", "kill near", "latency"})
+"""Faults after which a controller is still judged by the clock."""
 REPLACING = frozenset({"end machine", "return machine", "register again", "recreate claim"})
 
 
@@ -112,10 +119,11 @@ def _terms(plan: Plan) -> Terms:
         seed=plan.seed,
         periods={node.name: PERIODS[node.period] for node in plan.nodes if node.period},
         needed=_needed(plan),
-        asked=frozenset(expiring | {act.subject for act in acts if act.what in ENDING}),
+        asked=frozenset(expiring | {name for act in acts if act.what in ENDING for name in act.names}),
         maintained=frozenset(act.subject for act in acts if act.what == "keep drained"),
-        replaced=frozenset(act.subject for act in acts if act.what in REPLACING),
-        faults_end=max((act.at + act.seconds for act in acts), default=0.0),
+        replaced=frozenset(name for act in acts if act.what in REPLACING for name in act.names),
+        faults_end=FOREVER if plan.faults or plan.history else 0.0,
+        fair=plan.processes == 1 and not plan.elects and all(act.what in FAIR for act in plan.faults),
         processes=plan.processes,
         elects=plan.elects,
         clock_jumps=any(act.what in ("clock", "server clock") for act in plan.faults),

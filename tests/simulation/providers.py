@@ -39,6 +39,7 @@ class MoodyProvider(WatchedProvider):
     async def state(self, provider_id: str) -> InstanceState:
         found = await super().state(provider_id)
         if self._has_mood("state", "lies"):
+            self.said_gone.setdefault(provider_id, self._time.monotonic())
             return InstanceState.GONE
         if self._has_mood("state", "nonsense"):
             return cast(InstanceState, self._rng.choice([None, "gone?", 404]))
@@ -46,10 +47,13 @@ class MoodyProvider(WatchedProvider):
 
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         if self._has_mood("terminate", "lies"):
+            self.said_gone.setdefault(provider_id, self._time.monotonic())
             raise InstanceGone(provider_id)
         await super().terminate(provider_id, node)
 
     async def _call(self, verb: str, method: str, provider_id: str) -> tuple[int, Any]:
+        if self.mood is not None:
+            self.failures[provider_id] = self._time.monotonic()
         if self._has_mood(verb, "raises"):
             assert self.mood is not None
             raise ERRORS[self.mood["error"]]()

@@ -21,9 +21,12 @@ from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import ProviderError
 from gracectl.model import names
 from simulation import faults, history
+from simulation.invariants import Invariants
 from simulation.plan import Plan
 from simulation.scene import Scene, wait_for
 
+CALM_SECONDS = 165.0
+"""After the last fault watches that show nothing are given up."""
 READY_SECONDS = 60.0
 SETTLING_SECONDS = 60.0
 """How long a world may take until it is up, and controllers until they see it."""
@@ -61,21 +64,22 @@ async def simulate(plan: Plan) -> Result:
                 stage.reread = lambda: stage.settings
             async with anyio.create_task_group() as house:
                 scene = Scene(stage, Contest(stage, house, plan.seed), plan, webhooks)
-                await play(scene, violations)
+                await build(scene)
+                scene.judge = judge = Invariants(stage, plan.terms)
+                async with judge.watching():
+                    await play(scene, violations)
                 house.cancel_scope.cancel()
-            violations += scene.contest.broken
+            violations += [*judge.violations, *scene.contest.broken]
             return Result(plan, violations, told(scene), fingerprint(scene), stage.clock.monotonic())
 
 
 async def play(scene: Scene, violations: list[str]) -> None:
-    """The world, the history with the faults, and the calm after them."""
-    await build(scene)
+    """The history with the faults, and the calm after them."""
     for _ in range(scene.plan.processes):
         scene.contest.born()
     if not await wait_for(scene, lambda: is_settled(scene.stage), SETTLING_SECONDS):
         violations.append("the controllers did not take charge of the nodes")
-    scene.start = scene.stage.clock.monotonic()
-    scene.log = [(0.0, "run", "begins")]
+    scene.begin()
     async with anyio.create_task_group() as group:
         for act in scene.plan.history:
             group.start_soon(history.perform, scene, act)
@@ -86,7 +90,9 @@ async def play(scene: Scene, violations: list[str]) -> None:
         scene.contest.born()
     await history.mend(scene)
     scene.note("run", "is calm")
-    violations += await end(scene)
+    left = await end(scene)
+    scene.end(calm=not left)
+    violations += left
 
 
 async def build(scene: Scene) -> None:
@@ -111,22 +117,14 @@ def is_settled(stage: Stage) -> bool:
 async def end(scene: Scene) -> list[str]:
     """All that was begun comes to its end; returns what does not."""
     stage, terms = scene.stage, scene.plan.terms
-    until = scene.now + terms.calm_seconds
+    began, until = scene.now, scene.now + terms.calm_seconds
     while going(stage):
         if not await wait_for(scene, lambda: not going(stage), until - scene.now):
             return [f"{scene.now:.0f}: not over: {name}: {_stuck(scene, name)}" for name in going(stage)]
         await stage.clock.sleep(3.0)
-    found: list[str] = []
-    for each in scene.contest.living:
-        controller = each.controller
-        left = [
-            each for each in (*controller.under_way(), *controller.claims_under_way()) if each.kind != "maintenance"
-        ]
-        if left and each.is_leading:
-            found.append(f"{each.name} still has {left[:2]}, which the server does not know")
-        if each.is_leading and (waiting := controller.statistics().evictor.waiting):
-            found.append(f"{each.name} still has {waiting} evictions queued")
-    return found
+    if scene.plan.faults:  # a stream that is late stays so until it breaks
+        await stage.clock.sleep(CALM_SECONDS - (scene.now - began))
+    return []
 
 
 def going(stage: Stage) -> list[str]:

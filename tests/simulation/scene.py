@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import anyio
@@ -14,6 +14,7 @@ from support.contest import Candidate, Contest
 from support.inprocess import Stutter
 from support.stage import Stage
 
+from simulation.invariants import Invariants
 from simulation.plan import Act, NodePlan, Plan
 from simulation.providers import MoodyProvider
 
@@ -36,6 +37,8 @@ class Scene:
         self._rules: list[tuple[str, Rule]] = []
         self._mood: dict[str, Any] | None = None
         self._stutter = Stutter()
+        self._lives: dict[str, ExitStack] = {}
+        self.judge: Invariants | None = None
         contest.provider = MoodyProvider
         contest.welcome = self._welcome
 
@@ -47,6 +50,26 @@ class Scene:
     def note(self, who: str, what: str) -> None:
         """Add a line to the log."""
         self.log.append((self.now, who, what))
+
+    def begin(self) -> None:
+        """All is settled: acts count their time from now."""
+        self.start = self.stage.clock.monotonic()
+        self.log = [(0.0, "run", "begins")]
+
+    def ended(self, candidate: Candidate) -> None:
+        """A process has been killed, or told to stop."""
+        if candidate in self.contest.living:
+            self.contest.living.remove(candidate)
+        self._lives[candidate.name].close()
+
+    def end(self, *, calm: bool) -> None:
+        """All is over: what was not done is judged as well."""
+        for life in self._lives.values():
+            life.close()
+        # What a leader held is kept until the process leads again: its statistics are shown.
+        self.stage.living[:] = [each.controller for each in self.contest.living if each.is_leading]
+        if self.judge is not None:
+            self.judge.check_end(calm)
 
     # -- for the history -----------------------------------------------------------------------------------------------
 
@@ -114,6 +137,8 @@ class Scene:
 
     def calm(self) -> None:
         """Take all faults away."""
+        if self.judge is not None and not self.plan.terms.fair:
+            self.judge.faults_end()
         self._rules, self._mood, self._stutter = [], None, Stutter()
         for each in self.contest.living:
             each.process.thaw()
@@ -130,6 +155,9 @@ class Scene:
             _side(candidate, side).add(rule)
         self._be_moody(candidate)
 
+        self._lives[candidate.name] = ExitStack()
+        if self.judge is not None and self.plan.terms.fair:
+            self._lives[candidate.name].enter_context(self.judge.life())
         self.note(candidate.name, "starts")
 
     def _be_moody(self, candidate: Candidate) -> None:

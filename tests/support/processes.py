@@ -38,8 +38,9 @@ class Process:
         self._is_frozen = True
 
     def thaw(self) -> None:
-        """It goes on where it was stopped; timers whose time has come meanwhile go off now."""
-        self._is_frozen = False
+        """It goes on where it was stopped; timers whose time has come meanwhile go off now. No step is waited for any
+        more."""
+        self._is_frozen, self._steps_left = False, 0
         kept, self._kept = self._kept, []
         loop = asyncio.get_running_loop()
         for handle, context, callback, arguments in kept:

@@ -8,10 +8,10 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from simulation.sieve.stories_starts import FOR_EVER, QUICK, STOPS, Telling, is_draining, settled
 from simulation.sieve.story import story
+from simulation.worlds import VOLUME
 from support.deadlines import with_grace_period
 from support.maintenance import a_daemon_set
 from support.stage import NAMESPACE, Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
-from support.weather import VOLUME
 
 from gracectl.model import names
 from gracectl.model.times import format_time

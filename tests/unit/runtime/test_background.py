@@ -43,6 +43,23 @@ async def test_a_cancelled_waiter_does_not_end_it_and_a_later_one_joins() -> Non
         group.cancel_scope.cancel()
 
 
+async def test_two_callers_in_one_turn_of_the_loop_share_a_call() -> None:
+    """Both found no call under way, began one each, and the second to end failed the component: seed 52."""
+    background, writes, results = Background(), Writes(1.0), list[str]()
+
+    async def join() -> None:
+        results.append(await background.join("a", writes.write))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(background.run)
+        await anyio.sleep(1.0)
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(join)
+            callers.start_soon(join)
+        assert (results, writes.begun) == (["written", "written"], [1.0])
+        group.cancel_scope.cancel()
+
+
 async def test_a_failure_is_raised_to_waiters_and_otherwise_logged(caplog: pytest.LogCaptureFixture) -> None:
     background = Background()
 

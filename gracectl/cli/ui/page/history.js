@@ -20,17 +20,15 @@ export function finishedBars(finished) {
 }
 
 /** What its termination was like. */
-export function historyFacts(finished, board) {
-  const { now } = board;
+export function historyFacts(finished, links) {
   const rows = [];
   const row = (name, ...value) => rows.push(h("dt", {}, name), h("dd", {}, ...value));
-  if (finished.since) row("requested", clock(ms(finished.since), now));
-  row("terminated", clock(ms(finished.until), now), finished.seconds === null ? null : `, after ${elapsed(finished.seconds)}`);
+  if (finished.since) row("requested", clock(ms(finished.since)));
+  row("terminated", clock(ms(finished.until)), finished.seconds === null ? null : `, after ${elapsed(finished.seconds)}`);
   for (const { step, seconds } of finished.steps) row(step, elapsed(seconds));
   row("deadline", deadlineText(finished));
   if (finished.trace) row("trace", finished.trace.url ? link(finished.trace.url, "Trace") : finished.trace.id);
-  const { grafana } = board.data.links;
-  if (grafana) row("see", link(grafana, "Grafana"));
+  if (links.grafana) row("see", link(links.grafana, "Grafana"));
   return h("dl", { class: "facts" }, ...rows);
 }
 
@@ -55,7 +53,6 @@ export class History {
       fill(this.root, h("p", { class: "empty" }, wanted ? `No terminated node matches “${q}”.` : "No node was terminated since gracectl ui was started."));
       return;
     }
-    this.now = board.now;
     const longest = Math.max(...found.map((each) => each.seconds ?? 0), 1);
     const heads = ["node", "terminated", "duration", ...STEPS, "deadline", "trace"];
     fill(
@@ -76,7 +73,7 @@ export class History {
     const deadline = deadlineText(each);
     return h("tr", {},
       h("th", { scope: "row" }, h("button", { type: "button", class: "link", "aria-label": each.name, onclick: () => this.open(each.name) }, nameElement(each.name))),
-      h("td", { class: "time" }, clock(ms(each.until), this.now)),
+      h("td", { class: "time" }, clock(ms(each.until))),
       h("td", { class: "time" }, each.seconds === null ? "?" : elapsed(each.seconds), share),
       ...STEPS.map((step) => h("td", { class: "time" }, by.has(step) ? elapsed(by.get(step)) : "–")),
       h("td", { class: deadline === "missed" ? "alarm-text" : "" }, deadline),
@@ -111,14 +108,14 @@ export class Events {
         h("table", {},
           h("caption", { class: "said" }, "Events, the newest first"),
           h("thead", {}, h("tr", {}, ...["at", "type", "reason", "object", "message"].map((each) => h("th", { scope: "col" }, each)))),
-          h("tbody", {}, ...shown.map((each) => eventLine(each, board.now))))),
+          h("tbody", {}, ...shown.map(eventLine)))),
     );
   }
 }
 
-function eventLine(each, now) {
+function eventLine(each) {
   return h("tr", { class: each.type === "Warning" ? "warn" : "" },
-    h("td", { class: "time" }, h("time", { datetime: each.at }, clock(ms(each.at), now))),
+    h("td", { class: "time" }, h("time", { datetime: each.at }, clock(ms(each.at)))),
     h("td", {}, each.type === "Warning" ? h("strong", { class: "warn-text" }, "! Warning") : each.type),
     h("td", {}, each.reason, each.count > 1 ? h("span", { class: "faint" }, ` ×${each.count}`) : null),
     h("td", {}, nameElement(objectText(each.object))),

@@ -40,7 +40,6 @@ class Page {
       state: (state) => this.news(() => (this.board.stream = state)),
     });
     this.isWanted = false;
-    this.wasLoaded = false;
     this.slowAt = -SLOW;
   }
 
@@ -130,11 +129,6 @@ class Page {
     }
     find("main").hidden = !board.isLoaded;
     if (!board.isLoaded) return;
-    if (!this.wasLoaded) {
-      this.wasLoaded = true;
-      this.now();
-      return;
-    }
     if (isSlowTurn) {
       this.summary.update(board);
       this.updateControls();
