@@ -9,7 +9,7 @@ include hack/versions.env
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal picture held chart test soak properties sieve fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
+.PHONY: help demo example beforehand rehearsal picture board held chart test soak properties sieve fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
 
 help: ## show this list
 	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -35,6 +35,9 @@ rehearsal: $(READY) ## what gracectl agent --simulate-shutdown says: the example
 
 picture: $(READY) ## the live view of gracectl status -w, on virtual time: the picture of the README (ARGS=--update writes it)
 	$(BIN)/python -m examples.live $(ARGS)
+
+board: $(READY) ## the page of gracectl ui, on virtual time: the pictures of docs/ui.md (ARGS=--update draws them there, --measure: frames and memory)
+	$(BIN)/python -m examples.board $(ARGS)
 
 held: $(READY) ## what held a node, as its trace says, on virtual time: the picture of docs/tracing.md (ARGS=--update writes it)
 	$(BIN)/python -m examples.held $(ARGS)

@@ -93,9 +93,11 @@ start_kwok() { # milliseconds until a pod is Ready, and until it has stopped
     k -n kube-system rollout status deployment/kwok --timeout 5m > /dev/null
 }
 
-fake_nodes() { # prints the manifests of so many
-    local number zones=(a b c)
+fake_nodes() { # prints the manifests of those of so many that are not there: one that is may be marked by gracectl
+    local number there zones=(a b c)
+    there=$(k get nodes --selector pool=fake -o name)
     for ((number = 1; number <= $1; number++)); do
+        grep -qxF "node/fake-$number" <<< "$there" && continue
         echo ---
         fill hack/kind/node.yaml "NODE=fake-$number" "ZONE=${zones[(number - 1) % 3]}"
     done

@@ -295,6 +295,9 @@ class Controller:
                     group.cancel_scope.cancel()
         finally:
             self._is_leading = False
+            if not self._stop.is_set():  # a standby keeps nothing of what it did
+                with open_manager(self._dependencies) as self._manager:
+                    pass
 
     async def _limit_writes(self) -> None:
         """Limit writes from the shutdown, or the failure of a component, on, so that none delays the exit for long."""

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, TextIO
@@ -39,7 +39,10 @@ from gracectl.telemetry import logs
     metavar="FILE",
     help="Write the trace of each node there, as OTLP JSON, which Jaeger's UI loads.",
 )
-def demo(output: Literal["text", "json", "yaml"], verbose: bool, trace_file: Path | None, **world: Any) -> None:
+@click.option("--ui", is_flag=True, help="Show it on the page of gracectl ui, too, which stays until Ctrl-C.")
+def demo(
+    output: Literal["text", "json", "yaml"], *, verbose: bool, trace_file: Path | None, ui: bool, **world: Any
+) -> None:
     """Drain nodes of an embedded cluster, and watch.
 
     Starts a cluster in this process (nothing else is needed), runs the controller on it over HTTP, deletes three nodes
@@ -59,18 +62,24 @@ def demo(output: Literal["text", "json", "yaml"], verbose: bool, trace_file: Pat
 
     Exit code 0: all nodes are gone, no budget was violated, every replacement pod runs; else 1.
     """
-    order = Order(**world, trace_file=trace_file)
+    if ui and is_structured(output):
+        raise click.UsageError(f"give --ui or -o {output}, not both")
+    order = Order(**world, trace_file=trace_file, ui=ui)
     console = stdout_console()
+
+    def show(result: Result) -> None:
+        print_on(console, Group("", summary(result)))
+        if trace_file is not None:
+            print_on(console, f"The trace of each node is in {trace_file}; load it into Jaeger's UI.")
+
     view = SilentView() if is_structured(output) else StatusView(console, is_live=not verbose)
     with reporting_errors(WORLD_FAILURES), tempfile.TemporaryDirectory(prefix="gracectl-") as folder, _logging(verbose):
-        ending = _given(order, Path(folder), view)
+        ending = _given(order, Path(folder), view, show)
         if isinstance(ending, Result):
             if is_structured(output):
                 echo(structured(ending, output))
-            else:
-                print_on(console, Group("", summary(ending)))
-                if trace_file is not None:
-                    print_on(console, f"The trace of each node is in {trace_file}; load it into Jaeger's UI.")
+            elif not ui:
+                show(ending)
             if not ending.ok:
                 raise _Failed(*ending.failures)
             return
@@ -90,9 +99,9 @@ class _Failed(click.ClickException):
         echo(self.message, err=True, file=file)
 
 
-def _given(order: Order, folder: Path, view: View) -> Result | signal.Signals:
+def _given(order: Order, folder: Path, view: View, show: Callable[[Result], None]) -> Result | signal.Signals:
     try:
-        return run_async(lambda: _until_interrupted(order, folder, view))
+        return run_async(lambda: _until_interrupted(order, folder, view, show))
     except BaseExceptionGroup as group:
         # The reader of the output is gone (`gracectl demo | head -1`); rich ends the program then.
         if group.subgroup(BrokenPipeError) is not None:
@@ -102,9 +111,17 @@ def _given(order: Order, folder: Path, view: View) -> Result | signal.Signals:
         sys.exit(FAILED)
 
 
-async def _until_interrupted(order: Order, folder: Path, view: View) -> Result | signal.Signals:
-    """The result, or the signal that came before it."""
+async def _until_interrupted(
+    order: Order, folder: Path, view: View, show: Callable[[Result], None]
+) -> Result | signal.Signals:
+    """The result, or the signal that came before it. With a page the result is shown, and the page stays."""
     ending: list[Result | signal.Signals] = []
+
+    async def stay(result: Result) -> None:
+        ending.append(result)
+        show(result)
+        view.echo("The page stays until Ctrl-C.")
+        await anyio.sleep_forever()
 
     async def listen(scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -114,7 +131,7 @@ async def _until_interrupted(order: Order, folder: Path, view: View) -> Result |
 
     async with anyio.create_task_group() as group:
         group.start_soon(listen, group.cancel_scope)
-        ending.append(await perform(order, folder, view))
+        ending.append(await perform(order, folder, view, stay if order.ui else None))
         group.cancel_scope.cancel()
     return ending[0]
 

@@ -7,7 +7,7 @@ any client would delete them; and the result is the verifier's, from its own wat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 import aiohttp
@@ -36,9 +36,11 @@ from gracectl.cli.demo_report import (
 )
 from gracectl.cli.embedded import served
 from gracectl.cli.options import ClusterTarget, connected
+from gracectl.cli.settings import EffectiveSettings
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.view import View
 from gracectl.cli.telemetry import traced
+from gracectl.cli.ui.serving import ServedBoard, ServingOptions, board_served
 from gracectl.cloud.provider import ProviderSettings
 from gracectl.config import Settings
 from gracectl.config.settings import PlanSettings
@@ -53,8 +55,13 @@ from gracectl.telemetry.spans import SpanSink
 DELETED = 3
 GUARD_SECONDS = 120.0
 LOOK_AGAIN_SECONDS = 0.05
+OPEN_SECONDS = 30.0
+"""The longest that the page of --ui is waited for."""
 REPLACEMENT_SECONDS = 2.0
 """The longest that a replacement takes until it is Ready, at usual speed."""
+
+
+Finished = Callable[[Result], Awaitable[None]]
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -65,6 +72,7 @@ class Order(msgspec.Struct, frozen=True):
     seed: int
     speed: float
     trace_file: Path | None = None
+    ui: bool = False
 
     @property
     def guard(self) -> float:
@@ -72,17 +80,18 @@ class Order(msgspec.Struct, frozen=True):
         return GUARD_SECONDS / min(self.speed, 1.0)
 
 
-async def perform(order: Order, folder: Path, view: View) -> Result:
+async def perform(order: Order, folder: Path, view: View, finished: Finished | None = None) -> Result:
     """Give the whole play; whatever fails in it stands in the result. Raises ApiError, ComponentFailed for a broken
     stage.
 
-    `folder` is the play's own, for the kubeconfig.
+    `folder` is the play's own, for the kubeconfig. `finished` is called with the result while everything still runs,
+    which then ends when it returns.
     """
     async with traced(order.trace_file) as spans:
-        return await _perform(order, folder, view, spans)
+        return await _perform(order, folder, view, spans, finished)
 
 
-async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | None) -> Result:
+async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | None, finished: Finished | None) -> Result:
     deadline = anyio.current_time() + order.guard
     plan = demo_plan(nodes=order.nodes, pods=order.pods, seed=order.seed)
     view.echo(f"Starting an embedded cluster of {order.nodes} nodes and {plan.all_pods} pods …")
@@ -106,7 +115,21 @@ async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | Non
             stage = _Stage(view, there, settings)
             # The audience has a clock of its own, which the controller does not set.
             play = _Play(order, controller, OverHttp(session, there.cluster.server), SystemClock(), stage)
-            return await play.run(deadline)
+            if not order.ui:
+                return await play.run(deadline, finished)
+            options = ServingOptions(bind="127.0.0.1:0")
+            async with board_served(there, EffectiveSettings(settings, "demo"), options) as board:
+                waited = await _until_opened(board, view)
+                return await play.run(deadline + waited, finished)
+
+
+async def _until_opened(board: ServedBoard, view: View) -> float:
+    """Seconds that it took until the page was open, or was not waited for any more."""
+    view.echo(f"The board is at {board.url}; the nodes are deleted when it is open, or after {OPEN_SECONDS:.0f} s.")
+    began = anyio.current_time()
+    with anyio.move_on_after(OPEN_SECONDS):
+        await board.server.followed.wait()
+    return anyio.current_time() - began
 
 
 class _Stage(msgspec.Struct, frozen=True):
@@ -145,7 +168,7 @@ class _Play:
         self._seconds = 0.0
         self._volumes_before = 0
 
-    async def run(self, deadline: float) -> Result:
+    async def run(self, deadline: float, finished: Finished | None) -> Result:
         stop = anyio.Event()
         async with anyio.create_task_group() as audience:
             await audience.start(self._verifier.run)
@@ -155,6 +178,8 @@ class _Play:
                     await self._prepare()
                     await self._show_the_end_of_nodes()
                 result = await self._result(is_over_time=playing.cancelled_caught)
+                if finished is not None:
+                    await finished(result)
                 stop.set()
             audience.cancel_scope.cancel()
         return result

@@ -222,6 +222,10 @@ async def test_a_record_that_cannot_be_written_lets_no_node_terminate() -> None:
         await stage.patch_node("n0", TERMINABLE)
         await stage.clock.sleep(300)
         assert deletions(stage) == []
+        shown = stage.condition("n0", names.TERMINATION_PENDING)
+        assert shown is not None
+        assert (shown["status"], shown["reason"]) == ("True", "DeletionRefused")
+        assert "the server failed" in shown["message"]
         stage.transport.before.remove(rule)
         assert await stage.until_gone("n0")
 

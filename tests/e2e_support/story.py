@@ -86,6 +86,12 @@ class Story:
         own = {"log": {"level": "debug"}, **settings}
         return await self._stack.enter_async_context(running(kubeconfig, own, self.folder, *arguments))
 
+    async def ui(self, *options: str) -> Program:
+        """Start a server of the board, at a free port; it is killed when the story ends."""
+        arguments = ("ui", "--bind", "127.0.0.1:0", *options)
+        own = {"leaderElection": {"namespace": self.namespace}}
+        return await self._stack.enter_async_context(running(self.target.kubeconfig, own, self.folder, *arguments))
+
     async def wire(self) -> Wire:
         """A wire to the cluster on which evictions are counted and can be held; cut when the story ends."""
         return await self._stack.enter_async_context(wire_to(self.target.kubeconfig, self.folder))

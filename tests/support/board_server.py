@@ -42,16 +42,6 @@ class FixedClock(SystemClock):
         return self._at + self.monotonic() - self._began
 
 
-class StoppedClock(SystemClock):
-    """It is always the same instant."""
-
-    def __init__(self, at: float) -> None:
-        self._at = at
-
-    def now(self) -> float:
-        return self._at
-
-
 class ScriptedBoard(Board):
     """A board with the states that a test gives it, without a cluster."""
 

@@ -15,11 +15,21 @@ from support.builders import NOW
 from support.scripted import ScriptedTransport
 
 
+class FrameClock(LoopClock):
+    """The time of the next frame."""
+
+    at = NOW
+
+    def now(self) -> float:
+        """See Clock."""
+        return self.at
+
+
 class BoardStage:
     """A board, and the caches that its frames are made of."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        clock = LoopClock()
+        self._clock = clock = FrameClock()
         transport = ScriptedTransport(clock)
         connection = Connection(transport, clock, KubeClient(transport, clock))
         settings = settings or Settings()
@@ -28,7 +38,15 @@ class BoardStage:
         # It watches nothing, so that it would wait for the pods of each node.
         self.follower.statuses = NodeStatuses(self.cluster, settings.termination, follows=True)
         self.board = Board(self.follower, settings, "defaults", clock)
-        self.at = NOW
+
+    @property
+    def at(self) -> float:
+        """When the next frame is (Unix seconds)."""
+        return self._clock.at
+
+    @at.setter
+    def at(self, at: float) -> None:
+        self._clock.at = at
 
     def frame(self, **fields: Any) -> None:
         """The caches as they are now, as the next frame."""

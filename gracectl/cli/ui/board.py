@@ -70,7 +70,7 @@ class Board:
         self._follower = follower
         self._source = source
         self._pods: dict[str, tuple[tuple[PodStatus, ...], list[Json]]] = {}  # by uid of the node
-        self._timelines = Timelines(settings.termination.policy)
+        self._timelines = Timelines(follower.watcher.cluster.nodes, settings.termination.policy, clock)
         self._cluster = _ClusterPart(follower, settings, clock)
 
     @property
@@ -97,8 +97,7 @@ class Board:
         new["connection"] = _connection(frame)
         new["events"] = self.events.json
         if frame.is_complete:
-            existing = {node.uid for node in self._follower.watcher.cluster.nodes.values()}
-            self._timelines.update(frame.nodes, existing, frame.tracing, frame.at)
+            self._timelines.update(frame.nodes, frame.tracing, frame.at)
             new["timelines"] = self._timelines.json
             new["history"] = list(self._timelines.history)
             new |= self._cluster.at(frame.at)

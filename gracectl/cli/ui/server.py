@@ -99,6 +99,7 @@ class BoardServer:
         self._base = base_path
         self._snapshot: tuple[str, Body] | None = None
         self._encoding = anyio.Lock()
+        self.followed = anyio.Event()  # there was a client
         self.clients = 0
         self.dropped = 0
 
@@ -165,6 +166,7 @@ class BoardServer:
         if request.method == "HEAD":
             return response
         self.clients += 1
+        self.followed.set()
         try:
             await self._stream(request, response)
         except SlowClient:

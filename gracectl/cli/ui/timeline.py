@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,11 +18,17 @@ from gracectl.cli.status.follow import MOST_TERMINATED
 from gracectl.cli.status.messages import pod_state
 from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.status import NodePhase, NodeStatus
+from gracectl.kube.cache import Cache
 from gracectl.model import names
 from gracectl.model.meta import condition_of
+from gracectl.model.node import Node
 from gracectl.model.times import format_micro_time
 from gracectl.policy.settings import PolicySettings
+from gracectl.runtime.clock import Clock
 from gracectl.telemetry.settings import TracingSettings
+
+MOST_SPANS: Final = 10
+"""Of each kind, and of each pod: one that waits for days may change its state at every event."""
 
 Json = dict[str, Any]
 
@@ -64,8 +70,7 @@ class NodeTimeline:
         is_new = not self._json
         has_changed = is_new
         if node.step and (not self.steps or self.steps[-1].name != node.step):
-            _close(self.steps, at)
-            self.steps.append(Span(node.step, at))
+            _go_on(self.steps, node.step, at)
             has_changed = True
         if node.pods is not None and (node.pods is not self.status.pods or is_new):
             has_changed |= self._update_waves(node, policy, at)
@@ -84,9 +89,10 @@ class NodeTimeline:
         if name == (self.waves[-1].name if self.waves and self.waves[-1].end is None else ""):
             return False
         began = self.steps[-1].start if not self.waves and self.steps else at
-        _close(self.waves, at)
         if name:
-            self.waves.append(Span(name, began))
+            _go_on(self.waves, name, began)
+        else:
+            _close(self.waves, at)
         return True
 
     def _update_pods(self, pods: Collection[PodStatus], at: float) -> bool:
@@ -98,9 +104,7 @@ class NodeTimeline:
             spans = self.pods.setdefault(uid, [])
             if spans and spans[-1].end is None and spans[-1].name == state:
                 continue
-            start = min(pod.since, at) if not spans else at
-            _close(spans, at)
-            spans.append(Span(state, start))
+            _go_on(spans, state, at if spans else min(pod.since, at))
             self._pods_json[uid] = [span.json("state") for span in spans]
             has_changed = True
         for uid, spans in self.pods.items():
@@ -129,6 +133,14 @@ class NodeTimeline:
         }
 
 
+def _go_on(spans: list[Span], name: str, at: float) -> None:
+    """The last one ends, and the next one begins; the oldest makes room for it."""
+    _close(spans, at)
+    spans.append(Span(name, at))
+    if len(spans) > MOST_SPANS:
+        del spans[0]
+
+
 def _close(spans: list[Span], at: float) -> None:
     if spans and spans[-1].end is None:
         spans[-1].end = max(at, spans[-1].start)
@@ -154,15 +166,16 @@ def _past_steps(node: NodeStatus, at: float) -> list[Span]:
 class Timelines:
     """Timelines of the nodes that are active, and the last terminated nodes."""
 
-    def __init__(self, policy: PolicySettings) -> None:
+    def __init__(self, nodes: Cache[Node], policy: PolicySettings, clock: Clock) -> None:
         self._policy = policy
+        self._clock = clock
         self._nodes: dict[str, NodeTimeline] = {}  # by uid
+        self._gone: dict[str, tuple[Node, float]] = {}  # by uid, since the last frame, and when
         self.history: deque[Json] = deque(maxlen=MOST_TERMINATED)
+        nodes.subscribe(self._node_changed)
 
-    def update(
-        self, nodes: Collection[NodeStatus], existing: Collection[str], tracing: TracingSettings, at: float
-    ) -> None:
-        """Take note of a frame. `existing`: uids of all nodes that exist."""
+    def update(self, nodes: Collection[NodeStatus], tracing: TracingSettings, at: float) -> None:
+        """Take note of a frame."""
         shown = set()
         for node in nodes:
             if node.state not in (NodePhase.TERMINATING, NodePhase.MAINTENANCE, NodePhase.UNCORDONING):
@@ -171,12 +184,25 @@ class Timelines:
             if node.uid not in self._nodes:
                 self._nodes[node.uid] = NodeTimeline(node, at)
             self._nodes[node.uid].update(node, self._policy, at)
-        for uid in [uid for uid in self._nodes if uid not in shown]:
-            timeline = self._nodes.pop(uid)
-            if uid not in existing:
-                self.history.append(timeline.ended(at, tracing))
+        for uid, (gone, gone_at) in self._gone.items():
+            timeline = self._nodes.pop(uid, None)
+            if timeline is not None or gone.deletion_timestamp is not None:
+                # One that was never in a frame was terminated between two of them.
+                found = timeline or NodeTimeline(_briefly(gone), gone_at)
+                self.history.append(found.ended(gone_at, tracing))
+        self._gone.clear()
+        for uid in self._nodes.keys() - shown:  # it was uncordoned
+            del self._nodes[uid]
 
     @property
     def json(self) -> Json:
         """The timelines as the board has them, by uid."""
         return {uid: each.json for uid, each in self._nodes.items()}
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if old is not None and new is None:
+            self._gone[old.uid] = old, self._clock.now()
+
+
+def _briefly(node: Node) -> NodeStatus:
+    return NodeStatus(node=node, state=NodePhase.TERMINATING, since=node.deletion_timestamp)

@@ -73,6 +73,8 @@ class CandidateStatus(msgspec.Struct):
     retry: Backoff
     has_failed: bool = False
     """The last DELETE was refused or failed."""
+    failing_since: float | None = None
+    """Monotonic: since when each try has failed, without a refusal; None: the last one has not."""
     pending_since: float | None = None
     """Since when (Unix seconds) its termination is blocked."""
     next_try: float = 0.0

@@ -36,8 +36,9 @@ from gracectl.controllers.disruption.deletion import (
 from gracectl.controllers.disruption.events import DisruptionEvents
 from gracectl.controllers.disruption.pace import CircuitBreaker, DisruptionStatistics, Pace
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
+from gracectl.controllers.pipeline.state import LASTING_SECONDS
 from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.kube.errors import ApiError, RequestTimeout, ServerError, Unreachable
+from gracectl.kube.errors import ApiError, NotLeading, RequestTimeout, ServerError, Unreachable
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
@@ -56,6 +57,7 @@ from gracectl.policy.disruption import (
     hold_of_node_budget,
     hold_of_pace,
     hold_of_pods,
+    hold_of_refusal,
 )
 from gracectl.policy.nodebudgets import may_unblock
 from gracectl.policy.pace import rank_of
@@ -289,7 +291,9 @@ class DisruptionController:
             status.has_failed = True
             is_unknown = isinstance(error, ServerError | RequestTimeout | Unreachable)
             self._pace.release(candidate.key, is_outcome_unknown=is_unknown)
+            self._note_failure(disruption, error)
             raise
+        status.failing_since = None
         if isinstance(outcome, Refusal):
             self._pace.release(candidate.key)
             self._waiting.put(candidate.key, node_budgets=(outcome.budget,))
@@ -302,6 +306,18 @@ class DisruptionController:
             self._pace.release(candidate.key)
             return Stop(requeue=outcome)
         return Stop(requeue=requeue)
+
+    def _note_failure(self, disruption: Disruption, error: ApiError) -> None:
+        """Show a failure that has lasted: the worker repeats it, and only the log has it."""
+        status, now = disruption.status, self._context.clock.monotonic()
+        if isinstance(error, NotLeading):
+            return
+        if status.failing_since is None:
+            status.failing_since = now
+        if now - status.failing_since >= LASTING_SECONDS:
+            hold = hold_of_refusal(str(error))
+            stop = self._hold(disruption, hold, None, type(error).__name__)
+            self._show_pending(disruption.key, disruption.candidate.managed, stop.pending)
 
     def _hold(self, disruption: Disruption, hold: Hold, requeue: Requeue | None, gist: str = "") -> Stop:
         """Stop, and report what holds the termination back; anew when `gist` changes."""

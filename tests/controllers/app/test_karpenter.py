@@ -8,9 +8,10 @@ import pytest
 from controllers.app.test_controller import EVERYTHING
 from kubesim.faults import Refuse, Rule
 from kubesim_support.accounts import RBAC, account_token, grant
+from simulation.baseline import kept_by
 from support.inprocess import InProcessTransport
 from support.karpenter import HOLDER, karpenter_leads, karpenter_renews, leases_of
-from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, finalizers_of, staged, the_settings
 
 from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
@@ -257,3 +258,17 @@ async def test_a_karpenter_where_none_is_looked_for_stops_nothing() -> None:
         await stage.delete_node("n1")
         await stage.until_gone("n1")
         assert await reported(stage) == {}
+
+
+async def test_a_standby_keeps_nothing_of_the_terminations_that_it_worked_on() -> None:
+    """Found by the baseline of the simulation's invariants (seeds 5006 and 5007): it kept them until it led again."""
+    async with staged("n1", looks_for_karpenter=True) as stage, stage.controller() as controller:
+        await stage.create(a_budget_manifest("a", minAvailable=1), a_pod_manifest("a", "n1"))
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        await stage.clock.sleep(5)
+        assert kept_by(controller)["NodeState"] == 1
+        await karpenter_leads(stage)
+        await karpenter_renews(stage, 30)
+        assert kept_by(controller) == {}
+        assert controller.statistics().evictor.waiting == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,6 +23,7 @@ case "${0##*/} $*" in
     'kind create cluster '*) echo "$4" >> "$CALLS.clusters" ;;
     'kind delete cluster '*) rm "$CALLS.clusters" ;;
     *spec.nodeName*) echo fake-7 ;;
+    *'get nodes --selector pool=fake -o name') cat "$CALLS.nodes" 2> /dev/null ;;
     *deletionTimestamp*) [ -e "$CALLS.deleted" ] && echo 2026-01-01T00:00:00Z ;;
     *'delete node fake-7'*) touch "$CALLS.deleted" ;;
     'docker info') [ ! -e "$CALLS.stopped" ] ;;
@@ -106,8 +108,11 @@ def test_kind_up_does_one_thing_after_another_and_says_what_is_next(machine: Mac
 def test_kind_up_goes_on_where_it_is(machine: Machine) -> None:
     assert machine.run("kind-up", NODES="1").returncode == 0
     machine.calls_file.unlink()
-    done = machine.run("kind-up", NODES="1")
+    Path(f"{machine.calls_file}.applied").unlink()
+    Path(f"{machine.calls_file}.nodes").write_text("node/fake-1\n")
+    done = machine.run("kind-up", NODES="2")
     assert done.returncode == 0
+    assert re.findall(r"kwok://(\S+)", Path(f"{machine.calls_file}.applied").read_text()) == ["fake-2"]
     assert "cluster gracectl: there already" in done.stdout
     assert not machine.calls_of("kind create", "kubectl --context kind-gracectl delete")
     assert machine.calls_of("kind export kubeconfig --name gracectl")

@@ -18,13 +18,13 @@ function* connection(board) {
   const { status } = board.data;
   if (board.stream.needsToken) {
     yield { level: 0, key: "token", text: "This page needs the server's token", detail: "open the address that gracectl ui has printed, or enter the token", needsToken: true };
-  } else if (!board.stream.isConnected && board.stream.error) {
-    const since = board.isLoaded ? `; the picture is of ${clock(board.now)}` : "";
+  } else if (board.stream.lostAt !== null) {
+    const since = board.isLoaded ? `; the picture is of ${clock(board.now, board.now)}` : "";
     yield { level: 0, key: "server", text: "gracectl ui does not answer", detail: `${board.stream.error}; reconnecting${since}` };
   }
   const loss = board.data.connection;
   if (loss?.state === "lost") {
-    const old = loss.since ? `this picture is of ${clock(ms(loss.since))}` : "nothing was read yet";
+    const old = loss.since ? `this picture is of ${clock(ms(loss.since), board.now)}` : "nothing was read yet";
     yield { level: 0, key: "api", text: "API server away", detail: `${old}; retrying: ${loss.error}` };
   }
   if (status?.controller.state === "none") {
@@ -36,7 +36,7 @@ function* connection(board) {
 
 function* deadlines(board) {
   const { now } = board;
-  const by = { passed: [], will: [], may: [] };
+  const by = { passed: [], will: [], may: [], cuts: [] };
   for (const node of board.nodes.values()) by[deadlineRisk(node, now)]?.push(node);
   for (const nodes of Object.values(by)) nodes.sort((a, b) => ms(a.deadline.at) - ms(b.deadline.at));
   const go = (nodes) => (nodes.length === 1 ? { node: nodes[0].name } : { node: nodes[0].name, show: "attention" });
@@ -46,6 +46,7 @@ function* deadlines(board) {
     passed: [0, "Deadline passed on", (nodes) => `${which(nodes)} ${when(nodes)} ago`],
     will: [0, "Deadline will be missed by", (nodes) => `${which(nodes)} in ${when(nodes)}: pods that are left then are deleted`],
     may: [1, "Deadline may be missed by", (nodes) => `${which(nodes)} in ${when(nodes)}`],
+    cuts: [1, "Deadline may override budgets or protection on", (nodes) => `${which(nodes)} in ${when(nodes)}`],
   };
   for (const [key, nodes] of Object.entries(by)) {
     const [level, text, detail] = texts[key];

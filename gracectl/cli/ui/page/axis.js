@@ -20,11 +20,12 @@ export class Axis {
   /** Show the past from `begin`, and the future as far as `ends` (ms) lie near, while it follows. */
   fit(begin, ends, now) {
     if (!this.isFollowing) return;
+    if (!ends.length) ends = [now];
     const past = Math.max(now - begin, FIRST / 3);
     // A forecast of hours must not make the minutes that passed invisible: arrows lead to what is farther away.
-    const horizon = now + Math.max(past * 3, NEAR);
+    const horizon = now + Math.max(past * 3, NEAR, 2 * (Math.min(...ends) - now));
     const near = ends.filter((end) => end <= horizon);
-    const end = near.length ? Math.max(...near) : ends.length ? Math.min(...ends, horizon) : now;
+    const end = Math.max(now, ...near);
     const future = Math.max(end - now, past * 0.2, FIRST / 4);
     this.from = now - past * 1.02;
     this.to = now + future * 1.06;

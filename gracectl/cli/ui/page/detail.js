@@ -41,7 +41,7 @@ export class Detail {
     this.shown = null;
     fill(this.title, nameElement(name));
     setText(this.state, finished ? "terminated" : "unknown");
-    fill(this.body, finished ? historyFacts(finished, board.data.links) : h("p", {}, "No node of this name is terminating, drained or pending."));
+    fill(this.body, finished ? historyFacts(finished, board) : h("p", {}, "No node of this name is terminating, drained or pending."));
   }
 
   updateNode(board, node, axis, isNew) {
@@ -96,7 +96,7 @@ export class Detail {
 
   deadline(node) {
     if (!node.deadline) return "none; the drain takes as long as its pods need";
-    const risks = { passed: " (passed)", will: " (will be missed)", may: " (may be missed)" };
+    const risks = { passed: " (passed)", will: " (will be missed)", may: " (may be missed)", cuts: " (may override budgets or protection)" };
     const text = (now) => {
       const left = (ms(node.deadline.at) - now) / 1000;
       const when = left > 0 ? `in ${elapsed(left)}, at ${clock(ms(node.deadline.at), now)}` : `${elapsed(-left)} ago, at ${clock(ms(node.deadline.at), now)}`;

@@ -52,8 +52,8 @@ export function windowText(window, now) {
   return earliest === latest || window.certain ? earliest : `${earliest}–${latest}`;
 }
 
-/** `14:02:11` of the reader's own day, `Jan 12 14:02:11` of another one. */
-export function clock(at, now = Date.now()) {
+/** `14:02:11` of the day that is now, `Jan 12 14:02:11` of another one. */
+export function clock(at, now) {
   const date = new Date(at);
   const isToday = date.toDateString() === new Date(now).toDateString();
   return isToday ? clockFormat.format(date) : `${dayFormat.format(date)} ${clockFormat.format(date)}`;

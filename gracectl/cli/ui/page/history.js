@@ -20,15 +20,17 @@ export function finishedBars(finished) {
 }
 
 /** What its termination was like. */
-export function historyFacts(finished, links) {
+export function historyFacts(finished, board) {
+  const { now } = board;
   const rows = [];
   const row = (name, ...value) => rows.push(h("dt", {}, name), h("dd", {}, ...value));
-  if (finished.since) row("requested", clock(ms(finished.since)));
-  row("terminated", clock(ms(finished.until)), finished.seconds === null ? null : `, after ${elapsed(finished.seconds)}`);
+  if (finished.since) row("requested", clock(ms(finished.since), now));
+  row("terminated", clock(ms(finished.until), now), finished.seconds === null ? null : `, after ${elapsed(finished.seconds)}`);
   for (const { step, seconds } of finished.steps) row(step, elapsed(seconds));
   row("deadline", deadlineText(finished));
   if (finished.trace) row("trace", finished.trace.url ? link(finished.trace.url, "Trace") : finished.trace.id);
-  if (links.grafana) row("see", link(links.grafana, "Grafana"));
+  const { grafana } = board.data.links;
+  if (grafana) row("see", link(grafana, "Grafana"));
   return h("dl", { class: "facts" }, ...rows);
 }
 
@@ -53,6 +55,7 @@ export class History {
       fill(this.root, h("p", { class: "empty" }, wanted ? `No terminated node matches “${q}”.` : "No node was terminated since gracectl ui was started."));
       return;
     }
+    this.now = board.now;
     const longest = Math.max(...found.map((each) => each.seconds ?? 0), 1);
     const heads = ["node", "terminated", "duration", ...STEPS, "deadline", "trace"];
     fill(
@@ -73,7 +76,7 @@ export class History {
     const deadline = deadlineText(each);
     return h("tr", {},
       h("th", { scope: "row" }, h("button", { type: "button", class: "link", "aria-label": each.name, onclick: () => this.open(each.name) }, nameElement(each.name))),
-      h("td", { class: "time" }, clock(ms(each.until))),
+      h("td", { class: "time" }, clock(ms(each.until), this.now)),
       h("td", { class: "time" }, each.seconds === null ? "?" : elapsed(each.seconds), share),
       ...STEPS.map((step) => h("td", { class: "time" }, by.has(step) ? elapsed(by.get(step)) : "–")),
       h("td", { class: deadline === "missed" ? "alarm-text" : "" }, deadline),
@@ -108,14 +111,14 @@ export class Events {
         h("table", {},
           h("caption", { class: "said" }, "Events, the newest first"),
           h("thead", {}, h("tr", {}, ...["at", "type", "reason", "object", "message"].map((each) => h("th", { scope: "col" }, each)))),
-          h("tbody", {}, ...shown.map(eventLine)))),
+          h("tbody", {}, ...shown.map((each) => eventLine(each, board.now))))),
     );
   }
 }
 
-function eventLine(each) {
+function eventLine(each, now) {
   return h("tr", { class: each.type === "Warning" ? "warn" : "" },
-    h("td", { class: "time" }, h("time", { datetime: each.at }, clock(ms(each.at)))),
+    h("td", { class: "time" }, h("time", { datetime: each.at }, clock(ms(each.at), now))),
     h("td", {}, each.type === "Warning" ? h("strong", { class: "warn-text" }, "! Warning") : each.type),
     h("td", {}, each.reason, each.count > 1 ? h("span", { class: "faint" }, ` ×${each.count}`) : null),
     h("td", {}, nameElement(objectText(each.object))),

@@ -40,6 +40,7 @@ class Page {
       state: (state) => this.news(() => (this.board.stream = state)),
     });
     this.isWanted = false;
+    this.wasLoaded = false;
     this.slowAt = -SLOW;
   }
 
@@ -129,6 +130,11 @@ class Page {
     }
     find("main").hidden = !board.isLoaded;
     if (!board.isLoaded) return;
+    if (!this.wasLoaded) {
+      this.wasLoaded = true;
+      this.now();
+      return;
+    }
     if (isSlowTurn) {
       this.summary.update(board);
       this.updateControls();

@@ -6,8 +6,10 @@
 import { applied } from "./delta.js";
 import { byName, ms } from "./format.js";
 
-/** Two instants of a forecast and a deadline that lie closer count as one. */
+/** Instants of the server are whole seconds. */
 const SLACK = 1000;
+/** States of pods that only the deadline may end. */
+const HELD = new Set(["blocked", "protected"]);
 
 const EMPTY = {
   version: 1,
@@ -30,7 +32,7 @@ export class Board {
     this.data = EMPTY;
     this.nodes = new Map();
     this.offset = null;
-    this.stream = { isConnected: false, error: "", needsToken: false, lostAt: null };
+    this.stream = { error: "", needsToken: false, lostAt: null };
     this.revision = 0;
   }
 
@@ -68,14 +70,13 @@ export class Board {
 
   /** Whether the picture is old: the server or the cluster is away. */
   get isStale() {
-    return !this.stream.isConnected || this.data.connection?.state === "lost";
+    return this.stream.lostAt !== null || this.data.connection?.state === "lost";
   }
 
   /** Now, by the clock of the API server; it stands still while the picture is old. */
   get now() {
     if (this.data.connection?.state === "lost") return ms(this.data.connection.since) ?? ms(this.data.status.at);
-    const { isConnected, lostAt } = this.stream;
-    return (this.offset ?? 0) + (isConnected || lostAt === null ? performance.now() : lostAt);
+    return (this.offset ?? 0) + (this.stream.lostAt ?? performance.now());
   }
 
   timeline(uid) {
@@ -108,16 +109,23 @@ export function kept(object, name, compute) {
   return found[name];
 }
 
-/** Whether it will have ended before its deadline: `passed`, `will` (be missed), `may`, or null. */
+/** What its deadline means for a node: it `passed`, it `will` or `may` be missed, or it is kept and `cuts` pods short that are held; or null. */
 export function deadlineRisk(node, now) {
   const deadline = ms(node.deadline?.at);
   if (deadline === null || node.done) return null;
   if (deadline <= now) return "passed";
   if (!node.podsLeft || node.never === null) return null;
   if (!node.drained) return "will";
-  if (ms(node.drained.earliest) > deadline - SLACK) return "will";
+  if (ms(node.drained.earliest) > deadline + SLACK) return "will";
   const latest = ms(node.drained.latest);
-  return latest === null || latest > deadline - SLACK ? "may" : null;
+  if (latest === null || latest > deadline + SLACK) return "may";
+  return latest >= kept(node, "first cut", firstCut) ? "cuts" : null;
+}
+
+/** When the deadline deletes the first pod that is held; Infinity: there is none. */
+function firstCut(node) {
+  const held = (node.pods ?? []).filter((pod) => pod.deleteAt && HELD.has(pod.state));
+  return Math.min(...held.map((pod) => ms(pod.deleteAt)));
 }
 
 /** 0: alarm, 1: warning, 2: in order. */
@@ -125,7 +133,7 @@ export function severity(node, now) {
   const risk = deadlineRisk(node, now);
   if (risk === "passed" || risk === "will" || node.never) return 0;
   if (node.warnings.some((each) => each.blocking)) return 0;
-  return risk === "may" || node.warnings.length || (node.state === "pending" && node.pending?.hold) ? 1 : 2;
+  return risk || node.warnings.length || (node.state === "pending" && node.pending?.hold) ? 1 : 2;
 }
 
 /** `terminating`, `maintenance`, `pending`; an uncordoning node counts to maintenance. */

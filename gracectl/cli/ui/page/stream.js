@@ -46,7 +46,7 @@ export class Stream {
   lost(error) {
     if (this.lostAt === null) this.lostAt = performance.now();
     const needsToken = error instanceof Unauthorized;
-    this.on.state({ isConnected: false, error: error.message, needsToken, lostAt: this.lostAt });
+    this.on.state({ error: error.message, needsToken, lostAt: this.lostAt });
   }
 
   async pause() {
@@ -89,7 +89,7 @@ export class Stream {
       const answer = await this.request("api/v1/changes", headers, abort.signal);
       this.lostAt = null;
       this.delay = FIRST_DELAY;
-      this.on.state({ isConnected: true, error: "", needsToken: false, lostAt: null });
+      this.on.state({ error: "", needsToken: false, lostAt: null });
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       const parser = new EventParser((event) => this.take(event));
       for (;;) {

@@ -14,15 +14,12 @@ export class Summary {
     this.leader = h("span", { class: "leader" });
     this.connection = h("span", { class: "connection", role: "status" });
     fill(top, this.context, this.leader, this.connection);
-    this.nodes = new Meter("nodes");
-    this.pods = new Meter("pods");
-    this.tiles = Object.fromEntries(["terminating", "pending", "done", "pods left", "remaining", "breaker", "pace"].map((name) => [name, new Tile(name)]));
+    this.tiles = Object.fromEntries(["remaining", "terminating", "pending", "done", "pods left", "breaker", "pace"].map((name) => [name, new Tile(name)]));
     this.causes = h("ol", { class: "causes" });
     this.causesBox = h("section", { class: "held", "aria-labelledby": "held-title" }, h("h2", { id: "held-title" }, "What holds them"), this.causes);
     fill(
       root,
       h("dl", { class: "tiles" }, ...Object.values(this.tiles).map((tile) => tile.element)),
-      h("div", { class: "meters" }, this.nodes.element, this.pods.element),
       this.causesBox,
     );
   }
@@ -38,30 +35,30 @@ export class Summary {
     this.updateConnection(board);
     const found = counts(board);
     const { progress } = status;
-    this.tiles.terminating.set(found.terminating, found.maintenance ? `and ${found.maintenance} for maintenance` : "");
+    this.tiles.terminating.set(found.terminating, found.maintenance ? `+ ${found.maintenance} maintenance` : "");
     this.tiles.pending.set(found.pending, "");
-    this.tiles.done.set(progress ? `${progress.nodesDone} of ${progress.nodes}` : found.done, progress ? "nodes" : "");
+    this.tiles.done.set(progress ? `${progress.nodesDone} of ${progress.nodes}` : found.done, "");
+    this.tiles.done.meter("nodes done", progress?.nodesDone ?? 0, progress?.nodes ?? 0);
     const left = progress ? progress.pods - progress.podsDone : 0;
-    this.tiles["pods left"].set(left.toLocaleString(), progress ? `of ${progress.pods.toLocaleString()}` : "");
+    this.tiles["pods left"].set(progress ? `${left.toLocaleString()} of ${progress.pods.toLocaleString()}` : "0", "");
+    this.tiles["pods left"].meter("pods gone", progress?.podsDone ?? 0, progress?.pods ?? 0);
     this.tiles.remaining.set(...remaining(progress, now));
     this.tiles.breaker.set(...breakerText(breaker));
     this.tiles.pace.set(...paceText(pace));
-    this.nodes.set(progress?.nodesDone ?? 0, progress?.nodes ?? 0);
-    this.pods.set(progress?.podsDone ?? 0, progress?.pods ?? 0);
     this.updateCauses(progress?.causes ?? []);
     document.title = titleText(progress, found, status);
     this.links = links;
   }
 
   updateConnection(board) {
-    const [kind, text] = !board.stream.isConnected
+    const [kind, text] = board.stream.lostAt !== null
       ? ["away", "reconnecting"]
       : board.isStale
         ? ["away", "API server away"]
         : ["live", "live"];
     this.connection.className = `connection ${kind}`;
     setText(this.connection, text);
-    setAttribute(this.connection, "title", `as of ${clock(board.now)} by the server's clock`);
+    setAttribute(this.connection, "title", `as of ${clock(board.now, board.now)} by the server's clock`);
   }
 
   updateCauses(causes) {
@@ -93,28 +90,23 @@ class Tile {
 
   set(value, note, kind = "") {
     setText(this.value, String(value));
-    setText(this.note, note);
+    if (!this.bar) setText(this.note, note);
     this.element.classList.toggle("alarm", kind === "alarm");
     this.element.classList.toggle("warn", kind === "warn");
     this.element.classList.toggle("absent", value === "–");
   }
-}
 
-/** A bar of how much is done. */
-class Meter {
-  constructor(name) {
-    this.name = name;
-    this.bar = h("i", {});
-    this.text = h("span", { class: "meter-text" });
-    this.element = h("div", { class: "meter", role: "progressbar", "aria-label": `${name} done`, "aria-valuemin": 0 }, h("span", { class: "meter-bar" }, this.bar), this.text);
-  }
-
-  set(done, all) {
-    this.element.hidden = !all;
-    setAttribute(this.element, "aria-valuemax", all);
-    setAttribute(this.element, "aria-valuenow", done);
+  /** In place of the note: a bar of how much is done. */
+  meter(label, done, all) {
+    if (!this.bar) {
+      this.bar = h("i", {});
+      this.track = h("div", { class: "meter", role: "progressbar", "aria-label": label, "aria-valuemin": 0 }, this.bar);
+      fill(this.note, this.track);
+    }
+    this.track.hidden = !all;
+    setAttribute(this.track, "aria-valuemax", all);
+    setAttribute(this.track, "aria-valuenow", done);
     this.bar.style.width = `${all ? (100 * done) / all : 0}%`;
-    setText(this.text, `${done.toLocaleString()} of ${counted(all, this.name.slice(0, -1))} done`);
   }
 }
 
@@ -137,7 +129,14 @@ function remaining(progress, now) {
   if (!progress.drained) return never ? ["never", counted(progress.never.length, "node"), "alarm"] : ["–", "no forecast"];
   const latest = ms(progress.drained.latest);
   const by = latest === null ? "" : `by ${clock(Math.max(latest, now), now)}`;
-  return [windowText(progress.drained, now), [by, never].filter(Boolean).join(", "), never ? "alarm" : ""];
+  return [shortWindow(progress.drained, now), [by, never].filter(Boolean).join(", "), never ? "alarm" : ""];
+}
+
+/** `1:58–1:59 h` where seconds do not matter. */
+function shortWindow(window, now) {
+  const text = windowText(window, now);
+  const parts = text.split("–");
+  return parts.every((part) => /^\d+:\d\d:\d\d$/.test(part)) ? `${parts.map((part) => part.slice(0, -3)).join("–")} h` : text;
 }
 
 function breakerText(breaker) {
@@ -148,7 +147,7 @@ function breakerText(breaker) {
 
 function paceText(pace) {
   if (!pace) return ["–", ""];
-  return [pace.maximum === null ? String(pace.inProgress) : `${pace.inProgress} of ${pace.maximum}`, "voluntary slots taken"];
+  return [pace.maximum === null ? "any" : `${pace.maximum} at once`, `voluntary; ${pace.inProgress} in progress`];
 }
 
 function titleText(progress, found, status) {

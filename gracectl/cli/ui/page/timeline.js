@@ -22,6 +22,7 @@ export class Timeline {
     this.width = 0;
     this.rowHeight = 30;
     this.isPrinting = false;
+    this.drawing = 0;
     this.axisElement = h("div", { class: "axis", role: "columnheader", "aria-label": "time" });
     this.head = h(
       "div",
@@ -48,7 +49,7 @@ export class Timeline {
     });
     this.grid.addEventListener("focus", () => this.activate(this.active ?? this.entries[0]?.uid));
     new ResizeObserver(() => this.draw()).observe(this.grid);
-    addEventListener("scroll", () => this.draw(), { passive: true });
+    addEventListener("scroll", () => this.isReady && this.drawRows(), { passive: true });
     this.body.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.body.addEventListener("pointerdown", (event) => this.drag(event));
   }
@@ -83,9 +84,14 @@ export class Timeline {
     this.axis.fit(begin, ends.filter((end) => end > now), Math.min(now, last + (last - begin) * 0.2));
   }
 
+  get isReady() {
+    return this.board?.isLoaded && !this.grid.closest("[hidden]");
+  }
+
   /** Draw what is on the screen. */
   draw() {
-    if (!this.board?.isLoaded || !this.grid.isConnected || this.grid.closest("[hidden]")) return;
+    if (!this.isReady) return;
+    this.drawing += 1;
     this.fit();
     const style = getComputedStyle(this.grid);
     this.rowHeight = parseFloat(style.getPropertyValue("--row")) || 30;
@@ -94,6 +100,14 @@ export class Timeline {
     this.body.style.height = `${count * this.rowHeight}px`;
     setAttribute(this.grid, "aria-rowcount", count + 1);
     this.drawAxis();
+    this.drawRows();
+    this.empty.hidden = count > 0;
+    if (!count) setText(this.empty, this.emptyText());
+  }
+
+  /** Draw the rows on the screen that are not drawn yet: after scrolling, only those that have come. */
+  drawRows() {
+    const count = this.entries.length;
     const top = this.body.getBoundingClientRect().top;
     const first = this.isPrinting ? 0 : Math.max(Math.floor(-top / this.rowHeight) - BEFORE, 0);
     const last = this.isPrinting ? count : Math.min(Math.ceil((innerHeight - top) / this.rowHeight) + BEFORE, count);
@@ -106,8 +120,6 @@ export class Timeline {
     }
     for (let index = first; index < last; index += 1) this.drawRow(index);
     setAttribute(this.grid, "aria-activedescendant", this.rows.has(this.active) ? `row-${this.active}` : null);
-    this.empty.hidden = count > 0;
-    if (!count) setText(this.empty, this.emptyText());
   }
 
   emptyText() {
@@ -122,7 +134,8 @@ export class Timeline {
     const lines = [];
     for (const { at, step } of ticks) {
       const left = `${(this.axis.place(at) * 100).toFixed(3)}%`;
-      if (this.axis.place(at) * this.width > 24) labels.push(h("span", { class: "tick", style: { left } }, tickLabel(at, step)));
+      const place = this.axis.place(at) * this.width;
+      if (place > 24 && place < this.width - 24) labels.push(h("span", { class: "tick", style: { left } }, tickLabel(at, step)));
       lines.push(h("i", { class: "tick-line", style: { left } }));
     }
     const place = this.axis.place(now);
@@ -143,6 +156,8 @@ export class Timeline {
       this.rows.set(entry.uid, row);
       this.body.append(row.element);
     }
+    if (row.drawing === this.drawing) return;
+    row.drawing = this.drawing;
     const { element } = row;
     element.style.transform = `translateY(${index * this.rowHeight}px)`;
     setAttribute(element, "aria-rowindex", index + 2);

@@ -1,0 +1,140 @@
+"""The server of the board while much changes: CPU for a change, and memory over time.
+
+500 nodes are terminated at once, and nothing lets their pods go, so that all 15,000 stay on the board. Pods become
+Ready and unready, and now and then a node is gone and another one comes. Clients follow the stream all the time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+
+from benchmarks.ground.ground import at
+from benchmarks.ground.nodes import delete, together
+from benchmarks.ground.process import cpu_seconds, free_port, memory, peak_memory, started
+from benchmarks.ground.world import WorldSpec, world
+from benchmarks.report import Figure, Outcome
+from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import connected
+from gracectl.kube.requests import MergePatch
+from gracectl.kube.resources import NODES, PODS
+from gracectl.model.names import FINALIZER
+from gracectl.model.pod import Pod
+
+SCALE = 0.1
+"""Of the largest scenario: 500 nodes with 30 pods each."""
+CLIENTS = 3
+CHANGES = 4_000
+PER_SECOND = 25.0
+WARM_UP = 0.25
+"""Share of the changes before memory is first looked at: the ring of past changes is full by then."""
+NODE_EVERY = 100
+"""So many changes until a node goes."""
+
+
+async def run(scale: float = SCALE, changes: int = CHANGES) -> Outcome:
+    """Measure the program from outside."""
+    async with world(WorldSpec("huge", scale, alive=False)) as (opened, _):
+        with tempfile.TemporaryDirectory(prefix="gracectl-bench-") as name:
+            kubeconfig, port = at(opened.url, Path(name, "kubeconfig")), free_port()
+            command = (sys.executable, "-m", "gracectl", "ui", f"--bind=127.0.0.1:{port}", f"--kubeconfig={kubeconfig}")
+            async with (
+                connected(str(kubeconfig)) as there,
+                started(command, os.environ, Path(name, "log")) as process,
+                aiohttp.ClientSession(trust_env=False, timeout=aiohttp.ClientTimeout(None)) as session,
+                anyio.create_task_group() as group,
+            ):
+                pods = await _terminate_all(there.client)
+                received = [0] * CLIENTS
+                url = f"http://127.0.0.1:{port}/api/v1"
+                snapshot = await _snapshot(session, f"{url}/board", opened.nodes)
+                for number in range(CLIENTS):
+                    group.start_soon(_follow, session, f"{url}/changes", received, number)
+                await anyio.sleep(20)
+                quiet = await _cpu_over(process.pid, 20.0)
+                figures = await _churn(there.client, pods, process.pid, changes)
+                group.cancel_scope.cancel()
+    return Outcome(
+        scenario="board",
+        about=f"the server of the board, of {opened.nodes:,} terminating nodes with {opened.pods:,} pods",
+        figures=(
+            *figures,
+            Figure("of a processor, while nothing changes", 100 * quiet, " %"),
+            Figure("snapshot", snapshot / 2**20, " MiB"),
+            Figure("received by a client", max(received) / 2**20, " MiB"),
+        ),
+        parameters={"scale": scale, "changes": changes, "per second": PER_SECOND, "clients": CLIENTS},
+    )
+
+
+async def _terminate_all(client: KubeClient) -> list[Pod]:
+    """Every node is held by the finalizer and deleted; returns all pods."""
+    nodes = [node.name async for page in client.list(NODES) for node in page.items]
+    held: dict[str, Any] = {"metadata": {"finalizers": [FINALIZER]}}
+    await together([partial(client.patch, NODES, ("", name), MergePatch(held)) for name in nodes])
+    await delete(client, nodes)
+    return [pod async for page in client.list(PODS) for pod in page.items]
+
+
+async def _snapshot(session: aiohttp.ClientSession, url: str, nodes: int) -> int:
+    """Bytes of the first snapshot with all nodes."""
+    with anyio.fail_after(120):
+        while True:
+            try:
+                async with session.get(url) as answer:
+                    body = await answer.read()
+                    if body.count(b'"podsLeft":') - body.count(b'"podsLeft":null') >= nodes:
+                        return len(body)
+            except aiohttp.ClientError:
+                pass
+            await anyio.sleep(1)
+
+
+async def _follow(session: aiohttp.ClientSession, url: str, received: list[int], number: int) -> None:
+    async with session.get(url) as answer:
+        async for chunk in answer.content.iter_any():
+            received[number] += len(chunk)
+
+
+async def _cpu_over(pid: int, seconds: float) -> float:
+    """Share of a processor."""
+    before, began = cpu_seconds(pid), time.monotonic()
+    await anyio.sleep(seconds)
+    return (cpu_seconds(pid) - before) / (time.monotonic() - began)
+
+
+async def _churn(client: KubeClient, pods: Sequence[Pod], pid: int, changes: int) -> tuple[Figure, ...]:
+    chance, began, before = random.Random(1), time.monotonic(), cpu_seconds(pid)
+    warm = later = 0.0
+    for number in range(changes):
+        pod = chance.choice(pods)
+        ready = {"type": "Ready", "status": chance.choice(["True", "False"])}
+        await client.patch(PODS, pod.key, MergePatch({"status": {"conditions": [ready]}}), subresource="status")
+        if number % NODE_EVERY == 0:
+            node = pod.node_name
+            await client.patch(NODES, ("", node), MergePatch({"metadata": {"finalizers": []}}))
+            await client.create(NODES, "", {"metadata": {"name": node, "finalizers": [FINALIZER]}})
+            await delete(client, [node])
+        if number == int(changes * WARM_UP):
+            warm = memory(pid)
+        await anyio.sleep(max(0.0, began + number / PER_SECOND - time.monotonic()))
+    later, cpu = memory(pid), cpu_seconds(pid) - before
+    seconds = time.monotonic() - began
+    return (
+        Figure("memory after all changes, vs after a quarter of them", later / warm, " ×", at_most=1.1),
+        Figure("memory after a quarter of them", warm, " MiB"),
+        Figure("memory at its peak", peak_memory(pid), " MiB"),
+        Figure("CPU for a change", 1000 * cpu / changes, " ms"),
+        Figure("of a processor, while they come", 100 * cpu / seconds, " %", at_most=60.0),
+        Figure("changes per second", changes / seconds, ""),
+    )

@@ -1,0 +1,105 @@
+"""`gracectl ui` against any cluster: the board shows a drain to its end, also when its server is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+from e2e_support.program import Program
+from e2e_support.story import Story
+
+from gracectl.cli.ui.delta import applied
+from gracectl.runtime.clock import SystemClock
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+
+SECONDS = 30.0
+
+
+class Page:
+    """A client that keeps the board as a page does, and every change that it got."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self.board: Any = {}
+        self.events: list[str] = []
+        self._session = session
+        self._url = url
+
+    async def until(self, what: str, condition: Callable[[Any], object], after: str = "") -> None:
+        """Follow the changes until the board is as it should be. `after`: the id to begin with."""
+        with anyio.move_on_after(SECONDS):
+            parameters = {"after": after or self.board.get("id", "")}
+            async with self._session.get(f"{self._url}api/v1/changes", params=parameters) as answer:
+                fields: dict[str, str] = {}
+                async for line in answer.content:
+                    name, _, value = line.decode().rstrip("\n").partition(": ")
+                    if name:
+                        fields[name] = value
+                    elif "event" in fields:
+                        self._take(fields)
+                        fields = {}
+                        if condition(self.board):
+                            return
+        raise AssertionError(f"not shown within {SECONDS:g} s: {what}; the board: {json.dumps(self.board)[:3000]}")
+
+    def _take(self, fields: dict[str, str]) -> None:
+        self.events.append(fields["event"])
+        data = json.loads(fields["data"])
+        self.board = (data if fields["event"] == "snapshot" else applied(self.board, data)) | {"id": fields["id"]}
+
+    def node(self, name: str) -> Any:
+        """An active node, or {}."""
+        nodes = (self.board["status"] or {}).get("nodes", ())
+        return next((node for node in nodes if node["name"] == name), {})
+
+
+async def address(program: Program) -> str:
+    """Where the board is served, as the program says."""
+    with anyio.fail_after(SECONDS):
+        while not (found := re.search(r"The board is at (http://\S+/)", program.text())):
+            await SystemClock().sleep(0.02)
+    return found[1]
+
+
+async def test_the_board_shows_a_drain_from_its_beginning_to_its_end(story: Story) -> None:
+    await story.controller()
+    (leaving,) = await story.nodes("a")
+    (pod,) = await story.workload("Deployment", "web", 1, replicas=1)
+    await story.budget("strict", "web", maxUnavailable=0)
+    await story.counted("strict")
+    await story.nodes("refuge")
+    server = await story.ui()
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        page = Page(session, await address(server))
+        await page.until("the cluster is read", lambda board: (board.get("connection") or {}).get("state") == "live")
+        assert page.events[0] == "snapshot"
+        await story.delete("Node", leaving)
+
+        def blocked(board: Any) -> object:
+            budgets = [each for each in board["podBudgets"] if each["namespace"] == story.namespace]
+            queue = [(each["uid"], each["node"]) for budget in budgets for each in budget["queue"]]
+            pods = page.node(leaving).get("pods") or ()
+            return queue == [(pod["metadata"]["uid"], leaving)] and [each["state"] for each in pods] == ["blocked"]
+
+        await page.until("its pod is blocked by its budget", blocked)
+        uid = page.node(leaving)["uid"]
+        assert page.board["timelines"][uid]["steps"][-1]["step"] == "drain"
+
+        # The server is killed, and its successor knows nothing of the id.
+        server.send(signal.SIGKILL)
+        await server.ended()
+        page = Page(session, await address(await story.ui()))
+        await page.until("the same again", blocked, after="00000000-7")
+        await story.patch("PodDisruptionBudget", "strict", {"spec": {"maxUnavailable": 1}})
+        await page.until("it is over", lambda board: uid in [each["uid"] for each in board["history"]])
+        (ended,) = [each for each in page.board["history"] if each["uid"] == uid]
+        assert (ended["name"], ended["deadlineKept"], page.node(leaving)) == (leaving, None, {})
+        assert {"drain"} <= {each["step"] for each in ended["steps"]}
+        about = [each["reason"] for each in page.board["events"] if each["object"]["name"] == leaving]
+        assert "Draining" in about
