@@ -78,6 +78,17 @@ SECONDS ?= 60
 fuzz: $(READY) ## hostile bytes for every decoder of what others have written, for SECONDS=60 (ARGS='pods headers': only these)
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz $(SECONDS) $(ARGS)
 
+.PHONY: mutants mutants-sample
+mutants: $(READY) ## plant known bugs, one at a time: each must be caught; a quarter of an hour (ARGS='NAME …': only these; ARGS='-j 1')
+	PYTHONPATH=tests:. $(BIN)/python -m mutants $(ARGS)
+
+$(VENV)/.sample: $(READY) tests/mutants/requirements.txt
+	$(PIP) --require-hashes --requirement tests/mutants/requirements.txt
+	@touch $@
+
+mutants-sample: $(VENV)/.sample ## the share of 150 random mutations that the fast tests of policy and eviction catch (ARGS='-n 20 --seed 7')
+	PYTHONPATH=tests:. $(BIN)/python -m mutants.sample $(ARGS)
+
 unit: $(READY) ## the tests that start no other program: a minute
 	$(PYTEST) tests --ignore tests/e2e --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
 from support.deadlines import (
     START,
@@ -280,6 +281,20 @@ async def test_a_claim_that_appears_when_the_drain_has_begun_brings_its_deadline
             assert written_on(stage.node("n1")) == written_on(stage.claim("late")) == stamp(stage, 400.0)
             assert await stage.until_gone("n1") == START + 400
             assert deletions(stage)[0] == ("a", 370.0, 30)
+
+
+async def test_a_claim_brings_its_deadline_while_a_write_to_its_node_hangs() -> None:
+    async with staged("n1") as stage:
+        await stage.create(staying("a"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(Rule(fault=Latency(1000, 1000), method="PATCH", path="/nodes/n1$"))
+            await delete_at_start(stage, "n1")
+            await until(stage, 10.0)  # what the deletion itself demands has been scheduled
+            status = {"nodeName": "n1", "providerID": f"sim:///zone-a/{stage.instances['n1']}"}
+            await stage.create_claim("late", status, terminationGracePeriod="50s")
+            await until(stage, 21.0)
+            assert deletions(stage) == [("a", 20.0, 30)]
 
 
 async def test_a_claim_that_becomes_known_late_moves_no_deadline_to_a_later_instant() -> None:

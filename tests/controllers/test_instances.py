@@ -42,6 +42,17 @@ async def test_the_instance_is_asked_for_until_it_is_gone_with_growing_pauses() 
         assert len(stage.provider.instants_of("terminate")) <= 2
 
 
+async def test_a_termination_that_takes_long_is_requested_again_once_a_minute() -> None:
+    """The provider may have lost the first request."""
+    async with staged("n1", cloud=CloudSettings(terminate_delay=200.0)) as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        requested = stage.provider.instants_of("terminate")
+        assert len(requested) >= 3
+        assert all(60.0 <= later - earlier <= 70.1 for earlier, later in pairwise(requested))
+
+
 async def test_a_provider_that_fails_is_asked_again_and_the_finalizer_waits() -> None:
     async with staged("n1") as stage:
         stage.provider.moods.extend(ProviderUnavailable("throttled") for _ in range(5))

@@ -6,6 +6,7 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from support.stage import (
     STOPS_AFTER_5,
+    a_budget_manifest,
     a_pod_manifest,
     a_workload,
     instants,
@@ -286,3 +287,21 @@ async def test_a_node_recreated_under_the_same_name_is_another_node() -> None:
             states = {each.id: each.state for each in stage.cluster.cloud.instances}
             assert states == {first: "running", stage.instances["n1"]: "running"}
             assert controller.under_way() == ()
+
+
+async def test_a_termination_that_another_client_has_ended_evicts_nothing_more() -> None:
+    """Its node stays, held by another finalizer."""
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", maxUnavailable=0))
+        await stage.patch_node("n1", {"metadata": {"finalizers": ["example.com/hold"]}})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(3)
+            await stage.patch_node("n1", {"metadata": {"finalizers": ["example.com/hold"]}})
+            await stage.clock.sleep(1)
+            path = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/a"
+            await stage.call("PATCH", path, {"spec": {"maxUnavailable": 1}}, "application/merge-patch+json")
+            await stage.clock.sleep(100)
+            assert stage.agreed() == {}
+            assert [pod["metadata"]["name"] for pod in stage.pods_on("n1")] == ["a"]

@@ -33,7 +33,7 @@ from gracectl.model.pod import Pod
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock, ShiftedClock
 from gracectl.runtime.fence import Fence
-from support.inprocess import InProcessTransport
+from support.inprocess import InProcessTransport, uid_of
 
 NAMESPACE = "default"
 PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -64,6 +64,8 @@ class Wire:
         self.down: Answer | None = None
         self.seconds = 0.0
         self.asked: list[Asked] = []
+        self.uids: list[str] = []
+        """The preconditions of these requests."""
         self.looked_at: list[tuple[float, str]] = []
         self.in_flight = self.most_in_flight = 0
 
@@ -76,6 +78,7 @@ class Wire:
             self.looked_at.append((instant, name))
         else:
             self.asked.append(Asked(instant, name, msgspec.json.decode(request.body or b"")["gracePeriodSeconds"]))
+            self.uids.append(uid_of(request))
         self.in_flight += 1
         self.most_in_flight = max(self.in_flight, self.most_in_flight)
         try:

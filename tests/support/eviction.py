@@ -26,6 +26,7 @@ from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence
 from support.builders import NOW, a_pod
+from support.inprocess import uid_of
 
 AGREED = Response(status=201, body=b'{"kind":"Status","status":"Success","code":201}')
 
@@ -67,6 +68,8 @@ class EvictionServer:
         self.answers: defaultdict[str, deque[Response | ApiError]] = defaultdict(deque)
         self.pods: dict[str, Response] = {}
         self.asked: list[tuple[float, str]] = []
+        self.uids: list[str] = []
+        """The preconditions of these requests."""
         self.looked_at: list[tuple[float, str]] = []
         self.in_flight = 0
         self.most_in_flight = 0
@@ -76,6 +79,8 @@ class EvictionServer:
         namespace, name = request.path.split("/")[4:7:2]
         log = self.looked_at if request.method == "GET" else self.asked
         log.append((round(self._clock.monotonic(), 6), name))
+        if request.method != "GET":
+            self.uids.append(uid_of(request))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:

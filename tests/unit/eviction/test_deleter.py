@@ -27,6 +27,16 @@ async def test_each_pod_is_deleted_its_own_grace_before_the_deadline() -> None:
         assert sorted(stage.asked[3:]) == [(900, "none", 1), (900, "slow", 1), (900, "web", 1)]
 
 
+async def test_a_deletion_names_the_uid_that_is_meant() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.set_pods(100)
+        await stage.until(100)
+        pod = stage.pods.get(NAMESPACE, "web")
+        assert pod is not None
+        assert set(stage.wire.uids) == {pod.uid}
+
+
 async def test_an_overdue_pod_goes_at_once_with_what_is_left() -> None:
     async with deleting() as stage:
         await stage.add(web=30)

@@ -68,6 +68,17 @@ async def test_it_is_never_given_up_and_tried_every_ten_seconds_at_least() -> No
         assert stage.asked[-1].at <= 3610
 
 
+async def test_a_deletion_that_waits_after_a_failure_is_tried_at_once_when_it_is_to_be_settled() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.wire.down = DENIED
+        stage.set_pods(100)
+        await stage.until(105)
+        assert stage.asked[-1].at == 100  # and again after 10 s
+        await stage.deleter.settle("n1")
+        assert stage.asked[-1].at == 105
+
+
 async def test_a_cancelled_deletion_is_not_tried_again() -> None:
     async with deleting() as stage:
         await stage.add(web=30)

@@ -8,7 +8,9 @@ from support.builders import NOW, a_budget, a_pod
 from support.eviction import (
     PROCESSING,
     SPENT,
+    TWO_BUDGETS,
     EvictionStage,
+    busy,
     evicting,
     loose,
     web,
@@ -258,3 +260,49 @@ async def test_nothing_is_asked_before_it_runs() -> None:
     stage.set_pods("n1", *loose(1))
     await stage.clock.sleep(5)
     assert stage.server.asked == []
+
+
+async def test_an_eviction_names_the_uid_that_is_meant() -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(), *web(1), *loose(1))
+        stage.set_pods("n1", *web(1), *loose(1))
+        await stage.clock.sleep(0.1)
+        assert sorted(stage.server.uids) == ["uid-job-0", "uid-web-1"]
+
+
+async def test_the_end_of_an_evicted_pod_wakes_its_queue() -> None:
+    """Its budget does not change: the pod had just become unready, and cost nothing."""
+    async with evicting() as stage:
+        stage.show(a_budget(), *web(2))
+        stage.set_pods("n1", *web(2))
+        await stage.clock.sleep(5)
+        assert stage.server.asked == [(0.0, "web-1")]
+        stage.show_terminating("web-1")
+        await stage.clock.sleep(0.1)
+        assert stage.server.asked[1:] == [(5.0, "web-2")]
+
+
+async def test_an_eviction_that_waits_behind_a_busy_server_is_not_sent_once_its_pod_has_left_the_queue() -> None:
+    async with evicting(seconds=1.0) as stage:
+        first, second = loose(2)
+        stage.show(first, second)
+        stage.server.answers["job-0"].append(busy(5))
+        stage.set_pods("n1", first)
+        await stage.clock.sleep(1.5)
+        stage.set_pods("n1", second)  # its request waits until 6 s
+        await stage.clock.sleep(1.5)
+        stage.set_pods("n1")
+        await stage.clock.sleep(10)
+        assert stage.server.names == ["job-0"]
+
+
+async def test_a_change_of_one_of_two_budgets_wakes_their_common_queue() -> None:
+    async with evicting() as stage:
+        budgets = a_budget(), a_budget("also")
+        stage.show(*budgets, *web(1))
+        stage.server.answers["web-1"].append(TWO_BUDGETS)
+        stage.set_pods("n1", *web(1))
+        await stage.clock.sleep(5)
+        stage.show(budgets[1])
+        await stage.clock.sleep(0.1)
+        assert stage.server.instants_of("web-1") == [0.0, 5.0]

@@ -186,6 +186,11 @@ def test_a_pod_that_ends_beyond_the_deadline_is_told_so_at_once() -> None:
     assert granted(pod, D, NOW + 10.2) == 890
 
 
+def test_a_pod_that_is_deleted_early_gets_no_more_than_its_own_grace() -> None:
+    """As at the beginning of a shutdown's range."""
+    assert granted(a_pod(grace_seconds=30), D, NOW) == 30
+
+
 def test_a_pod_that_has_been_ending_for_long_is_not_killed_for_a_deadline_that_is_far() -> None:
     """Counted from its first DELETE the 900 s that are left would be over, and a server would grant one second."""
     pod = terminating(NOW - 2000, 3600)

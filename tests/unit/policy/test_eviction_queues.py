@@ -37,5 +37,6 @@ def test_the_order_of_pods_whose_nodes_were_deleted_together_is_unknown() -> Non
 
 
 def test_an_earlier_deadline_goes_first_and_is_no_matter_of_chance() -> None:
-    found = places(begun("n1", a_pod("a"), deadline=NOW + 900), begun("n2", a_pod("b"), deadline=NOW + 600))
+    older = begun("n1", a_pod("a"), deadline=NOW + 900, since=NOW - 60)
+    found = places(older, begun("n2", a_pod("b"), deadline=NOW + 600))
     assert [(name, place.is_undecided) for name, place in found.items()] == [("b", False), ("a", False)]

@@ -54,6 +54,12 @@ def test_one_pod_on_its_own(fields: dict[str, Any], outcome: Outcome) -> None:
     assert outcomes(decide(a_pod(**fields))) == {"web-1": outcome}
 
 
+def test_volumes_of_a_stuck_pod_are_those_of_a_pod_that_stays() -> None:
+    """Its kubelet is gone, so that they cannot be detached before the instance is."""
+    decision = decide(a_pod("stuck", deletion_timestamp=NOW - 60), a_pod("finished", phase="Succeeded"))
+    assert {each.pod.name: each.stays for each in decision.pods} == {"stuck": True, "finished": False}
+
+
 def test_a_pod_that_cannot_be_decoded_holds_the_node_and_no_other_pod() -> None:
     unknown = UnknownPod("shop", "unknown", "u", node_name="node-1", error="no `int`")
     critical = a_pod("critical", priority_class="system-cluster-critical", priority=2_000_000_000)

@@ -402,3 +402,20 @@ async def test_no_more_urgent_keys_are_handed_out_than_there_are_slots_for_them(
     assert await line.is_empty_for(10)
     line.queue.done(keys[0])
     assert (await line.take())[0] == keys[-1]
+
+
+async def test_a_key_that_was_added_during_its_work_is_ready_again() -> None:
+    queue: WorkQueue[str] = WorkQueue(LoopClock())
+    queue.add("a")
+    assert queue.get_nowait() == "a"
+    queue.add("a")
+    assert queue.statistics().ready == 0
+    queue.done("a")
+    assert queue.statistics().ready == 1
+
+
+async def test_an_urgent_key_is_handed_out_first() -> None:
+    queue: WorkQueue[str] = WorkQueue(LoopClock(), is_urgent=lambda key: key == "urgent")
+    queue.add("a")
+    queue.add("urgent")
+    assert queue.get_nowait() == "urgent"

@@ -400,3 +400,11 @@ async def test_statistics_tell_when_the_wheel_is_to_be_turned_next() -> None:
     await watch.run_for(1)
     assert watch.keys == ["a"]
     assert watch.wheel.statistics().next_turn is None
+
+
+def test_no_slot_lies_before_its_instant_however_floats_are_rounded() -> None:
+    wheel = Watch().wheel
+    for number in range(1, 20_000):
+        for instant in (number / 100, math.nextafter(number / 100, math.inf), math.nextafter(number / 100, 0)):
+            tick = wheel._tick(instant)
+            assert (tick - 1) / 100 < instant <= tick / 100

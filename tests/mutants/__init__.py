@@ -1,0 +1,1 @@
+"""Planted bugs, each of which the tests must catch: `make mutants`."""

@@ -1,0 +1,62 @@
+"""Patches of a shutdown's cordon: what it records, and what of it is removed, and when."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import anyio
+import pytest
+from support.builders import NOW, a_node
+from support.scripted import ScriptedTransport
+
+from gracectl.agent.cordon import ShutdownCordon, cordoning, opening, uncordoning
+from gracectl.kube.client import KubeClient
+from gracectl.model import names
+from gracectl.model.node import Node
+from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.clock import LoopClock
+
+pytestmark = pytest.mark.anyio
+
+RECORD = {names.SHUTDOWN_CORDONED: "unschedulable"}
+
+
+def marked(**fields: Any) -> Node:
+    """A node that a shutdown has cordoned."""
+    return a_node(unschedulable=True, annotations=RECORD, **fields)
+
+
+def test_what_is_added_is_recorded_in_the_same_patch() -> None:
+    assert opening(a_node()) is not None
+    assert opening(marked()) is None
+    patch = cordoning(a_node(annotations={names.SHUTDOWN_CORDONED: ""}))
+    assert patch is not None
+    path = f"/metadata/annotations/{names.SHUTDOWN_CORDONED.replace('/', '~1')}"
+    assert {"op": "add", "path": path, "value": "taint,label,unschedulable"} in patch.operations
+
+
+def test_what_was_recorded_is_removed() -> None:
+    patch = uncordoning(marked())
+    assert patch is not None
+    assert {"op": "remove", "path": "/spec/unschedulable"} in patch.operations
+    assert uncordoning(a_node(unschedulable=True)) is None
+
+
+def test_a_node_that_is_being_deleted_keeps_its_cordon() -> None:
+    assert uncordoning(marked(deletion_timestamp=NOW)) is None
+
+
+async def test_nothing_is_removed_while_the_machine_is_down() -> None:
+    clock = LoopClock()
+    transport = ScriptedTransport(clock)
+    is_up = False
+    cordon = ShutdownCordon(
+        KubeClient(transport, clock), marked, lambda: is_up, lambda: Backoff(1, 2, rng=random.Random(1))
+    )
+    assert not cordon.is_left
+    with anyio.move_on_after(10):
+        await cordon.run()
+    assert transport.asked == []
+    is_up = True
+    assert cordon.is_left
