@@ -69,12 +69,12 @@ async def address(program: Program) -> str:
 
 async def test_the_board_shows_a_drain_from_its_beginning_to_its_end(story: Story) -> None:
     await story.controller()
+    server, successor = await story.ui(), await story.ui()
     (leaving,) = await story.nodes("a")
     (pod,) = await story.workload("Deployment", "web", 1, replicas=1)
     await story.budget("strict", "web", maxUnavailable=0)
     await story.counted("strict")
     await story.nodes("refuge")
-    server = await story.ui()
     async with aiohttp.ClientSession(trust_env=False) as session:
         page = Page(session, await address(server))
         await page.until("the cluster is read", lambda board: (board.get("connection") or {}).get("state") == "live")
@@ -84,18 +84,20 @@ async def test_the_board_shows_a_drain_from_its_beginning_to_its_end(story: Stor
         def blocked(board: Any) -> object:
             budgets = [each for each in board["podBudgets"] if each["namespace"] == story.namespace]
             queue = [(each["uid"], each["node"]) for budget in budgets for each in budget["queue"]]
-            pods = page.node(leaving).get("pods") or ()
-            return queue == [(pod["metadata"]["uid"], leaving)] and [each["state"] for each in pods] == ["blocked"]
+            node = page.node(leaving)
+            is_blocked = [each["state"] for each in node.get("pods") or ()] == ["blocked"]
+            return queue == [(pod["metadata"]["uid"], leaving)] and is_blocked and node["step"] == "drain"
 
         await page.until("its pod is blocked by its budget", blocked)
         uid = page.node(leaving)["uid"]
         assert page.board["timelines"][uid]["steps"][-1]["step"] == "drain"
 
-        # The server is killed, and its successor knows nothing of the id.
+        # The server is killed, and another one knows nothing of the id.
         server.send(signal.SIGKILL)
         await server.ended()
-        page = Page(session, await address(await story.ui()))
-        await page.until("the same again", blocked, after="00000000-7")
+        page, before = Page(session, await address(successor)), page.board["id"]
+        await page.until("the same again", blocked, after=before)
+        assert page.events[0] == "snapshot"
         await story.patch("PodDisruptionBudget", "strict", {"spec": {"maxUnavailable": 1}})
         await page.until("it is over", lambda board: uid in [each["uid"] for each in board["history"]])
         (ended,) = [each for each in page.board["history"] if each["uid"] == uid]

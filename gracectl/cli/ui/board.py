@@ -34,6 +34,8 @@ from gracectl.runtime.clock import Clock
 VERSION: Final = 1
 """Of the JSON; a new one if a field is removed or changes its meaning."""
 
+BYTES_PER_SECOND: Final = 2**20
+"""Of changes: thousands of pods in one queue all move on with each eviction."""
 BUDGETS_SECONDS: Final = 0.5
 """Between two counts of the budgets, at least."""
 BUDGETS_SHARE: Final = 0.1
@@ -67,7 +69,8 @@ class Board:
         self.events = EventLog()
         self.state: Mapping[str, Any] = STARTING | {"links": {"grafana": grafana}}
         self._boot = secrets.token_hex(4)
-        self._follower = follower
+        self._clock = clock
+        self._not_before = -math.inf
         self._source = source
         self._pods: dict[str, tuple[tuple[PodStatus, ...], list[Json]]] = {}  # by uid of the node
         self._timelines = Timelines(follower.watcher.cluster.nodes, settings.termination.policy, clock)
@@ -91,7 +94,10 @@ class Board:
         return to_json({"version": VERSION, "id": id_} | dict(state), indent=0).encode()
 
     def update(self, frame: StatusFrame) -> None:
-        """Take note of a frame."""
+        """Take note of a frame; not while clients have enough to read of the last change."""
+        began = self._clock.monotonic()
+        if began < self._not_before:
+            return
         new = dict(self.state)
         new["status"] = self._status(frame)
         new["connection"] = _connection(frame)
@@ -108,7 +114,9 @@ class Board:
                 self._pods[node.uid] = node.pods, json["pods"]
         if delta:
             id_ = f"{self._boot}-{self.ring.latest + 1}"
-            self.ring.append(message("change", id_, to_json(delta, indent=0).encode()))
+            change = message("change", id_, to_json(delta, indent=0).encode())
+            self.ring.append(change)
+            self._not_before = began + len(change) / BYTES_PER_SECOND
 
     def _status(self, frame: StatusFrame) -> Json:
         found: Json = msgspec.to_builtins(status_report(frame, self._source, with_pods=False))

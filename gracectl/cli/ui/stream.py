@@ -41,11 +41,11 @@ class ChangeRing:
         return self._bytes
 
     def append(self, change: bytes) -> None:
-        """Add the next change; the oldest ones make room for it."""
+        """Add the next change; the oldest ones make room for it. It is kept itself, whatever its size."""
         self.latest += 1
         self._changes.append(change)
         self._bytes += len(change)
-        while self._bytes > self._most_bytes:
+        while self._bytes > self._most_bytes and len(self._changes) > 1:
             self._bytes -= len(self._changes.popleft())
         self._appended.set()
         self._appended = anyio.Event()

@@ -231,8 +231,10 @@ async def test_an_id_that_is_too_old_or_of_the_future_gets_a_snapshot() -> None:
     async with a_client() as client:
         boot = client.stage.board.id.partition("-")[0]
         client.stage.board.ring._most_bytes = 1
-        client.stage.cluster.pods.put(replica("other"))
-        client.stage.frame()
+        for name in ("other", "another"):
+            client.stage.cluster.pods.put(replica(name))
+            client.stage.at += 60
+            client.stage.frame()
         for number in (0, 10**6):
             async with client.session.get(
                 f"{client.url}/api/v1/changes", params={"after": f"{boot}-{number}"}
