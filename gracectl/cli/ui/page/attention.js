@@ -8,7 +8,7 @@ const MOST = 4;
 const SPOKEN_MS = 5000;
 
 /** Items: `level` (0 alarm, 1 warning), `key`, `text`, `detail`, `remedy`, `go` (what to show: part of the address). */
-export function items(board) {
+function items(board) {
   const found = [...connection(board)];
   if (board.isLoaded) found.push(...deadlines(board), ...neverAllowing(board), ...others(board));
   return found.sort((a, b) => a.level - b.level);

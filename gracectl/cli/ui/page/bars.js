@@ -20,7 +20,7 @@ export function stateText(state) {
 }
 
 /** Stretches of a drain by what held it: `state`, `from`, `to` (Infinity: still so). */
-export function holds(timeline) {
+function holds(timeline) {
   return kept(timeline, "holds", () => swept(Object.values(timeline.pods ?? {}).flat()));
 }
 

@@ -129,7 +129,7 @@ function firstCut(node) {
 }
 
 /** 0: alarm, 1: warning, 2: in order. */
-export function severity(node, now) {
+function severity(node, now) {
   const risk = deadlineRisk(node, now);
   if (risk === "passed" || risk === "will" || node.never) return 0;
   if (node.warnings.some((each) => each.blocking)) return 0;
@@ -137,12 +137,12 @@ export function severity(node, now) {
 }
 
 /** `terminating`, `maintenance`, `pending`; an uncordoning node counts to maintenance. */
-export function groupOf(node) {
+function groupOf(node) {
   return node.state === "uncordoning" ? "maintenance" : node.state;
 }
 
 /** All that a search finds a node by, in lower case. */
-export function haystack(node) {
+function haystack(node) {
   return kept(node, "haystack", () => {
     const pods = (node.pods ?? []).flatMap((pod) => [`${pod.namespace}/${pod.name}`, pod.state, ...pod.budgets]);
     return [node.name, node.state, node.step, node.waitsFor, ...pods].join("\n").toLowerCase();

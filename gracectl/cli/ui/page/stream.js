@@ -11,7 +11,7 @@ const LONGEST_DELAY = 10000;
 const SILENCE = 45000;
 
 /** The server refused: a token is missing or wrong. */
-export class Unauthorized extends Error {}
+class Unauthorized extends Error {}
 
 /** Reads the board for as long as the page lives. `on`: functions `snapshot`, `change`, `clock`, `state`. */
 export class Stream {
@@ -114,7 +114,7 @@ export class Stream {
 }
 
 /** Parser of text/event-stream, fed piece by piece. */
-export class EventParser {
+class EventParser {
   constructor(emit) {
     this.emit = emit;
     this.rest = "";

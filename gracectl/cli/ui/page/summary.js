@@ -141,7 +141,7 @@ function shortWindow(window, now) {
 
 function breakerText(breaker) {
   if (!breaker) return ["–", ""];
-  const unhealthy = `${breaker.unhealthy} unhealthy, ${breaker.allowed} allowed`;
+  const unhealthy = `${breaker.unhealthy} unhealthy, limit ${breaker.allowed}`;
   return breaker.open ? ["open", unhealthy, "alarm"] : ["closed", unhealthy];
 }
 

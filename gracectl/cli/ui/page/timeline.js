@@ -3,7 +3,7 @@
 import { Axis } from "./axis.js";
 import { draw, drawMarks, nodeBars, waveMarks } from "./bars.js";
 import { h, nameElement, setAttribute, setText } from "./dom.js";
-import { counted, elapsed, ms, rough, tickLabel, windowText } from "./format.js";
+import { clock, elapsed, ms, rough, tickLabel, windowText } from "./format.js";
 import { deadlineRisk, haystackOfFinished, selected } from "./state.js";
 import { finishedBars } from "./history.js";
 
@@ -205,7 +205,12 @@ export class Timeline {
     setText(row.cells.pods, "");
     setText(row.cells.left, elapsed((ms(finished.until) - ms(finished.since)) / 1000));
     setText(row.cells["waiting-for"], "");
-    drawMarks(row.track, [], this.axis, draw(row.track, finishedBars(finished), this.axis, this.width));
+    let used = draw(row.track, finishedBars(finished), this.axis, this.width);
+    if (!used && ms(finished.until) < this.axis.from) {
+      const label = `‹ until ${clock(ms(finished.until), this.board.now)}`;
+      used = draw(row.track, [{ kind: "before", from: this.axis.from, to: this.axis.to, label, title: label }], this.axis, this.width);
+    }
+    drawMarks(row.track, [], this.axis, used);
     setText(row.said, "");
   }
 
@@ -295,19 +300,19 @@ function podsText(node) {
 }
 
 /** The time until it is drained, by its forecast. */
-export function leftText(node, now) {
+function leftText(node, now) {
   if (!node.podsLeft || node.never === null) return "";
   return windowText(node.drained, now);
 }
 
 /** What a node waits for, in one line. */
-export function waitsFor(node) {
+function waitsFor(node) {
   if (node.state === "pending" && node.pending?.hold) return node.waitsFor;
   return node.warnings.find((each) => each.blocking && each.kind !== "NeverDrains")?.message ?? node.waitsFor;
 }
 
 /** The deadline in words, for who does not see its line: `deadline in 9:57`. */
-export function deadlineText(node, now) {
+function deadlineText(node, now) {
   if (!node.deadline) return "";
   const left = (ms(node.deadline.at) - now) / 1000;
   return left > 0 ? `deadline in ${elapsed(left)}` : `deadline passed ${rough(-left)} ago`;
@@ -319,10 +324,4 @@ function deadlines(node) {
 
 function waves(timeline) {
   return waveMarks(timeline).map((each) => ({ kind: "wave-mark", at: each.at, title: `${each.label} begins` }));
-}
-
-/** A row in words. */
-export function described(node, now) {
-  const parts = [`${node.name}: ${node.step || node.state}`, node.podsLeft ? `${counted(node.podsLeft, "pod")} left` : "", waitsFor(node), deadlineText(node, now)];
-  return parts.filter(Boolean).join("; ");
 }
