@@ -92,8 +92,6 @@ def test_a_clean_installation_and_the_page_have_all_extras_of_users() -> None:
     assert set(installed.split(",")) == extras
 
 
-def test_continuous_integration_installs_on_every_supported_python() -> None:
+def test_continuous_integration_installs_the_wheels_afresh() -> None:
     jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]
-    for job in ("install", "test"):
-        assert jobs[job]["strategy"]["matrix"]["python"] == PYTHONS
     assert jobs["install"]["steps"][-1] == {"run": "hack/clean-install"}
