@@ -167,7 +167,11 @@ def _usages_in(cluster: ClusterCache, namespace: str, leaving: Mapping[str, str]
     budgets = cluster.budgets.by_index(BY_NAMESPACE, namespace)
     pods = [pod for pod in cluster.pods.in_namespace(namespace) if pod.phase not in {names.SUCCEEDED, names.FAILED}]
     over = _budgets_over(budgets, pods)
-    return tuple(_pod_usage(budget, over, pods, leaving) for budget in budgets)
+    selected: dict[str, list[Pod]] = {budget.name: [] for budget in budgets}
+    for pod in pods:
+        for name in over[pod.uid]:
+            selected[name].append(pod)
+    return tuple(_pod_usage(budget, over, selected[budget.name], leaving) for budget in budgets)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
@@ -240,9 +244,8 @@ def _budgets_over(budgets: Sequence[PodDisruptionBudget], pods: Sequence[Pod]) -
 
 
 def _pod_usage(
-    budget: PodDisruptionBudget, over: Over, pods: Sequence[Pod], leaving: Mapping[str, str]
+    budget: PodDisruptionBudget, over: Over, selected: Sequence[Pod], leaving: Mapping[str, str]
 ) -> PodBudgetUsage:
-    selected = [pod for pod in pods if budget.name in over[pod.uid]]
     failure = failure_of(budget)
     blocks = _Blocks(over)
     rivals = {name for each in {id(over[pod.uid]): over[pod.uid] for pod in selected}.values() for name in each}
