@@ -18,6 +18,7 @@ from simulation.contract import (
     NEVER,
     blocks_node,
     is_daemon,
+    is_deleted,
     is_ready,
     own_grace,
     protected_until,
@@ -123,10 +124,8 @@ class Evictions(Rule):
             self._note_protection(facts.uid, deed)
             return
         pod = deed.old
-        if pod is None or (deed.new is None and "deletionTimestamp" in pod["metadata"]):
-            return  # the second change of a pod that goes at once
-        if "deletionTimestamp" in pod["metadata"]:
-            return  # the server agrees to one that is terminating, and changes nothing
+        if pod is None or is_deleted(pod) or (deed.new is not None and not is_deleted(deed.new)):
+            return  # one of several changes by which it goes, or it was terminating
         granted = deed.object["metadata"].get("deletionGracePeriodSeconds", own_grace(pod))
         if granted != own_grace(pod):
             self.violated(f"pod {facts.name} (own grace {own_grace(pod)}) was evicted with a grace of {granted} s")

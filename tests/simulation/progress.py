@@ -71,7 +71,7 @@ class Progress(Rule):
                 hold, free = hold_of(self.seen, node)
                 for pod in free:
                     found[pod.uid] = (f"pod {pod.name} on node {node.name}", "may be evicted")
-                if not hold.is_held and not free:
+                if not hold.is_held and not free and not _is_at_work(self.seen, "nodes", node.name):
                     found[node.uid] = (f"node {node.name}", hold.state)
         for claim in self.seen.claims.values():
             if claim.gone == NEVER and (state := self._of_claim(claim)):
@@ -200,7 +200,7 @@ def _free(seen: Observer, node: ThingFacts, waited: list[PodFacts]) -> Iterator[
 
 def is_hindered(seen: Observer, pod: PodFacts) -> bool:
     """Whether the server is at work on its eviction, or has refused it just now for another reason than a budget."""
-    if _is_at_work(seen, "pods", pod.name):
+    if _is_at_work(seen, "pods", pod.name) or _is_full(seen, pod.namespace):
         return True
     table = seen.stage.server.store.table("namespaces")
     return is_deleted(table.get("", pod.namespace)) or was_refused(seen, "pods", pod.name)
@@ -218,6 +218,13 @@ def _allows(budget: JsonObject) -> bool:
     status = budget.get("status", {})
     is_counted = status.get("observedGeneration") == budget["metadata"]["generation"]
     return bool(is_counted and status.get("disruptionsAllowed", 0) > 0)
+
+
+def _is_full(seen: Observer, namespace: str) -> bool:
+    """Whether the server is at work on as many pods of a namespace as may be requested at once."""
+    operations = (each.operation for each in seen.stage.transport.in_work.values())
+    busy = sum(each.plural == "pods" and each.namespace == namespace for each in operations)
+    return busy >= seen.settings[-1].eviction.max_in_flight
 
 
 def _is_at_work(seen: Observer, plural: str, name: str) -> bool:
