@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import os
 import select
 import signal
@@ -49,6 +50,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     first, _, last = options.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
+    logging.getLogger("kubesim").setLevel(logging.CRITICAL)  # its controllers retry, and say so
     gc.collect()
     gc.freeze()
     started, reported, done, failed = _now(), _now(), 0, []

@@ -31,7 +31,7 @@ class Finalizers(Rule):
         if facts.provider_id and not self._is_confirmed(facts) and not self._is_shared(facts):
             state = self.seen.instance_state(facts.instance)
             self.violated(f"node {facts.name} was released while its instance is {state}")
-        if facts.name in self.seen.terms.replaced:
+        if facts.name in self.seen.terms.replaced or not has_ready_machine(facts.object):
             return  # a machine that is gone by itself holds nothing
         if self._deadlines.earliest(facts) > self.seen.now and (left := volumes_on(self.seen, facts.name)):
             self.violated(f"node {facts.name} was released with volume {left[0]} attached")
@@ -100,7 +100,7 @@ class Instances(Rule):
             self.violated(f"the machine {instance} was terminated, and nothing that is deleted has it")
 
     def _judge_rest(self, node: ThingFacts) -> None:
-        if not has_ready_machine(node.object):
+        if not has_ready_machine(node.object) or self.seen.terms.clock_jumps:
             return  # a machine that is gone: nothing runs there
         for pod in self.seen.pods_on(node.name):
             is_left = pod.waited < NEVER and not pod.is_stuck(self.seen.now)

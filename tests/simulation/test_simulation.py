@@ -6,6 +6,7 @@ Each batch is a program of its own: a run must not depend on PYTHONHASHSEED, nor
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ from simulation.generate import a_plan
 from simulation.plan import Plan
 from simulation.shrink import shrink
 
+FIRST = "1-60"
+"""Seeds in every run of the tests."""
 HERE = Path(__file__).parents[1]
 
 
@@ -29,18 +32,24 @@ def simulated(*arguments: str, **environment: str) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.timeout(600)
-def test_no_seed_breaks_a_rule(seeds: str) -> None:
-    done = simulated(seeds, "--workers", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def simulation(request: pytest.FixtureRequest) -> subprocess.CompletedProcess[str]:
+    """The first seeds, or the one that was asked for."""
+    seed = request.config.getoption("--seed", default=None)
+    return simulated(FIRST if seed is None else str(seed), "--fingerprints", "--workers", "2", PYTHONHASHSEED="1")
 
 
-@pytest.mark.timeout(120)
-def test_a_seed_replays_exactly_whatever_ran_before_it() -> None:
-    alone = simulated("3", "--fingerprints", PYTHONHASHSEED="1").stdout.splitlines()
-    among_others = simulated("1-4", "--fingerprints", "--workers", "1", PYTHONHASHSEED="2").stdout.splitlines()
-    assert alone[0].startswith("seed 3: ")
-    assert alone[0] in among_others
+@pytest.mark.timeout(900)
+def test_no_seed_breaks_a_rule(simulation: subprocess.CompletedProcess[str]) -> None:
+    assert simulation.returncode == 0, simulation.stdout + simulation.stderr
+
+
+@pytest.mark.timeout(900)
+def test_a_seed_replays_exactly_whatever_ran_before_it(simulation: subprocess.CompletedProcess[str]) -> None:
+    before = [line for line in simulation.stdout.splitlines() if re.match(r"seed [0-9]+: [0-9a-f]{16}$", line)]
+    seed = before[-1].split()[1].rstrip(":")
+    again = simulated(seed, "--fingerprints", "--no-shrink", PYTHONHASHSEED="2").stdout.splitlines()
+    assert again[0] == before[-1]
 
 
 def test_what_fails_is_shrunk_to_what_it_takes() -> None:

@@ -77,6 +77,8 @@ def _has_expired(seen: Observer, claim: JsonObject) -> bool:
 
 
 def _is_older(seen: Observer, thing: JsonObject, seconds: float) -> bool:
+    if seen.terms.clock_jumps:
+        return True
     return seen.unix + SECOND >= parse_time(thing["metadata"]["creationTimestamp"]) + seconds
 
 
