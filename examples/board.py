@@ -20,7 +20,7 @@ import anyio
 import looptime
 from playwright.sync_api import Browser, Page, sync_playwright
 from support.board_server import FixedClock, ServedBoard, chromium, serving
-from support.boards import Json, a_node, a_pod, a_window, at, blocked, of_nodes
+from support.boards import Json, a_node, a_pod, a_window, at, blocked, of_nodes, terminated
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
 from gracectl.cli.status.follow import StatusFollower, StatusFrame
@@ -205,7 +205,7 @@ def measure() -> None:
         page.goto(board.url)
         page.get_by_role("rowheader").first.wait_for()
         _frames(page, board, turns)
-        _memory(page, board, turns)
+        _memory(page, board)
 
 
 def _frames(page: Page, board: ServedBoard, turns: Sequence[Json]) -> None:
@@ -229,16 +229,39 @@ def _frames(page: Page, board: ServedBoard, turns: Sequence[Json]) -> None:
     )
 
 
-def _memory(page: Page, board: ServedBoard, turns: Sequence[Json]) -> None:
+def _memory(page: Page, board: ServedBoard) -> None:
+    """Nodes come and go: ten of a hundred in each change."""
     client = page.context.new_cdp_session(page)
-    for number in range(CHURN + 1):
-        board.push(turns[number % len(turns)])
-        if number % (CHURN // 5) == 0:
-            page.wait_for_timeout(2000)
+    page.goto(f"{board.url}?sort=name")
+    for turn in range(CHURN + 1):
+        board.push(_churned(turn))
+        if turn % 10 == 0:
+            page.get_by_role("rowheader", name=f"node-{10 * turn}", exact=True).wait_for()
+        if turn % (CHURN // 6) == 0:
             client.send("HeapProfiler.collectGarbage")
             used = client.send("Runtime.getHeapUsage")["usedSize"]
             elements = page.evaluate("document.querySelectorAll('*').length")
-            print(f"after {number} changes: {used / 2**20:.1f} MiB of heap, {elements} elements")
+            print(f"after {turn} changes, {10 * turn} nodes: {used / 2**20:.1f} MiB of heap, {elements} elements")
+
+
+def _churned(turn: int) -> Json:
+    first = 10 * turn
+    nodes = [
+        a_node(f"node-{first + number}", pods=[a_pod(f"pod-{first + number}-{pod}") for pod in range(10)])
+        for number in range(100)
+    ]
+    history = [
+        terminated(f"node-{first - number}", -100.0 - number, cordon=1.0, drain=60.0) for number in range(100, 0, -1)
+    ]
+    events = [
+        {"uid": f"event-{turn - number}", "at": at(turn - number), "type": "Normal", "reason": "Evicted", "count": 1}
+        | {
+            "message": "evicted",
+            "object": {"kind": "Pod", "namespace": "shop", "name": f"pod-{turn - number}", "uid": ""},
+        }
+        for number in range(200, 0, -1)
+    ]
+    return of_nodes(nodes, history=history, events=events)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,17 @@ def test_news_arrive_and_a_terminated_node_goes_into_the_history(open_page: Open
     expect(line).to_contain_text("0:12")
 
 
+def test_a_claim_without_a_node_has_a_row_of_its_own(open_page: Open, serve: Serve) -> None:
+    claim: Json = {"name": "spot-1", "nodes": [], "since": at(-30), "sinceSeconds": 30.0, "trace": None}
+    page = open_page(
+        serve(of_nodes(a_drain(), status={"claims": [claim | {"deadline": None, "waitsFor": "its instance"}]})).url
+    )
+    expect(row(page, "NodeClaim spot-1")).to_contain_text("its instance")
+    expect(page.locator(".tile").filter(has_text="terminating").locator(".value")).to_have_text("3")
+    row(page, "NodeClaim spot-1").click()
+    expect(page.get_by_role("complementary")).to_contain_text("its instance")
+
+
 def a_stuck_drain() -> Json:
     """A budget that never allows, a deadline that will be missed, and one that may be."""
     db = blocked("db-0", "shop/db", 1, 1)

@@ -90,7 +90,7 @@ export class Detail {
     else if (node.trace) links.push(h("span", {}, `trace ${node.trace.id}`));
     if (board.data.links.grafana) links.push(link(board.data.links.grafana, "Grafana"));
     if (links.length) row("see", ...links.flatMap((each) => [each, " "]));
-    row("watch", commandElement(`gracectl status -w ${node.name}`));
+    if (node.state !== "claim") row("watch", commandElement(`gracectl status -w ${node.name}`));
     return h("dl", { class: "facts" }, ...rows);
   }
 

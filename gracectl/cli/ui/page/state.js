@@ -45,17 +45,22 @@ export class Board {
   replace(board) {
     if (board.version !== 1) throw new Error(`the server speaks version ${board.version} of the board, this page version 1: reload`);
     this.data = { ...EMPTY, ...board };
-    this.nodes = new Map((board.status?.nodes ?? []).map((node) => [node.uid, node]));
+    this.index();
     this.touch();
   }
 
   /** Take a change. */
   apply(change) {
-    const before = this.data.status?.nodes;
+    const before = this.data.status;
     this.data = applied(this.data, change);
-    const nodes = this.data.status?.nodes ?? [];
-    if (nodes !== before) this.nodes = new Map(nodes.map((node) => [node.uid, node]));
+    const { status } = this.data;
+    if (status?.nodes !== before?.nodes || status?.claims !== before?.claims) this.index();
     this.touch();
+  }
+
+  index() {
+    const { nodes, claims } = this.data.status ?? { nodes: [], claims: [] };
+    this.nodes = new Map([...nodes, ...claims.map((claim) => kept(claim, "node", nodeOfClaim))].map((node) => [node.uid, node]));
   }
 
   touch() {
@@ -136,6 +141,13 @@ function severity(node, now) {
   return risk || node.warnings.length || (node.state === "pending" && node.pending?.hold) ? 1 : 2;
 }
 
+/** A terminating NodeClaim without a terminating node, as a row of its own. */
+function nodeOfClaim(claim) {
+  const node = claim.nodes.length ? `${claim.waitsFor}; node ${claim.nodes.join(", ")} not deleted yet` : claim.waitsFor;
+  const none = { pending: null, podsLeft: null, drained: null, never: null, warnings: [], pods: [] };
+  return { ...none, ...claim, name: `NodeClaim ${claim.name}`, uid: `claim-${claim.name}`, state: "claim", step: "claim", done: false, waitsFor: node };
+}
+
 /** `terminating`, `maintenance`, `pending`; an uncordoning node counts to maintenance. */
 function groupOf(node) {
   return node.state === "uncordoning" ? "maintenance" : node.state;
@@ -160,7 +172,7 @@ function end(node) {
   return window ? ms(window.latest ?? window.earliest) + (window.latest ? 0 : 1e12) : Infinity;
 }
 
-const GROUPS = ["terminating", "pending", "maintenance", "idle"];
+const GROUPS = ["terminating", "claim", "pending", "maintenance", "idle"];
 const ORDERS = {
   urgency: (a, b) => a.severity - b.severity || GROUPS.indexOf(a.group) - GROUPS.indexOf(b.group) || a.since - b.since,
   left: (a, b) => end(a.node) - end(b.node),

@@ -1,6 +1,6 @@
 // The header: which cluster, who leads, how much is done, until when it takes, and what holds it.
 
-import { fill, h, setAttribute, setText } from "./dom.js";
+import { fill, h, link, setAttribute, setText } from "./dom.js";
 import { clock, counted, elapsed, ms, windowText } from "./format.js";
 import { counts } from "./state.js";
 
@@ -13,7 +13,9 @@ export class Summary {
     this.context = h("span", { class: "context" });
     this.leader = h("span", { class: "leader" });
     this.connection = h("span", { class: "connection", role: "status" });
-    fill(top, this.context, this.leader, this.connection);
+    this.links = h("span", { class: "links" });
+    this.grafana = null;
+    fill(top, this.context, this.leader, this.connection, this.links);
     this.tiles = Object.fromEntries(["remaining", "terminating", "pending", "done", "pods left", "breaker", "pace"].map((name) => [name, new Tile(name)]));
     this.causes = h("ol", { class: "causes" });
     this.causesBox = h("section", { class: "held", "aria-labelledby": "held-title" }, h("h2", { id: "held-title" }, "What holds them"), this.causes);
@@ -47,7 +49,10 @@ export class Summary {
     this.tiles.pace.set(...paceText(pace));
     this.updateCauses(progress?.causes ?? []);
     document.title = titleText(progress, found, status);
-    this.links = links;
+    if (links.grafana !== this.grafana) {
+      this.grafana = links.grafana;
+      fill(this.links, links.grafana ? link(links.grafana, "Grafana") : null);
+    }
   }
 
   updateConnection(board) {
