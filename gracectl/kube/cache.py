@@ -364,7 +364,7 @@ class CachePartition(Generic[T]):
 
     def _is_late(self, new: T) -> bool:
         there = self._cache.get(*new.key)
-        return there is not None and there.uid != new.uid and _version(there) > _version(new)
+        return there is not None and there.uid != new.uid and version_of(there) > version_of(new)
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -374,6 +374,7 @@ class CachePartition(Generic[T]):
         return () if self._dropped else self._index.get(self._value, ())
 
 
-def _version(thing: Cached) -> int:
-    """0 for an object that cannot be decoded: even its version may be unreadable."""
+def version_of(thing: Cached) -> int:
+    """The resourceVersion as the number that it is; 0 for an object that cannot be decoded: even its version may be
+    unreadable."""
     return int(thing.resource_version or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kubesim.controllers.cloud import CloudSettings
+from kubesim.faults import LateWatch, Rule
 from support.stage import (
     STOPS_AFTER_5,
     a_budget_manifest,
@@ -305,3 +306,19 @@ async def test_a_termination_that_another_client_has_ended_evicts_nothing_more()
             await stage.clock.sleep(100)
             assert stage.agreed() == {}
             assert [pod["metadata"]["name"] for pod in stage.pods_on("n1")] == ["a"]
+
+
+async def test_a_late_event_from_before_our_write_undoes_no_cordon() -> None:
+    """Our first attempt meets the write of another client: neither of the two states that it replaces is news."""
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 20}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(Rule(fault=LateWatch(3.0, 3.0), path="/nodes$"))
+            await stage.delete_node("n1")
+            await stage.clock.sleep(1.0)
+            await stage.patch_node("n1", {"metadata": {"labels": {"written-by": "others"}}})
+            await stage.until_gone("n1")
+            await stage.clock.sleep(1.0)
+        assert {each.status for each in stage.transport.of("patch", "nodes")} == {200, 409}
+        assert "CordonUndone" not in await reasons(stage, "n1")

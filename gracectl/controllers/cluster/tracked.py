@@ -1,6 +1,8 @@
 """Tracked object: the newest known state of a node or claim, and the conditions written to it.
 
 Our own writes come back late through the watch: the response to a write counts until the watch has caught up with it.
+That is seen by the resourceVersion, which grows with each write
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gracectl.kube.cache import version_of
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
@@ -34,7 +37,6 @@ class TrackedObject(Generic[H]):
         self.uid = latest.uid
         self.written: dict[str, WrittenCondition] = {}
         self.next_try = 0.0  # monotonic: when to retry what could not be written
-        self._replaced: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -58,25 +60,14 @@ class TrackedObject(Generic[H]):
         return {self.resource.kind.lower(): self.name}
 
     def refresh(self, cached: H) -> None:
-        """Take over the cached state unless it is older than the latest: replaced by one of our writes, not yet being
-        deleted, or with more finalizers (which a deleted object cannot get).
-        """
-        if cached.resource_version in self._replaced or _is_before(cached, self.latest):
-            return
-        self._replaced.clear()
-        self.latest = cached
+        """Take over the cached state unless it is older than the latest: the watch may lag behind our own writes, and
+        behind those of others that came before them."""
+        if version_of(cached) >= version_of(self.latest):
+            self.latest = cached
 
     def wrote(self, latest: H) -> None:
         """Take over the state that the server has answered a write or read with."""
-        if latest.resource_version != self.latest.resource_version:
-            self._replaced.add(self.latest.resource_version)
         self.latest = latest
-
-
-def _is_before(cached: Node | NodeClaim, known: Node | NodeClaim) -> bool:
-    if known.deletion_timestamp is None:
-        return False
-    return cached.deletion_timestamp is None or not set(cached.finalizers) <= set(known.finalizers)
 
 
 AnyTracked = TrackedObject[Any]
