@@ -107,6 +107,8 @@ class SieveTransport(InProcessTransport):
         """Those of the first controller, in words."""
         self.instants: list[float] = []
         """Of its writes."""
+        self.is_over = False
+        """Nothing counts any more: what a controller writes when it stops is no point."""
         self.struck = anyio.Event()
         """The point has been reached; where that means a kill, the controller is to be killed."""
         self.overtaken = ""
@@ -155,7 +157,7 @@ class SieveTransport(InProcessTransport):
 
     async def write(self, what: str, deed: Callable[[], Awaitable[Result]], *, is_action: bool = True) -> Result:
         """Carry out a write of the controller in charge, unless it is killed at it."""
-        if self._lives == 1:
+        if self._lives == 1 and not self.is_over:
             self.writes.append(what)
             self.instants.append(self.clock.monotonic())
             if self.kills and self.point and self.point.number == len(self.writes):
@@ -194,7 +196,7 @@ class SieveTransport(InProcessTransport):
             await self._catching_up()
         async for line in lines:
             event = msgspec.json.decode(line, type=_Event)
-            if self._lives != 1 or event.type == "BOOKMARK":
+            if self._lives != 1 or self.is_over or event.type == "BOOKMARK":
                 yield line
                 continue
             self.events.append(f"{event.type} {event.object.kind} {event.object.metadata.name}")

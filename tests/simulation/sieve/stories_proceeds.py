@@ -26,7 +26,7 @@ CRITICAL: Any = {"priorityClassName": names.SYSTEM_CLUSTER_CRITICAL}
 async def a_protection_is_waited_for(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(
-        a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "8s"}),
+        a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "20s"}),
         a_pod_manifest("a", "n1", behaviour=STOPS),
     )
     yield
@@ -63,7 +63,7 @@ async def pods_leave_in_waves(stage: Stage) -> Telling:
     await stage.until_gone("n1")
 
 
-@story(settings=with_grace_period("12s"), periods={"n1": 12.0})
+@story(settings=with_grace_period("12s"))
 async def a_deadline_deletes_what_would_outlive_it(stage: Stage) -> Telling:
     await stage.add_nodes("n1")
     await stage.create(
@@ -76,7 +76,7 @@ async def a_deadline_deletes_what_would_outlive_it(stage: Stage) -> Telling:
     await stage.until_gone("n1")
 
 
-@story(settings=with_grace_period("30s"), periods={"n1": 30.0})
+@story(settings=with_grace_period("30s"))
 async def pods_are_left_at_the_deadline(stage: Stage) -> Telling:
     await stage.add_nodes("n1")
     await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=5))
@@ -87,7 +87,7 @@ async def pods_are_left_at_the_deadline(stage: Stage) -> Telling:
     await stage.until_gone("n1")
 
 
-@story(periods={"n1": 12.0})
+@story()
 async def the_deadline_of_a_claim_deletes_what_would_outlive_it(stage: Stage) -> Telling:
     await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="12s"))
     await stage.create(a_pod_manifest("protected", "n1", annotations=FOR_EVER, terminationGracePeriodSeconds=5))
@@ -119,7 +119,6 @@ async def a_deadline_is_written_during_a_drain(stage: Stage) -> Telling:
             {"priority": 0, "shutdownGracePeriodSeconds": 4},
         ],
     ),
-    periods={"n1": 8.0},  # that of the first wave: the referee knows none
 )
 async def each_wave_has_its_deadline(stage: Stage) -> Telling:
     await stage.add_nodes("n1")

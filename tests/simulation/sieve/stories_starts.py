@@ -72,7 +72,7 @@ def is_draining(stage: Stage, node: str) -> bool:
     return (stage.condition(node, names.DRAINED) or {}).get("reason") == "Draining"
 
 
-@story(needed={"web": 3}, cloud=SLOW_CLOUD)
+@story(cloud=SLOW_CLOUD)
 async def a_node_is_deleted(stage: Stage) -> Telling:
     await stage.add_nodes("n1")
     await stage.create(
@@ -87,7 +87,7 @@ async def a_node_is_deleted(stage: Stage) -> Telling:
     await stage.until_gone("n1")
 
 
-@story(needed={"web": 4})
+@story()
 async def three_nodes_are_deleted_at_once(stage: Stage) -> Telling:
     three = ("n1", "n2", "n3")
     await stage.add_nodes(*three)
@@ -174,7 +174,7 @@ async def an_unhealthy_node_without_a_provider_recovers(stage: Stage) -> Telling
 @story()
 async def a_node_is_labelled_and_waits_for_a_protected_pod(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
-    await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "8s"}))
+    await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "20s"}))
     yield
     await settled(stage)
     await stage.patch_node("n1", TERMINABLE)
@@ -194,7 +194,7 @@ async def a_label_is_taken_back_while_a_pod_blocks(stage: Stage) -> Telling:
     await stage.until(lambda: not is_pending(stage, "n1"))
 
 
-@story(needed={"web": 2})
+@story()
 async def a_labelled_node_waits_for_a_spent_budget(stage: Stage) -> Telling:
     await stage.add_nodes("n1")
     await stage.create(a_workload("Deployment", "web", 2, behaviour=QUICK), a_budget_manifest("web", minAvailable=2))
@@ -250,7 +250,7 @@ async def a_node_budget_lets_one_node_go_at_a_time(stage: Stage) -> Telling:
     await stage.until_gone("n1", "n2")
 
 
-@story(needed={"web": 2})
+@story()
 async def a_node_is_drained_for_maintenance_and_uncordoned(stage: Stage) -> Telling:
     await stage.add_nodes("n1")
     await stage.create(

@@ -10,9 +10,10 @@ import anyio
 import msgspec
 from kubesim.cluster import PARTS
 from kubesim.faults import Rule, StaleReads
+from simulation.invariants import Invariants
 from simulation.sieve.ending import Ending, Names, ending_of
 from simulation.sieve.patterns import OLDER, Point, SieveTransport
-from support.referee import Referee
+from simulation.terms import Terms
 from support.stage import SILENT, Stage, staged, the_settings
 
 from gracectl.config import Settings
@@ -43,13 +44,11 @@ Play = Callable[[Stage], AsyncGenerator[None, None]]
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """`periods` and `needed` are the referee's: see there."""
+    """`options`: of the cluster."""
 
     name: str
     play: Play
     settings: Settings
-    periods: Mapping[str, float]
-    needed: Mapping[str, int]
     options: Mapping[str, Any]
 
 
@@ -68,8 +67,6 @@ CATALOGUE: Final[dict[str, Story]] = {}
 def story(
     *,
     settings: Settings | None = None,
-    periods: Mapping[str, float] | None = None,
-    needed: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Callable[[Play], Play]:
     """Put a story into the catalogue, under the name of its function. `options`: of the cluster."""
@@ -81,8 +78,6 @@ def story(
             name=name,
             play=play,
             settings=settings or the_settings(),
-            periods=periods or {},
-            needed=needed or {},
             options=whole,
         )
         return play
@@ -97,28 +92,29 @@ async def run(told: Story, point: Point | None = None) -> Run:
         if point is not None and point.kind in OLDER:
             # The world's own parts name themselves; a list without a version is answered from the newest state.
             stage.server.faults.add(Rule(fault=StaleReads(LAG), client="^$"))
-        referee = Referee(stage, told.periods)
-        referee.needed.update(told.needed)
         names = Names(stage)
         over = anyio.Event()
         async with aclosing(told.play(stage)) as play:
             await anext(play)
             names.follow_events()
-            async with anyio.create_task_group() as group:
+            invariants = Invariants(stage, Terms())
+            async with invariants.watching(), anyio.create_task_group() as group:
 
                 async def people() -> None:
                     with anyio.fail_after(PATIENCE):
                         await anext(play, None)
                         await stage.until(lambda: not _orphans(stage))
                     await stage.clock.sleep(REST)
+                    sieve.is_over = True
                     over.set()
 
                 group.start_soon(people)
                 await _control(stage, sieve, over)
         assert point is None or sieve.struck.is_set(), f"there is no {point}"
         killed_at = sieve.instants[point.number - 1] if point and sieve.kills else None
-        repeated = [uid for uid, times in stage.agreed().items() if times > 1 + (uid == sieve.overtaken)]
-        broken = [*referee.verdict(), *(f"{names.of_uid(uid)} was evicted more than once" for uid in repeated)]
+        overtaken = invariants.seen.pods.get(sieve.overtaken)
+        allowed = f"pod {overtaken.name} was evicted 2 times" if overtaken else "nothing"
+        broken = [each for each in invariants.check_end(calm=False) if not each.endswith(allowed)]
         return Run(ending_of(stage, names, broken, killed_at), sieve.writes, sieve.events)
 
 
