@@ -22,6 +22,7 @@ from kubesim.faults import (
     LateWatch,
     Partition,
     Refuse,
+    RefuseEviction,
     Reset,
     Rule,
     SlowTail,
@@ -134,9 +135,9 @@ LINES: tuple[Callable[[random.Random], list[dict[str, Any]]], ...] = (
     lambda c: [_rule("behind", Latency(90.0, 90.0), path=c.choice(RESOURCES))],
     lambda c: [_rule("before", Latency(0.5, 4.0), path="/(nodes|pods)")],
     lambda c: [_rule("before", SlowTail(0.2, 20.0))],
-    lambda c: [_rule("before", CutBody(round(c.random(), 2)), probability=_share(c))],
+    lambda c: [_rule("behind", CutBody(round(c.random(), 2)), probability=_share(c))],
+    lambda c: [_rule("before", RefuseEviction(c.choice([None, 10])), probability=_share(c))],
     lambda c: [_rule("before", Expire(), probability=_share(c))],
-    lambda c: [_rule("before", StaleReads(c.choice([1.0, 10.0])))],
     lambda c: [_rule("before", DropWatch(round(c.uniform(0.1, 20), 2)), probability=_share(c))],
     lambda c: [_rule("before", FreezeWatch(round(c.uniform(0.1, 20), 2)), probability=_share(c))],
     lambda c: [_rule("before", LateWatch(0.0, c.choice([0.2, 3.0, 20.0])), path="nodes|pods|claims|budgets")],
@@ -359,6 +360,14 @@ async def _second(scene: Scene, act: Act) -> None:
         scene.contest.born()
 
 
+async def _reads_are_stale(scene: Scene, act: Act) -> None:
+    """Lists from a cache of the server show what was; what names its client is the world itself."""
+    rule = Rule(fault=StaleReads(act.value), client="^$")
+    scene.stage.server.faults.add(rule)
+    await scene.stage.clock.sleep(act.seconds)
+    scene.stage.server.faults.remove(rule)
+
+
 async def _clock_is_wrong(scene: Scene, act: Act) -> None:
     """Of one process, until it has learnt the server's."""
     for one in scene.some(act.subject):
@@ -432,6 +441,9 @@ ACTS: dict[str, Kind] = {
     "latency": Kind(0, lambda c, e: {"subject": "all", "seconds": 60.0, "value": SMALL}, _lines),
     "outage": Kind(2, lambda c, e: {"seconds": round(c.uniform(0.1, 28.0), 1)}, _outage),
     "stutter": Kind(2, lambda c, e: {"seconds": 30.0, "value": [_share(c), c.choice([0.05, 0.5, 5.0])]}, _stutters),
+    "stale reads": Kind(
+        1, lambda c, e: {"seconds": c.choice(DURATIONS), "value": c.choice([1.0, 5.0, 20.0])}, _reads_are_stale
+    ),
     "forget": Kind(2, lambda c, e: {"subject": c.choice(TABLES)}, _forgets),
     "kill": Kind(5, _process(0.0, 0.1, 1.0, 20.0), _kill),
     "kill near": Kind(3, _near, _kill_near),

@@ -108,9 +108,9 @@ class Scene:
         chosen = self.some(act.subject)
         if act.subject == "all":
             self._rules += rules
-        added = [(_side(each, side), rule) for each in chosen for side, rule in rules]
-        for faults, rule in added:
-            faults.add(rule)
+        for candidate in chosen:
+            for side, rule in rules:
+                _side(candidate, side).add(rule)
 
         def remove() -> None:
             for each in rules:

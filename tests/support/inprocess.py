@@ -91,6 +91,8 @@ class InProcessTransport:
             answer = await self._met(plain) or await self._carried_out(request, plain)
         except api.ConnectionLost as error:
             raise Unreachable(operation_of(request), "the connection was reset", sent=True) from error
+        if answer.cut is not None:
+            raise Unreachable(operation_of(request), "the answer broke off", sent=True)
         return Response(status=answer.status, headers=answer.headers, body=_encoded(answer))
 
     @asynccontextmanager
