@@ -67,11 +67,12 @@ def test_compose_has_the_same_images() -> None:
 # -- kind --------------------------------------------------------------------------------------------------------------
 
 
-def test_kind_maps_the_ports_of_monitoring_on_the_loopback_address() -> None:
+def test_kind_maps_the_ports_of_services_on_the_loopback_address() -> None:
     (node,) = CLUSTER.nodes
     mapped = {mapping.container_port: mapping for mapping in node.extra_port_mappings}
     assert {mapping.listen_address for mapping in mapped.values()} == {"127.0.0.1"}
-    ports = [port for each in MONITORING if each["kind"] == "Service" for port in each.get("spec", {}).get("ports", ())]
+    services = [each for each in (*MONITORING, *filled("page.yaml")) if each["kind"] == "Service"]
+    ports = [port for each in services for port in each["spec"].get("ports", ())]
     published = {port["nodePort"]: port["port"] for port in ports if "nodePort" in port}
     assert {where: mapping.host_port for where, mapping in mapped.items()} == published
 
@@ -171,6 +172,13 @@ def test_the_chart_takes_the_values() -> None:
     assert VALUES["extraEnv"][0] in container["env"]
     services = {each["metadata"]["name"] for each in release.of_kind("Service")}
     assert "gracectl-metrics" in services
+    (page,) = filled("page.yaml")
+    (template,) = (each["spec"]["template"] for each in release.of_kind("Deployment", component="ui"))
+    assert page["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert page["spec"]["ports"][0]["targetPort"] in {
+        each["name"] for each in template["spec"]["containers"][0]["ports"]
+    }
+    assert page["metadata"]["namespace"] == release.namespace
     settings = msgspec.yaml.decode(release.settings(), type=dict)
     assert settings["nodeSelector"]["matchLabels"].items() <= fake_node("n")["metadata"]["labels"].items()
 
@@ -196,8 +204,15 @@ def test_spans_go_where_jaeger_listens() -> None:
 
 @pytest.mark.anyio
 async def test_a_server_takes_every_object_strictly() -> None:
-    objects = [*filled("kwok.yaml", CONFIG="1"), *MONITORING, fake_node("n"), *filled("workload.yaml")]
+    objects = [
+        *filled("kwok.yaml", CONFIG="1"),
+        *MONITORING,
+        *filled("page.yaml"),
+        fake_node("n"),
+        *filled("workload.yaml"),
+    ]
     async with staged() as stage:
+        await stage.call("POST", "/api/v1/namespaces", {"metadata": {"name": "gracectl"}})
         # kubesim has no priorities of requests.
         for each in (each for each in objects if each["kind"] != "FlowSchema"):
             path = path_of(KINDS[each["kind"]], each["metadata"].get("namespace", ""))

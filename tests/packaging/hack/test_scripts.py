@@ -88,6 +88,7 @@ def test_kind_up_does_one_thing_after_another_and_says_what_is_next(machine: Mac
         f"{kubectl} create configmap grafana --namespace monitoring",
         "helm upgrade --install gracectl helm/gracectl --kube-context kind-gracectl --namespace gracectl "
         f"--values hack/kind/values.yaml --set image.tag={__version__} --wait",
+        f"{kubectl} apply --server-side --force-conflicts --field-manager hack -f hack/kind/page.yaml",
         f"{kubectl} wait deployment --all --namespace bank",
         f"{kubectl} wait node/fake-7 --for jsonpath={{.metadata.finalizers[0]}}=karpenter.sh/termination",
         f"{kubectl} delete node fake-7 --wait=false",
