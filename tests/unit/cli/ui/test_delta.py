@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gracectl.cli.ui.delta import applied, merged
 
+examples = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 uids = st.sampled_from(["a", "b", "c", "7", "__proto__"])
 leaves = st.none() | st.integers(0, 2) | st.sampled_from(["x", "y"])
 numbers = st.floats(0, 100, allow_nan=False)
@@ -37,6 +38,7 @@ boards = st.fixed_dictionaries(
 )
 
 
+@examples
 @given(st.lists(boards, min_size=2, max_size=4))
 def test_a_snapshot_with_all_changes_is_the_next_snapshot(states: list[dict[str, Any]]) -> None:
     server: Any = states[0]
@@ -50,6 +52,7 @@ def test_a_snapshot_with_all_changes_is_the_next_snapshot(states: list[dict[str,
         assert again == server
 
 
+@examples
 @given(boards)
 def test_what_is_equal_is_the_new_object_and_no_change(board: dict[str, Any]) -> None:
     new = json.loads(json.dumps(board))
