@@ -99,7 +99,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 LISTS = ("faults", "history", "objects", "nodes")
 
-ENDING = frozenset({"delete node", "delete claim", "label terminable", "fail node", "end machine", "return machine"})
+ENDING = frozenset(
+    {
+        "delete node",
+        "delete claim",
+        "label terminable",
+        "fail node",
+        "partition node",
+        "end machine",
+        "return machine",
+        "recreate claim",
+    }
+)
 """Acts after which a node may go."""
 FAIR = frozenset({"kill", "kill near", "latency"})
 """Faults after which a controller is still judged by the clock."""
@@ -108,18 +119,11 @@ REPLACING = frozenset({"end machine", "return machine", "register again", "recre
 
 def _terms(plan: Plan) -> Terms:
     acts = [*plan.history, *plan.faults]
-    node_groups = plan.settings.get("nodeGroups", ())
-    expires = any("expireAfter" in group for group in node_groups)
-    expiring = {
-        node.name
-        for node in plan.nodes
-        if (node.claim and node.claim.expire_after) or (expires and POOL in node.labels)
-    }
     return Terms(
         seed=plan.seed,
         periods={node.name: PERIODS[node.period] for node in plan.nodes if node.period},
         needed=_needed(plan),
-        asked=frozenset(expiring | {name for act in acts if act.what in ENDING for name in act.names}),
+        asked=frozenset(_asked(plan, acts)),
         maintained=frozenset(act.subject for act in acts if act.what == "keep drained"),
         replaced=frozenset(name for act in acts if act.what in REPLACING for name in act.names),
         faults_end=FOREVER if plan.faults or plan.history else 0.0,
@@ -130,6 +134,20 @@ def _terms(plan: Plan) -> Terms:
         webhook_seconds=max((act.value["delay"] for act in plan.faults if act.what == "webhook"), default=0.0),
         provider_lies=any(act.what == "provider" and act.value["mood"] == "lies" for act in plan.faults),
     )
+
+
+def _asked(plan: Plan, acts: list[Act]) -> set[str]:
+    """Nodes that something may terminate."""
+    expires = any("expireAfter" in group for group in plan.settings.get("nodeGroups", ()))
+    found = {name for act in acts if act.what in ENDING for name in act.names}
+    for node in plan.nodes:
+        if (node.claim and node.claim.expire_after) or (expires and POOL in node.labels):
+            found.add(node.name)
+    # A kubelet that cannot report, or whose reports look old, makes its node unhealthy.
+    is_silenced = any(act.what == "webhook" and "nodes/status" in act.value["resources"] for act in plan.faults)
+    if "health" in plan.settings and (is_silenced or any(act.what == "server clock" for act in plan.faults)):
+        found |= {node.name for node in plan.nodes}
+    return found
 
 
 def _needed(plan: Plan) -> dict[str, int]:
