@@ -164,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 NODES, PODS, CHANGED = 500, 30, 25
 FRAMES_SECONDS = 10.0
-CHURN = 3000
+CHURN = 1500
 
 FRAMES = """async (seconds) => {
   const times = [];

@@ -2,7 +2,7 @@
 
 import { fill, h, remedyElement, setText } from "./dom.js";
 import { clock, counted, elapsed, listed, ms } from "./format.js";
-import { budgetKey, deadlineRisk } from "./state.js";
+import { budgetKey, budgetOf, deadlineRisk, isForEver, isNeverAllowing } from "./state.js";
 
 const MOST = 4;
 const SPOKEN_MS = 5000;
@@ -54,18 +54,15 @@ function* deadlines(board) {
   }
 }
 
-/** Whether a budget allows nothing even when all is in order. */
-export function isNeverAllowing(budget) {
-  return Boolean(budget.problem) || (budget.state === "spent" && budget.expected > 0 && budget.required >= budget.expected);
-}
-
 function* neverAllowing(board) {
   const named = new Set();
   for (const cause of board.data.status.progress?.causes ?? []) {
-    if (!cause.never) continue;
-    named.add(/^budget ([^\s:,]+)/.exec(cause.message)?.[1]);
-    const budget = /^budget ([^\s:,]+)/.exec(cause.message)?.[1];
-    yield { level: 0, key: `never ${cause.message.slice(0, 60)}`, text: budget ? "Budget never allows" : "Never drained", detail: cause.message, remedy: cause.remedy, go: budget ? { view: "budgets", q: budget } : { show: "attention" } };
+    if (!isForEver(board, cause)) continue;
+    const key = budgetOf(cause);
+    named.add(key);
+    const budget = board.budget(key);
+    const text = !budget ? "Never drained" : isNeverAllowing(budget) ? "Budget never allows" : "Budget blocks until its pods are Ready";
+    yield { level: 0, key: `never ${cause.message.slice(0, 60)}`, text, detail: cause.message, remedy: cause.remedy, go: key ? { view: "budgets", q: key } : { show: "attention" } };
   }
   for (const budget of board.data.podBudgets) {
     const key = budgetKey(budget);

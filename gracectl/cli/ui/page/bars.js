@@ -1,6 +1,6 @@
 // Bars of nodes and pods: what was, solid; what the forecast expects, hatched. Instants are milliseconds.
 
-import { deadlineRisk, kept } from "./state.js";
+import { deadlineRisk, isNeverDrained, kept } from "./state.js";
 import { elapsed, ms } from "./format.js";
 
 /** What holds a node is what its pods do, the first of these that any pod does. */
@@ -51,7 +51,9 @@ function swept(segments) {
 }
 
 /** Bars of a node in progress: `kind` (a class), `from`, `to` (Infinity: beyond what is known), `label`, `title`. */
-export function nodeBars(node, timeline, now) {
+export function nodeBars(board, node) {
+  const { now } = board;
+  const timeline = board.timeline(node.uid);
   const found = [];
   for (const step of timeline?.steps ?? []) {
     const from = ms(step.from);
@@ -63,7 +65,7 @@ export function nodeBars(node, timeline, now) {
     const from = ms(node.since);
     found.push({ kind: node.step || node.state, from, to: now, label: node.step || node.state, title: node.waitsFor });
   }
-  found.push(...forecastBars(node, now));
+  found.push(...forecastBars(board, node));
   return found;
 }
 
@@ -86,10 +88,12 @@ function drainBars(timeline, from, to) {
 }
 
 /** By the forecast: until it is surely drained, and until it perhaps is. */
-function forecastBars(node, now) {
+function forecastBars(board, node) {
+  const { now } = board;
   if (!node.podsLeft || node.never === null) return [];
   const risk = deadlineRisk(node, now);
   const late = risk === "will" || risk === "passed" ? " late" : "";
+  if (node.never && !isNeverDrained(board, node)) return [{ kind: "forecast perhaps", from: now, to: Infinity, label: "", title: "forecast: when its budget allows it" }];
   if (node.never || !node.drained) return [{ kind: "forecast never", from: now, to: Infinity, label: "never, unless something is changed", title: "forecast: never drained" }];
   const earliest = Math.max(ms(node.drained.earliest), now);
   const latest = node.drained.latest === null ? Infinity : Math.max(ms(node.drained.latest), earliest);

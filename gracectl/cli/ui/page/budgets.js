@@ -1,9 +1,8 @@
 // The budgets: what each allows now, its queue in order, and what it blocks.
 
 import { fill, h, nameElement, remedyElement } from "./dom.js";
-import { isNeverAllowing } from "./attention.js";
 import { byName, counted, listed, ms, rough } from "./format.js";
-import { budgetKey, kept } from "./state.js";
+import { budgetKey, isNeverAllowing, kept } from "./state.js";
 
 const MOST_QUEUED = 8;
 const MOST_UNAVAILABLE = 4;

@@ -8,6 +8,8 @@ import { byName, ms } from "./format.js";
 
 /** Instants of the server are whole seconds. */
 const SLACK = 1000;
+/** So long may a budget be spent before it is said to need attention: its pods are about to become Ready. */
+const PATIENCE = 60000;
 /** States of pods that only the deadline may end. */
 const HELD = new Set(["blocked", "protected"]);
 
@@ -133,12 +135,45 @@ function firstCut(node) {
   return Math.min(...held.map((pod) => ms(pod.deleteAt)));
 }
 
+/** Whether a budget allows nothing even when all of its pods are healthy. */
+export function isNeverAllowing(budget) {
+  return Boolean(budget.problem) || (budget.state === "spent" && budget.expected > 0 && budget.required >= budget.expected);
+}
+
+/** The budget that a cause names, as `namespace/name`; undefined for other causes. */
+export function budgetOf(cause) {
+  return /^budget ([^\s:,]+)/.exec(cause.message)?.[1];
+}
+
+/** Whether a cause holds pods for ever: by itself, or for so long that waiting does not help. */
+export function isForEver(board, cause) {
+  if (!cause.never) return false;
+  const budget = board.budget(budgetOf(cause));
+  if (cause.reason !== "budget" || !budget || isNeverAllowing(budget)) return true;
+  // The age is as of when the cause has changed last, which is when it was seen first.
+  const seen = kept(cause, "seen", () => board.now);
+  return cause.ageSeconds * 1000 + board.now - seen > PATIENCE;
+}
+
+/** Whether a node is never drained, and that is no passing state of a budget that is spent now. */
+export function isNeverDrained(board, node) {
+  if (!node.never) return false;
+  const now = board.now;
+  const isPassing = (pod) => {
+    if (!HELD.has(pod.state)) return true;
+    const budget = pod.budgets.length === 1 ? board.budget(pod.budgets[0]) : null;
+    return pod.state === "blocked" && budget && !isNeverAllowing(budget) && now - ms(pod.since) <= PATIENCE;
+  };
+  return !(node.pods ?? []).every(isPassing);
+}
+
 /** 0: alarm, 1: warning, 2: in order. */
-function severity(node, now) {
-  const risk = deadlineRisk(node, now);
-  if (risk === "passed" || risk === "will" || node.never) return 0;
-  if (node.warnings.some((each) => each.blocking)) return 0;
-  return risk || node.warnings.length || (node.state === "pending" && node.pending?.hold) ? 1 : 2;
+function severity(board, node) {
+  const risk = deadlineRisk(node, board.now);
+  if (risk === "passed" || risk === "will" || isNeverDrained(board, node)) return 0;
+  const warnings = node.warnings.filter((each) => each.kind !== "NeverDrains");
+  if (warnings.some((each) => each.blocking)) return 0;
+  return risk || warnings.length || (node.state === "pending" && node.pending?.hold) ? 1 : 2;
 }
 
 /** A terminating NodeClaim without a terminating node, as a row of its own. */
@@ -182,12 +217,11 @@ const ORDERS = {
 
 /** The nodes in progress that a search and a filter select, in order; terminated ones are in `board.finished`. */
 export function selected(board, { q, show, sort }) {
-  const now = board.now;
   const wanted = q.trim().toLowerCase();
   const found = [];
   for (const node of board.nodes.values()) {
     if (wanted && !haystack(node).includes(wanted)) continue;
-    const entry = { node, severity: severity(node, now), group: groupOf(node), since: ms(node.since) ?? Infinity };
+    const entry = { node, severity: severity(board, node), group: groupOf(node), since: ms(node.since) ?? Infinity };
     if (show === "attention" ? entry.severity < 2 : show === "all" || entry.group === show) found.push(entry);
   }
   const order = ORDERS[sort];
@@ -196,12 +230,11 @@ export function selected(board, { q, show, sort }) {
 
 /** How many nodes each filter selects. */
 export function counts(board) {
-  const now = board.now;
   const found = { all: 0, attention: 0, terminating: 0, pending: 0, maintenance: 0, done: board.data.history.length };
   for (const node of board.nodes.values()) {
     const group = groupOf(node);
     if (group in found) found[group] += 1;
-    if (severity(node, now) < 2) found.attention += 1;
+    if (severity(board, node) < 2) found.attention += 1;
   }
   found.all = board.nodes.size + found.done;
   return found;

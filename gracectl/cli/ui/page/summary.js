@@ -2,7 +2,7 @@
 
 import { fill, h, link, setAttribute, setText } from "./dom.js";
 import { clock, counted, elapsed, ms, windowText } from "./format.js";
-import { counts } from "./state.js";
+import { budgetOf, counts, isForEver, isNeverDrained } from "./state.js";
 
 const MOST_CAUSES = 5;
 
@@ -27,8 +27,8 @@ export class Summary {
   }
 
   update(board) {
+    this.board = board;
     const { status, breaker, pace, links } = board.data;
-    const { now } = board;
     setText(this.context, status.cluster.context ?? "this cluster");
     setAttribute(this.context, "title", status.cluster.server);
     const { controller } = status;
@@ -44,7 +44,7 @@ export class Summary {
     const left = progress ? progress.pods - progress.podsDone : 0;
     this.tiles["pods left"].set(progress ? `${left.toLocaleString()} of ${progress.pods.toLocaleString()}` : "0", "");
     this.tiles["pods left"].meter("pods gone", progress?.podsDone ?? 0, progress?.pods ?? 0);
-    this.tiles.remaining.set(...remaining(progress, now));
+    this.tiles.remaining.set(...remaining(board));
     this.tiles.breaker.set(...breakerText(breaker));
     this.tiles.pace.set(...paceText(pace));
     this.updateCauses(progress?.causes ?? []);
@@ -70,18 +70,16 @@ export class Summary {
     this.causesBox.hidden = !causes.length;
     const shown = causes.slice(0, MOST_CAUSES).map((cause) => this.cause(cause));
     if (causes.length > MOST_CAUSES) shown.push(h("li", { class: "faint" }, `and ${counted(causes.length - MOST_CAUSES, "cause")} more`));
-    const key = JSON.stringify(causes.slice(0, MOST_CAUSES + 1).map((each) => [each.message, each.pods, each.never]));
+    const key = JSON.stringify(causes.slice(0, MOST_CAUSES + 1).map((each) => [each.message, each.pods, isForEver(this.board, each)]));
     if (key === this.causesKey) return;
     this.causesKey = key;
     fill(this.causes, shown);
   }
 
   cause(cause) {
-    const budget = /^budget (\S+?)[:,]? /.exec(`${cause.message} `)?.[1];
-    const text = budget
-      ? h("button", { type: "button", class: "link", onclick: () => this.find(budget.replace(/:$/, "")) }, cause.message)
-      : h("span", {}, cause.message);
-    return h("li", { class: cause.never ? "cause never" : "cause" }, h("i", { class: `swatch ${swatch(cause.reason)}`, "aria-hidden": "true" }), text);
+    const budget = budgetOf(cause);
+    const text = budget ? h("button", { type: "button", class: "link", onclick: () => this.find(budget) }, cause.message) : h("span", {}, cause.message);
+    return h("li", { class: isForEver(this.board, cause) ? "cause never" : "cause" }, h("i", { class: `swatch ${swatch(cause.reason)}`, "aria-hidden": "true" }), text);
   }
 }
 
@@ -127,11 +125,14 @@ function leaderText(controller) {
 }
 
 /** The time until the last node is drained, and by which time of the day. */
-function remaining(progress, now) {
+function remaining(board) {
+  const { now } = board;
+  const { progress } = board.data.status;
   if (!progress) return ["–", ""];
   if (progress.nodesDone === progress.nodes) return ["0:00", `over after ${elapsed(progress.elapsedSeconds)}`];
-  const never = progress.never.length ? `${progress.never.length} never` : "";
-  if (!progress.drained) return never ? ["never", counted(progress.never.length, "node"), "alarm"] : ["–", "no forecast"];
+  const stuck = [...board.nodes.values()].filter((node) => isNeverDrained(board, node)).length;
+  const never = stuck ? `${stuck} never` : "";
+  if (!progress.drained) return never ? ["never", counted(stuck, "node"), "alarm"] : ["–", "no forecast"];
   const latest = ms(progress.drained.latest);
   const by = latest === null ? "" : `by ${clock(Math.max(latest, now), now)}`;
   return [shortWindow(progress.drained, now), [by, never].filter(Boolean).join(", "), never ? "alarm" : ""];

@@ -4,7 +4,7 @@ import { Axis } from "./axis.js";
 import { draw, drawMarks, nodeBars, waveMarks } from "./bars.js";
 import { h, nameElement, setAttribute, setText } from "./dom.js";
 import { clock, elapsed, ms, rough, tickLabel, windowText } from "./format.js";
-import { deadlineRisk, haystackOfFinished, selected } from "./state.js";
+import { deadlineRisk, haystackOfFinished, isNeverDrained, selected } from "./state.js";
 import { finishedBars } from "./history.js";
 
 const BEFORE = 6;
@@ -67,7 +67,7 @@ export class Timeline {
       }
     }
     const longest = this.entries.reduce((most, each) => Math.max(most, (each.node ?? each.finished).name.length), 8);
-    this.grid.style.setProperty("--names", `${Math.min(Math.max(longest * 7.8, 110), innerWidth < 1400 ? 200 : 320)}px`);
+    this.grid.style.setProperty("--names", `${Math.min(Math.max(longest * 8.6, 110), innerWidth < 1400 ? 200 : 320)}px`);
     this.places = new Map(this.entries.map((each, index) => [each.uid, index]));
     this.draw();
   }
@@ -189,12 +189,12 @@ export class Timeline {
     setAttribute(row.mark, "aria-label", MARK_TEXTS[severity] || null);
     setText(row.cells.step, node.step || node.state);
     setText(row.cells.pods, podsText(node));
-    setText(row.cells.left, leftText(node, now));
-    row.cells.left.classList.toggle("alarm-text", Boolean(node.never) || deadlineRisk(node, now) === "passed" || deadlineRisk(node, now) === "will");
+    setText(row.cells.left, leftText(this.board, node));
+    row.cells.left.classList.toggle("alarm-text", isNeverDrained(this.board, node) || ["passed", "will"].includes(deadlineRisk(node, now)));
     const waits = waitsFor(node);
     setText(row.cells["waiting-for"], waits);
     setAttribute(row.cells["waiting-for"], "title", waits);
-    const used = draw(row.track, nodeBars(node, timeline, now), this.axis, this.width);
+    const used = draw(row.track, nodeBars(this.board, node), this.axis, this.width);
     drawMarks(row.track, [...waves(timeline), ...deadlines(node)], this.axis, used);
     setText(row.said, deadlineText(node, now));
   }
@@ -300,9 +300,9 @@ function podsText(node) {
 }
 
 /** The time until it is drained, by its forecast. */
-function leftText(node, now) {
+function leftText(board, node) {
   if (!node.podsLeft || node.never === null) return "";
-  return windowText(node.drained, now);
+  return node.never && !isNeverDrained(board, node) ? "–" : windowText(node.drained, board.now);
 }
 
 /** What a node waits for, in one line. */
