@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import webbrowser
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gracectl.cli.ui.access import TokenError, TokenFile, host_name, is_loopback
 from gracectl.cli.ui.serving import ServingOptions, board_served
 from gracectl.kube.connection import Connection
 from gracectl.runtime.supervise import set_on_signal
+from gracectl.telemetry import logs
 from gracectl.telemetry.server import CannotListen
 from gracectl.telemetry.settings import parse_address
 
@@ -108,11 +110,13 @@ def ui(target: ClusterTarget, *, opens: bool, **options: Any) -> None:
 
 
 async def _run(target: ClusterTarget, source: SettingsSource, options: ServingOptions, *, opens: bool) -> None:
-    async with connected(target) as connection, anyio.create_task_group() as group:
+    async with connected(target, shows_cluster=True) as connection, anyio.create_task_group() as group:
         stop = anyio.Event()
         group.start_soon(set_on_signal, stop)
         group.start_soon(_cancel_at, stop, group.cancel_scope)
         effective = await source.read(connection.client)
+        if not sys.stderr.isatty():  # a container, or a service
+            logs.configure(sys.stderr, format=effective.settings.log.format, level="warning")
         async with board_served(connection, effective, options) as served:
             _announce(served.url, connection, options, opens=opens)
             await anyio.sleep_forever()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import Final
@@ -79,6 +80,7 @@ def _gzip(plain: bytes) -> bytes:
     return packer.compress(plain) + packer.flush()
 
 
+@cache
 def page_files() -> Mapping[str, Body]:
     """The files of the page in the package, by name."""
     found = resources.files("gracectl.cli.ui") / "page"
