@@ -273,7 +273,7 @@ def release(tree: Path, options: argparse.Namespace) -> None:
     for what, where in pushed.items():
         print(f"  {what:<9} {where}")
     if not (options.dry_run or options.at_tag):
-        _git(tree, "tag", "--annotate", tag, "--message", f"gracectl {version}")
+        _run(["git", "tag", "--annotate", tag, "--message", f"gracectl {version}"], tree)
         print(f"tag {tag}: made; to release it: git push origin {tag}")
 
 
