@@ -118,6 +118,7 @@ async def end(scene: Scene) -> list[str]:
     """All that was begun comes to its end; returns what does not."""
     stage, terms = scene.stage, scene.plan.terms
     began, until = scene.now, scene.now + terms.calm_seconds
+    await stage.clock.sleep(3.0)
     while going(stage):
         if not await wait_for(scene, lambda: not going(stage), until - scene.now):
             return [f"{scene.now:.0f}: not over: {name}: {_stuck(scene, name)}" for name in going(stage)]

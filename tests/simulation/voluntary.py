@@ -193,6 +193,8 @@ class NodeBudgets(Rule):
             return
         if self._deadlines.earliest(facts) < NEVER:
             return  # its claim's deadline may demand it
+        if self.seen.now - self._changed.get(facts.uid, -NEVER) <= CALM_LAG:
+            return  # one that was not Ready when it was admitted
         for budget in self.seen.stage.server.store.table("nodedisruptionbudgets.termination.karpenter.sh"):
             selector = budget["spec"].get("selector") or {}
             if any(selector.values()) and selector_matches(selector, labels_of(deed.object)):
