@@ -153,21 +153,20 @@ def test_a_stuck_drain_catches_the_eye_the_worst_first(open_page: Open, serve: S
 
 
 def test_a_budget_that_is_spent_for_a_moment_needs_no_attention_yet(open_page: Open, serve: Serve) -> None:
-    def of(since: float) -> Json:
-        pod = blocked("web-1", "shop/web", 1, 1, since=since)
-        node = a_node("worker-1", since=since, pods=[pod], drained=None, never=True)
-        cause = a_cause(f"budget shop/web: shop/web-1 on worker-1, since {since}, never", never=True) | {
-            "ageSeconds": -since
-        }
-        return of_nodes([node], podBudgets=[a_budget("shop/web", queue=[queued(pod, "worker-1")])], causes=[cause])
+    def of(*names: str, since: float) -> Json:
+        pods = [blocked(name, "shop/web", 1, 1, since=since) for name in names]
+        node = a_node("worker-1", since=since, pods=pods, drained=None, never=True)
+        cause = a_cause("budget shop/web: never", pods=len(pods), never=True) | {"ageSeconds": -since}
+        queue = [queued(pod, "worker-1") for pod in pods]
+        return of_nodes([node], podBudgets=[a_budget("shop/web", queue=queue)], causes=[cause])
 
-    board = serve(of(-5.0))
+    board = serve(of("web-1", "web-2", since=-5.0))
     page = open_page(board.url)
     expect(row(page, "worker-1")).to_be_visible()
     attention = page.get_by_role("list", name="Attention")
     expect(attention).to_contain_text("Nothing needs attention.")
 
-    board.push(of(-300.0))
+    board.push(of("web-1", since=-300.0))
     expect(attention).to_contain_text("Budget blocks until its pods are Ready")
     expect(row(page, "worker-1")).to_contain_text("never")
 

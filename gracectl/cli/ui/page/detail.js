@@ -3,7 +3,7 @@
 import { draw, drawMarks, podBars, stateText } from "./bars.js";
 import { commandElement, fill, h, link, nameElement, remedyElement, setAttribute, setText } from "./dom.js";
 import { clock, counted, elapsed, ms, rough, windowText } from "./format.js";
-import { deadlineRisk, kept } from "./state.js";
+import { deadlineRisk, isNeverDrained, kept } from "./state.js";
 import { historyFacts } from "./history.js";
 
 const ORDER = ["blocked", "protected", "deleted", "terminating", "leaving", "waiting"];
@@ -74,7 +74,7 @@ export class Detail {
     fill(this.title, nameElement(node.name));
     setText(this.state, node.done ? "drained" : node.state);
     const warned = new Set(node.warnings.filter((each) => each.remedy).flatMap((each) => each.objects));
-    fill(this.body, this.facts(board, node), this.warnings(node), this.pods(node, timeline, warned));
+    fill(this.body, this.facts(board, node), this.warnings(board, node), this.pods(node, timeline, warned));
   }
 
   facts(board, node) {
@@ -83,7 +83,7 @@ export class Detail {
     row("step", node.step || "none", node.waitsFor ? h("span", { class: "faint" }, ` ${node.waitsFor}`) : null);
     if (node.since) row("since", this.ticking("span", (now) => `${elapsed((now - ms(node.since)) / 1000)}, since ${clock(ms(node.since), now)}`));
     if (node.pending?.causes.length) row("due as", node.pending.causes.join(", "));
-    if (node.podsLeft && node.never !== null) row("forecast", this.ticking("span", (now) => forecastText(node, now)));
+    if (node.podsLeft && node.never !== null) row("forecast", this.ticking("span", (now) => forecastText(board, node, now)));
     row("deadline", this.deadline(node));
     const links = [];
     if (node.trace?.url) links.push(link(node.trace.url, "Trace"));
@@ -106,10 +106,11 @@ export class Detail {
     return this.ticking("span", text);
   }
 
-  warnings(node) {
-    if (!node.warnings.length) return null;
+  warnings(board, node) {
+    const found = node.warnings.filter((each) => each.kind !== "NeverDrains" || isNeverDrained(board, node));
+    if (!found.length) return null;
     const each = (warning) => h("li", { class: warning.blocking ? "alarm" : "warn" }, h("strong", {}, warning.kind), " ", warning.message, warning.remedy ? remedyElement(warning.remedy) : null);
-    return h("ul", { class: "warnings", "aria-label": "Warnings" }, ...node.warnings.map(each));
+    return h("ul", { class: "warnings", "aria-label": "Warnings" }, ...found.map(each));
   }
 
   pods(node, timeline, warned) {
@@ -205,7 +206,8 @@ function messageText(pod, now, isAlone) {
   return parts.filter(Boolean).join("; ");
 }
 
-function forecastText(node, now) {
+function forecastText(board, node, now) {
+  if (node.never && !isNeverDrained(board, node)) return "when its budget allows it";
   if (node.never || !node.drained) return "never drained, unless something is changed";
   const latest = node.drained.latest === null ? "" : `, by ${clock(Math.max(ms(node.drained.latest), now), now)}`;
   return `drained in ${windowText(node.drained, now)}${latest}`;

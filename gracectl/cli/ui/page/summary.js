@@ -68,18 +68,23 @@ export class Summary {
 
   updateCauses(causes) {
     this.causesBox.hidden = !causes.length;
-    const shown = causes.slice(0, MOST_CAUSES).map((cause) => this.cause(cause));
-    if (causes.length > MOST_CAUSES) shown.push(h("li", { class: "faint" }, `and ${counted(causes.length - MOST_CAUSES, "cause")} more`));
-    const key = JSON.stringify(causes.slice(0, MOST_CAUSES + 1).map((each) => [each.message, each.pods, isForEver(this.board, each)]));
-    if (key === this.causesKey) return;
-    this.causesKey = key;
-    fill(this.causes, shown);
+    const key = JSON.stringify(causes.map((each) => [each.message, each.pods, isForEver(this.board, each)]));
+    if (key !== this.causesKey) {
+      this.causesKey = key;
+      this.texts = [];
+      const shown = causes.slice(0, MOST_CAUSES).map((cause) => this.cause(cause));
+      const more = causes.length - MOST_CAUSES;
+      fill(this.causes, shown, more > 0 ? h("li", { class: "faint" }, `and ${counted(more, "cause")} more`) : null);
+    }
+    for (const [element, cause] of this.texts) setText(element, causeText(cause, this.board.now));
   }
 
   cause(cause) {
     const budget = budgetOf(cause);
-    const text = budget ? h("button", { type: "button", class: "link", onclick: () => this.find(budget) }, cause.message) : h("span", {}, cause.message);
-    return h("li", { class: isForEver(this.board, cause) ? "cause never" : "cause" }, h("i", { class: `swatch ${swatch(cause.reason)}`, "aria-hidden": "true" }), text);
+    const text = budget ? h("button", { type: "button", class: "link", onclick: () => this.find(budget) }) : h("span");
+    this.texts.push([text, cause]);
+    const swatch = h("i", { class: `swatch ${swatchOf(cause.reason)}`, "aria-hidden": "true" });
+    return h("li", { class: isForEver(this.board, cause) ? "cause never" : "cause" }, swatch, text);
   }
 }
 
@@ -113,7 +118,12 @@ class Tile {
   }
 }
 
-function swatch(reason) {
+/** Its sentence, with the time that is left now. */
+function causeText(cause, now) {
+  return cause.left ? cause.message.replace(/about [\d:d -]+ left$/, () => `about ${windowText(cause.left, now)} left`) : cause.message;
+}
+
+function swatchOf(reason) {
   if (reason === "budget" || reason === "unobserved-budget" || reason === "misconfiguration") return "blocked";
   if (reason === "protection" || reason === "neighbour") return "protected";
   return reason === "step" ? "instance" : "terminating";
@@ -153,7 +163,7 @@ function breakerText(breaker) {
 
 function paceText(pace) {
   if (!pace) return ["–", ""];
-  return [pace.maximum === null ? "any" : `${pace.maximum} at once`, `voluntary; ${pace.inProgress} in progress`];
+  return [pace.maximum === null ? "any" : `${pace.maximum} at once`, `${pace.inProgress} in progress`];
 }
 
 function titleText(progress, found, status) {
