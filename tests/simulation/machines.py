@@ -33,7 +33,8 @@ class Finalizers(Rule):
             self.violated(f"node {facts.name} was released while its instance is {state}")
         if facts.name in self.seen.terms.replaced or not has_ready_machine(facts.object):
             return  # a machine that is gone by itself holds nothing
-        if self._deadlines.earliest(facts) > self.seen.now and (left := volumes_on(self.seen, facts.name)):
+        is_early = self._deadlines.earliest(facts) > self.seen.now and not self.seen.terms.clock_jumps
+        if is_early and (left := volumes_on(self.seen, facts.name)):
             self.violated(f"node {facts.name} was released with volume {left[0]} attached")
 
     def claim(self, deed: Deed, facts: ThingFacts) -> None:
@@ -101,7 +102,7 @@ class Instances(Rule):
 
     def _judge_rest(self, node: ThingFacts) -> None:
         if not has_ready_machine(node.object) or self.seen.terms.clock_jumps:
-            return  # a machine that is gone: nothing runs there
+            return  # nothing runs there, or the deadline has come by a clock that is wrong
         for pod in self.seen.pods_on(node.name):
             is_left = pod.waited < NEVER and not pod.is_stuck(self.seen.now)
             if is_left and self._is_known(pod.waited) and self.seen.now - pod.bound > COUNTING:
@@ -170,8 +171,11 @@ def is_begun(deed: Deed) -> bool:
 
 
 def volumes_on(seen: Observer, node: str) -> list[str]:
-    """Volumes that are attached to a node, unless a pod that stays there may have them."""
+    """Volumes that are attached to a node, unless a pod that stays there may have them, or one that was stuck."""
     if any(pod.waited == NEVER and _has_claims(pod.object) for pod in seen.pods_on(node)):
+        return []
+    owners = (pod for pod in seen.pods.values() if pod.node == node and _has_claims(pod.object))
+    if any(pod.is_stuck(min(pod.over, seen.now)) for pod in owners):
         return []
     table = seen.stage.server.store.table(ATTACHMENTS)
     return [each["spec"]["source"]["persistentVolumeName"] for each in table if each["spec"]["nodeName"] == node]

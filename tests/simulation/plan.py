@@ -112,6 +112,11 @@ ENDING = frozenset(
     }
 )
 """Acts after which a node may go."""
+DISTURBING = frozenset({"install karpenter", "settings"})
+"""Acts that are no faults, and let a controller wait all the same."""
+PROMPT_SECONDS, STALL_SECONDS = 12.0, 90.0
+"""Nothing that nothing blocks stands still for longer: in a run that nothing disturbs, and after the faults of others.
+"""
 FAIR = frozenset({"kill", "kill near", "latency"})
 """Faults after which a controller is still judged by the clock."""
 REPLACING = frozenset({"end machine", "return machine", "register again", "recreate claim"})
@@ -119,6 +124,7 @@ REPLACING = frozenset({"end machine", "return machine", "register again", "recre
 
 def _terms(plan: Plan) -> Terms:
     acts = [*plan.history, *plan.faults]
+    is_calm = not plan.faults and all(act.what not in DISTURBING for act in plan.history)
     return Terms(
         seed=plan.seed,
         periods={node.name: PERIODS[node.period] for node in plan.nodes if node.period},
@@ -126,7 +132,8 @@ def _terms(plan: Plan) -> Terms:
         asked=frozenset(_asked(plan, acts)),
         maintained=frozenset(act.subject for act in acts if act.what == "keep drained"),
         replaced=frozenset(name for act in acts if act.what in REPLACING for name in act.names),
-        faults_end=FOREVER if plan.faults or plan.history else 0.0,
+        faults_end=0.0 if is_calm else FOREVER,
+        stall_seconds=PROMPT_SECONDS if is_calm else STALL_SECONDS,
         fair=plan.processes == 1 and not plan.elects and all(act.what in FAIR for act in plan.faults),
         processes=plan.processes,
         elects=plan.elects,

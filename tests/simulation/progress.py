@@ -254,16 +254,16 @@ def _has_living_claim(seen: Observer, node: ThingFacts) -> bool:
 
 
 def is_shown(seen: Observer, facts: ThingFacts, state: str, subjects: tuple[str, ...]) -> bool:
-    """Whether a condition or a recent Event on the object says that it waits, and names one of the subjects, if any."""
-    shown = [
-        f"{each.get('reason')} {each.get('message', '')}"
-        for type_ in WORDS.get(state, ALL)
-        if (each := condition(facts.object, type_))
-    ]
-    events = seen.stage.server.store.table("events")
-    about = (each for each in events if each.get("involvedObject", {}).get("uid") == facts.uid)
-    ours = (each for each in about if each.get("source", {}).get("component") == names.EVENT_COMPONENT)
-    shown += [str(each.get("message", "")) for each in ours]
+    """Whether a condition on the object says that it waits, and names one of the subjects, if any. An Event will do
+    where no condition is for that, or the server has refused to write one."""
+    types = WORDS.get(state, ())
+    found = (condition(facts.object, type_) for type_ in types or ALL)
+    shown = [f"{each.get('reason')} {each.get('message', '')}" for each in found if each]
+    if not types or was_refused(seen, "nodes", facts.name) or was_refused(seen, "nodeclaims", facts.name):
+        events = seen.stage.server.store.table("events")
+        about = (each for each in events if each.get("involvedObject", {}).get("uid") == facts.uid)
+        ours = (each for each in about if each.get("source", {}).get("component") == names.EVENT_COMPONENT)
+        shown += [str(each.get("message", "")) for each in ours]
     if not subjects:
         return bool(shown)
     return any(subject in text or names.STEP_FAILING in text for subject in subjects for text in shown)
@@ -272,6 +272,7 @@ def is_shown(seen: Observer, facts: ThingFacts, state: str, subjects: tuple[str,
 ALL: Final = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING, names.TERMINATION_PENDING)
 WORDS: Final = {
     "waits for pods": (names.DRAINED,),
+    "waits for volumes": (names.VOLUMES_DETACHED,),
     "waits for its instance": (names.INSTANCE_TERMINATING,),
     "is pending": (names.TERMINATION_PENDING,),
     "is drained": (names.DRAINED,),

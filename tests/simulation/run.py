@@ -27,6 +27,8 @@ from simulation.scene import Scene, wait_for
 
 CALM_SECONDS = 165.0
 """After the last fault watches that show nothing are given up."""
+BLOCKED_SECONDS, BLOCKED_SHARE = 300.0, 3
+"""What blocks drains is left for so long, in one of so many seeds: what waits must say so, and ask for little."""
 READY_SECONDS = 60.0
 SETTLING_SECONDS = 60.0
 """How long a world may take until it is up, and controllers until they see it."""
@@ -88,6 +90,8 @@ async def play(scene: Scene, violations: list[str]) -> None:
     scene.calm()
     if not scene.contest.living:
         scene.contest.born()
+    if scene.plan.seed % BLOCKED_SHARE == 0:
+        await scene.stage.clock.sleep(BLOCKED_SECONDS)
     await history.mend(scene)
     scene.note("run", "is calm")
     left = await end(scene)

@@ -66,8 +66,7 @@ class Scene:
         """All is over: what was not done is judged as well."""
         for life in self._lives.values():
             life.close()
-        # What a leader held is kept until the process leads again: its statistics are shown.
-        self.stage.living[:] = [each.controller for each in self.contest.living if each.is_leading]
+        self.stage.living[:] = [each.controller for each in self.contest.living]
         if self.judge is not None:
             self.judge.check_end(calm)
 
@@ -137,7 +136,7 @@ class Scene:
 
     def calm(self) -> None:
         """Take all faults away."""
-        if self.judge is not None and not self.plan.terms.fair:
+        if self.judge is not None and self.judge.terms.faults_end > 0:
             self.judge.faults_end()
         self._rules, self._mood, self._stutter = [], None, Stutter()
         for each in self.contest.living:
