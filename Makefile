@@ -90,7 +90,7 @@ mutants-sample: $(VENV)/.sample ## the share of 150 random mutations that the fa
 	PYTHONPATH=tests:. $(BIN)/python -m mutants.sample $(ARGS)
 
 unit: $(READY) ## the tests that start no other program: a minute
-	$(PYTEST) tests --ignore tests/e2e --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
+	$(PYTEST) tests --ignore tests/e2e --ignore tests/browser --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
 
 kind: ## gracectl on a cluster in Docker, with fake nodes, traces, metrics, and a drain that is stuck (KUBERNETES=1.36 NODES=50)
 	hack/kind-up

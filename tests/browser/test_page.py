@@ -27,6 +27,8 @@ from support.boards import (
     terminated,
 )
 
+from gracectl.cli.ui.delta import applied, merged
+
 Open = Callable[..., Page]
 Serve = Callable[..., ServedBoard]
 
@@ -447,3 +449,24 @@ def test_a_token_is_asked_for_and_leaves_the_address(open_page: Open, serve: Ser
     other = open_page(f"{board.url}#token={token}")
     expect(row(other, "worker-1")).to_be_visible()
     assert token not in other.url
+
+
+def test_the_page_applies_changes_as_the_server_means_them(open_page: Open, serve: Serve) -> None:
+    states = [
+        of_nodes([]),
+        of_nodes(a_drain(), podBudgets=[a_budget("shop/web"), a_budget("shop/api")]),
+        a_stuck_drain(),
+        a_stuck_drain()
+        | {"podBudgets": [a_budget("shop/api"), a_budget("shop/db")], "nodeBudgets": None, "events": None},
+        of_nodes(a_drain()[::-1], history=[terminated("gone", -90.0, drain=20.0)]),
+        of_nodes(a_drain()[1:], connection={"state": "lost", "since": at(0), "error": "refused"}),
+    ]
+    page = open_page(serve(states[0]).url)
+    state: Any = states[0]
+    for new in states[1:]:
+        after, delta = merged(state, new)
+        shown = page.evaluate(
+            "async ([old, delta]) => (await import('./assets/delta.js')).applied(old, delta)", [state, delta]
+        )
+        assert shown == after == applied(state, delta)
+        state = after
