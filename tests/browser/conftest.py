@@ -16,9 +16,9 @@ SECONDS = 20.0
 """For what a page is to show; on a machine with nothing else to do it takes a tenth of a second."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests of a worker."""
+    """One browser for all tests of a file: while Playwright runs, no other test can run an event loop in its thread."""
     found = chromium()
     if found is None:
         missing = f"no browser: apt-get install chromium, or name another Chromium by {BROWSER}"
