@@ -21,7 +21,7 @@ $(READY): pyproject.toml constraints.txt gracectl/__init__.py kubesim/pyproject.
 	$(PIP) --no-build-isolation --editable ./kubesim --editable .
 	@touch $(READY)
 
-demo: $(READY) ## drain three nodes of an embedded cluster and watch (ARGS='--nodes 20 -o json' passes options)
+demo: $(READY) ## drain three nodes of an embedded cluster and watch (ARGS=--ui: on its page, too; ARGS='--nodes 20 -o json')
 	$(BIN)/gracectl demo $(ARGS)
 
 example: $(READY) ## three replicas and a deadline, on virtual time: the timelines of docs/deadlines.md (ARGS=--update writes them there)
