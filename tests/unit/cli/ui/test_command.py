@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -87,6 +88,11 @@ def test_a_page_and_an_object_for_a_program_exclude_each_other() -> None:
     assert (result.exit_code, "give --ui or -o json, not both" in result.stderr) == (2, True)
 
 
+def board_at(url: str) -> Any:
+    with urllib.request.urlopen(f"{url}api/v1/board", timeout=60) as answer:
+        return json.load(answer)
+
+
 @pytest.mark.real_time
 def test_the_demo_is_shown_on_its_page_and_stays_there() -> None:
     command = (sys.executable, "-m", "gracectl", "demo", "--ui", "--speed", "5")
@@ -98,7 +104,7 @@ def test_the_demo_is_shown_on_its_page_and_stays_there() -> None:
                 assert stream.readline().startswith(b"id: ")
                 assert next(line for line in demo.stdout if line.startswith("The page stays"))
             # The board may be a second behind.
-            boards = (json.load(urllib.request.urlopen(f"{url}api/v1/board", timeout=60)) for _ in range(1000))
+            boards = (board_at(url) for _ in range(1000))
             assert next(board for board in boards if len(board["history"]) == 3)
             demo.send_signal(signal.SIGINT)
             assert demo.wait(30) == 0
