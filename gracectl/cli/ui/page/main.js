@@ -10,7 +10,7 @@ import { counts, Board } from "./state.js";
 import { Stream } from "./stream.js";
 import { Summary } from "./summary.js";
 import { Timeline } from "./timeline.js";
-import { readAddress, setToken, writeAddress } from "./url.js";
+import { readAddress, setTheme, setToken, theme, writeAddress } from "./url.js";
 
 const TICK = 1000;
 /** Between two updates of what is read, not watched: the summary, tables, the open node. */
@@ -19,7 +19,6 @@ const VIEWS = ["timeline", "budgets", "history", "events"];
 const FILTERS = ["all", "attention", "terminating", "pending", "maintenance", "done"];
 const FILTER_NAMES = { attention: "needs attention" };
 const THEMES = { "": "automatic", dark: "dark", light: "light" };
-const THEME_KEY = "gracectl-theme";
 
 const find = (id) => document.getElementById(id);
 
@@ -45,7 +44,7 @@ class Page {
   }
 
   start() {
-    this.setTheme(localStorage.getItem(THEME_KEY) ?? "");
+    this.setTheme(theme());
     this.controls();
     listen(this);
     addEventListener("popstate", () => {
@@ -54,6 +53,7 @@ class Page {
       this.now();
     });
     addEventListener("online", () => this.stream.retry());
+    addEventListener("hashchange", () => this.stream.retry());
     document.addEventListener("visibilitychange", () => document.hidden || this.stream.retry());
     addEventListener("beforeprint", () => this.print(true));
     addEventListener("afterprint", () => this.print(false));
@@ -259,11 +259,11 @@ class Page {
   }
 
   setTheme(name) {
-    const theme = name in THEMES ? name : "";
-    document.documentElement.dataset.theme = theme;
-    localStorage.setItem(THEME_KEY, theme);
-    setAttribute(find("theme"), "aria-label", `Theme: ${THEMES[theme]}`);
-    setAttribute(find("theme"), "title", `Theme: ${THEMES[theme]} (t)`);
+    const chosen = name in THEMES ? name : "";
+    document.documentElement.dataset.theme = chosen;
+    setTheme(chosen);
+    setAttribute(find("theme"), "aria-label", `Theme: ${THEMES[chosen]}`);
+    setAttribute(find("theme"), "title", `Theme: ${THEMES[chosen]} (t)`);
   }
 }
 

@@ -31,7 +31,27 @@ export function writeAddress(shown, isStep) {
   else history.replaceState(null, "", address);
 }
 
-const KEY = `gracectl-token:${base}`;
+const TOKEN_KEY = `gracectl-token:${base}`;
+const THEME_KEY = "gracectl-theme";
+const unstored = new Map();
+
+/** What is kept for this page; a browser that stores nothing keeps it as long as the page is open. */
+function keep(storage, key, text) {
+  unstored.set(key, text);
+  try {
+    window[storage].setItem(key, text);
+  } catch {
+    // Storage is switched off.
+  }
+}
+
+function read(storage, key) {
+  try {
+    return window[storage].getItem(key) ?? unstored.get(key) ?? null;
+  } catch {
+    return unstored.get(key) ?? null;
+  }
+}
 
 /** The bearer token of `#token=…`, which is taken out of the address at once; kept as long as the tab lives. */
 export function token() {
@@ -40,10 +60,20 @@ export function token() {
     setToken(decodeURIComponent(found[1]));
     history.replaceState(null, "", location.pathname + location.search);
   }
-  return sessionStorage.getItem(KEY);
+  return read("sessionStorage", TOKEN_KEY);
 }
 
 /** Keep a token that was typed. */
 export function setToken(text) {
-  sessionStorage.setItem(KEY, text);
+  keep("sessionStorage", TOKEN_KEY, text);
+}
+
+/** The theme that was chosen; empty: that of the system. */
+export function theme() {
+  return read("localStorage", THEME_KEY) ?? "";
+}
+
+/** Keep the theme for the next time. */
+export function setTheme(name) {
+  keep("localStorage", THEME_KEY, name);
 }
