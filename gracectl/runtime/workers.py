@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import TypeVar
@@ -87,7 +88,9 @@ async def _reconcile(
     except expected as error:
         logger.warning("%s: %s; retrying with backoff", key, error, extra={"key": str(key)})
         queue.add_rate_limited(key)
-    except Exception:  # one bad object must not stop the work on all others
+    except (Exception, anyio.get_cancelled_exc_class()) as error:  # one bad object must not stop the work on all others
+        if not isinstance(error, Exception) and anyio.current_effective_deadline() == -math.inf:
+            raise  # the workers are cancelled; otherwise a library let out a cancellation of its own
         logger.exception("%s: unexpected failure; retrying with backoff", key, extra={"key": str(key)})
         queue.add_rate_limited(key)
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import Any
 
+import anyio
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import Refuse, Rule
@@ -287,6 +289,20 @@ async def test_whatever_a_provider_raises_is_told_and_tried_again() -> None:
             for pause, size in zip((b - a for a, b in pairwise(asked)), [1.0, 2.0, 4.0], strict=True):
                 assert size / 2 <= pause <= size
         assert "InstanceTerminationFailed" in await reasons(stage, "n1")
+
+
+async def test_a_cancellation_that_none_asked_for_is_a_failure_of_the_provider() -> None:
+    """It ended the reconcile of the node, its deadline timer, and in the end the process: seed 5019."""
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        stray: Any = asyncio.CancelledError()
+        stage.provider.moods.extend([stray, stray])
+        await stage.delete_node("n1")
+        with anyio.fail_after(60):
+            await stage.until_gone("n1")
+        assert stage.instance_state("n1") == "terminated"
+        said = [message for _, reason, message in await stage.events() if reason == "InstanceTerminationFailed"]
+        assert said == ["provider stand-in: unexpected failure: CancelledError: ; retrying until the instance is gone"]
 
 
 async def test_a_provider_that_fails_unexpectedly_about_a_lost_node_holds_no_drain() -> None:

@@ -212,9 +212,11 @@ async def _answer(state: AnyState, call: Awaitable[T], seconds: float) -> T:
             return await call
     except (ProviderError, FenceClosed):
         raise
-    except Exception as error:
+    except (Exception, anyio.get_cancelled_exc_class()) as error:
         if isinstance(error, TimeoutError) and patience.cancelled_caught:
             raise ProviderUnavailable(f"no answer in {seconds:g} s") from error
+        if not isinstance(error, Exception) and anyio.current_effective_deadline() == -math.inf:
+            raise  # this call is cancelled; otherwise the cancellation is none of ours
         # A bug of a plugin is retried like any other failure.
         logger.warning("provider: unexpected exception", exc_info=True)
         told = harmless(f"{type(error).__name__}: {error}", LONGEST_FAULT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections import Counter
@@ -32,13 +33,13 @@ class Shop:
         self.clock = LoopClock()
         self.queue: WorkQueue[str] = WorkQueue(self.clock, lambda: Backoff(1.0, 8.0, jitter=0.0))
         self.seen: list[tuple[str, float]] = []
-        self.answers: dict[str, list[Exception | Requeue | float]] = {}
+        self.answers: dict[str, list[BaseException | Requeue | float]] = {}
 
     async def reconcile(self, key: str) -> Requeue | None:
         self.seen.append((key, self.clock.monotonic()))
         answers = self.answers.get(key)
         match answers.pop(0) if answers else None:
-            case Exception() as error:
+            case BaseException() as error:
                 raise error
             case Requeue() as again:
                 return again
@@ -49,6 +50,15 @@ class Shop:
     async def work(self, seconds: float, workers: int = 2) -> None:
         with anyio.move_on_after(seconds):
             await run_workers(self.queue, self.reconcile, workers, expected=(Refused,))
+
+
+async def test_a_cancellation_that_a_library_lets_out_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    shop = Shop()
+    shop.answers["bad"] = [asyncio.CancelledError(), asyncio.CancelledError()]
+    shop.queue.add("bad")
+    await shop.work(10.0)
+    assert shop.seen == [("bad", 0.0), ("bad", 1.0), ("bad", 3.0)]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
 
 
 async def test_a_failing_key_is_tried_again_with_backoff_and_delays_no_other(
