@@ -17,10 +17,21 @@ function items(board) {
 function* connection(board) {
   const { status } = board.data;
   if (board.stream.needsToken) {
-    yield { level: 0, key: "token", text: "This page needs the server's token", detail: "open the address that gracectl ui has printed, or enter the token", needsToken: true };
+    yield {
+      level: 0,
+      key: "token",
+      text: "This page needs the server's token",
+      detail: "open the address that gracectl ui has printed, or enter the token",
+      needsToken: true,
+    };
   } else if (board.stream.lostAt !== null) {
     const since = board.isLoaded ? `; the picture is of ${clock(board.now, board.now)}` : "";
-    yield { level: 0, key: "server", text: "gracectl ui does not answer", detail: `${board.stream.error}; reconnecting${since}` };
+    yield {
+      level: 0,
+      key: "server",
+      text: "gracectl ui does not answer",
+      detail: `${board.stream.error}; reconnecting${since}`,
+    };
   }
   const loss = board.data.connection;
   if (loss?.state === "lost") {
@@ -28,10 +39,22 @@ function* connection(board) {
     yield { level: 0, key: "api", text: "API server away", detail: `${old}; retrying: ${loss.error}` };
   }
   if (status?.controller.state === "none") {
-    yield { level: 0, key: "controller", text: "No controller leads", detail: "nothing is evicted or terminated until one does", remedy: "see whether a controller runs: gracectl doctor" };
+    yield {
+      level: 0,
+      key: "controller",
+      text: "No controller leads",
+      detail: "nothing is evicted or terminated until one does",
+      remedy: "see whether a controller runs: gracectl doctor",
+    };
   }
   const { breaker } = board.data;
-  if (breaker?.open) yield { level: 0, key: "breaker", text: "Circuit breaker open", detail: `${breaker.unhealthy} of ${counted(breaker.managedNodes, "node")} unhealthy, ${breaker.allowed} allowed: no further one is terminated for its health` };
+  if (breaker?.open)
+    yield {
+      level: 0,
+      key: "breaker",
+      text: "Circuit breaker open",
+      detail: `${breaker.unhealthy} of ${counted(breaker.managedNodes, "node")} unhealthy, ${breaker.allowed} allowed: no further one is terminated for its health`,
+    };
 }
 
 function* deadlines(board) {
@@ -44,13 +67,18 @@ function* deadlines(board) {
   const when = ([first]) => elapsed(Math.abs(ms(first.deadline.at) - now) / 1000);
   const texts = {
     passed: [0, "Deadline passed on", (nodes) => `${which(nodes)} ${when(nodes)} ago`],
-    will: [0, "Deadline will be missed by", (nodes) => `${which(nodes)} in ${when(nodes)}: pods that are left then are deleted`],
+    will: [
+      0,
+      "Deadline will be missed by",
+      (nodes) => `${which(nodes)} in ${when(nodes)}: pods that are left then are deleted`,
+    ],
     may: [1, "Deadline may be missed by", (nodes) => `${which(nodes)} in ${when(nodes)}`],
     cuts: [1, "Deadline may override budgets or protection on", (nodes) => `${which(nodes)} in ${when(nodes)}`],
   };
   for (const [key, nodes] of Object.entries(by)) {
     const [level, text, detail] = texts[key];
-    if (nodes.length) yield { level, key, text: `${text} ${counted(nodes.length, "node")}`, detail: detail(nodes), go: go(nodes) };
+    if (nodes.length)
+      yield { level, key, text: `${text} ${counted(nodes.length, "node")}`, detail: detail(nodes), go: go(nodes) };
   }
 }
 
@@ -61,8 +89,19 @@ function* neverAllowing(board) {
     const key = budgetOf(cause);
     named.add(key);
     const budget = board.budget(key);
-    const text = !budget ? "Never drained" : isNeverAllowing(budget) ? "Budget never allows" : "Budget blocks until its pods are Ready";
-    yield { level: 0, key: `never ${cause.message.slice(0, 60)}`, text, detail: cause.message, remedy: cause.remedy, go: key ? { view: "budgets", q: key } : { show: "attention" } };
+    const text = !budget
+      ? "Never drained"
+      : isNeverAllowing(budget)
+        ? "Budget never allows"
+        : "Budget blocks until its pods are Ready";
+    yield {
+      level: 0,
+      key: `never ${cause.message.slice(0, 60)}`,
+      text,
+      detail: cause.message,
+      remedy: cause.remedy,
+      go: key ? { view: "budgets", q: key } : { show: "attention" },
+    };
   }
   for (const budget of board.data.podBudgets) {
     const key = budgetKey(budget);
@@ -70,7 +109,14 @@ function* neverAllowing(board) {
     if (named.has(key) || !pods || !isNeverAllowing(budget)) continue;
     const detail = `${key}: ${budget.problem ?? `${budget.required} of ${budget.expected} pods required`}; it blocks ${counted(pods, "pod")}`;
     const remedy = `widen it, or run more pods: kubectl edit pdb -n ${budget.namespace} ${budget.name}`;
-    yield { level: 0, key: `budget ${key}`, text: "Budget never allows", detail, remedy, go: { view: "budgets", q: key } };
+    yield {
+      level: 0,
+      key: `budget ${key}`,
+      text: "Budget never allows",
+      detail,
+      remedy,
+      go: { view: "budgets", q: key },
+    };
   }
 }
 
@@ -78,7 +124,13 @@ function* others(board) {
   const by = new Map();
   for (const node of board.nodes.values()) {
     for (const warning of node.warnings) {
-      if (!warning.blocking || warning.kind === "NeverDrains" || warning.kind === "Overdue" || warning.kind === "NoController") continue;
+      if (
+        !warning.blocking ||
+        warning.kind === "NeverDrains" ||
+        warning.kind === "Overdue" ||
+        warning.kind === "NoController"
+      )
+        continue;
       if (!by.has(warning.kind)) by.set(warning.kind, []);
       by.get(warning.kind).push({ node, warning });
     }
@@ -86,7 +138,14 @@ function* others(board) {
   for (const [kind, found] of by) {
     const names = found.map(({ node }) => node.name);
     const [first] = found;
-    yield { level: 0, key: kind, text: spaced(kind), detail: `${listed(names)}: ${first.warning.message}`, remedy: first.warning.remedy, go: { node: first.node.name } };
+    yield {
+      level: 0,
+      key: kind,
+      text: spaced(kind),
+      detail: `${listed(names)}: ${first.warning.message}`,
+      remedy: first.warning.remedy,
+      go: { node: first.node.name },
+    };
   }
 }
 
@@ -109,7 +168,11 @@ export class Attention {
 
   update(board) {
     const found = items(board);
-    const key = JSON.stringify([this.isOpen, board.isLoaded, ...found.map((each) => [each.key, each.text, each.detail])]);
+    const key = JSON.stringify([
+      this.isOpen,
+      board.isLoaded,
+      ...found.map((each) => [each.key, each.text, each.detail]),
+    ]);
     if (key === this.key) return;
     this.key = key;
     this.root.classList.toggle("calm", !found.length);
@@ -117,9 +180,20 @@ export class Attention {
     const list = shown.map((each) => this.item(each));
     if (found.length > MOST) {
       const text = this.isOpen ? "show fewer" : `${found.length - MOST} more`;
-      list.push(h("li", { class: "more" }, h("button", { type: "button", class: "link", "aria-expanded": String(this.isOpen), onclick: () => this.toggle(board) }, text)));
+      list.push(
+        h(
+          "li",
+          { class: "more" },
+          h(
+            "button",
+            { type: "button", class: "link", "aria-expanded": String(this.isOpen), onclick: () => this.toggle(board) },
+            text,
+          ),
+        ),
+      );
     }
-    if (!found.length) list.push(h("li", { class: "none" }, board.isLoaded ? "Nothing needs attention." : "Reading the cluster …"));
+    if (!found.length)
+      list.push(h("li", { class: "none" }, board.isLoaded ? "Nothing needs attention." : "Reading the cluster …"));
     const hadFocus = this.root.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     if (hadFocus !== "token") fill(this.root, list);
     if (hadFocus) this.root.querySelector(`[data-key="${CSS.escape(hadFocus)}"]`)?.focus();
@@ -133,12 +207,26 @@ export class Attention {
 
   item(each) {
     const body = [h("strong", {}, each.text), " ", h("span", { class: "detail" }, each.detail)];
-    const text = each.go ? h("button", { type: "button", class: "go", "data-key": each.key, onclick: () => this.go(each.go) }, ...body) : h("div", { class: "go" }, ...body);
-    return h("li", { class: each.level ? "warn" : "alarm" }, h("span", { class: "sign", role: "img", "aria-label": each.level ? "warning" : "alarm" }, each.level ? "!" : "▲"), h("div", {}, text, each.needsToken ? this.form() : null, each.remedy ? remedyElement(each.remedy) : null));
+    const text = each.go
+      ? h("button", { type: "button", class: "go", "data-key": each.key, onclick: () => this.go(each.go) }, ...body)
+      : h("div", { class: "go" }, ...body);
+    return h(
+      "li",
+      { class: each.level ? "warn" : "alarm" },
+      h("span", { class: "sign", role: "img", "aria-label": each.level ? "warning" : "alarm" }, each.level ? "!" : "▲"),
+      h("div", {}, text, each.needsToken ? this.form() : null, each.remedy ? remedyElement(each.remedy) : null),
+    );
   }
 
   form() {
-    const field = h("input", { type: "password", name: "token", "data-key": "token", "aria-label": "Token", autocomplete: "off", required: true });
+    const field = h("input", {
+      type: "password",
+      name: "token",
+      "data-key": "token",
+      "aria-label": "Token",
+      autocomplete: "off",
+      required: true,
+    });
     const enter = (event) => {
       event.preventDefault();
       field.blur();
@@ -149,7 +237,10 @@ export class Attention {
 
   /** Tell screen readers what is new, not more often than they can speak. */
   say(found) {
-    const text = found.filter((each) => each.level === 0).map((each) => each.text).join("; ");
+    const text = found
+      .filter((each) => each.level === 0)
+      .map((each) => each.text)
+      .join("; ");
     if (text === this.said || performance.now() - this.saidAt < SPOKEN_MS) return;
     this.said = text;
     this.saidAt = performance.now();

@@ -1,8 +1,8 @@
 // The window of time that the timeline shows: what fits, zoom, pan, ticks, places of instants.
 
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800].map(
-  (seconds) => seconds * 1000,
-);
+const STEPS = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
+].map((seconds) => seconds * 1000);
 const LEAST = 5000;
 const MOST = 30 * 86400 * 1000;
 const FIRST = 60000;
@@ -67,7 +67,8 @@ export class Axis {
     const step = STEPS.find((each) => this.span / each <= most) ?? STEPS.at(-1);
     const shift = new Date(this.from).getTimezoneOffset() * 60000;
     const found = [];
-    for (let at = Math.ceil((this.from - shift) / step) * step + shift; at < this.to; at += step) found.push({ at, step });
+    for (let at = Math.ceil((this.from - shift) / step) * step + shift; at < this.to; at += step)
+      found.push({ at, step });
     return found;
   }
 }

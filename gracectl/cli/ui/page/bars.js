@@ -59,7 +59,14 @@ export function nodeBars(board, node) {
     const from = ms(step.from);
     const to = Math.min(ms(step.to) ?? now, now);
     if (step.step === "drain") found.push(...drainBars(timeline, from, to));
-    else found.push({ kind: step.step, from, to, label: step.step, title: `${step.step}: ${elapsed((to - from) / 1000)}` });
+    else
+      found.push({
+        kind: step.step,
+        from,
+        to,
+        label: step.step,
+        title: `${step.step}: ${elapsed((to - from) / 1000)}`,
+      });
   }
   if (!found.length && node.since) {
     const from = ms(node.since);
@@ -80,7 +87,13 @@ function drainBars(timeline, from, to) {
     if (end <= begin) continue;
     plain(begin);
     const text = stateText(hold.state);
-    found.push({ kind: `drain ${hold.state}`, from: begin, to: end, label: text, title: `drain: ${text} for ${elapsed((end - begin) / 1000)}` });
+    found.push({
+      kind: `drain ${hold.state}`,
+      from: begin,
+      to: end,
+      label: text,
+      title: `drain: ${text} for ${elapsed((end - begin) / 1000)}`,
+    });
     at = end;
   }
   plain(to);
@@ -93,13 +106,36 @@ function forecastBars(board, node) {
   if (!node.podsLeft || node.never === null) return [];
   const risk = deadlineRisk(node, now);
   const late = risk === "will" || risk === "passed" ? " late" : "";
-  if (node.never && !isNeverDrained(board, node)) return [{ kind: "forecast perhaps", from: now, to: Infinity, label: "", title: "forecast: when its budget allows it" }];
-  if (node.never || !node.drained) return [{ kind: "forecast never", from: now, to: Infinity, label: "never, unless something is changed", title: "forecast: never drained" }];
+  if (node.never && !isNeverDrained(board, node))
+    return [
+      { kind: "forecast perhaps", from: now, to: Infinity, label: "", title: "forecast: when its budget allows it" },
+    ];
+  if (node.never || !node.drained)
+    return [
+      {
+        kind: "forecast never",
+        from: now,
+        to: Infinity,
+        label: "never, unless something is changed",
+        title: "forecast: never drained",
+      },
+    ];
   const earliest = Math.max(ms(node.drained.earliest), now);
   const latest = node.drained.latest === null ? Infinity : Math.max(ms(node.drained.latest), earliest);
-  const found = [{ kind: `forecast${late}`, from: now, to: earliest, label: "", title: `forecast: drained in ${elapsed((earliest - now) / 1000)} at the earliest` }];
+  const found = [
+    {
+      kind: `forecast${late}`,
+      from: now,
+      to: earliest,
+      label: "",
+      title: `forecast: drained in ${elapsed((earliest - now) / 1000)} at the earliest`,
+    },
+  ];
   if (latest > earliest + 500) {
-    const title = latest === Infinity ? "forecast: no latest time is known" : `forecast: drained in ${elapsed((latest - now) / 1000)} at the latest`;
+    const title =
+      latest === Infinity
+        ? "forecast: no latest time is known"
+        : `forecast: drained in ${elapsed((latest - now) / 1000)} at the latest`;
     found.push({ kind: `forecast perhaps${late}`, from: earliest, to: latest, label: "", title });
   }
   return found;
@@ -107,7 +143,9 @@ function forecastBars(board, node) {
 
 /** Where a wave begins, with its name. */
 export function waveMarks(timeline) {
-  return (timeline?.waves ?? []).filter((each) => each.from).map((each) => ({ at: ms(each.from), label: each.name ?? `wave ${each.wave}` }));
+  return (timeline?.waves ?? [])
+    .filter((each) => each.from)
+    .map((each) => ({ at: ms(each.from), label: each.name ?? `wave ${each.wave}` }));
 }
 
 /** Bars of a pod. */

@@ -32,7 +32,11 @@ export class Budgets {
       this.root,
       this.section("PodDisruptionBudgets", pods, wanted, "No PodDisruptionBudgets."),
       nodeBudgets === null
-        ? h("p", { class: "faint" }, "NodeDisruptionBudgets: the cluster does not serve them, or they may not be listed.")
+        ? h(
+            "p",
+            { class: "faint" },
+            "NodeDisruptionBudgets: the cluster does not serve them, or they may not be listed.",
+          )
         : this.section("NodeDisruptionBudgets", nodes, wanted, "No NodeDisruptionBudgets."),
     );
     if (focused) this.root.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
@@ -40,25 +44,70 @@ export class Budgets {
 
   section(title, budgets, wanted, none) {
     const [key] = [title.toLowerCase()];
-    if (!budgets.length) return h("section", {}, h("h2", {}, title), h("p", { class: "empty" }, wanted ? `None matches “${wanted}”.` : none));
-    return h("section", { "aria-labelledby": key }, h("h2", { id: key }, title), h("ul", { class: "budgets" }, ...budgets.map((each) => this.card(each))));
+    if (!budgets.length)
+      return h(
+        "section",
+        {},
+        h("h2", {}, title),
+        h("p", { class: "empty" }, wanted ? `None matches “${wanted}”.` : none),
+      );
+    return h(
+      "section",
+      { "aria-labelledby": key },
+      h("h2", { id: key }, title),
+      h("ul", { class: "budgets" }, ...budgets.map((each) => this.card(each))),
+    );
   }
 
   card(budget) {
     const available = budget.healthy ?? budget.available;
     const never = isNeverAllowing(budget);
     const queue = budget.queue ?? [];
-    const state = never ? "never allows" : STATES[budget.state] ?? budget.state;
-    const level = never && queue.length + budget.blocks.length ? "alarm" : budget.state !== "allowing" && queue.length ? "warn" : never ? "warn" : "";
-    const remedy = budget.namespace === undefined ? null : `widen it, or run more pods: kubectl edit pdb -n ${budget.namespace} ${budget.name}`;
-    return h("li", { class: `budget ${level}` },
-      h("div", { class: "budget-head" }, nameElement(budgetKey(budget), "h3"), h("span", { class: "bound" }, bound(budget)), h("span", { class: `badge ${level}` }, state)),
+    const state = never ? "never allows" : (STATES[budget.state] ?? budget.state);
+    const level =
+      never && queue.length + budget.blocks.length
+        ? "alarm"
+        : budget.state !== "allowing" && queue.length
+          ? "warn"
+          : never
+            ? "warn"
+            : "";
+    const remedy =
+      budget.namespace === undefined
+        ? null
+        : `widen it, or run more pods: kubectl edit pdb -n ${budget.namespace} ${budget.name}`;
+    return h(
+      "li",
+      { class: `budget ${level}` },
+      h(
+        "div",
+        { class: "budget-head" },
+        nameElement(budgetKey(budget), "h3"),
+        h("span", { class: "bound" }, bound(budget)),
+        h("span", { class: `badge ${level}` }, state),
+      ),
       gauge(budget, available),
-      h("dl", { class: "figures" },
-        ...[["allowed", budget.allowed], [budget.healthy === undefined ? "available" : "healthy", `${available} of ${budget.expected}`], ["required", budget.required]].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value))))),
+      h(
+        "dl",
+        { class: "figures" },
+        ...[
+          ["allowed", budget.allowed],
+          [budget.healthy === undefined ? "available" : "healthy", `${available} of ${budget.expected}`],
+          ["required", budget.required],
+        ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value)))),
+      ),
       budget.problem ? h("p", { class: "alarm-text" }, `! ${budget.problem}`) : null,
       never && queue.length && remedy ? remedyElement(remedy) : null,
-      budget.unavailable.length ? h("p", { class: "faint" }, `unavailable: ${listed(budget.unavailable.map((each) => `${each.name} (${each.reason})`), MOST_UNAVAILABLE)}`) : null,
+      budget.unavailable.length
+        ? h(
+            "p",
+            { class: "faint" },
+            `unavailable: ${listed(
+              budget.unavailable.map((each) => `${each.name} (${each.reason})`),
+              MOST_UNAVAILABLE,
+            )}`,
+          )
+        : null,
       this.queue(budget, queue),
       this.blocks(budget, queue),
     );
@@ -71,12 +120,38 @@ export class Budgets {
     const shown = isOpen ? queue : queue.slice(0, MOST_QUEUED);
     const { now } = this.board;
     const item = (each) =>
-      h("li", {},
+      h(
+        "li",
+        {},
         nameElement(`${each.namespace}/${each.name}`),
-        h("button", { type: "button", class: "link node", "data-key": `${key} ${each.uid}`, onclick: () => this.open(each.node) }, each.node),
-        h("span", { class: "age" }, each.since ? rough((now - ms(each.since)) / 1000) : ""));
-    const more = queue.length > MOST_QUEUED ? h("button", { type: "button", class: "link", "data-key": key, "aria-expanded": String(isOpen), onclick: () => this.toggle(key) }, isOpen ? "show fewer" : `and ${counted(queue.length - MOST_QUEUED, "pod")} more`) : null;
-    return h("div", { class: "queue" }, h("h4", {}, `${counted(queue.length, "pod")} in queue`), h("ol", {}, ...shown.map(item)), more);
+        h(
+          "button",
+          { type: "button", class: "link node", "data-key": `${key} ${each.uid}`, onclick: () => this.open(each.node) },
+          each.node,
+        ),
+        h("span", { class: "age" }, each.since ? rough((now - ms(each.since)) / 1000) : ""),
+      );
+    const more =
+      queue.length > MOST_QUEUED
+        ? h(
+            "button",
+            {
+              type: "button",
+              class: "link",
+              "data-key": key,
+              "aria-expanded": String(isOpen),
+              onclick: () => this.toggle(key),
+            },
+            isOpen ? "show fewer" : `and ${counted(queue.length - MOST_QUEUED, "pod")} more`,
+          )
+        : null;
+    return h(
+      "div",
+      { class: "queue" },
+      h("h4", {}, `${counted(queue.length, "pod")} in queue`),
+      h("ol", {}, ...shown.map(item)),
+      more,
+    );
   }
 
   toggle(key) {
@@ -95,7 +170,12 @@ export class Budgets {
   }
 
   nodeLinks(names) {
-    const shown = names.slice(0, 12).flatMap((name, index) => [index ? ", " : "", h("button", { type: "button", class: "link", onclick: () => this.open(name) }, name)]);
+    const shown = names
+      .slice(0, 12)
+      .flatMap((name, index) => [
+        index ? ", " : "",
+        h("button", { type: "button", class: "link", onclick: () => this.open(name) }, name),
+      ]);
     return names.length > 12 ? [...shown, ` and ${counted(names.length - 12, "node")} more`] : shown;
   }
 }
@@ -119,7 +199,10 @@ function bound(budget) {
 function gauge(budget, available) {
   const all = Math.max(budget.expected, available, budget.required, 1);
   const text = `${available} of ${budget.expected} available, ${budget.required} required, ${budget.allowed} allowed`;
-  return h("div", { class: "gauge", role: "img", "aria-label": text },
+  return h(
+    "div",
+    { class: "gauge", role: "img", "aria-label": text },
     h("i", { class: "has", style: { width: `${(100 * available) / all}%` } }),
-    h("i", { class: "needs", style: { left: `${(100 * budget.required) / all}%` } }));
+    h("i", { class: "needs", style: { left: `${(100 * budget.required) / all}%` } }),
+  );
 }

@@ -15,7 +15,11 @@ export class Detail {
     this.root = root;
     this.title = h("h2", { id: "detail-title", tabindex: -1 });
     this.state = h("span", { class: "badge" });
-    const button = h("button", { type: "button", class: "close", "aria-label": "Close the details", onclick: close }, "×");
+    const button = h(
+      "button",
+      { type: "button", class: "close", "aria-label": "Close the details", onclick: close },
+      "×",
+    );
     this.body = h("div", { class: "detail-body" });
     this.tracks = [];
     fill(root, h("header", {}, this.title, this.state, button), this.body);
@@ -41,7 +45,10 @@ export class Detail {
     this.shown = null;
     fill(this.title, nameElement(name));
     setText(this.state, finished ? "terminated" : "unknown");
-    fill(this.body, finished ? historyFacts(finished, board) : h("p", {}, "No node of this name is terminating, drained or pending."));
+    fill(
+      this.body,
+      finished ? historyFacts(finished, board) : h("p", {}, "No node of this name is terminating, drained or pending."),
+    );
   }
 
   updateNode(board, node, axis, isNew) {
@@ -49,9 +56,12 @@ export class Detail {
     const timeline = board.timeline(node.uid);
     if (this.shown !== node || isNew || this.links !== board.data.links || this.timeline !== timeline) {
       // What was focused in it is found again by its text.
-      const focused = this.body.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+      const focused = this.body.contains(document.activeElement)
+        ? document.activeElement.getAttribute("aria-label")
+        : null;
       this.build(board, node, timeline);
-      if (focused) [...this.body.querySelectorAll("button")].find((each) => each.getAttribute("aria-label") === focused)?.focus();
+      if (focused)
+        [...this.body.querySelectorAll("button")].find((each) => each.getAttribute("aria-label") === focused)?.focus();
       this.shown = node;
       this.timeline = timeline;
       this.links = board.data.links;
@@ -81,9 +91,17 @@ export class Detail {
     const rows = [];
     const row = (name, ...value) => rows.push(h("dt", {}, name), h("dd", {}, ...value));
     row("step", node.step || "none", node.waitsFor ? h("span", { class: "faint" }, ` ${node.waitsFor}`) : null);
-    if (node.since) row("since", this.ticking("span", (now) => `${elapsed((now - ms(node.since)) / 1000)}, since ${clock(ms(node.since), now)}`));
+    if (node.since)
+      row(
+        "since",
+        this.ticking("span", (now) => `${elapsed((now - ms(node.since)) / 1000)}, since ${clock(ms(node.since), now)}`),
+      );
     if (node.pending?.causes.length) row("due as", node.pending.causes.join(", "));
-    if (node.podsLeft && node.never !== null) row("forecast", this.ticking("span", (now) => forecastText(board, node, now)));
+    if (node.podsLeft && node.never !== null)
+      row(
+        "forecast",
+        this.ticking("span", (now) => forecastText(board, node, now)),
+      );
     row("deadline", this.deadline(node));
     const links = [];
     if (node.trace?.url) links.push(link(node.trace.url, "Trace"));
@@ -96,10 +114,18 @@ export class Detail {
 
   deadline(node) {
     if (!node.deadline) return "none; the drain takes as long as its pods need";
-    const risks = { passed: " (passed)", will: " (will be missed)", may: " (may be missed)", cuts: " (may override budgets or protection)" };
+    const risks = {
+      passed: " (passed)",
+      will: " (will be missed)",
+      may: " (may be missed)",
+      cuts: " (may override budgets or protection)",
+    };
     const text = (now) => {
       const left = (ms(node.deadline.at) - now) / 1000;
-      const when = left > 0 ? `in ${elapsed(left)}, at ${clock(ms(node.deadline.at), now)}` : `${elapsed(-left)} ago, at ${clock(ms(node.deadline.at), now)}`;
+      const when =
+        left > 0
+          ? `in ${elapsed(left)}, at ${clock(ms(node.deadline.at), now)}`
+          : `${elapsed(-left)} ago, at ${clock(ms(node.deadline.at), now)}`;
       const holder = node.deadline.holder ? `, of ${node.deadline.holder}` : "";
       return `${when}${holder}${risks[deadlineRisk(node, now)] ?? ""}`;
     };
@@ -109,7 +135,15 @@ export class Detail {
   warnings(board, node) {
     const found = node.warnings.filter((each) => each.kind !== "NeverDrains" || isNeverDrained(board, node));
     if (!found.length) return null;
-    const each = (warning) => h("li", { class: warning.blocking ? "alarm" : "warn" }, h("strong", {}, warning.kind), " ", warning.message, warning.remedy ? remedyElement(warning.remedy) : null);
+    const each = (warning) =>
+      h(
+        "li",
+        { class: warning.blocking ? "alarm" : "warn" },
+        h("strong", {}, warning.kind),
+        " ",
+        warning.message,
+        warning.remedy ? remedyElement(warning.remedy) : null,
+      );
     return h("ul", { class: "warnings", "aria-label": "Warnings" }, ...found.map(each));
   }
 
@@ -123,14 +157,28 @@ export class Detail {
       const [first] = pods;
       const shown = pods.slice(0, Math.max(room, 0));
       room -= shown.length;
-      const remedy = first.remedy && !warned.has(`${first.namespace}/${first.name}`) ? remedyElement(first.remedy) : null;
+      const remedy =
+        first.remedy && !warned.has(`${first.namespace}/${first.name}`) ? remedyElement(first.remedy) : null;
       sections.push(
-        h("section", { class: `group ${state}` },
-          h("h3", {}, h("i", { class: `swatch ${state}`, "aria-hidden": "true" }), `${counted(pods.length, "pod")}: ${stateText(state)}`),
+        h(
+          "section",
+          { class: `group ${state}` },
+          h(
+            "h3",
+            {},
+            h("i", { class: `swatch ${state}`, "aria-hidden": "true" }),
+            `${counted(pods.length, "pod")}: ${stateText(state)}`,
+          ),
           pods.length > 1 && groupText(first) ? h("p", { class: "cause" }, groupText(first)) : null,
           remedy,
           h("ul", { class: "pods" }, ...shown.map((pod) => this.pod(pod, timeline, pods.length === 1))),
-          shown.length < pods.length ? h("p", { class: "faint" }, `and ${counted(pods.length - shown.length, "pod")} more: gracectl status -v ${node.name}`) : null,
+          shown.length < pods.length
+            ? h(
+                "p",
+                { class: "faint" },
+                `and ${counted(pods.length - shown.length, "pod")} more: gracectl status -v ${node.name}`,
+              )
+            : null,
         ),
       );
     }
@@ -140,11 +188,21 @@ export class Detail {
   pod(pod, timeline, isAlone) {
     const segments = timeline?.pods?.[pod.uid] ?? [{ state: pod.state, from: pod.since, to: null }];
     const track = h("span", { class: "track", "aria-hidden": "true" });
-    const marks = pod.deleteAt ? [{ kind: "deletion-mark", at: ms(pod.deleteAt), title: "deleted for the deadline, if it is still there" }] : [];
-    if (pod.protection?.until) marks.push({ kind: "until-mark", at: ms(pod.protection.until), title: "its protection ends" });
+    const marks = pod.deleteAt
+      ? [{ kind: "deletion-mark", at: ms(pod.deleteAt), title: "deleted for the deadline, if it is still there" }]
+      : [];
+    if (pod.protection?.until)
+      marks.push({ kind: "until-mark", at: ms(pod.protection.until), title: "its protection ends" });
     this.tracks.push({ track, segments, marks });
-    return h("li", {},
-      h("div", { class: "pod-line" }, nameElement(`${pod.namespace}/${pod.name}`), this.ticking("span", (now) => rough((now - ms(pod.since)) / 1000), { class: "age" })),
+    return h(
+      "li",
+      {},
+      h(
+        "div",
+        { class: "pod-line" },
+        nameElement(`${pod.namespace}/${pod.name}`),
+        this.ticking("span", (now) => rough((now - ms(pod.since)) / 1000), { class: "age" }),
+      ),
       track,
       this.ticking("p", (now) => messageText(pod, now, isAlone), { class: "message" }),
     );
@@ -157,7 +215,12 @@ export class Detail {
     if (!uids.length) return null;
     const names = uids.map((uid) => this.seen.get(uid)).filter(Boolean);
     const items = names.slice(-MOST_PODS).map((name) => h("li", {}, nameElement(name)));
-    return h("section", { class: "group gone" }, h("h3", {}, "✓ ", `${counted(uids.length, "pod")} gone`), items.length ? h("ul", { class: "pods" }, ...items) : null);
+    return h(
+      "section",
+      { class: "group gone" },
+      h("h3", {}, "✓ ", `${counted(uids.length, "pod")} gone`),
+      items.length ? h("ul", { class: "pods" }, ...items) : null,
+    );
   }
 
   drawTracks(node, axis, now) {
@@ -175,11 +238,20 @@ export class Detail {
 function byCause(pods) {
   const found = new Map();
   for (const pod of pods) {
-    const key = [pod.state, pod.state === "protected" ? `${pod.protection?.kind} ${pod.protection?.value}` : pod.state === "terminating" ? "" : pod.budgets.join()].join("\n");
+    const key = [
+      pod.state,
+      pod.state === "protected"
+        ? `${pod.protection?.kind} ${pod.protection?.value}`
+        : pod.state === "terminating"
+          ? ""
+          : pod.budgets.join(),
+    ].join("\n");
     if (!found.has(key)) found.set(key, { state: pod.state, pods: [] });
     found.get(key).pods.push(pod);
   }
-  return [...found.values()].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || b.pods.length - a.pods.length);
+  return [...found.values()].sort(
+    (a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || b.pods.length - a.pods.length,
+  );
 }
 
 /** What all pods of a cause have in common. */
@@ -199,10 +271,16 @@ function messageText(pod, now, isAlone) {
   const place = pod.queuePosition;
   if (place && place.of > 1) {
     const after = place.after ? `, after ${place.after}` : "";
-    parts.push(place.undecided ? `${place.of} pods share this budget; order not decided yet` : `${place.number} of ${place.of} in queue${after}`);
+    parts.push(
+      place.undecided
+        ? `${place.of} pods share this budget; order not decided yet`
+        : `${place.number} of ${place.of} in queue${after}`,
+    );
   }
-  if (pod.state === "protected" && pod.until !== null) parts.push(`until ${clock(ms(pod.until), now)}, in ${elapsed(Math.max((ms(pod.until) - now) / 1000, 0))}`);
-  if (pod.deleteAt && pod.state !== "deleted") parts.push(`deleted within ${elapsed(Math.max((ms(pod.deleteAt) - now) / 1000, 0))}`);
+  if (pod.state === "protected" && pod.until !== null)
+    parts.push(`until ${clock(ms(pod.until), now)}, in ${elapsed(Math.max((ms(pod.until) - now) / 1000, 0))}`);
+  if (pod.deleteAt && pod.state !== "deleted")
+    parts.push(`deleted within ${elapsed(Math.max((ms(pod.deleteAt) - now) / 1000, 0))}`);
   return parts.filter(Boolean).join("; ");
 }
 

@@ -2,7 +2,12 @@
 
 const DAY = 86400;
 const two = (number) => String(number).padStart(2, "0");
-const clockFormat = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const clockFormat = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
+});
 const minuteFormat = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const dayFormat = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 const instants = new Map();
@@ -25,7 +30,12 @@ export function elapsed(seconds) {
   const whole = Math.trunc(seconds);
   const sign = whole < 0 ? "-" : "";
   const all = Math.abs(whole);
-  const [days, hours, minutes, rest] = [Math.floor(all / DAY), Math.floor((all % DAY) / 3600), Math.floor((all % 3600) / 60), all % 60];
+  const [days, hours, minutes, rest] = [
+    Math.floor(all / DAY),
+    Math.floor((all % DAY) / 3600),
+    Math.floor((all % 3600) / 60),
+    all % 60,
+  ];
   if (days) return `${sign}${days}d ${two(hours)}:${two(minutes)}:${two(rest)}`;
   if (hours) return `${sign}${hours}:${two(minutes)}:${two(rest)}`;
   return `${sign}${minutes}:${two(rest)}`;
@@ -35,7 +45,8 @@ export function elapsed(seconds) {
 export function rough(seconds) {
   const all = Math.max(Math.round(seconds), 0);
   if (all < 60) return `${all} s`;
-  if (all < 3600) return all % 60 && all < 600 ? `${Math.floor(all / 60)} min ${all % 60} s` : `${Math.round(all / 60)} min`;
+  if (all < 3600)
+    return all % 60 && all < 600 ? `${Math.floor(all / 60)} min ${all % 60} s` : `${Math.round(all / 60)} min`;
   if (all < 2 * DAY) {
     const minutes = Math.round((all % 3600) / 60) % 60;
     return minutes ? `${Math.floor(all / 3600)} h ${minutes} min` : `${Math.round(all / 3600)} h`;
@@ -64,7 +75,9 @@ export function tickLabel(at, step) {
   const date = new Date(at);
   if (step >= DAY * 1000) return dayFormat.format(date);
   const text = (step < 60000 ? clockFormat : minuteFormat).format(date);
-  return date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0 ? `${dayFormat.format(date)} ${text}` : text;
+  return date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0
+    ? `${dayFormat.format(date)} ${text}`
+    : text;
 }
 
 /** `1 pod`, `2 pods`. */

@@ -9,14 +9,23 @@ const STEPS = ["cordon", "drain", "volumes", "instance", "finalizer"];
 /** Steps of a terminated node: `step`, `from`, `to` (ms). */
 function spans(finished) {
   return kept(finished, "spans", () => {
-    let at = ms(finished.since) ?? ms(finished.until) - 1000 * finished.steps.reduce((sum, each) => sum + each.seconds, 0);
+    let at =
+      ms(finished.since) ?? ms(finished.until) - 1000 * finished.steps.reduce((sum, each) => sum + each.seconds, 0);
     return finished.steps.map(({ step, seconds }) => ({ step, from: at, to: (at += seconds * 1000) }));
   });
 }
 
 /** Bars of a terminated node. */
 export function finishedBars(finished) {
-  return kept(finished, "bars", () => spans(finished).map(({ step, from, to }) => ({ kind: step, from, to, label: step, title: `${step}: ${elapsed((to - from) / 1000)}` })));
+  return kept(finished, "bars", () =>
+    spans(finished).map(({ step, from, to }) => ({
+      kind: step,
+      from,
+      to,
+      label: step,
+      title: `${step}: ${elapsed((to - from) / 1000)}`,
+    })),
+  );
 }
 
 /** What its termination was like. */
@@ -25,7 +34,11 @@ export function historyFacts(finished, board) {
   const rows = [];
   const row = (name, ...value) => rows.push(h("dt", {}, name), h("dd", {}, ...value));
   if (finished.since) row("requested", clock(ms(finished.since), now));
-  row("terminated", clock(ms(finished.until), now), finished.seconds === null ? null : `, after ${elapsed(finished.seconds)}`);
+  row(
+    "terminated",
+    clock(ms(finished.until), now),
+    finished.seconds === null ? null : `, after ${elapsed(finished.seconds)}`,
+  );
   for (const { step, seconds } of finished.steps) row(step, elapsed(seconds));
   row("deadline", deadlineText(finished));
   if (finished.trace) row("trace", finished.trace.url ? link(finished.trace.url, "Trace") : finished.trace.id);
@@ -52,7 +65,14 @@ export class History {
     const wanted = q.trim().toLowerCase();
     const found = board.finished.filter((each) => each.name.toLowerCase().includes(wanted));
     if (!found.length) {
-      fill(this.root, h("p", { class: "empty" }, wanted ? `No terminated node matches “${q}”.` : "No node was terminated since gracectl ui was started."));
+      fill(
+        this.root,
+        h(
+          "p",
+          { class: "empty" },
+          wanted ? `No terminated node matches “${q}”.` : "No node was terminated since gracectl ui was started.",
+        ),
+      );
       return;
     }
     this.now = board.now;
@@ -60,11 +80,17 @@ export class History {
     const heads = ["node", "terminated", "duration", ...STEPS, "deadline", "trace"];
     fill(
       this.root,
-      h("div", { class: "scroll" },
-        h("table", {},
+      h(
+        "div",
+        { class: "scroll" },
+        h(
+          "table",
+          {},
           h("caption", { class: "said" }, "Terminated nodes, the last one first"),
           h("thead", {}, h("tr", {}, ...heads.map((each) => h("th", { scope: "col" }, each)))),
-          h("tbody", {}, ...found.map((each) => this.line(each, longest))))),
+          h("tbody", {}, ...found.map((each) => this.line(each, longest))),
+        ),
+      ),
     );
   }
 
@@ -72,15 +98,36 @@ export class History {
     const by = new Map();
     for (const { step, seconds } of each.steps) by.set(step, (by.get(step) ?? 0) + seconds);
     const share = h("span", { class: "share", "aria-hidden": "true" });
-    for (const [step, seconds] of by) share.append(h("i", { class: `bar ${step}`, style: { width: `${(100 * seconds) / longest}%` }, title: `${step}: ${elapsed(seconds)}` }));
+    for (const [step, seconds] of by)
+      share.append(
+        h("i", {
+          class: `bar ${step}`,
+          style: { width: `${(100 * seconds) / longest}%` },
+          title: `${step}: ${elapsed(seconds)}`,
+        }),
+      );
     const deadline = deadlineText(each);
-    return h("tr", {},
-      h("th", { scope: "row" }, h("button", { type: "button", class: "link", "aria-label": each.name, onclick: () => this.open(each.name) }, nameElement(each.name))),
+    return h(
+      "tr",
+      {},
+      h(
+        "th",
+        { scope: "row" },
+        h(
+          "button",
+          { type: "button", class: "link", "aria-label": each.name, onclick: () => this.open(each.name) },
+          nameElement(each.name),
+        ),
+      ),
       h("td", { class: "time" }, clock(ms(each.until), this.now)),
       h("td", { class: "time" }, each.seconds === null ? "?" : elapsed(each.seconds), share),
       ...STEPS.map((step) => h("td", { class: "time" }, by.has(step) ? elapsed(by.get(step)) : "–")),
       h("td", { class: deadline === "missed" ? "alarm-text" : "" }, deadline),
-      h("td", {}, each.trace ? (each.trace.url ? link(each.trace.url, "Trace") : h("code", {}, each.trace.id.slice(0, 8))) : "–"),
+      h(
+        "td",
+        {},
+        each.trace ? (each.trace.url ? link(each.trace.url, "Trace") : h("code", {}, each.trace.id.slice(0, 8))) : "–",
+      ),
     );
   }
 }
@@ -96,33 +143,55 @@ export class Events {
     [this.shown, this.q] = [board.data.events, q];
     const wanted = q.trim().toLowerCase();
     if (!board.data.events) {
-      fill(this.root, h("p", { class: "empty" }, "Events are not shown: gracectl ui has no right to list and watch them."));
+      fill(
+        this.root,
+        h("p", { class: "empty" }, "Events are not shown: gracectl ui has no right to list and watch them."),
+      );
       return;
     }
     const found = [...board.data.events].sort((a, b) => ms(b.at) - ms(a.at));
-    const shown = found.filter((each) => `${objectText(each.object)} ${each.reason} ${each.message}`.toLowerCase().includes(wanted));
+    const shown = found.filter((each) =>
+      `${objectText(each.object)} ${each.reason} ${each.message}`.toLowerCase().includes(wanted),
+    );
     if (!shown.length) {
       fill(this.root, h("p", { class: "empty" }, wanted ? `No Event matches “${q}”.` : "No Events yet."));
       return;
     }
     fill(
       this.root,
-      h("div", { class: "scroll" },
-        h("table", {},
+      h(
+        "div",
+        { class: "scroll" },
+        h(
+          "table",
+          {},
           h("caption", { class: "said" }, "Events, the newest first"),
-          h("thead", {}, h("tr", {}, ...["at", "type", "reason", "object", "message"].map((each) => h("th", { scope: "col" }, each)))),
-          h("tbody", {}, ...shown.map((each) => eventLine(each, board.now))))),
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              ...["at", "type", "reason", "object", "message"].map((each) => h("th", { scope: "col" }, each)),
+            ),
+          ),
+          h("tbody", {}, ...shown.map((each) => eventLine(each, board.now))),
+        ),
+      ),
     );
   }
 }
 
 function eventLine(each, now) {
-  return h("tr", { class: each.type === "Warning" ? "warn" : "" },
+  return h(
+    "tr",
+    { class: each.type === "Warning" ? "warn" : "" },
     h("td", { class: "time" }, h("time", { datetime: each.at }, clock(ms(each.at), now))),
     h("td", {}, each.type === "Warning" ? h("strong", { class: "warn-text" }, "! Warning") : each.type),
     h("td", {}, each.reason, each.count > 1 ? h("span", { class: "faint" }, ` ×${each.count}`) : null),
     h("td", {}, nameElement(objectText(each.object))),
-    h("td", { class: "wide" }, each.message));
+    h("td", { class: "wide" }, each.message),
+  );
 }
 
 /** `Pod shop/web-1`. */

@@ -27,10 +27,17 @@ class Page {
     this.board = new Board();
     this.shown = readAddress();
     this.summary = new Summary(find("cluster"), find("summary"), (q) => this.show({ view: "timeline", q }));
-    this.attention = new Attention(find("attention"), find("spoken"), { go: (part) => this.show(part, true), enter: (token) => this.enter(token) });
+    this.attention = new Attention(find("attention"), find("spoken"), {
+      go: (part) => this.show(part, true),
+      enter: (token) => this.enter(token),
+    });
     this.timeline = new Timeline(find("timeline"), (uid) => this.open(uid));
     const openName = (node) => this.show({ view: "timeline", node }, true);
-    this.views = { budgets: new Budgets(find("budgets"), openName), history: new History(find("history"), openName), events: new Events(find("events")) };
+    this.views = {
+      budgets: new Budgets(find("budgets"), openName),
+      history: new History(find("history"), openName),
+      events: new Events(find("events")),
+    };
     this.detail = new Detail(find("detail"), () => this.close());
     this.stream = new Stream({
       snapshot: (board) => this.news(() => this.board.replace(board)),
@@ -57,7 +64,9 @@ class Page {
     document.addEventListener("visibilitychange", () => document.hidden || this.stream.retry());
     addEventListener("beforeprint", () => this.print(true));
     addEventListener("afterprint", () => this.print(false));
-    new ResizeObserver(([{ target }]) => document.documentElement.style.setProperty("--top", `${target.offsetHeight}px`)).observe(find("top"));
+    new ResizeObserver(([{ target }]) =>
+      document.documentElement.style.setProperty("--top", `${target.offsetHeight}px`),
+    ).observe(find("top"));
     setInterval(() => this.schedule(), TICK);
     this.now();
     this.stream.run();
@@ -74,12 +83,33 @@ class Page {
       tab.addEventListener("click", () => this.view(view));
       tab.addEventListener("keydown", (event) => this.moveTab(event, view));
     }
-    fill(find("filters"), FILTERS.map((each) => h("button", { type: "button", "data-show": each, onclick: () => this.show({ show: each }) }, h("span", {}, FILTER_NAMES[each] ?? each), " ", h("b", {}))));
-    const actions = { in: () => this.timeline.zoom(0.7), out: () => this.timeline.zoom(1.4), earlier: () => this.timeline.pan(-0.25), later: () => this.timeline.pan(0.25), fit: () => this.timeline.follow() };
-    for (const button of find("zoom").children) button.addEventListener("click", () => (actions[button.dataset.action](), this.schedule()));
+    fill(
+      find("filters"),
+      FILTERS.map((each) =>
+        h(
+          "button",
+          { type: "button", "data-show": each, onclick: () => this.show({ show: each }) },
+          h("span", {}, FILTER_NAMES[each] ?? each),
+          " ",
+          h("b", {}),
+        ),
+      ),
+    );
+    const actions = {
+      in: () => this.timeline.zoom(0.7),
+      out: () => this.timeline.zoom(1.4),
+      earlier: () => this.timeline.pan(-0.25),
+      later: () => this.timeline.pan(0.25),
+      fit: () => this.timeline.follow(),
+    };
+    for (const button of find("zoom").children)
+      button.addEventListener("click", () => (actions[button.dataset.action](), this.schedule()));
     find("theme").addEventListener("click", () => this.theme());
     find("help-button").addEventListener("click", () => this.help());
-    fill(find("keys"), KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)]));
+    fill(
+      find("keys"),
+      KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)]),
+    );
     find("help-close").addEventListener("click", () => find("help").close());
   }
 
@@ -166,7 +196,11 @@ class Page {
     }
     const { data } = this.board;
     const spent = data.podBudgets.filter((each) => each.queue?.length).length;
-    for (const [view, number] of [["budgets", spent], ["history", data.history.length], ["events", data.events?.length ?? 0]]) {
+    for (const [view, number] of [
+      ["budgets", spent],
+      ["history", data.history.length],
+      ["events", data.events?.length ?? 0],
+    ]) {
       setText(find(`tab-${view}`).querySelector("b"), number ? String(number) : "");
     }
     setAttribute(find("zoom").lastElementChild, "aria-pressed", this.timeline.axis.isFollowing);
@@ -181,7 +215,8 @@ class Page {
 
   /** Show a part of the address. `isVisible`: bring the node onto the screen. */
   show(part, isVisible = false) {
-    const isStep = ("view" in part && part.view !== this.shown.view) || ("node" in part && part.node !== this.shown.node);
+    const isStep =
+      ("view" in part && part.view !== this.shown.view) || ("node" in part && part.node !== this.shown.node);
     if (isVisible && !("q" in part)) part = { q: "", ...part };
     // A link to a node must find it, whatever the filter was.
     if (part.node && !("show" in part) && this.shown.show !== "all" && isVisible) part = { show: "all", ...part };

@@ -45,7 +45,8 @@ export class Board {
 
   /** Take a snapshot. */
   replace(board) {
-    if (board.version !== 1) throw new Error(`the server speaks version ${board.version} of the board, this page version 1: reload`);
+    if (board.version !== 1)
+      throw new Error(`the server speaks version ${board.version} of the board, this page version 1: reload`);
     this.data = { ...EMPTY, ...board };
     this.index();
     this.touch();
@@ -62,7 +63,9 @@ export class Board {
 
   index() {
     const { nodes, claims } = this.data.status ?? { nodes: [], claims: [] };
-    this.nodes = new Map([...nodes, ...claims.map((claim) => kept(claim, "node", nodeOfClaim))].map((node) => [node.uid, node]));
+    this.nodes = new Map(
+      [...nodes, ...claims.map((claim) => kept(claim, "node", nodeOfClaim))].map((node) => [node.uid, node]),
+    );
   }
 
   touch() {
@@ -96,7 +99,11 @@ export class Board {
   }
 
   budget(key) {
-    const found = kept(this.data.podBudgets, "byKey", () => new Map(this.data.podBudgets.map((each) => [budgetKey(each), each])));
+    const found = kept(
+      this.data.podBudgets,
+      "byKey",
+      () => new Map(this.data.podBudgets.map((each) => [budgetKey(each), each])),
+    );
     return found.get(key) ?? null;
   }
 }
@@ -137,7 +144,9 @@ function firstCut(node) {
 
 /** Whether a budget allows nothing even when all of its pods are healthy. */
 export function isNeverAllowing(budget) {
-  return Boolean(budget.problem) || (budget.state === "spent" && budget.expected > 0 && budget.required >= budget.expected);
+  return (
+    Boolean(budget.problem) || (budget.state === "spent" && budget.expected > 0 && budget.required >= budget.expected)
+  );
 }
 
 /** The budget that a cause names, as `namespace/name`; undefined for other causes. */
@@ -178,9 +187,20 @@ function severity(board, node) {
 
 /** A terminating NodeClaim without a terminating node, as a row of its own. */
 function nodeOfClaim(claim) {
-  const node = claim.nodes.length ? `${claim.waitsFor}; node ${claim.nodes.join(", ")} not deleted yet` : claim.waitsFor;
+  const node = claim.nodes.length
+    ? `${claim.waitsFor}; node ${claim.nodes.join(", ")} not deleted yet`
+    : claim.waitsFor;
   const none = { pending: null, podsLeft: null, drained: null, never: null, warnings: [], pods: [] };
-  return { ...none, ...claim, name: `NodeClaim ${claim.name}`, uid: `claim-${claim.name}`, state: "claim", step: "claim", done: false, waitsFor: node };
+  return {
+    ...none,
+    ...claim,
+    name: `NodeClaim ${claim.name}`,
+    uid: `claim-${claim.name}`,
+    state: "claim",
+    step: "claim",
+    done: false,
+    waitsFor: node,
+  };
 }
 
 /** `terminating`, `maintenance`, `pending`; an uncordoning node counts to maintenance. */

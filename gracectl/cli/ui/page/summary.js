@@ -16,14 +16,20 @@ export class Summary {
     this.links = h("span", { class: "links" });
     this.grafana = null;
     fill(top, this.context, this.leader, this.connection, this.links);
-    this.tiles = Object.fromEntries(["remaining", "terminating", "pending", "done", "pods left", "breaker", "pace"].map((name) => [name, new Tile(name)]));
-    this.causes = h("ol", { class: "causes" });
-    this.causesBox = h("section", { class: "held", "aria-labelledby": "held-title" }, h("h2", { id: "held-title" }, "What holds them"), this.causes);
-    fill(
-      root,
-      h("dl", { class: "tiles" }, ...Object.values(this.tiles).map((tile) => tile.element)),
-      this.causesBox,
+    this.tiles = Object.fromEntries(
+      ["remaining", "terminating", "pending", "done", "pods left", "breaker", "pace"].map((name) => [
+        name,
+        new Tile(name),
+      ]),
     );
+    this.causes = h("ol", { class: "causes" });
+    this.causesBox = h(
+      "section",
+      { class: "held", "aria-labelledby": "held-title" },
+      h("h2", { id: "held-title" }, "What holds them"),
+      this.causes,
+    );
+    fill(root, h("dl", { class: "tiles" }, ...Object.values(this.tiles).map((tile) => tile.element)), this.causesBox);
   }
 
   update(board) {
@@ -56,11 +62,12 @@ export class Summary {
   }
 
   updateConnection(board) {
-    const [kind, text] = board.stream.lostAt !== null
-      ? ["away", "reconnecting"]
-      : board.isStale
-        ? ["away", "API server away"]
-        : ["live", "live"];
+    const [kind, text] =
+      board.stream.lostAt !== null
+        ? ["away", "reconnecting"]
+        : board.isStale
+          ? ["away", "API server away"]
+          : ["live", "live"];
     this.connection.className = `connection ${kind}`;
     setText(this.connection, text);
     setAttribute(this.connection, "title", `as of ${clock(board.now, board.now)} by the server's clock`);
@@ -93,7 +100,13 @@ class Tile {
   constructor(name) {
     this.value = h("dd", { class: "value" });
     this.note = h("dd", { class: "note" });
-    this.element = h("div", { class: `tile ${name === "remaining" ? "main" : ""}` }, h("dt", {}, name), this.value, this.note);
+    this.element = h(
+      "div",
+      { class: `tile ${name === "remaining" ? "main" : ""}` },
+      h("dt", {}, name),
+      this.value,
+      this.note,
+    );
   }
 
   set(value, note, kind = "") {
@@ -120,7 +133,9 @@ class Tile {
 
 /** Its sentence, with the time that is left now. */
 function causeText(cause, now) {
-  return cause.left ? cause.message.replace(/about [\d:d -]+ left$/, () => `about ${windowText(cause.left, now)} left`) : cause.message;
+  return cause.left
+    ? cause.message.replace(/about [\d:d -]+ left$/, () => `about ${windowText(cause.left, now)} left`)
+    : cause.message;
 }
 
 function swatchOf(reason) {
@@ -152,7 +167,9 @@ function remaining(board) {
 function shortWindow(window, now) {
   const text = windowText(window, now);
   const parts = text.split("–");
-  return parts.every((part) => /^\d+:\d\d:\d\d$/.test(part)) ? `${parts.map((part) => part.slice(0, -3)).join("–")} h` : text;
+  return parts.every((part) => /^\d+:\d\d:\d\d$/.test(part))
+    ? `${parts.map((part) => part.slice(0, -3)).join("–")} h`
+    : text;
 }
 
 function breakerText(breaker) {

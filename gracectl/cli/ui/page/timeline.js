@@ -28,13 +28,20 @@ export class Timeline {
       "div",
       { class: "row head", role: "row", "aria-rowindex": 1 },
       h("span", { class: "mark", role: "columnheader", "aria-label": "attention" }),
-      ...["node", "step", "pods", "left", "waiting for"].map((each) => h("span", { class: each.replace(" ", "-"), role: "columnheader" }, each)),
+      ...["node", "step", "pods", "left", "waiting for"].map((each) =>
+        h("span", { class: each.replace(" ", "-"), role: "columnheader" }, each),
+      ),
       this.axisElement,
     );
     this.lines = h("div", { class: "lines", "aria-hidden": "true" });
     this.nowLine = h("div", { class: "now-line" });
     this.body = h("div", { class: "rows", role: "presentation" }, this.lines);
-    this.grid = h("div", { class: "grid", id: "grid", role: "grid", tabindex: 0, "aria-label": "Nodes" }, this.head, this.body);
+    this.grid = h(
+      "div",
+      { class: "grid", id: "grid", role: "grid", tabindex: 0, "aria-label": "Nodes" },
+      this.head,
+      this.body,
+    );
     this.empty = h("p", { class: "empty" });
     root.replaceChildren(this.grid, this.empty);
     this.listen();
@@ -67,7 +74,10 @@ export class Timeline {
       }
     }
     const longest = this.entries.reduce((most, each) => Math.max(most, (each.node ?? each.finished).name.length), 8);
-    this.grid.style.setProperty("--names", `${Math.min(Math.max(longest * 8.6, 110), innerWidth < 1400 ? 200 : 320)}px`);
+    this.grid.style.setProperty(
+      "--names",
+      `${Math.min(Math.max(longest * 8.6, 110), innerWidth < 1400 ? 200 : 320)}px`,
+    );
     this.places = new Map(this.entries.map((each, index) => [each.uid, index]));
     this.draw();
   }
@@ -78,10 +88,19 @@ export class Timeline {
     const active = this.entries.filter(({ node }) => node && !node.done);
     const shown = active.length ? active : this.entries;
     const begin = shown.reduce((first, each) => Math.min(first, each.since), now);
-    const ends = active.flatMap(({ node }) => [ms(node.drained?.latest) ?? ms(node.drained?.earliest), ms(node.deadline?.at)]);
+    const ends = active.flatMap(({ node }) => [
+      ms(node.drained?.latest) ?? ms(node.drained?.earliest),
+      ms(node.deadline?.at),
+    ]);
     // When all is over the picture stays, and time goes on without it.
-    const last = active.length ? now : shown.reduce((end, each) => Math.max(end, each.finished ? ms(each.finished.until) : now), begin);
-    this.axis.fit(begin, ends.filter((end) => end > now), Math.min(now, last + (last - begin) * 0.2));
+    const last = active.length
+      ? now
+      : shown.reduce((end, each) => Math.max(end, each.finished ? ms(each.finished.until) : now), begin);
+    this.axis.fit(
+      begin,
+      ends.filter((end) => end > now),
+      Math.min(now, last + (last - begin) * 0.2),
+    );
   }
 
   get isReady() {
@@ -135,7 +154,8 @@ export class Timeline {
     for (const { at, step } of ticks) {
       const left = `${(this.axis.place(at) * 100).toFixed(3)}%`;
       const place = this.axis.place(at) * this.width;
-      if (place > 24 && place < this.width - 24) labels.push(h("span", { class: "tick", style: { left } }, tickLabel(at, step)));
+      if (place > 24 && place < this.width - 24)
+        labels.push(h("span", { class: "tick", style: { left } }, tickLabel(at, step)));
       lines.push(h("i", { class: "tick-line", style: { left } }));
     }
     const place = this.axis.place(now);
@@ -172,13 +192,22 @@ export class Timeline {
   }
 
   newRow(entry) {
-    const cells = Object.fromEntries(["step", "pods", "left", "waiting-for"].map((name) => [name, h("span", { class: name, role: "gridcell" })]));
+    const cells = Object.fromEntries(
+      ["step", "pods", "left", "waiting-for"].map((name) => [name, h("span", { class: name, role: "gridcell" })]),
+    );
     const mark = h("span", { class: "mark", role: "gridcell" });
     const track = h("span", { class: "track", "aria-hidden": "true" });
     const said = h("span", { class: "said" });
     const name = nameElement((entry.node ?? entry.finished).name, "span", { class: "node", role: "rowheader" });
     const cell = h("span", { class: "time", role: "gridcell" }, track, said);
-    const element = h("div", { class: "row", role: "row", id: `row-${entry.uid}`, "data-uid": entry.uid }, mark, name, ...Object.values(cells), cell);
+    const element = h(
+      "div",
+      { class: "row", role: "row", id: `row-${entry.uid}`, "data-uid": entry.uid },
+      mark,
+      name,
+      ...Object.values(cells),
+      cell,
+    );
     return { element, mark, cells, track, said };
   }
 
@@ -190,7 +219,10 @@ export class Timeline {
     setText(row.cells.step, node.step || node.state);
     setText(row.cells.pods, podsText(node));
     setText(row.cells.left, leftText(this.board, node));
-    row.cells.left.classList.toggle("alarm-text", isNeverDrained(this.board, node) || ["passed", "will"].includes(deadlineRisk(node, now)));
+    row.cells.left.classList.toggle(
+      "alarm-text",
+      isNeverDrained(this.board, node) || ["passed", "will"].includes(deadlineRisk(node, now)),
+    );
     const waits = waitsFor(node);
     setText(row.cells["waiting-for"], waits);
     setAttribute(row.cells["waiting-for"], "title", waits);
@@ -208,7 +240,12 @@ export class Timeline {
     let used = draw(row.track, finishedBars(finished), this.axis, this.width);
     if (!used && ms(finished.until) < this.axis.from) {
       const label = `‹ until ${clock(ms(finished.until), this.board.now)}`;
-      used = draw(row.track, [{ kind: "before", from: this.axis.from, to: this.axis.to, label, title: label }], this.axis, this.width);
+      used = draw(
+        row.track,
+        [{ kind: "before", from: this.axis.from, to: this.axis.to, label, title: label }],
+        this.axis,
+        this.width,
+      );
     }
     drawMarks(row.track, [], this.axis, used);
     setText(row.said, "");
@@ -267,7 +304,11 @@ export class Timeline {
 
   wheel(event) {
     const box = this.axisElement.getBoundingClientRect();
-    if (event.clientX < box.left || !(event.ctrlKey || event.metaKey || event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))) return;
+    if (
+      event.clientX < box.left ||
+      !(event.ctrlKey || event.metaKey || event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))
+    )
+      return;
     event.preventDefault();
     if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(event.deltaY / 400), (event.clientX - box.left) / box.width);
     else this.pan((event.deltaX || event.deltaY) / box.width);
