@@ -126,20 +126,13 @@ def _terms(plan: Plan) -> Terms:
     acts = [*plan.history, *plan.faults]
     is_calm = not plan.faults and all(act.what not in DISTURBING for act in plan.history)
     return Terms(
-        seed=plan.seed,
-        periods={node.name: PERIODS[node.period] for node in plan.nodes if node.period},
-        needed=_needed(plan),
         asked=frozenset(_asked(plan, acts)),
-        maintained=frozenset(act.subject for act in acts if act.what == "keep drained"),
         replaced=frozenset(name for act in acts if act.what in REPLACING for name in act.names),
         faults_end=0.0 if is_calm else FOREVER,
         stall_seconds=PROMPT_SECONDS if is_calm else STALL_SECONDS,
         fair=plan.processes == 1 and not plan.elects and all(act.what in FAIR for act in plan.faults),
-        processes=plan.processes,
         elects=plan.elects,
         clock_jumps=any(act.what in ("clock", "server clock") for act in plan.faults),
-        webhook_seconds=max((act.value["delay"] for act in plan.faults if act.what == "webhook"), default=0.0),
-        provider_lies=any(act.what == "provider" and act.value["mood"] == "lies" for act in plan.faults),
     )
 
 
@@ -155,22 +148,3 @@ def _asked(plan: Plan, acts: list[Act]) -> set[str]:
     if "health" in plan.settings and (is_silenced or any(act.what == "server clock" for act in plan.faults)):
         found |= {node.name for node in plan.nodes}
     return found
-
-
-def _needed(plan: Plan) -> dict[str, int]:
-    """Of each app with one budget of its own kind that nothing in the history touches."""
-    touched = {
-        act.subject for act in plan.history if act.what in ("scale", "edit budget", "flip pod label", "roll out")
-    }
-    replicas = {
-        each["metadata"]["name"]: each["spec"].get("replicas", 0)
-        for each in plan.objects
-        if each["kind"] in ("Deployment", "StatefulSet")
-    }
-    found: dict[str, list[int]] = {}
-    for each in plan.objects:
-        if each["kind"] == "PodDisruptionBudget":
-            app = each["spec"]["selector"]["matchLabels"].get("app", "")
-            most = each["spec"].get("maxUnavailable")
-            found.setdefault(app, []).append(replicas.get(app, 0) - most if isinstance(most, int) else 0)
-    return {app: each[0] for app, each in found.items() if len(each) == 1 and app not in touched and each[0] > 0}

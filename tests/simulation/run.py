@@ -68,6 +68,7 @@ async def simulate(plan: Plan) -> Result:
                 scene = Scene(stage, Contest(stage, house, plan.seed), plan, webhooks)
                 await build(scene)
                 scene.judge = judge = Invariants(stage, plan.terms)
+                scene.contest.judge = judge.writers.judge
                 async with judge.watching():
                     await play(scene, violations)
                 house.cancel_scope.cancel()

@@ -47,7 +47,7 @@ class Writers(Rule):
 
     def request(self, arrived: Arrived, request: Request) -> None:
         operation = arrived.operation
-        if request.method == "GET" or not self.seen.terms.elects:
+        if request.method == "GET":
             return
         if operation.plural == "leases":
             body = msgspec.json.decode(request.body or b"{}")
@@ -59,6 +59,8 @@ class Writers(Rule):
 
     def judge(self, sender: str, what: str) -> None:
         """A process does this at this moment."""
+        if not self.seen.terms.elects:
+            return
         settings = self.seen.settings[-1].leader_election
         table = self.seen.stage.server.store.table("leases.coordination.k8s.io")
         lease = table.get(settings.namespace or "kube-system", settings.name)

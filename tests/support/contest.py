@@ -1,4 +1,4 @@
-"""Several controllers on one stage, each a process with a connection of its own, and a judge at the server.
+"""Several controllers on one stage, each a process with a connection of its own.
 
 A line is as bad as lines are: what was sent may be carried out although its sender has stopped waiting, stands still or
 is dead, as long as that takes no longer than WIRE seconds from then on.
@@ -13,7 +13,6 @@ from typing import Any
 
 import anyio
 import anyio.abc
-from kubesim.server import api
 
 from gracectl.app.controller import Controller
 from gracectl.cloud.provider import NodeIdentity
@@ -44,7 +43,7 @@ class SleepyClock(ShiftedClock):
 
 
 class Wire(InProcessTransport):
-    """One process's line. `judge` gets each request in the moment in which the server handles it."""
+    """One process's line."""
 
     def __init__(self, contest: Contest, name: str, seed: int) -> None:
         super().__init__(contest.stage.server, contest.stage.clock, seed=seed)
@@ -54,7 +53,6 @@ class Wire(InProcessTransport):
         self._house = contest.house
         self._travelling: set[anyio.CancelScope] = set()
         self.is_dead = False
-        self.judge: Callable[[Request], None] = lambda request: None
 
     async def send(self, request: Request) -> Response:
         if self.is_dead:
@@ -92,10 +90,6 @@ class Wire(InProcessTransport):
         async with super().stream(request) as stream:
             yield stream
 
-    async def _carried_out(self, request: Request, plain: api.Request) -> api.Response:
-        self.judge(request)
-        return await super()._carried_out(request, plain)
-
     def abandon(self) -> None:
         """Nothing waits any more for what is in flight."""
         for way in self._travelling:
@@ -117,7 +111,7 @@ class WatchedProvider(CloudProvider):
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         if self._candidate.wire.is_dead:
             await anyio.sleep_forever()
-        self._contest.judge(self._candidate, f"terminate {provider_id}")
+        self._contest.judge(self._candidate.name, f"terminate {provider_id}")
         await super().terminate(provider_id, node)
 
 
@@ -129,7 +123,6 @@ class Candidate:
         self.name = f"c{number}"
         self.process = Process()
         self.wire = Wire(contest, self.name, seed * 1000 + number)
-        self.wire.judge = self._judge
         self.clock = SleepyClock(stage.clock)
         self.provider = contest.provider(self, contest)
         rng = random.Random(f"candidate/{seed}/{number}")
@@ -175,22 +168,17 @@ class Candidate:
             if not self.wire.is_dead:
                 self._contest.failed(self, error)
 
-    def _judge(self, request: Request) -> None:
-        operation = operation_of(request)
-        if request.method != "GET" and operation.plural not in ANYBODYS:
-            self._contest.judge(self, str(operation))
-
 
 class Contest:
-    """The candidates. `broken`: writes by processes without the Lease then; `faults`: what happened to them."""
+    """The candidates. `broken`: processes that have failed."""
 
     def __init__(self, stage: Stage, house: anyio.abc.TaskGroup, seed: int) -> None:
         install()
         self.stage = stage
         self.house = house
         self.broken: list[str] = []
-        self.writes = 0
-        self.faults: list[str] = []
+        self.judge: Callable[[str, str], None] = lambda process, what: None
+        """Called with the name of a process and what it does to the cloud."""
         self.living: list[Candidate] = []
         self.provider: Callable[[Candidate, Contest], WatchedProvider] = WatchedProvider
         """Makes the provider of the next processes."""
@@ -226,10 +214,3 @@ class Contest:
     def leader(self) -> Candidate | None:
         """The process of that name, if it lives; without leader election the oldest."""
         return next((each for each in self.living if each.identity == self.holder), None)
-
-    def judge(self, candidate: Candidate, deed: str) -> None:
-        """A write at this moment."""
-        self.writes += 1
-        if candidate.identity != self.holder:
-            at = self.stage.clock.monotonic()
-            self.broken.append(f"{at:.3f}: {candidate.name} did {deed} while {self.holder or 'none'} held the lease")
