@@ -187,13 +187,14 @@ class NodeBudgets(Rule):
         self._changed: dict[str, float] = {}
 
     def node(self, deed: Deed, facts: ThingFacts) -> None:
+        changed = self._changed.get(facts.uid, -NEVER)
         if deed.new is None or is_ready(deed.old) != is_ready(deed.new):
             self._changed[facts.uid] = self.seen.now
         if deed.request is None or not deed.is_by("delete", "nodes") or not is_ready(deed.old):
             return
         if self._deadlines.earliest(facts) < NEVER:
             return  # its claim's deadline may demand it
-        if self.seen.now - self._changed.get(facts.uid, -NEVER) <= CALM_LAG:
+        if self.seen.now - changed <= CALM_LAG:
             return  # one that was not Ready when it was admitted
         for budget in self.seen.stage.server.store.table("nodedisruptionbudgets.termination.karpenter.sh"):
             selector = budget["spec"].get("selector") or {}
