@@ -23,7 +23,7 @@ from support.stage import (
 )
 
 from gracectl.cloud.none import NoneProvider
-from gracectl.cloud.provider import ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceState, ProviderRefused, ProviderUnavailable
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -162,6 +162,21 @@ async def test_a_provider_that_cannot_tell_skips_nothing() -> None:
             stage.provider.moods.append(ProviderUnavailable("unreachable"))
             start = await stage.delete_node("n1")
             assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
+
+
+@pytest.mark.parametrize("answer", [InstanceState.UNKNOWN, InstanceState.ENDING])
+async def test_no_answer_but_gone_releases_a_lost_node(answer: InstanceState, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def state(provider_id: str) -> InstanceState:
+        return answer
+
+    async with staged("n1", kubelet=SILENT) as stage, stage.controller() as controller:
+        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        await stage.settle(controller)
+        monkeypatch.setattr(stage.provider, "state", state)
+        await stage.patch_node("n1", NOT_READY, "/status")
+        await stage.delete_node("n1")
+        await stage.clock.sleep(30)
+        assert stage.node("n1") is not None
 
 
 async def test_a_node_without_provider_id_is_never_let_go_without_a_word_and_goes_at_once_when_it_has_one() -> None:

@@ -20,6 +20,8 @@ from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
 
+BUDGET_A = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/a"
+
 
 async def test_the_steps_follow_each_other_without_a_pause() -> None:
     async with staged("n1", cloud=CloudSettings(terminate_delay=3.0)) as stage:
@@ -293,7 +295,7 @@ async def test_a_node_recreated_under_the_same_name_is_another_node() -> None:
 async def test_a_termination_that_another_client_has_ended_evicts_nothing_more() -> None:
     """Its node stays, held by another finalizer."""
     async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", maxUnavailable=0))
+        await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", minAvailable=1))
         await stage.patch_node("n1", {"metadata": {"finalizers": ["example.com/hold"]}})
         async with stage.controller() as controller:
             await stage.settle(controller)
@@ -301,8 +303,7 @@ async def test_a_termination_that_another_client_has_ended_evicts_nothing_more()
             await stage.clock.sleep(3)
             await stage.patch_node("n1", {"metadata": {"finalizers": ["example.com/hold"]}})
             await stage.clock.sleep(1)
-            path = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/a"
-            await stage.call("PATCH", path, {"spec": {"maxUnavailable": 1}}, "application/merge-patch+json")
+            await stage.call("PATCH", BUDGET_A, {"spec": {"minAvailable": 0}}, "application/merge-patch+json")
             await stage.clock.sleep(100)
             assert stage.agreed() == {}
             assert [pod["metadata"]["name"] for pod in stage.pods_on("n1")] == ["a"]
@@ -322,3 +323,18 @@ async def test_a_late_event_from_before_our_write_undoes_no_cordon() -> None:
             await stage.clock.sleep(1.0)
         assert {each.status for each in stage.transport.of("patch", "nodes")} == {200, 409}
         assert "CordonUndone" not in await reasons(stage, "n1")
+
+
+async def test_a_node_that_is_not_managed_any_more_is_drained_no_further() -> None:
+    async with staged(settings=the_settings(nodeSelector={"matchLabels": {"pool": "a"}})) as stage:
+        await stage.add_nodes("n1", labels={"pool": "a"})
+        await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", minAvailable=1))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(3)
+            await stage.patch_node("n1", {"metadata": {"labels": {"pool": None}}})
+            await stage.clock.sleep(1)
+            await stage.call("PATCH", BUDGET_A, {"spec": {"minAvailable": 0}}, "application/merge-patch+json")
+            await stage.clock.sleep(100)
+            assert stage.agreed() == {}

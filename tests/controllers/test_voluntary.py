@@ -8,6 +8,7 @@ import anyio
 import pytest
 from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.faults import Refuse, Rule
 from support.stage import a_pod_manifest, reasons, staged, the_settings
 from support.voluntary import (
     NOT_TERMINABLE,
@@ -201,6 +202,16 @@ async def test_a_node_that_has_the_label_from_its_first_moment_gets_the_finalize
         await stage.add_nodes("n2", labels=TERMINABLE["metadata"]["labels"])
         await stage.until_gone("n2")
         assert stage.instance_state("n2") == "terminated"
+
+
+async def test_a_node_that_cannot_get_the_finalizer_is_not_deleted() -> None:
+    """It would be gone at once, with its pods."""
+    async with staged() as stage:
+        stage.transport.before.add(Rule(fault=Refuse(403), method="PATCH", path="/nodes/n1$"))
+        async with stage.controller():
+            await stage.add_nodes("n1", labels={names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE})
+            await stage.clock.sleep(30)
+            assert stage.transport.of("delete", "nodes") == []
 
 
 async def test_the_deletion_is_of_the_node_that_was_judged() -> None:

@@ -1,6 +1,6 @@
 """Score of a random sample of mutations, as cosmic-ray makes them: `make mutants-sample`.
 
-What changes an annotation only is left out: nothing evaluates it.
+What changes an annotation or `frozen` only is left out: no behaviour depends on it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,6 @@ class Place(msgspec.Struct, frozen=True):
     operator: str
     number: int
 
-    @property
-    def family(self) -> tuple[Path, str, int]:
-        """What it has in common with other replacements of the same token: `+` by `-`, `*` and nine more."""
-        return self.file, "_".join(self.operator.split("_")[:2]), self.number
-
 
 class _Mutation(Visitor):  # type: ignore[misc]  # it has no types
     """Counts the places of an operator, and changes one of them."""
@@ -56,18 +52,34 @@ class _Mutation(Visitor):  # type: ignore[misc]  # it has no types
         return node
 
 
-def places(file: Path) -> Iterator[Place]:
-    """All places of a file."""
-    tree, operators = get_ast(file.read_text(encoding="utf-8")), OperatorProvider()
-    for name in operators:
+def sample(files: Sequence[Path], rng: random.Random) -> Iterator[tuple[Place, str]]:
+    """Mutations without end and without repeats: long files more often, and all kinds of operators alike."""
+    kinds: dict[str, list[str]] = {}
+    for name in OperatorProvider():
         if name not in WITH_ARGUMENTS:
-            visitor = _Mutation(operators[name]())
-            visitor.walk(tree)
-            yield from (Place(file, name, number) for number in range(visitor.count))
+            kinds.setdefault(name.partition("_")[0], []).append(name)
+    weights = [file.stat().st_size for file in files]
+    seen = set[Place]()
+    while True:
+        [file] = rng.choices(files, weights)
+        operator = rng.choice(kinds[rng.choice(sorted(kinds))])
+        visitor = _Mutation(OperatorProvider()[operator]())
+        visitor.walk(_tree(file))
+        if visitor.count == 0:
+            continue
+        place = Place(file, operator, rng.randrange(visitor.count))
+        if place not in seen and (code := mutated(place)) is not None:
+            seen.add(place)
+            yield place, code
+
+
+@cache
+def _tree(file: Path) -> Any:
+    return get_ast(file.read_text(encoding="utf-8"))
 
 
 def mutated(place: Place) -> str | None:
-    """The source with the mutation; None if it is no Python, or changes no more than annotations."""
+    """The source with the mutation; None if it is no Python, or changes nothing that is run."""
     source = place.file.read_text(encoding="utf-8")
     code: str = _Mutation(OperatorProvider()[place.operator](), place.number).walk(get_ast(source)).get_code()
     try:
@@ -77,7 +89,7 @@ def mutated(place: Place) -> str | None:
 
 
 def _meaning(source: str) -> str:
-    """The syntax tree without annotations."""
+    """The syntax tree without annotations, and without `frozen`, which only keeps programmers from mistakes."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -86,6 +98,8 @@ def _meaning(source: str) -> str:
             node.annotation = None
         elif isinstance(node, ast.AnnAssign):
             node.annotation = ast.Constant(None)
+        elif isinstance(node, ast.ClassDef):
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "frozen"]
     return ast.dump(tree)
 
 
@@ -121,11 +135,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--wider", action="store_true", help="then try tests/controllers, too")
     options = parser.parse_args(arguments)
     files = [file for package in options.packages for file in sorted((ROOT / "gracectl" / package).rglob("*.py"))]
-    found = [place for file in files for place in places(file)]
-    random.Random(options.seed).shuffle(found)
-    one_of_each = {place.family: place for place in found}.values()
-    codes = ((place, code) for place in one_of_each if (code := mutated(place)) is not None)
-    chosen = list(islice(codes, options.number))
+    chosen = list(islice(sample(files, random.Random(options.seed)), options.number))
     survivors = 0
     with ThreadPoolExecutor(options.jobs) as pool:
         for (place, code), caught in zip(
@@ -138,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
                 change = "\n".join(line for line in lines if not line.startswith(("---", "+++")))
                 print(f"{place.file.relative_to(ROOT)}: {place.operator}\n{change}", flush=True)
     count, total = len(chosen) - survivors, len(chosen)
-    print(f"{count} of {total} mutations are caught ({count / total:.0%}); there are {len(one_of_each)} places")
+    print(f"{count} of {total} mutations are caught ({count / total:.0%})")
     return 0
 
 

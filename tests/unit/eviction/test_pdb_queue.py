@@ -207,6 +207,17 @@ def test_an_eviction_that_cost_nothing_holds_the_lane_for_two_seconds_only() -> 
     assert world.asked().candidate.name == "web-2"
 
 
+def test_it_does_so_too_when_other_pods_change_in_that_instant() -> None:
+    world = three()
+    world.on_evicted()
+    world.show_terminating("web-1")
+    assert world.sleeps() == pytest.approx(UNOBSERVED_SECONDS)
+    world.now += UNOBSERVED_SECONDS
+    world.lane.pod_changed("uid-web-2")
+    world.lane.pod_changed("uid-web-3")
+    assert world.asked().candidate.name == "web-2"
+
+
 def test_a_lane_forgets_the_last_cost_when_it_is_shown_or_overdue() -> None:
     world = World(a_pod("web-1"), budgets=(a_budget(),))
     world.on_evicted()

@@ -215,6 +215,31 @@ async def test_no_lock_outlives_the_questions_that_wait_for_it() -> None:
         assert dict(gate._locks) == {}
 
 
+async def test_questions_at_the_same_time_are_written_one_after_the_other_without_a_conflict() -> None:
+    async with staged() as stage, replicas(stage) as [gate]:
+        names = await a_pool(stage, 5)
+        await create_node_budget(stage, maxUnavailable=4)
+        await stage.clock.sleep(1)
+        before = len(stage.transport.of(*WRITES))
+        async with anyio.create_task_group() as group:
+            for name in names[:4]:
+                group.start_soon(gate.admit, seen(stage, name))
+        assert {each.status for each in stage.transport.of(*WRITES)[before:]} == {200}
+        assert sorted(status_of(stage)["disruptedNodes"]) == names[:4]
+
+
+async def test_the_figures_are_written_although_what_is_allowed_stays_the_same() -> None:
+    async with staged() as stage, replicas(stage):
+        await a_pool(stage, 3)
+        await stage.add_nodes("other")
+        await create_node_budget(stage, maxUnavailable=1)
+        await stage.clock.sleep(1)
+        assert figures(stage) == (3, 3, 2, 1)
+        await stage.patch_node("other", {"metadata": {"labels": POOL}})
+        await stage.clock.sleep(1)
+        assert figures(stage) == (4, 4, 3, 1)
+
+
 async def test_without_a_counting_leader_failing_nodes_are_seen_all_the_same() -> None:
     async with staged(kubelet=SILENT) as stage, replicas(stage, counts=False) as [gate]:
         await a_pool(stage, 3)

@@ -25,6 +25,7 @@ from gracectl.policy.voluntary import (
     elapses_at,
     expires_at,
     explain_blockers,
+    explain_elapsed,
     node_expires_at,
     parse_expire_after,
     parse_jitter,
@@ -217,6 +218,14 @@ def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() ->
     assert message.startswith(
         "pod shop/web-1 cannot be evicted: budget shop/web allows no disruption now (2 of 3 healthy"
     )
+
+
+def test_protections_that_have_ended_are_named_by_the_last_one() -> None:
+    pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5)]
+    blockers = voluntary_blockers(pods, {}, NOW, SETTINGS)
+    told = 'pod shop/job-5 was protected by do-not-disrupt "5h" until 1970-01-12T17:46:40Z'
+    assert explain_elapsed(blockers) == f"{told}; 1 more had ended before"
+    assert explain_elapsed(blockers[1:]) == told
 
 
 # -- the age of nodes without a claim ----------------------------------------------------------------------------------
