@@ -68,8 +68,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ran: Counter[str] = Counter()
     there: Counter[str] = Counter()
     for report in (each for key in ("passed", "failed") for each in terminalreporter.getreports(key)):
-        if found := [value for key, value in report.user_properties if key == "sieve"]:
-            pattern, number, points = found[-1]
+        for pattern, number, points in (value for key, value in report.user_properties if key == "sieve"):
             ran[pattern] += number
             there[pattern] += points
     for pattern, points in there.items():

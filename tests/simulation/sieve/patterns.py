@@ -69,6 +69,7 @@ KINDS: Final[Mapping[Pattern, tuple[Kind, Kind]]] = {
 }
 OF_EVENTS: Final = KINDS[Pattern.WATCH]
 OLDER: Final = KINDS[Pattern.RESTART]
+OF_WRITES: Final = (*KINDS[Pattern.CRASH], *OLDER)
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -97,20 +98,22 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class SieveTransport(InProcessTransport):
-    """The way of all controllers of a run to the server, with one point at which it is disturbed, or none."""
+    """The way of all controllers of a run to the server. `reaches` is asked at each point whether the run is to be
+    disturbed there, which it is once at most."""
 
-    def __init__(self, stage: Stage, point: Point | None = None) -> None:
+    def __init__(self, stage: Stage, reaches: Callable[[Point], bool]) -> None:
         super().__init__(stage.server, stage.clock)
-        self.point = point
+        self.point: Point | None = None
+        """Where the run was disturbed."""
+        self._reaches = reaches
         self.writes: list[str] = []
         self.events: list[str] = []
         """Those of the first controller, in words."""
-        self.instants: list[float] = []
-        """Of its writes."""
         self.is_over = False
         """Nothing counts any more: what a controller writes when it stops is no point."""
-        self.struck = anyio.Event()
-        """The point has been reached; where that means a kill, the controller is to be killed."""
+        self.killed = anyio.Event()
+        """The first controller is to be killed."""
+        self.killed_at: float | None = None
         self.overtaken = ""
         """The pod (uid) whose eviction was on its way when its sender was killed: another one may be sent and agreed
         to, as the pod terminates only once."""
@@ -118,11 +121,6 @@ class SieveTransport(InProcessTransport):
         self._lives = 0
         self._acted = anyio.Event()
         self._caught_up: anyio.Event | None = None
-
-    @property
-    def kills(self) -> bool:
-        """Whether the point is a kill."""
-        return self.point is not None and self.point.kind not in OF_EVENTS
 
     def line(self) -> Line:
         """The way of the next controller."""
@@ -151,17 +149,20 @@ class SieveTransport(InProcessTransport):
         if request.method == "GET" or "authorization.k8s.io" in request.path:
             return await deed()
         operation = operation_of(request)
-        if operation.resource == "pods/eviction" and self.point == Point(Kind.OVERTAKEN, len(self.writes) + 1):
-            self.overtaken = uid_of(request)
-        return await self.write(str(operation), deed, is_action=operation.resource != "events")
+        evicted = uid_of(request) if operation.resource == "pods/eviction" else ""
+        return await self.write(str(operation), deed, is_action=operation.resource != "events", evicted=evicted)
 
-    async def write(self, what: str, deed: Callable[[], Awaitable[Result]], *, is_action: bool = True) -> Result:
+    async def write(
+        self, what: str, deed: Callable[[], Awaitable[Result]], *, is_action: bool = True, evicted: str = ""
+    ) -> Result:
         """Carry out a write of the controller in charge, unless it is killed at it."""
-        if self._lives == 1 and not self.is_over:
+        if self._lives == 1 and not self.is_over and self.point is None:
             self.writes.append(what)
-            self.instants.append(self.clock.monotonic())
-            if self.kills and self.point and self.point.number == len(self.writes):
-                await self._strike(self.point.kind, deed)
+            for kind in OF_WRITES:
+                if self._reaches(point := Point(kind, len(self.writes))):
+                    self.point = point
+                    self.overtaken = evicted if kind is Kind.OVERTAKEN else ""
+                    await self._strike(kind, deed)
         answer = await deed()
         if is_action:
             self._acted.set()
@@ -173,12 +174,13 @@ class SieveTransport(InProcessTransport):
             self._in_flight = deed
         elif kind is not Kind.KILLED_BEFORE:
             await _carried_out(deed)
-        self.struck.set()
+        self.killed_at = self.clock.monotonic()
+        self.killed.set()
         await anyio.sleep_forever()
 
     def is_dead(self, life: int) -> bool:
         """Whether the controller of this number has been killed."""
-        return self.kills and life == 1 and self.struck.is_set()
+        return life == 1 and self.killed.is_set()
 
     # -- watches -------------------------------------------------------------------------------------------------------
 
@@ -196,22 +198,27 @@ class SieveTransport(InProcessTransport):
             await self._catching_up()
         async for line in lines:
             event = msgspec.json.decode(line, type=_Event)
-            if self._lives != 1 or self.is_over or event.type == "BOOKMARK":
-                yield line
-                continue
-            self.events.append(f"{event.type} {event.object.kind} {event.object.metadata.name}")
-            if self.point is None or self.kills or self.point.number != len(self.events):
-                yield line
-                continue
-            self.struck.set()
-            if self.point.kind is Kind.SWALLOWED:
+            kind = None if event.type == "BOOKMARK" else self._kind_at(event)
+            if kind is Kind.SWALLOWED:
                 with anyio.move_on_after(MOST):
                     await _until_about(event.object, lines)
                 await self._past_next_action()
                 yield EXPIRED
                 return
-            await self._past_next_action()
+            if kind is Kind.DELAYED:
+                await self._past_next_action()
             yield line
+
+    def _kind_at(self, event: _Event) -> Kind | None:
+        """What happens at an event of a watch; None: it is shown."""
+        if self._lives != 1 or self.is_over or self.point is not None:
+            return None
+        self.events.append(f"{event.type} {event.object.kind} {event.object.metadata.name}")
+        for kind in OF_EVENTS:
+            if self._reaches(point := Point(kind, len(self.events))):
+                self.point = point
+                return kind
+        return None
 
     async def _past_next_action(self) -> None:
         acted, began = self._acted, self.clock.monotonic()
@@ -274,8 +281,8 @@ class SieveProvider:
 
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
-            if self._sieve.kills and self._life == 1:
-                await self._sieve.struck.wait()
+            if self._life == 1:
+                await self._sieve.killed.wait()
                 group.cancel_scope.cancel()
         if failures:
             raise failures[0]

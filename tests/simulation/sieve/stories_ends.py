@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from simulation.sieve.stories_starts import FOR_EVER, SLOW_CLOUD, STOPS, Telling, is_draining, ready, settled
+from simulation.sieve.stories_starts import FOR_EVER, PAUSE, SLOW_CLOUD, STOPS, Telling, is_draining, ready, settled
 from simulation.sieve.story import story
 from support.stage import NOT_READY, Stage, a_pod_manifest
 
@@ -51,7 +51,7 @@ async def another_client_removes_the_finalizer(stage: Stage) -> Telling:
     await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: len(stage.pods_on("n1")) == 1 and is_draining(stage, "n1"))
-    await stage.clock.sleep(2)
+    await stage.clock.sleep(PAUSE)
     await stage.patch_node("n1", {"metadata": {"finalizers": None}})
     await stage.until_gone("n1")
 
@@ -65,7 +65,7 @@ async def a_node_is_registered_anew_during_its_drain(stage: Stage) -> Telling:
     before = stage.node("n1")
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
-    await stage.clock.sleep(2)
+    await stage.clock.sleep(PAUSE)
     await stage.patch_node("n1", {"metadata": {"finalizers": None}})
     await register(stage, "n1", before)
     await settled(stage)
@@ -96,12 +96,14 @@ async def the_left_over_node_of_a_living_machine_goes_alone(stage: Stage) -> Tel
 
 @story(cloud=SLOW_CLOUD)
 async def two_nodes_of_one_instance_go_together(stage: Stage) -> Telling:
+    """The second takes longer than any event is late: until it is drained, the first must know of it."""
     await stage.add_nodes("n2")
     await register(stage, "n1", stage.node("n2"))
+    await stage.create(a_pod_manifest("a", "n2", behaviour={"stop-seconds": 25}))
     yield
     await settled(stage)
-    await stage.delete_node("n1")
     await stage.delete_node("n2")
+    await stage.delete_node("n1")
     await stage.until_gone("n1", "n2")
 
 

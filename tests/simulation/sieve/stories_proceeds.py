@@ -6,7 +6,7 @@ from typing import Any
 
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
-from simulation.sieve.stories_starts import FOR_EVER, QUICK, STOPS, Telling, is_draining, settled
+from simulation.sieve.stories_starts import FOR_EVER, PAUSE, QUICK, STOPS, Telling, is_draining, settled
 from simulation.sieve.story import story
 from simulation.worlds import VOLUME
 from support.deadlines import with_grace_period
@@ -43,7 +43,7 @@ async def a_protection_is_taken_off(stage: Stage) -> Telling:
     await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
-    await stage.clock.sleep(2)
+    await stage.clock.sleep(PAUSE)
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/job"
     await stage.call("PATCH", path, {"metadata": {"annotations": {names.DO_NOT_DISRUPT: None}}}, MERGE)
     await stage.until_gone("n1")
@@ -63,7 +63,7 @@ async def pods_leave_in_waves(stage: Stage) -> Telling:
     await stage.until_gone("n1")
 
 
-@story(settings=with_grace_period("12s"))
+@story(settings=with_grace_period("40s"))
 async def a_deadline_deletes_what_would_outlive_it(stage: Stage) -> Telling:
     await stage.add_nodes("n1")
     await stage.create(
@@ -89,7 +89,7 @@ async def pods_are_left_at_the_deadline(stage: Stage) -> Telling:
 
 @story()
 async def the_deadline_of_a_claim_deletes_what_would_outlive_it(stage: Stage) -> Telling:
-    await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="12s"))
+    await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="40s"))
     await stage.create(a_pod_manifest("protected", "n1", annotations=FOR_EVER, terminationGracePeriodSeconds=5))
     yield
     await settled(stage)
@@ -106,14 +106,14 @@ async def a_deadline_is_written_during_a_drain(stage: Stage) -> Telling:
     await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
-    deadline = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() + 8)}
+    deadline = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() + 30)}
     await stage.patch_node("n1", {"metadata": {"annotations": deadline}})
     await stage.until_gone("n1")
 
 
 @story(
     settings=with_grace_period(
-        "12s",
+        "40s",
         shutdownGracePeriodByPodPriority=[
             {"priority": names.CRITICAL_PRIORITY, "shutdownGracePeriodSeconds": 4},
             {"priority": 0, "shutdownGracePeriodSeconds": 4},
@@ -130,7 +130,7 @@ async def each_wave_has_its_deadline(stage: Stage) -> Telling:
     await stage.until_gone("n1")
 
 
-@story(detach_seconds=4.0)
+@story(detach_seconds=25.0)
 async def volumes_are_detached_slowly(stage: Stage) -> Telling:
     await stage.add_nodes("n1")
     await stage.create(
@@ -176,7 +176,7 @@ async def a_pod_has_two_budgets_until_one_is_deleted(stage: Stage) -> Telling:
     await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
-    await stage.clock.sleep(2)
+    await stage.clock.sleep(PAUSE)
     await stage.call("DELETE", f"{BUDGETS}/second")
     await stage.until_gone("n1")
 
@@ -190,7 +190,7 @@ async def a_budget_that_allows_nothing_is_edited(stage: Stage) -> Telling:
     await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
-    await stage.clock.sleep(2)
+    await stage.clock.sleep(PAUSE)
     await stage.call("PATCH", f"{BUDGETS}/web", {"spec": {"minAvailable": 1}}, MERGE)
     await stage.until_gone("n1")
 

@@ -37,6 +37,8 @@ FOR_EVER = {names.DO_NOT_DISRUPT: "true"}
 QUICK: Any = {"ready-seconds": 0.4, "stop-seconds": 0.3}
 STOPS: Any = {"stop-seconds": 2}
 TOLERANT: Any = {"health": {"maximumUnhealthy": "100%"}}
+PAUSE = 5.0
+"""Seconds that people let pass: longer than a controller is away that was killed."""
 Telling = AsyncGenerator[None, None]
 
 
@@ -276,7 +278,7 @@ async def a_maintenance_is_taken_back_before_it_is_drained(stage: Stage) -> Tell
     await settled(stage)
     await keep(stage, "n1", "2026-01-01T00:00:00Z")
     await stage.until(lambda: is_cordoned(stage, "n1") and is_draining(stage, "n1"))
-    await stage.clock.sleep(2)
+    await stage.clock.sleep(PAUSE)
     await take_off(stage, "n1")
     await stage.until(lambda: not is_cordoned(stage, "n1"))
 
