@@ -190,8 +190,8 @@ def _free(seen: Observer, node: ThingFacts, waited: list[PodFacts]) -> Iterator[
     ranges = ranges_of(settings, labels_of(node.object))
     wave = min(wave_of(pod.object, ranges) for pod in waited)
     protected = {pod.uid for pod in waited if pod.asked == NEVER and protected_until(pod.object, settings) > seen.unix}
-    if any(pod.uid in protected and blocks_node(pod.object) for pod in waited):
-        return
+    if any(blocks_node(pod.object) and protected_until(pod.object, settings) > seen.unix for pod in waited):
+        return  # until such pods are gone, also while they end
     for pod in waited:
         is_turn = wave_of(pod.object, ranges) == wave and pod.asked == NEVER and pod.uid not in protected
         if is_turn and _budgets_allow(seen, pod) and not is_hindered(seen, pod):
