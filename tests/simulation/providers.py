@@ -56,7 +56,10 @@ class MoodyProvider(WatchedProvider):
             self.failures[provider_id] = self._time.monotonic()
         if self._has_mood(verb, "raises"):
             assert self.mood is not None
-            raise ERRORS[self.mood["error"]]()
+            error = ERRORS[self.mood["error"]]()
+            if isinstance(error, InstanceGone):  # an explicit word, though not where the interface has it
+                self.said_gone.setdefault(provider_id, self._time.monotonic())
+            raise error
         if self._has_mood(verb, "late"):
             assert self.mood is not None
             await self._time.sleep(self.mood["delay"])
