@@ -117,6 +117,9 @@ DISTURBING = frozenset({"install karpenter", "settings"})
 PROMPT_SECONDS, STALL_SECONDS = 12.0, 90.0
 """Nothing that nothing blocks stands still for longer: in a run that nothing disturbs, and after the faults of others.
 """
+PROMPT_DEADLINE, DEADLINE_SLACK = 0.5, 5.0
+"""Seconds after a deadline in which an instance is asked to terminate: where only kills disturb (its
+cloud may take 0.2 s to answer), and else."""
 FAIR = frozenset({"kill", "kill near", "latency"})
 """Faults after which a controller is still judged by the clock."""
 REPLACING = frozenset({"end machine", "return machine", "register again", "recreate claim"})
@@ -125,12 +128,14 @@ REPLACING = frozenset({"end machine", "return machine", "register again", "recre
 def _terms(plan: Plan) -> Terms:
     acts = [*plan.history, *plan.faults]
     is_calm = not plan.faults and all(act.what not in DISTURBING for act in plan.history)
+    is_fair = plan.processes == 1 and not plan.elects and all(act.what in FAIR for act in plan.faults)
     return Terms(
         asked=frozenset(_asked(plan, acts)),
         replaced=frozenset(name for act in acts if act.what in REPLACING for name in act.names),
         faults_end=0.0 if is_calm else FOREVER,
         stall_seconds=PROMPT_SECONDS if is_calm else STALL_SECONDS,
-        fair=plan.processes == 1 and not plan.elects and all(act.what in FAIR for act in plan.faults),
+        fair=is_fair,
+        deadline_slack=PROMPT_DEADLINE if is_fair else DEADLINE_SLACK,
         elects=plan.elects,
         clock_jumps=any(act.what in ("clock", "server clock") for act in plan.faults),
     )
