@@ -70,7 +70,7 @@ soak: $(READY) ## simulate SEEDS=300 worlds, histories and faults (ARGS='--worke
 properties: $(READY) ## the other tests of random worlds and properties, with many of them: SEEDS=300; half an hour
 	GRACECTL_SEEDS=$(SEEDS) $(PYTEST) --dist worksteal --timeout 900 -m 'seeds or hypothesis' --hypothesis-profile soak $(ARGS)
 
-sieve: $(READY) ## every story of tests/simulation/sieve, disturbed at each of its points; ten minutes (ARGS='-k budget')
+sieve: $(READY) ## every story of tests/simulation/sieve, disturbed at each of its points; a few minutes (ARGS='-k budget')
 	GRACECTL_SIEVE=all $(PYTEST) --dist worksteal --timeout 900 tests/simulation/sieve $(ARGS)
 
 SECONDS ?= 60
