@@ -137,7 +137,8 @@ class Visibility(Rule):
 
     def _look(self, facts: ThingFacts, state: str, subjects: tuple[str, ...]) -> None:
         before = self._waits.get(facts.uid)
-        kept = before is not None and before[0][0] == state and bool({*before[0][1:]} & {*subjects} or not subjects)
+        # Each pod or volume that leaves is progress.
+        kept = before is not None and before[0][0] == state and {*before[0][1:]} <= {*subjects}
         since = before[1] if before is not None and kept else self.seen.now
         self._waits[facts.uid] = (state, *subjects), since
         if self.seen.now - since <= SHOWN or (facts.uid, state) in self._reported:
