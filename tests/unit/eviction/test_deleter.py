@@ -423,3 +423,13 @@ async def test_a_server_whose_clock_is_a_second_ahead_gets_one_request_for_a_due
         stage.set_pods(59, begins=-1)
         await stage.until(100)
         assert stage.asked == [(0, "slow", 60)]
+
+
+async def test_other_settings_disturb_no_deletion() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        stage.set_pods(100)
+        await stage.until(50)
+        stage.deleter.configure(stage.settings)
+        await stage.until(100)
+        assert stage.asked[0] == (70, "web", 30)

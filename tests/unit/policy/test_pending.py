@@ -14,7 +14,7 @@ from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.node import Node
 from gracectl.policy.disruption import Hold, HoldReason, PendingTermination
-from gracectl.policy.pending import cordoned, is_pending, may_cordon_another, pending_since, uncordoned
+from gracectl.policy.pending import accepts_pods, cordoned, is_pending, may_cordon_another, pending_since, uncordoned
 from gracectl.policy.voluntary import Cause, Trigger
 
 LABEL = {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}
@@ -139,3 +139,10 @@ def test_since_when_it_waits_stands_in_the_condition() -> None:
     assert pending_since([a_node(conditions=(waits,)), a_node("n2")], NOW) == NOW - 60
     assert pending_since([a_node(conditions=(over,))], NOW) == NOW
     assert not is_pending(a_node(conditions=(waits,), deletion_timestamp=NOW))
+
+
+def test_a_node_that_is_not_ready_accepts_no_pods_though_it_is_schedulable() -> None:
+    ready, unready = ((Condition(names.READY, status),) for status in ("True", "False"))
+    assert not accepts_pods(a_node(conditions=unready))
+    assert accepts_pods(a_node(conditions=ready))
+    assert not accepts_pods(a_node(conditions=ready, unschedulable=True))

@@ -209,3 +209,8 @@ def test_a_pod_is_in_the_highest_range_at_or_below_its_priority(lowest: list[int
     below = [each for each in lowest if each <= (priority or 0)]
     assert order.lowest_priorities[order.wave_of(a_pod(priority=priority))] == max(below, default=min(lowest))
     assert all(a < b for a, b in pairwise(order.lowest_priorities))
+
+
+def test_ranges_without_any_time_are_not_timed() -> None:
+    assert not by_priority([(0, 0.0), (1000, 0.0)]).is_timed
+    assert by_priority([(0, 0.0), (1000, 1.0)]).is_timed
