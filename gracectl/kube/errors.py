@@ -300,6 +300,9 @@ def _not_found(operation: Operation, response: Response, status: Status) -> ApiE
     if operation.subresource == "eviction" and status.details.kind.rstrip("s") == "poddisruptionbudget":
         # It was deleted between the server's two looks at it. Of the pod nothing is known.
         return Conflict(operation, status.message)
+    is_write_of_pod = operation.plural == "pods" and operation.verb != "get" and operation.name
+    if is_write_of_pod and status.details.name not in ("", operation.name):
+        return Conflict(operation, status.message)  # of another object, such as the namespace; of ours nothing is known
     if status.details.name:
         return NotFound(operation, status.message)
     return NotServed(operation, status.message)

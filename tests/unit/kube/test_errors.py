@@ -205,6 +205,16 @@ def test_a_budget_that_was_deleted_during_an_eviction_says_nothing_of_the_pod(ki
     assert not error.uid_mismatch
 
 
+@pytest.mark.parametrize(("method", "path"), [("POST", EVICTION), ("DELETE", EVICTION.removesuffix("/eviction"))])
+def test_that_another_object_is_missing_says_nothing_of_the_pod(method: str, path: str) -> None:
+    """An eviction was taken for done, and not sent again, when its namespace was said to be missing: seed 6144."""
+    details = {"name": "n", "kind": "namespaces"}
+    body = {"reason": "NotFound", "message": 'namespaces "n" not found', "details": details}
+    error = an_error(404, body, path, method)
+    assert isinstance(error, errors.Conflict)
+    assert not error.is_gone
+
+
 @pytest.mark.parametrize("code", [401, 403, 413, 422])
 def test_a_policy_denies_with_the_code_that_it_chooses(code: int) -> None:
     said = "ValidatingAdmissionPolicy 'guard' with binding 'all' denied request: you cannot evict what holds a lock"
