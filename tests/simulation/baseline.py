@@ -40,6 +40,7 @@ class Baseline(Rule):
         self._before: list[int] = []
         self._after: list[int] = []
         self._began = False
+        self._processes = 0
         self._over_since = NEVER
 
     def tick(self) -> None:
@@ -52,6 +53,9 @@ class Baseline(Rule):
         self._over_since = min(self._over_since, self.seen.now)
         if not self._began:
             self._before.append(tasks())
+            self._processes = len(self.seen.lists)
+        elif len(self.seen.lists) > self._processes:
+            return  # another process has started since, with tasks of its own
         elif self.seen.now - max(self._over_since, self.seen.calm_since) > SETTLING:
             self._after.append(tasks())
 
