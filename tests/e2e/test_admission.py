@@ -12,13 +12,14 @@ from typing import Any
 
 import anyio
 import pytest
-from e2e_support.balancer import HOST, balanced, free_ports
+from e2e_support.balancer import HOST, balanced
 from e2e_support.names import LABEL
 from e2e_support.program import Program
 from e2e_support.story import Story
 from kubesim.controllers.client import MERGE, ApiClient
 from kubesim.controllers.paths import NODES, path_of
 from kubesim.server.api import JsonObject
+from support.ports import free_ports
 
 from gracectl.model import names
 

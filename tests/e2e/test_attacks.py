@@ -19,7 +19,7 @@ import msgspec
 import orjson
 import pytest
 from e2e_support import manifests
-from e2e_support.balancer import HOST, free_ports
+from e2e_support.balancer import HOST
 from e2e_support.flood import unverified
 from e2e_support.forger import EVICTION, LEASE, Forger
 from e2e_support.names import LABEL
@@ -28,6 +28,7 @@ from e2e_support.story import Story
 from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
 from support.helm import defaults
+from support.ports import free_ports
 
 from benchmarks.ground.process import peak_memory
 from gracectl.model.names import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 from pathlib import Path
 
 import aiohttp
@@ -18,6 +17,7 @@ from e2e_support.wire import Hold
 from kubesim.controllers.client import ApiClient
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
+from support.ports import free_port
 
 from benchmarks.ground.hollow import connected
 from gracectl.model.names import DO_NOT_DISRUPT, FINALIZER
@@ -172,13 +172,6 @@ async def test_changed_settings_count_while_it_runs(story: Story) -> None:
     await controller.until_said("settings changed, restart needed: metrics.listen")
     await story.until_gone(leaving)
     assert controller.exit_code is None
-
-
-def free_port() -> int:
-    """A port that is free at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 async def test_no_instance_is_left_when_a_controller_was_killed(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -11,18 +10,6 @@ import anyio
 import anyio.abc
 
 HOST = "127.0.0.1"
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports of this machine that are free at the moment."""
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @asynccontextmanager

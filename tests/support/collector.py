@@ -83,6 +83,8 @@ class Conduct(msgspec.Struct, frozen=True):
     retry_after: int | None = None
     seconds: float = 0.0
     hangs: bool = False
+    then: Conduct | None = None
+    """From the second request on; None: the same."""
 
 
 WILLING, HANGING = Conduct(), Conduct(hangs=True)
@@ -141,6 +143,8 @@ class Collector:
         with self._news:
             self.headers.append({name.lower(): value for name, value in request.headers.items()})
             self._news.notify_all()
+        if conduct.then is not None:
+            self.conduct = conduct.then
         if conduct.hangs:
             await self._over.wait()
         await asyncio.sleep(conduct.seconds)  # noqa: TID251  it is the test's, not on the test's clock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,14 +25,6 @@ NODES = "/api/v1/nodes"
 SECRET = "/api/v1/namespaces/infra/secrets/gracectl-webhook-tls"
 SERVICE = {"name": "gracectl", "namespace": "infra"}
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/gracectl"
-
-
-def free_port() -> int:
-    """A free port of 127.0.0.1."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 class Hosted:

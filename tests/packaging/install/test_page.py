@@ -17,12 +17,12 @@ import anyio
 import orjson
 import pytest
 import yaml
-from e2e_support.balancer import free_ports
 from e2e_support.sight import ClusterWatcher, Scope
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
 from kubesim_support.kubectl import needs_kubectl
 from support.helm import Release, needs_helm
+from support.ports import free_ports
 from support.shell import Shell, terminal
 from support.walkthrough import Step, circumstances, steps
 

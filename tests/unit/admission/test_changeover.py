@@ -14,7 +14,8 @@ import pytest
 from anyio.streams.tls import TLSAttribute
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from support.hosted import NODES, SECRET, Hosted, free_port, hosted
+from support.hosted import NODES, SECRET, Hosted, hosted
+from support.ports import free_port
 
 from gracectl.admission import admission, files, rotation
 from gracectl.admission import controller as webhook_controller

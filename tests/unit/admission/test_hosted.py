@@ -10,8 +10,9 @@ from typing import Any
 
 import anyio
 import pytest
-from support.hosted import CONFIGURATION, NODES, Hosted, free_port, hosted
+from support.hosted import CONFIGURATION, NODES, Hosted, hosted
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
+from support.ports import free_port
 
 from gracectl.admission import admission
 from gracectl.admission import controller as webhook_controller

@@ -8,8 +8,9 @@ import anyio
 import pytest
 from clients.place import served
 from kubesim_support.kubectl import Kubectl, needs_kubectl
-from support.hosted import free_port, hosted
+from support.hosted import hosted
 from support.nodebudgets import a_node_budget_manifest
+from support.ports import free_port
 
 from gracectl.admission import admission
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from support.hosted import CONFIGURATION, NODES, SECRET, Hosted, free_port, hosted
+from support.hosted import CONFIGURATION, NODES, SECRET, Hosted, hosted
+from support.ports import free_port
 from support.stage import finalizers_of, the_settings
 
 from gracectl.admission import admission

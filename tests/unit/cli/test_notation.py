@@ -22,7 +22,7 @@ from gracectl.cli.root import root
 
 pytestmark = pytest.mark.real_time
 
-WITHOUT = {"drain", "terminate", "uncordon", "controller", "crds", "completion", "simulate"}
+WITHOUT = {"drain", "terminate", "uncordon", "controller", "crds", "completion", "simulate", "ui"}
 """Commands that print no object: they request something, run, or print text for another program."""
 
 

@@ -365,11 +365,10 @@ class TestNobodyTakesThem:
     async def test_a_busy_collector_is_asked_again_when_it_says(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
     ) -> None:
-        with receiving(Conduct(status=status, retry_after=0)) as collector:
+        with receiving(Conduct(status=status, retry_after=0, then=Conduct())) as collector:
             tracing = to(collector, monkeypatch)
             tracing.emit(a_root())
             await anyio.to_thread.run_sync(collector.wait_for_requests, 1)
-            collector.conduct = Conduct()
             assert await tracing.close(LONG)
             assert collector.traces() == [TRACE.hex]
         assert said(caplog) == []
