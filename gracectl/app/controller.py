@@ -31,7 +31,7 @@ from gracectl.config.changes import CONTROLLER_SCOPE
 from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.controllers.karpenter import KarpenterWatch
-from gracectl.controllers.manager import Dependencies, ManagerStatistics, open_manager
+from gracectl.controllers.manager import ControllerManager, Dependencies, ManagerStatistics, open_manager
 from gracectl.controllers.metrics import Work, protection_samples, work_samples
 from gracectl.controllers.pipeline.state import Progress
 from gracectl.controllers.pipeline.statistics import TerminationStatistics
@@ -189,8 +189,7 @@ class Controller:
             rng=rng,
         )
         self._admission = self._make_admission() if settings.admission.is_wanted else None
-        with open_manager(self._dependencies) as idle_manager:
-            self._manager = idle_manager
+        self._manager = self._idle_manager()
         clock.subscribe(lambda: self._manager.clock_jumped())
         self._is_leading = False
         self._reloader: SettingsReloader | None = None
@@ -296,8 +295,12 @@ class Controller:
         finally:
             self._is_leading = False
             if not self._stop.is_set():  # a standby keeps nothing of what it did
-                with open_manager(self._dependencies) as self._manager:
-                    pass
+                self._manager = self._idle_manager()
+
+    def _idle_manager(self) -> ControllerManager:
+        """A manager that has done nothing, and follows nothing."""
+        with open_manager(self._dependencies) as manager:
+            return manager
 
     async def _limit_writes(self) -> None:
         """Limit writes from the shutdown, or the failure of a component, on, so that none delays the exit for long."""

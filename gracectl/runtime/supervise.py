@@ -110,7 +110,7 @@ async def _run_all(runs: list[_Run], stop: anyio.Event, grace_seconds: float, fa
             except Exception as error:  # raised again by `run_components`, with its cause
                 own.extend(_failure(run.name, leaf) for leaf in leaves(error))
             else:
-                if not stop.is_set() and not _is_cancelled():
+                if not stop.is_set() and not is_cancelled():
                     own.append(ComponentFailed(run.name, "ended without being asked to stop"))
             finally:
                 run.status.ended(run.name, has_failed=bool(own))
@@ -127,7 +127,7 @@ async def _run_all(runs: list[_Run], stop: anyio.Event, grace_seconds: float, fa
         group.cancel_scope.cancel()
 
 
-def _is_cancelled() -> bool:
+def is_cancelled() -> bool:
     """Whether a scope around the current task has been cancelled, by a failure or from outside."""
     return anyio.current_effective_deadline() == float("-inf")
 

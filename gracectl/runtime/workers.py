@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import TypeVar
@@ -14,6 +13,7 @@ import msgspec
 from gracectl.runtime.fence import FenceClosed
 from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.shares import Shares
+from gracectl.runtime.supervise import is_cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ async def _reconcile(
         logger.warning("%s: %s; retrying with backoff", key, error, extra={"key": str(key)})
         queue.add_rate_limited(key)
     except (Exception, anyio.get_cancelled_exc_class()) as error:  # one bad object must not stop the work on all others
-        if not isinstance(error, Exception) and anyio.current_effective_deadline() == -math.inf:
+        if not isinstance(error, Exception) and is_cancelled():
             raise  # the workers are cancelled; otherwise a library let out a cancellation of its own
         logger.exception("%s: unexpected failure; retrying with backoff", key, extra={"key": str(key)})
         queue.add_rate_limited(key)

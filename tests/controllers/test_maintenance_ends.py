@@ -7,6 +7,7 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
+from support.builders import a_node
 from support.deadlines import asked_to_end, deletions, evictions, told, until, with_grace_period, written_on
 from support.maintenance import (
     WAYS_BACK,
@@ -29,6 +30,7 @@ from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, a_wo
 from support.voluntary import NOT_TERMINABLE, ON_LOST_NODES, TERMINABLE, lost_at
 from support.voluntary import deletions as ended
 
+from gracectl.controllers.node.maintenance import forgotten, superfluous
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -347,3 +349,14 @@ async def test_the_claim_of_a_kept_node_expires_to_the_second() -> None:
             await keep(stage, "n1")
             await stage.until_gone("n1")
             assert ended(stage, "nodeclaims") == [(3600.0, "n1-claim")]
+
+
+# -- patches -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_record_goes_when_all_that_it_lists_is_gone() -> None:
+    listed, empty = (a_node(unschedulable=True, annotations={names.CORDONED: marks}) for marks in ("unschedulable", ""))
+    assert superfluous(listed) is not None
+    assert forgotten(listed) is None
+    assert superfluous(empty) is None
+    assert forgotten(empty) is not None

@@ -98,10 +98,6 @@ class Invariants:
         """The deadline of a node, in monotonic seconds; None: it has none (yet)."""
         return self.deadlines.of(node)
 
-    def graces_on(self, node: str) -> list[int]:
-        """The graces of the pods that are on a node now."""
-        return [pod.grace for pod in self.seen.pods_on(node)]
-
     def check_end(self, calm: bool) -> list[str]:
         """Every violation, those about things that were not done too. `calm`: the run had its time after the faults."""
         self.seen.end(calm)

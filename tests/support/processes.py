@@ -28,11 +28,6 @@ class Process:
         self._at_step: Callable[[], None] = lambda: None
         self._kept: list[tuple[asyncio.Handle, Context, Callback, tuple[Any, ...]]] = []
 
-    @property
-    def is_frozen(self) -> bool:
-        """Whether nothing happens in it."""
-        return self._is_frozen
-
     def freeze(self) -> None:
         """From now on nothing happens in it; whatever should have happens when it is thawed."""
         self._is_frozen = True

@@ -28,6 +28,7 @@ from gracectl.inspect.budget_status import PodBudgetUsage, PodBudgetUsages, node
 from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.status import NodeStatus
 from gracectl.policy.eviction_queues import QueuedPod
+from gracectl.policy.health import UnhealthyNodes
 from gracectl.policy.pace import maximum_of
 from gracectl.runtime.clock import Clock
 
@@ -146,6 +147,8 @@ class _ClusterPart:
         self._clock = clock
         self._usages = PodBudgetUsages(self._cluster, settings.termination)
         self._budgets: dict[str, tuple[PodBudgetUsage, tuple[QueuedPod, ...], Json]] = {}  # by uid
+        self._breaker = CircuitBreaker(self._settings.node_selector, self._settings.policy.health)
+        self._cluster.nodes.subscribe(self._breaker.note, replay=True)
         self._next_count = -math.inf
         self._found: tuple[PodBudgetUsage, ...] = ()
 
@@ -156,12 +159,13 @@ class _ClusterPart:
             self._found = self._usages.at(at)
             cost = self._clock.monotonic() - began
             self._next_count = began + max(BUDGETS_SECONDS, cost / BUDGETS_SHARE)
+        unhealthy = self._breaker.counts(at)
         nodes = node_budget_usages(self._cluster, self._follower.node_budgets, self._settings, at)
         return {
             "podBudgets": self._pod_budgets(),
             "nodeBudgets": [msgspec.to_builtins(node_budget_report(each)) for each in nodes],
-            "pace": self._pace(),
-            "breaker": self._breaker(at),
+            "pace": self._pace(unhealthy.managed),
+            "breaker": _breaker(unhealthy),
         }
 
     def _pod_budgets(self) -> list[Json]:
@@ -178,29 +182,24 @@ class _ClusterPart:
             self._budgets[uid] = usage, queue, json | {"queue": waiting}
         return [json for _, _, json in self._budgets.values()]
 
-    def _pace(self) -> Json:
+    def _pace(self, managed: int) -> Json:
         """Slots of voluntary terminations: how many are taken, as the objects show it, and the maximum."""
-        selector = self._settings.node_selector
-        managed = sum(selector.matches(node.labels) for node in self._cluster.nodes.values())
         return {
-            "inProgress": terminations_in_progress(self._cluster, selector),
+            "inProgress": terminations_in_progress(self._cluster, self._settings.node_selector),
             "maximum": maximum_of(self._settings.policy.voluntary, managed),
             "managedNodes": managed,
         }
 
-    def _breaker(self, at: float) -> Json:
-        """The circuit breaker of terminations for health, counted as the controller counts it."""
-        breaker = CircuitBreaker(self._settings.node_selector, self._settings.policy.health)
-        for node in self._cluster.nodes.values():
-            breaker.note(None, node)
-        counts = breaker.counts(at)
-        return {
-            "open": counts.excess > 0,
-            "unhealthy": counts.unhealthy,
-            "recovering": counts.recovering,
-            "allowed": counts.allowed,
-            "managedNodes": counts.managed,
-        }
+
+def _breaker(counts: UnhealthyNodes) -> Json:
+    """The circuit breaker of terminations for health, counted as the controller counts it."""
+    return {
+        "open": counts.excess > 0,
+        "unhealthy": counts.unhealthy,
+        "recovering": counts.recovering,
+        "allowed": counts.allowed,
+        "managedNodes": counts.managed,
+    }
 
 
 def _budget(usage: PodBudgetUsage) -> Json:

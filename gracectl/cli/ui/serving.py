@@ -69,5 +69,5 @@ async def board_served(
             group.start_soon(servers.run)
             group.start_soon(board.events.follow, connection.client, clock)
             group.start_soon(follower.run, show)
-            yield ServedBoard(next(url for path, url in urls.items() if path == f"{options.base_path}/"), server)
+            yield ServedBoard(urls[f"{options.base_path}/"], server)
             group.cancel_scope.cancel()

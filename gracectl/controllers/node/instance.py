@@ -36,6 +36,7 @@ from gracectl.model.node import Node
 from gracectl.policy.remedies import remedy
 from gracectl.policy.warnings import keeps_running
 from gracectl.runtime.fence import FenceClosed
+from gracectl.runtime.supervise import is_cancelled
 
 T = TypeVar("T")
 
@@ -215,7 +216,7 @@ async def _answer(state: AnyState, call: Awaitable[T], seconds: float) -> T:
     except (Exception, anyio.get_cancelled_exc_class()) as error:
         if isinstance(error, TimeoutError) and patience.cancelled_caught:
             raise ProviderUnavailable(f"no answer in {seconds:g} s") from error
-        if not isinstance(error, Exception) and anyio.current_effective_deadline() == -math.inf:
+        if not isinstance(error, Exception) and is_cancelled():
             raise  # this call is cancelled; otherwise the cancellation is none of ours
         # A bug of a plugin is retried like any other failure.
         logger.warning("provider: unexpected exception", exc_info=True)

@@ -8,6 +8,7 @@ import aiohttp
 import anyio
 import pytest
 from support.deadlines import delete_at_start, until, with_grace_period
+from support.ports import free_port
 from support.protection import HOUR, edit, lasting, made_at_start, patiently, protected
 from support.stage import a_pod_manifest, staged, the_settings
 
@@ -169,8 +170,7 @@ async def test_after_a_restart_a_pod_has_held_the_drain_since_it_began() -> None
 
 @pytest.mark.real_time
 async def test_they_are_served_as_long_as_the_controller_runs() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}/metrics"
     async with staged("n1", settings=the_settings(metrics={"listen": f"127.0.0.1:{port}"})) as stage:
         async with stage.controller() as controller, aiohttp.ClientSession() as session:
