@@ -2,10 +2,12 @@
 
 import { fill, h, remedyElement, setText } from "./dom.js";
 import { clock, counted, elapsed, listed, ms } from "./format.js";
-import { budgetKey, budgetOf, deadlineRisk, isForEver, isNeverAllowing } from "./state.js";
+import { budgetKey, budgetOf, deadlineRisk, isForEver, isNeverAllowing, remedyOf } from "./state.js";
 
 const MOST = 4;
 const SPOKEN_MS = 5000;
+/** Warnings that items of their own tell, about all nodes. */
+const TOLD = new Set(["NeverDrains", "Overdue", "NoController"]);
 
 /** Items: `level` (0 alarm, 1 warning), `key`, `text`, `detail`, `remedy`, `go` (what to show: part of the address). */
 function items(board) {
@@ -108,13 +110,12 @@ function* neverAllowing(board) {
     const pods = budget.queue?.length ?? 0;
     if (named.has(key) || !pods || !isNeverAllowing(budget)) continue;
     const detail = `${key}: ${budget.problem ?? `${budget.required} of ${budget.expected} pods required`}; it blocks ${counted(pods, "pod")}`;
-    const remedy = `widen it, or run more pods: kubectl edit pdb -n ${budget.namespace} ${budget.name}`;
     yield {
       level: 0,
       key: `budget ${key}`,
       text: "Budget never allows",
       detail,
-      remedy,
+      remedy: remedyOf(budget),
       go: { view: "budgets", q: key },
     };
   }
@@ -124,13 +125,7 @@ function* others(board) {
   const by = new Map();
   for (const node of board.nodes.values()) {
     for (const warning of node.warnings) {
-      if (
-        !warning.blocking ||
-        warning.kind === "NeverDrains" ||
-        warning.kind === "Overdue" ||
-        warning.kind === "NoController"
-      )
-        continue;
+      if (!warning.blocking || TOLD.has(warning.kind)) continue;
       if (!by.has(warning.kind)) by.set(warning.kind, []);
       by.get(warning.kind).push({ node, warning });
     }

@@ -2,7 +2,7 @@
 
 import { fill, h, nameElement, remedyElement } from "./dom.js";
 import { byName, counted, listed, ms, rough } from "./format.js";
-import { budgetKey, isNeverAllowing, kept } from "./state.js";
+import { budgetKey, isNeverAllowing, kept, remedyOf } from "./state.js";
 
 const MOST_QUEUED = 8;
 const MOST_UNAVAILABLE = 4;
@@ -22,7 +22,7 @@ export class Budgets {
     const key = [podBudgets, nodeBudgets, board.data.status.nodes, q, this.unfolded.size];
     if (this.key?.every((each, index) => each === key[index])) return;
     this.key = key;
-    this.board = board;
+    [this.board, this.q] = [board, q];
     const wanted = q.trim().toLowerCase();
     const matches = (each) => kept(each, "budget haystack", haystack).includes(wanted);
     const pods = podBudgets.filter(matches).sort(byUrgency);
@@ -43,7 +43,7 @@ export class Budgets {
   }
 
   section(title, budgets, wanted, none) {
-    const [key] = [title.toLowerCase()];
+    const key = title.toLowerCase();
     if (!budgets.length)
       return h(
         "section",
@@ -64,18 +64,9 @@ export class Budgets {
     const never = isNeverAllowing(budget);
     const queue = budget.queue ?? [];
     const state = never ? "never allows" : (STATES[budget.state] ?? budget.state);
-    const level =
-      never && queue.length + budget.blocks.length
-        ? "alarm"
-        : budget.state !== "allowing" && queue.length
-          ? "warn"
-          : never
-            ? "warn"
-            : "";
-    const remedy =
-      budget.namespace === undefined
-        ? null
-        : `widen it, or run more pods: kubectl edit pdb -n ${budget.namespace} ${budget.name}`;
+    const isSpent = budget.state !== "allowing" && queue.length;
+    const level = never && queue.length + budget.blocks.length ? "alarm" : never || isSpent ? "warn" : "";
+    const remedy = remedyOf(budget);
     return h(
       "li",
       { class: `budget ${level}` },
@@ -157,7 +148,7 @@ export class Budgets {
   toggle(key) {
     if (!this.unfolded.delete(key)) this.unfolded.add(key);
     this.key = null;
-    this.update(this.board, { q: new URLSearchParams(location.search).get("q") ?? "" });
+    this.update(this.board, { q: this.q });
   }
 
   blocks(budget, queue) {

@@ -149,6 +149,11 @@ export function isNeverAllowing(budget) {
   );
 }
 
+/** What helps against a budget that never allows; null for a budget for nodes. */
+export function remedyOf({ namespace, name }) {
+  return namespace === undefined ? null : `widen it, or run more pods: kubectl edit pdb -n ${namespace} ${name}`;
+}
+
 /** The budget that a cause names, as `namespace/name`; undefined for other causes. */
 export function budgetOf(cause) {
   return /^budget ([^\s:,]+)/.exec(cause.message)?.[1];
