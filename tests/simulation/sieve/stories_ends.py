@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from simulation.sieve.stories_starts import FOR_EVER, PAUSE, SLOW_CLOUD, STOPS, Telling, is_draining, ready, settled
-from simulation.sieve.story import story
+from simulation.sieve.stories_starts import FOR_EVER, PAUSE, SLOW_CLOUD, STOPS, Telling, deleted, is_draining, ready
+from simulation.sieve.story import settled, story
 from support.stage import NOT_READY, Stage, a_pod_manifest
 
 from gracectl.cloud.provider import ProviderRefused, ProviderUnavailable
@@ -24,12 +24,10 @@ async def the_instance_is_gone_before_the_node_is_deleted(stage: Stage) -> Telli
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("a", "n1"))
     yield
-    await settled(stage)
     stage.cluster.cloud.terminate(stage.instances["n1"])
     await stage.clock.sleep(0.1)
     await stage.patch_node("n1", NOT_READY, "/status")
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story(cloud=SLOW_CLOUD)
@@ -37,9 +35,7 @@ async def the_provider_fails_for_a_while(stage: Stage) -> Telling:
     await stage.add_nodes("n1", claim=ClaimSpec())
     stage.provider.moods.extend([ProviderUnavailable("throttled"), ProviderRefused("protected", "unprotect it")])
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
     await stage.until_claims_gone("n1-claim")
 
 
@@ -48,7 +44,6 @@ async def another_client_removes_the_finalizer(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER), a_pod_manifest("a", "n1", behaviour=STOPS))
     yield
-    await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: len(stage.pods_on("n1")) == 1 and is_draining(stage, "n1"))
     await stage.clock.sleep(PAUSE)
@@ -61,7 +56,6 @@ async def a_node_is_registered_anew_during_its_drain(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER))
     yield
-    await settled(stage)
     before = stage.node("n1")
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
@@ -76,9 +70,7 @@ async def a_node_comes_back_after_its_termination(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS))
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
     await stage.add_nodes("n1")
     await settled(stage)
 
@@ -89,9 +81,7 @@ async def the_left_over_node_of_a_living_machine_goes_alone(stage: Stage) -> Tel
     await stage.create(a_pod_manifest("a", "n2", behaviour=STOPS))
     await register(stage, "n1", stage.node("n2"))
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story(cloud=SLOW_CLOUD)
@@ -101,7 +91,6 @@ async def two_nodes_of_one_instance_go_together(stage: Stage) -> Telling:
     await register(stage, "n1", stage.node("n2"))
     await stage.create(a_pod_manifest("a", "n2", behaviour={"stop-seconds": 25}))
     yield
-    await settled(stage)
     await stage.delete_node("n2")
     await stage.delete_node("n1")
     await stage.until_gone("n1", "n2")
@@ -111,7 +100,6 @@ async def two_nodes_of_one_instance_go_together(stage: Stage) -> Telling:
 async def a_claim_is_deleted_while_its_instance_terminates(stage: Stage) -> Telling:
     await stage.add_nodes("n1", claim=ClaimSpec())
     yield
-    await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: stage.instance_state("n1") != "running" or stage.node("n1") is None)
     if stage.claim("n1-claim"):

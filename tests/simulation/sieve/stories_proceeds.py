@@ -6,7 +6,7 @@ from typing import Any
 
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
-from simulation.sieve.stories_starts import FOR_EVER, PAUSE, QUICK, STOPS, Telling, is_draining, settled
+from simulation.sieve.stories_starts import FOR_EVER, PAUSE, QUICK, STOPS, Telling, deleted, is_draining
 from simulation.sieve.story import story
 from simulation.worlds import VOLUME
 from support.deadlines import with_grace_period
@@ -30,9 +30,7 @@ async def a_protection_is_waited_for(stage: Stage) -> Telling:
         a_pod_manifest("a", "n1", behaviour=STOPS),
     )
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story()
@@ -40,7 +38,6 @@ async def a_protection_is_taken_off(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER, behaviour=STOPS))
     yield
-    await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
     await stage.clock.sleep(PAUSE)
@@ -58,9 +55,7 @@ async def pods_leave_in_waves(stage: Stage) -> Telling:
         a_pod_manifest("dns", "n1", behaviour=STOPS, **CRITICAL),
     )
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story(settings=with_grace_period("40s"))
@@ -71,9 +66,7 @@ async def a_deadline_deletes_what_would_outlive_it(stage: Stage) -> Telling:
         a_pod_manifest("long", "n1", behaviour=STUBBORN, terminationGracePeriodSeconds=20),
     )
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story(settings=with_grace_period("30s"))
@@ -81,10 +74,8 @@ async def pods_are_left_at_the_deadline(stage: Stage) -> Telling:
     await stage.add_nodes("n1")
     await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=5))
     yield
-    await settled(stage)
     stage.cluster.kubelet.partition("n1")
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story()
@@ -92,7 +83,6 @@ async def the_deadline_of_a_claim_deletes_what_would_outlive_it(stage: Stage) ->
     await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="40s"))
     await stage.create(a_pod_manifest("protected", "n1", annotations=FOR_EVER, terminationGracePeriodSeconds=5))
     yield
-    await settled(stage)
     await stage.delete_claim("n1-claim")
     await stage.until_gone("n1")
     await stage.until_claims_gone("n1-claim")
@@ -103,7 +93,6 @@ async def a_deadline_is_written_during_a_drain(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER, terminationGracePeriodSeconds=3))
     yield
-    await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
     deadline = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() + 30)}
@@ -125,9 +114,7 @@ async def each_wave_has_its_deadline(stage: Stage) -> Telling:
     protected: Any = {"annotations": FOR_EVER, "terminationGracePeriodSeconds": 2}
     await stage.create(a_pod_manifest("low", "n1", **protected), a_pod_manifest("high", "n1", **protected, **CRITICAL))
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story(detach_seconds=25.0)
@@ -138,9 +125,7 @@ async def volumes_are_detached_slowly(stage: Stage) -> Telling:
     )
     await stage.add_nodes("n2")
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story()
@@ -149,9 +134,7 @@ async def a_webhook_is_slow_with_evictions(stage: Stage) -> Telling:
     await stage.create(*(a_pod_manifest(name, "n1", behaviour=STOPS) for name in ("a", "b")))
     stage.transport.before.add(Rule(fault=Latency(4.0, 4.0), path="/pods/a/eviction"))
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story(settings=the_settings(eviction={"qps": 4, "burst": 2, "maxInFlight": 2}))
@@ -159,9 +142,7 @@ async def many_pods_without_a_budget_leave_at_the_rate_of_the_settings(stage: St
     await stage.add_nodes("n1")
     await stage.create(*(a_pod_manifest(f"p{number}", "n1") for number in range(8)))
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story(settings=the_settings(eviction={"misconfiguredRetrySeconds": 5}))
@@ -173,7 +154,6 @@ async def a_pod_has_two_budgets_until_one_is_deleted(stage: Stage) -> Telling:
         {**a_budget_manifest("web", minAvailable=0), "metadata": {"name": "second", "namespace": NAMESPACE}},
     )
     yield
-    await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
     await stage.clock.sleep(PAUSE)
@@ -187,7 +167,6 @@ async def a_budget_that_allows_nothing_is_edited(stage: Stage) -> Telling:
     await stage.create(a_workload("Deployment", "web", 2, behaviour=QUICK), a_budget_manifest("web", minAvailable=2))
     await stage.add_nodes("n2")
     yield
-    await settled(stage)
     await stage.delete_node("n1")
     await stage.until(lambda: is_draining(stage, "n1"))
     await stage.clock.sleep(PAUSE)
@@ -200,6 +179,4 @@ async def a_leader_drains_a_node(stage: Stage) -> Telling:
     await stage.add_nodes("n1")
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS))
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")

@@ -24,7 +24,6 @@ from support.stage import (
     a_budget_manifest,
     a_pod_manifest,
     a_workload,
-    finalizers_of,
     the_settings,
 )
 from support.voluntary import AT_ONCE, NOT_TERMINABLE, TERMINABLE
@@ -42,10 +41,17 @@ PAUSE = 5.0
 Telling = AsyncGenerator[None, None]
 
 
-async def settled(stage: Stage) -> None:
-    """Wait until the controller has put its finalizer on every node and claim."""
-    await stage.until(lambda: all(names.FINALIZER in finalizers_of(node) for node in stage.nodes()))
-    await stage.until_claims(lambda: all(names.FINALIZER in finalizers_of(claim) for claim in stage.claims()))
+async def deleted(stage: Stage, *nodes: str) -> None:
+    """Delete nodes, and wait until they are gone."""
+    for node in nodes:
+        await stage.delete_node(node)
+    await stage.until_gone(*nodes)
+
+
+async def drained(stage: Stage, node: str) -> None:
+    """Drain a node for maintenance, and wait until it is."""
+    await gracectl_keep(stage, node)
+    await stage.until(lambda: is_at_rest(stage, node))
 
 
 async def not_ready(stage: Stage, node: str, seconds: float) -> None:
@@ -84,9 +90,7 @@ async def a_node_is_deleted(stage: Stage) -> Telling:
     )
     await stage.add_nodes("n2")
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
 
 
 @story()
@@ -98,10 +102,7 @@ async def three_nodes_are_deleted_at_once(stage: Stage) -> Telling:
         await stage.patch_node(node, {"spec": {"unschedulable": True}})
     await stage.add_nodes("n4")
     yield
-    await settled(stage)
-    for node in three:
-        await stage.delete_node(node)
-    await stage.until_gone(*three)
+    await deleted(stage, *three)
 
 
 @story()
@@ -109,7 +110,6 @@ async def a_claim_is_deleted(stage: Stage) -> Telling:
     await stage.add_nodes("n1", claim=ClaimSpec())
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS))
     yield
-    await settled(stage)
     await stage.delete_claim("n1-claim")
     await stage.until_gone("n1")
     await stage.until_claims_gone("n1-claim")
@@ -120,9 +120,7 @@ async def a_node_with_a_claim_is_deleted(stage: Stage) -> Telling:
     await stage.add_nodes("n1", claim=ClaimSpec())
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS))
     yield
-    await settled(stage)
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await deleted(stage, "n1")
     await stage.until_claims_gone("n1-claim")
 
 
@@ -134,7 +132,6 @@ async def a_claim_without_a_node_is_deleted(stage: Stage) -> Telling:
     condition["lastTransitionTime"] = format_time(stage.clock.now())
     await stage.create_claim("c", {"providerID": "sim:///zone-a/i-1", "conditions": [condition]})
     yield
-    await settled(stage)
     await stage.delete_claim("c")
     await stage.until_claims_gone("c")
 
@@ -144,7 +141,6 @@ async def a_node_is_unhealthy_for_too_long(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS))
     yield
-    await settled(stage)
     await not_ready(stage, "n1", 895.0)
     await stage.until_gone("n1")
 
@@ -154,7 +150,6 @@ async def an_unhealthy_node_is_terminated_by_force(stage: Stage) -> Telling:
     await stage.add_nodes("n1", claim=ClaimSpec())
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS, annotations=FOR_EVER))
     yield
-    await settled(stage)
     await not_ready(stage, "n1", 895.0)
     await stage.until_gone("n1")
     await stage.until_claims_gone("n1-claim")
@@ -164,7 +159,6 @@ async def an_unhealthy_node_is_terminated_by_force(stage: Stage) -> Telling:
 async def an_unhealthy_node_without_a_provider_recovers(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     yield
-    await settled(stage)
     await not_ready(stage, "n1", 895.0)
     await stage.until(lambda: is_pending(stage, "n1") and (stage.node("n1") or {})["spec"].get("unschedulable", False))
     await ready(stage, "n1")
@@ -178,7 +172,6 @@ async def a_node_is_labelled_and_waits_for_a_protected_pod(stage: Stage) -> Tell
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "20s"}))
     yield
-    await settled(stage)
     await stage.patch_node("n1", TERMINABLE)
     await stage.until_gone("n1")
 
@@ -188,7 +181,6 @@ async def a_label_is_taken_back_while_a_pod_blocks(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER))
     yield
-    await settled(stage)
     await stage.patch_node("n1", TERMINABLE)
     await stage.until(lambda: is_pending(stage, "n1"))
     await stage.clock.sleep(3)
@@ -202,7 +194,6 @@ async def a_labelled_node_waits_for_a_spent_budget(stage: Stage) -> Telling:
     await stage.create(a_workload("Deployment", "web", 2, behaviour=QUICK), a_budget_manifest("web", minAvailable=2))
     await stage.add_nodes("n2")
     yield
-    await settled(stage)
     await stage.patch_node("n1", TERMINABLE)
     await stage.until(lambda: is_pending(stage, "n1"))
     path = "/apis/apps/v1/namespaces/shop/deployments/web"
@@ -234,7 +225,6 @@ async def two_labelled_nodes_go_one_after_the_other(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2", "n3")
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS), a_pod_manifest("b", "n2"))
     yield
-    await settled(stage)
     await stage.patch_node("n1", TERMINABLE)
     await stage.patch_node("n2", TERMINABLE)
     await stage.until_gone("n1", "n2")
@@ -246,7 +236,6 @@ async def a_node_budget_lets_one_node_go_at_a_time(stage: Stage) -> Telling:
     await create_node_budget(stage, maxUnavailable=1)
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS))
     yield
-    await settled(stage)
     await stage.patch_node("n1", TERMINABLE)
     await stage.patch_node("n2", TERMINABLE)
     await stage.until_gone("n1", "n2")
@@ -263,9 +252,7 @@ async def a_node_is_drained_for_maintenance_and_uncordoned(stage: Stage) -> Tell
     await stage.add_nodes("n2")
     await stage.cluster.until_ready()
     yield
-    await settled(stage)
-    await gracectl_keep(stage, "n1")
-    await stage.until(lambda: is_at_rest(stage, "n1"))
+    await drained(stage, "n1")
     await gracectl_uncordon(stage, "n1")
     await stage.until(lambda: not is_cordoned(stage, "n1") and not is_at_rest(stage, "n1"))
 
@@ -275,7 +262,6 @@ async def a_maintenance_is_taken_back_before_it_is_drained(stage: Stage) -> Tell
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER))
     yield
-    await settled(stage)
     await keep(stage, "n1", "2026-01-01T00:00:00Z")
     await stage.until(lambda: is_cordoned(stage, "n1") and is_draining(stage, "n1"))
     await stage.clock.sleep(PAUSE)
@@ -288,9 +274,7 @@ async def kubectl_uncordons_a_node_in_maintenance(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS))
     yield
-    await settled(stage)
-    await gracectl_keep(stage, "n1")
-    await stage.until(lambda: is_at_rest(stage, "n1"))
+    await drained(stage, "n1")
     await kubectl_uncordon(stage, "n1")
     await stage.until(lambda: not is_cordoned(stage, "n1") and not is_at_rest(stage, "n1"))
 
@@ -300,8 +284,5 @@ async def a_node_in_maintenance_is_deleted(stage: Stage) -> Telling:
     await stage.add_nodes("n1", "n2")
     await stage.create(a_pod_manifest("a", "n1", behaviour=STOPS))
     yield
-    await settled(stage)
-    await gracectl_keep(stage, "n1")
-    await stage.until(lambda: is_at_rest(stage, "n1"))
-    await stage.delete_node("n1")
-    await stage.until_gone("n1")
+    await drained(stage, "n1")
+    await deleted(stage, "n1")

@@ -14,9 +14,10 @@ from simulation.invariants import Invariants
 from simulation.sieve.ending import Ending, Names, ending_of
 from simulation.sieve.patterns import OLDER, Point, SieveTransport
 from simulation.terms import Terms
-from support.stage import SILENT, Stage, staged, the_settings
+from support.stage import SILENT, Stage, finalizers_of, staged, the_settings
 
 from gracectl.config import Settings
+from gracectl.model.names import FINALIZER
 
 REST: Final = 20.0
 """Seconds for which a controller goes on when a story is over: until the last condition and Event are written."""
@@ -40,7 +41,8 @@ UNUSED: Final = {
 }
 
 Play = Callable[[Stage], AsyncGenerator[None, None]]
-"""Builds the world, yields when the first controller is to start, and then does what people do until it is over."""
+"""Builds the world, and yields: then the first controller starts. When that has put its finalizer on all nodes and
+claims, it goes on with what people do until it is over."""
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,7 @@ async def run(told: Story, reaches: Callable[[Point], bool]) -> Run:
 
                 async def people() -> None:
                     with anyio.fail_after(PATIENCE):
+                        await settled(stage)
                         await anext(play, None)
                         await stage.until(lambda: not _orphans(stage))
                     await stage.clock.sleep(REST)
@@ -133,6 +136,12 @@ async def _control(stage: Stage, sieve: SieveTransport, over: anyio.Event) -> No
         await sieve.land()
         await over.wait()
         await stage.clock.sleep(REST)
+
+
+async def settled(stage: Stage) -> None:
+    """Wait until the controller has put its finalizer on every node and claim."""
+    await stage.until(lambda: all(FINALIZER in finalizers_of(node) for node in stage.nodes()))
+    await stage.until_claims(lambda: all(FINALIZER in finalizers_of(claim) for claim in stage.claims()))
 
 
 def _orphans(stage: Stage) -> bool:
