@@ -26,8 +26,9 @@ from support.boards import (
     queued,
     terminated,
 )
+from support.deltas import applied
 
-from gracectl.cli.ui.delta import applied, merged
+from gracectl.cli.ui.delta import merged
 
 Open = Callable[..., Page]
 Serve = Callable[..., ServedBoard]

@@ -13,8 +13,8 @@ import anyio
 import pytest
 from e2e_support.program import Program
 from e2e_support.story import Story
+from support.deltas import applied
 
-from gracectl.cli.ui.delta import applied
 from gracectl.runtime.clock import SystemClock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]

@@ -1,8 +1,8 @@
 """Deltas between two states of the board, as small as what has changed; docs/ui.md describes their format.
 
-Invariant: `applied(old, delta)` is the state that `merged(old, new)` returns with the delta. It shares all that is
-equal with the new state, so that the next comparison finds it identical, and differs from it only in what the clock
-alone changes: that is as of the last change of its object, so that a quiet cluster causes no change.
+Invariant: a page that applies a delta to the old state has the state that `merged(old, new)` returns with it. That
+shares all that is equal with the new state, so that the next comparison finds it identical, and differs from it only in
+what the clock alone changes: that is as of the last change of its object, so that a quiet cluster causes no change.
 """
 
 from __future__ import annotations
@@ -50,37 +50,6 @@ def merged(old: Object, new: Object) -> tuple[Object, dict[str, Json]]:
     if delta:
         return state | clock, delta | clock
     return state, delta
-
-
-def applied(old: Object, delta: Object) -> dict[str, Json]:
-    """The state after a change, as a page computes it."""
-    state = dict(old)
-    for name, value in delta.items():
-        before = state.get(name)
-        if name in NESTED and isinstance(before, dict):
-            state[name] = applied(before, value)
-        elif name in KEYED and isinstance(before, LISTS) and isinstance(value, dict):
-            state[name] = _applied_list(before, value)
-        elif name in KEYED and isinstance(before, dict):
-            removed = set(value.get("remove", ()))
-            changed = value.get("set", {})
-            kept = {uid: each for uid, each in before.items() if uid not in removed}
-            state[name] = kept | {
-                uid: applied(kept[uid], each) if uid in kept and isinstance(each, dict) else each
-                for uid, each in changed.items()
-            }
-        else:
-            state[name] = value
-    return state
-
-
-def _applied_list(before: Sequence[Json], delta: Object) -> list[Json]:
-    removed = set(delta.get("remove", ()))
-    found = {each["uid"]: each for each in before if each["uid"] not in removed}
-    for each in delta.get("set", ()):
-        uid = each["uid"]
-        found[uid] = applied(found[uid], each) if uid in found else each
-    return [found[uid] for uid in delta.get("order", found)]
 
 
 def _merged_list(old: Sequence[Json], new: Sequence[Json]) -> tuple[Sequence[Json], dict[str, Json]]:

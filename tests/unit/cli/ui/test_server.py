@@ -15,12 +15,12 @@ import anyio
 import msgspec
 import pytest
 from support.board_stage import BoardStage
+from support.deltas import applied
 from support.serving import serving
 from support.statuses import going, replica
 
 from gracectl.cli.ui import server as module
 from gracectl.cli.ui.access import HEADERS, Access, TokenFile
-from gracectl.cli.ui.delta import applied
 from gracectl.cli.ui.server import BoardServer, page_files
 from gracectl.runtime.clock import LoopClock
 
