@@ -76,6 +76,14 @@ def is_ready(thing: JsonObject | None) -> bool:
     return condition(thing, names.READY).get("status") == names.TRUE and not is_deleted(thing)
 
 
+def leads_until(lease: JsonObject | None) -> float:
+    """Until when (Unix seconds) the holder of a Lease leads if it does not renew it; 0.0: it has no holder."""
+    spec = (lease or {}).get("spec", {})
+    if not spec.get("holderIdentity") or not spec.get("renewTime"):
+        return 0.0
+    return parse_time(spec["renewTime"]) + int(spec["leaseDurationSeconds"])
+
+
 # -- protection --------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from support.inprocess import Arrived
+from support.karpenter import karpenter_leads, leases_of
 from support.nodebudgets import POOL as TEAM
 from support.nodebudgets import create_node_budget
 from support.stage import NAMESPACE, SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
@@ -24,6 +25,7 @@ from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request
 from gracectl.model import names
 from gracectl.runtime.clock import LoopClock
+from simulation.deadlines import STANDBY, WARM_UP
 from simulation.invariants import Invariants
 from simulation.terms import Terms
 
@@ -236,6 +238,16 @@ async def miss_a_deadline(world: World) -> None:
     await world.stage.create(a_pod_manifest("web", "timed", terminationGracePeriodSeconds=10))
     await world.stage.delete_node("timed")
     await world.wait(PERIOD + 10)
+
+
+async def miss_a_deadline_when_karpenter_has_gone(world: World) -> None:
+    """It leads until 5 s after the deadline; two seconds later a controller that stood by is in charge again."""
+    await world.stage.delete_node("timed")
+    with world.invariants.life(world.culprit.line.name):
+        await world.wait(PERIOD - 10)
+        await karpenter_leads(world.stage)
+        assert await world.culprit.send("GET", f"{leases_of('kube-system')}/{names.KARPENTER_LEASE}") == 200
+        await world.wait(15 + STANDBY + WARM_UP + 6)
 
 
 # -- machines ----------------------------------------------------------------------------------------------------------
@@ -469,6 +481,7 @@ CRIMES: dict[Crime, str] = {
     evict_against_a_budget: "budget: the eviction of shop/web-.* left shop/web with 1 healthy pods, 2 are needed",
     move_a_deadline: "deadline moved: Node n1: the deadline was moved",
     miss_a_deadline: r"late: node timed: its instance was asked to terminate 10\.0* s after its deadline",
+    miss_a_deadline_when_karpenter_has_gone: r"late: .* was asked to terminate 6\.0* s after its deadline",
     release_a_running_node: "finalizer: node n1 was released while its instance is running",
     release_a_running_claim: "finalizer: claim claimed-claim was released while its instance is running",
     release_a_claim_before_its_node: "finalizer: claim claimed-claim was released before its node claimed",
