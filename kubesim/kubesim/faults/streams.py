@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 
@@ -38,8 +40,9 @@ class StruckStream:
         self._cut_off: list[anyio.Event] = []
         self._last: StreamEvent | None = None
         self._ended = False
-        self._held: StreamEvent | None = None
-        """Read, and not yet shown: a reader that stopped waiting for it gets it with its next read."""
+        self._held: deque[tuple[float, StreamEvent]] = deque()
+        """Events that were read and not shown yet, and from when on each may be: a reader that stopped waiting for one
+        gets it with its next read."""
 
     def strike(self, fault: Fault, lifted: anyio.Event) -> None:
         """Let a fault act from now on; `lifted` is set when its rule is taken out of force."""
@@ -69,11 +72,9 @@ class StruckStream:
     async def __anext__(self) -> StreamEvent:
         if self._last is not None or self._ended:
             return self._final()
-        while self._held is None:
+        while not self._held:
             try:
-                event = await self._next()
-            except Interrupted:
-                continue
+                await self._read()
             except ConnectionLost:
                 self._closed(self)
                 raise
@@ -81,12 +82,33 @@ class StruckStream:
                 await self._reconnected()
                 self._closed(self)
                 raise
-            self._held = event
-            if self._late is not None:
-                await self._clock.sleep(self._rng.uniform(self._late.least, self._late.most))
+        due, event = self._held[0]
+        if due > self._clock.monotonic():
+            await self._read_until(due)
         await self._reconnected()
-        event, self._held = self._held, None
+        self._held.popleft()
         return event
+
+    async def _read(self) -> None:
+        """Hold the next event, as late as it is to be shown: late since it came, not since the one before was shown."""
+        try:
+            event = await self._next()
+        except Interrupted:
+            return
+        due = self._clock.monotonic()
+        if self._late is not None:
+            due += self._rng.uniform(self._late.least, self._late.most)
+        if self._held:
+            due = max(due, self._held[-1][0])
+        self._held.append((due, event))
+
+    async def _read_until(self, due: float) -> None:
+        """Wait until then; the events that come meanwhile are late from when they come."""
+        with anyio.move_on_after(due - self._clock.monotonic()):
+            with suppress(ConnectionLost, StopAsyncIteration):  # met again by the next read, behind what is held
+                while True:
+                    await self._read()
+            await anyio.sleep_forever()
 
     async def _next(self) -> StreamEvent:
         until = min(self._breaks, self._freezes)
@@ -115,6 +137,6 @@ class StruckStream:
 
     async def aclose(self) -> None:
         """Stop reading."""
-        self._held = None
+        self._held.clear()
         self._closed(self)
         await self._stream.aclose()

@@ -78,10 +78,27 @@ async def test_events_come_late_and_in_order(caller: Caller) -> None:
         group.start_soon(reader.run)
         await anyio.sleep(1)
         await caller.create(LEASES, {"metadata": {"name": "a"}})
+        await anyio.sleep(0.5)
         await caller.create(LEASES, {"metadata": {"name": "b"}})
         await anyio.sleep(10)
         group.cancel_scope.cancel()
-    assert reader.seen == [(3.0, "a"), (5.0, "b")]
+    assert reader.seen == [(3.0, "a"), (3.5, "b")]
+
+
+async def test_many_late_events_do_not_make_each_other_later(caller: Caller) -> None:
+    caller.server.faults.add(Rule(fault=LateWatch(0.0, 20.0)))
+    reader = Reader(await caller.watch(LEASES, timeoutSeconds="60"))
+    names = [f"lease-{number:02d}" for number in range(50)]
+    async with anyio.create_task_group() as group:
+        group.start_soon(reader.run)
+        for name in names:
+            await caller.create(LEASES, {"metadata": {"name": name}})
+            await anyio.sleep(0.5)
+    assert [name for _, name in reader.seen] == [*names, "ended"]
+    late = [at - 0.5 * number for number, (at, _) in enumerate(reader.seen[:-1])]
+    assert 10 < max(late) <= 20
+    assert min(late) >= 0
+    assert reader.seen[-1][0] == 60.0
 
 
 async def test_a_partition_holds_back_events_and_the_end_until_it_heals(caller: Caller) -> None:
