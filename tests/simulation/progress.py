@@ -175,8 +175,10 @@ def hold_of(seen: Observer, node: ThingFacts) -> tuple[Hold, list[PodFacts]]:
     if (not is_confirmed or not node.provider_id) and not seen.has_rivals(node):
         is_held = state == "shutting-down" or provider_failed(seen, node)
         return Hold("waits for its instance", (), is_held=is_held), []
+    # The end of a machine is known when the provider says so; one that has failed is asked again after a pause.
+    is_unknown = node.provider_id not in seen.stage.provider.said_gone and provider_failed(seen, node)
     is_held = was_refused(seen, "nodes", node.name) or _has_living_claim(seen, node) or seen.has_rivals(node)
-    return Hold("waits for its finalizer", (), is_held=is_held), []
+    return Hold("waits for its finalizer", (), is_held=is_held or is_unknown), []
 
 
 def minimum_seconds(settings: Settings, node: ThingFacts) -> float:

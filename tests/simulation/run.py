@@ -128,7 +128,7 @@ async def end(scene: Scene) -> list[str]:
         if not await wait_for(scene, lambda: not going(stage), until - scene.now):
             return [f"{scene.now:.0f}: not over: {name}: {_stuck(scene, name)}" for name in going(stage)]
         await stage.clock.sleep(3.0)
-    if scene.plan.faults:  # a stream that is late stays so until it breaks
+    if scene.plan.faults:  # a stream that is late stays so, and one that is frozen until it is given up
         await stage.clock.sleep(CALM_SECONDS - (scene.now - began))
     return []
 

@@ -25,7 +25,7 @@ from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request
 from gracectl.model import names
 from gracectl.runtime.clock import LoopClock
-from simulation.deadlines import STANDBY, WARM_UP
+from simulation.deadlines import RETRIES, STANDBY, WARM_UP
 from simulation.invariants import Invariants
 from simulation.terms import Terms
 
@@ -410,6 +410,17 @@ async def leave_a_finalizer(world: World) -> None:
     await world.wait(120)
 
 
+async def leave_a_finalizer_after_a_failure(world: World) -> None:
+    """The provider has failed, and has not said since that the machine has ended: it is asked again after a pause."""
+    await world.stage.delete_node("n1")
+    await world.culprit.terminate("n1")
+    provider_id = f"sim:///zone-a/{world.stage.instances['n1']}"
+    world.stage.provider.failures[provider_id] = world.stage.clock.monotonic()
+    await world.wait(RETRIES)
+    assert not any(" stall" in each for each in world.invariants.violations)
+    await world.wait(120)
+
+
 async def leave_a_claim(world: World) -> None:
     await world.stage.create_claim("lone", {"providerID": "sim:///zone-a/i-none"})
     await world.stage.patch_claim("lone", {"metadata": {"finalizers": [names.FINALIZER]}})
@@ -504,6 +515,7 @@ CRIMES: dict[Crime, str] = {
     leave_a_pod_beside_a_slow_one: "stall: pod web on node n1 may be evicted: nothing holds it",
     leave_a_machine: "stall: node n1 waits for its instance: nothing holds it",
     leave_a_finalizer: "stall: node n1 waits for its finalizer: nothing holds it",
+    leave_a_finalizer_after_a_failure: "stall: node n1 waits for its finalizer: nothing holds it",
     leave_a_claim: "stall: claim lone waits for its instance or its finalizer: nothing holds it",
     hide_what_blocks: r"not shown: n1 waits for pods \(shut\) for 9\d s, and nothing says so",
     hide_a_pending_node: "not shown: n1 is pending for 9. s, and nothing says so",
