@@ -20,6 +20,8 @@ settings.register_profile("soak", max_examples=2000, deadline=None)
 
 # Workers of xdist inherit the width of a terminal that they do not have: what commands print would be broken at it.
 os.environ.pop("COLUMNS", None)
+# No test asks the internet: each process would load the authorities of the system first, a tenth of its start.
+os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 # A shell lets what it runs in the background ignore SIGINT: so would the commands that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

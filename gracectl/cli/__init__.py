@@ -1,5 +1,6 @@
 """Command line: a module or subpackage per command."""
 
+import gc
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ from types import FrameType
 def main() -> None:
     """The console script. Ctrl-C while Python is still loading ends it as quietly as later on."""
     _handle_sigterm()
+    gc.disable()  # until the command is loaded, see root: nothing of that becomes garbage
     try:
         if "_GRACECTL_COMPLETE" in os.environ:
             from gracectl.cli.completion import become_quiet

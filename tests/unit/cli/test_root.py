@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shlex
@@ -17,6 +18,7 @@ import yaml
 from click.testing import CliRunner
 
 from gracectl import __version__
+from gracectl.cli import main
 from gracectl.cli.commands import COMMANDS, GROUPS
 from gracectl.cli.root import EXTRAS, root
 
@@ -71,6 +73,20 @@ def test_help_loads_no_command_and_no_client() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_garbage_is_collected_once_a_command_is_loaded_and_never_looked_for_in_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gracectl", "version"])
+    before = gc.get_freeze_count()
+    try:
+        with pytest.raises(SystemExit):
+            main()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.enable()
 
 
 def test_the_version_is_the_packages() -> None:
