@@ -168,8 +168,6 @@ class Lateness(Rule):
                 self._standbys[arrived.sender].append((self.seen.now, until + STANDBY))
 
     def end(self, calm: bool) -> None:
-        if self.seen.terms.clock_jumps:
-            return
         if not self._is_told and self.seen.calm_since < NEVER:
             self._lives.append((self.seen.calm_since, self.seen.now))
         for node in self.seen.nodes.values():
@@ -192,7 +190,7 @@ class Lateness(Rule):
         end = min(asked, node.gone)
         failed = self.seen.stage.provider.failures.get(node.provider_id, -NEVER) + RETRIES
         late = max((self._idle(max(due.at, due.known, failed), end, due.known) for due in self._known(node)), default=0)
-        if late > self.seen.terms.deadline_slack:
+        if late > self.seen.terms.deadline_slack + self.seen.terms.clock_error:
             self.violated(f"node {node.name}: its instance was asked to terminate {late:.3f} s after its deadline")
 
     def _shares(self, node: ThingFacts) -> bool:

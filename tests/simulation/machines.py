@@ -33,8 +33,9 @@ class Finalizers(Rule):
             self.violated(f"node {facts.name} was released while its instance is {state}")
         if facts.name in self.seen.terms.replaced or not has_ready_machine(facts.object):
             return  # a machine that is gone by itself holds nothing
-        is_early = self._deadlines.earliest(facts) > self.seen.now and not self.seen.terms.clock_jumps
-        if is_early and (left := volumes_on(self.seen, facts.name)):
+        error = self.seen.terms.clock_error
+        is_early = self._deadlines.earliest(facts) > self.seen.now + error
+        if is_early and (left := volumes_on(self.seen, facts.name, error)):
             self.violated(f"node {facts.name} was released with volume {left[0]} attached")
 
     def claim(self, deed: Deed, facts: ThingFacts) -> None:
@@ -90,7 +91,7 @@ class Instances(Rule):
             is_asked = node.deleted < NEVER or any(claim.deleted < NEVER and not has_node(claim) for claim in claims)
             if is_known and not is_asked:
                 self.violated(f"the machine of node {node.name}, which is not being deleted, was terminated")
-            elif node.deleted < NEVER and self._deadlines.earliest(node) > self.seen.now + NOISE:
+            elif node.deleted < NEVER and self._deadlines.earliest(node) > self.seen.now + self._error + NOISE:
                 self._judge_rest(node)
         if not nodes and not any(claim.deleted < NEVER for claim in claims):
             self._judge_unknown(entry.id)
@@ -101,14 +102,18 @@ class Instances(Rule):
             self.violated(f"the machine {instance} was terminated, and nothing that is deleted has it")
 
     def _judge_rest(self, node: ThingFacts) -> None:
-        if not has_ready_machine(node.object) or self.seen.terms.clock_jumps:
-            return  # nothing runs there, or the deadline has come by a clock that is wrong
+        if not has_ready_machine(node.object):
+            return  # nothing runs there
         for pod in self.seen.pods_on(node.name):
-            is_left = pod.waited < NEVER and not pod.is_stuck(self.seen.now)
+            is_left = pod.waited < NEVER and not pod.is_stuck(self.seen.now + self._error)
             if is_left and self._is_known(pod.waited) and self.seen.now - pod.bound > COUNTING:
                 self.violated(f"the machine of {node.name} was terminated before its deadline, with pod {pod.name}")
-        if left := volumes_on(self.seen, node.name):
+        if left := volumes_on(self.seen, node.name, self._error):
             self.violated(f"the machine of {node.name} was terminated with volume {left[0]} attached")
+
+    @property
+    def _error(self) -> float:
+        return self.seen.terms.clock_error
 
     def _is_known(self, since: float) -> bool:
         first = min(self.seen.lists.values(), default=NEVER)
@@ -170,12 +175,13 @@ def is_begun(deed: Deed) -> bool:
     return by_us and deed.old is not None and not is_deleted(deed.old)
 
 
-def volumes_on(seen: Observer, node: str) -> list[str]:
-    """Volumes that are attached to a node, unless a pod that stays there may have them, or one that was stuck."""
+def volumes_on(seen: Observer, node: str, error: float = 0.0) -> list[str]:
+    """Volumes that are attached to a node, unless a pod that stays there may have them, or one that was stuck, by a
+    clock with this error."""
     if any(pod.waited == NEVER and _has_claims(pod.object) for pod in seen.pods_on(node)):
         return []
     owners = (pod for pod in seen.pods.values() if pod.node == node and _has_claims(pod.object))
-    if any(pod.is_stuck(min(pod.over, seen.now)) for pod in owners):
+    if any(pod.is_stuck(min(pod.over, seen.now) + error) for pod in owners):
         return []
     table = seen.stage.server.store.table(ATTACHMENTS)
     return [each["spec"]["source"]["persistentVolumeName"] for each in table if each["spec"]["nodeName"] == node]

@@ -137,7 +137,7 @@ def _terms(plan: Plan) -> Terms:
         fair=is_fair,
         deadline_slack=PROMPT_DEADLINE if is_fair else DEADLINE_SLACK,
         elects=plan.elects,
-        clock_jumps=any(act.what in ("clock", "server clock") for act in plan.faults),
+        clock_error=sum(abs(act.value) for act in plan.faults if act.what in ("clock", "server clock")),
     )
 
 

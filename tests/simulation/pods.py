@@ -61,26 +61,27 @@ class Deletions(Rule):
         pod, before = deed.object, deed.old
         assert before is not None
         is_first = "deletionTimestamp" not in before["metadata"]
-        if (deed.new is None and not is_first) or self.seen.terms.clock_jumps:
+        if deed.new is None and not is_first:
             return  # the second of the two changes by which a pod goes at once; the first was judged
         node = self.seen.named(facts.node)
         deadline, latest = (NEVER, NEVER) if node is None else self._deadline_of(node, facts)
         if deadline == NEVER:
             self.violated(f"pod {facts.name} was deleted, and nothing says that node {facts.node!r} has a deadline")
             return
+        error = self.seen.terms.clock_error
         left, own = deadline - self.seen.now, own_grace(before)
         rest = ceil(latest - self.seen.now) + 1
         granted = pod["metadata"].get("deletionGracePeriodSeconds", 0)
         if is_first:
-            if left > own + NOISE:
+            if left > own + error + NOISE:
                 self.violated(f"pod {facts.name} was deleted {left - own:.3f} s before its time")
             most = max(1, min(own, rest))
         else:
             ends = self.seen.instant(parse_time(before["metadata"]["deletionTimestamp"]))
-            if left > NOISE and ends <= deadline:
+            if left > error + NOISE and ends + error <= deadline:
                 self.violated(f"pod {facts.name}: its grace was cut though it ended {deadline - ends:.3f} s before")
             most = max(1, rest)
-        least = max(1.0, min(float(own), left))
+        least = max(1.0, min(float(own), left - error))
         if not least - NOISE <= granted <= (most if self.seen.terms.fair else max(own, 1)):
             self.violated(f"pod {facts.name} (own grace {own}) was granted {granted} s when {left:.3f} s were left")
         self._asked[facts.uid, granted] += 1
@@ -170,22 +171,22 @@ class Evictions(Rule):
             self._protected.pop(uid, None)
 
     def _judge_protection(self, deed: Deed, facts: PodFacts) -> None:
-        if self.seen.terms.clock_jumps:
-            return
+        now = self.seen.now + self.seen.terms.clock_error
         for other in (facts, *self.seen.pods_on(facts.node)):
             if (other is not facts and not blocks_node(other.object)) or other.waited == NEVER:
                 continue
-            if other is not facts and (other.asked < NEVER and other.is_stuck(self.seen.now)):
+            if other is not facts and (other.asked < NEVER and other.is_stuck(now)):
                 continue
             since, until = self._protected.get(other.uid, NEVER), self._until(other)
-            if other.asked == NEVER and until > self.seen.now + NOISE and self.seen.must_know(deed.sender, since):
+            if other.asked == NEVER and until > now + NOISE and self.seen.must_know(deed.sender, since):
                 whose = "it" if other is facts else f"{other.name} on its node"
                 self.violated(f"pod {facts.name} was evicted, and {whose} is protected until {until:.3f}")
 
     def _judge_order(self, deed: Deed, facts: PodFacts, node: ThingFacts) -> None:
         orders, deadline = self.seen.ranges(node), self._deadlines.earliest(node)
+        now = self.seen.now + self.seen.terms.clock_error
         for other in self.seen.pods_on(facts.node):
-            if other is facts or other.waited == NEVER or other.is_stuck(self.seen.now):
+            if other is facts or other.waited == NEVER or other.is_stuck(now):
                 continue
             if self.seen.is_kept(node) and is_daemon(other.object):
                 continue
@@ -196,7 +197,8 @@ class Evictions(Rule):
 
     def _is_before(self, first: PodFacts, second: PodFacts, ranges: tuple[tuple[int, float], ...], end: float) -> bool:
         wave = wave_of(first.object, ranges)
-        is_over = bool(ranges) and self.seen.now >= end - seconds_behind(wave, ranges) - NOISE
+        now = self.seen.now + self.seen.terms.clock_error
+        is_over = bool(ranges) and now >= end - seconds_behind(wave, ranges) - NOISE
         return wave < wave_of(second.object, ranges) and not is_over
 
 

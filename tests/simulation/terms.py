@@ -25,8 +25,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing that nothing blocks stands still for longer, without faults."""
     elects: bool = False
     """Whether they contend for a Lease; without, there is never more than one."""
-    clock_jumps: bool = False
-    """Whether a clock (of a controller or the server) is wrong or jumps: instants of stamps then prove little."""
+    clock_error: float = 0.0
+    """By so many seconds a controller's clock, or what a stamp says, may be off at most: it may take an instant for
+    come that comes so much later, and another for one to come that came so much earlier."""
     fair: bool = False
     """Whether nothing but kills stands between the controllers and the server: omissions are judged by the clock, and
     what is done is done once."""

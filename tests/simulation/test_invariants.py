@@ -113,6 +113,11 @@ async def delete_before_its_time(world: World) -> None:
     await world.culprit.delete("web", 10)
 
 
+async def delete_by_a_clock_that_is_further_ahead_than_any(world: World) -> None:
+    world.invariants.terms = msgspec.structs.replace(CALM, clock_error=9.0)
+    await delete_before_its_time(world)
+
+
 async def delete_before_the_time_of_its_wave(world: World) -> None:
     """Without it that would be in time: other settings have ranges by priority."""
     ranges = [{"priority": 0, "shutdownGracePeriodSeconds": 10}, {"priority": 1000, "shutdownGracePeriodSeconds": 30}]
@@ -163,6 +168,11 @@ async def evict_protected(world: World) -> None:
     await world.stage.delete_node("n1")
     await world.wait(2)
     await world.culprit.evict("web")
+
+
+async def evict_what_no_clock_lets_go(world: World) -> None:
+    world.invariants.terms = msgspec.structs.replace(CALM, clock_error=3500.0)
+    await evict_protected(world)
 
 
 async def evict_with_invalid_protection(world: World) -> None:
@@ -476,6 +486,7 @@ LABELLED = {"metadata": {"labels": {"a": "b"}}}
 CRIMES: dict[Crime, str] = {
     delete_without_deadline: "early deletion: pod web was deleted, and nothing says that node 'n1' has a deadline",
     delete_before_its_time: r"early deletion: pod web was deleted 10\.0* s before its time",
+    delete_by_a_clock_that_is_further_ahead_than_any: r"early deletion: pod web was deleted 10\.0* s before its time",
     delete_before_the_time_of_its_wave: r"early deletion: pod web was deleted 20\.0* s before its time",
     delete_with_too_little_grace: r"early deletion: pod web \(own grace 10\) was granted 1 s when 8\.0* s were left",
     cut_a_grace_that_ends_in_time: "early deletion: pod web: its grace was cut though it ended",
@@ -483,6 +494,7 @@ CRIMES: dict[Crime, str] = {
     delete_at_once: "early deletion: pod web: DELETE with grace 0 and uid",
     change_a_pod: "early deletion: pod web was changed by PATCH",
     evict_protected: "eviction: pod web was evicted, and it is protected until",
+    evict_what_no_clock_lets_go: "eviction: pod web was evicted, and it is protected until",
     evict_with_invalid_protection: "eviction: pod web was evicted, and it is protected until inf",
     evict_beside_do_not_evict: "eviction: pod web was evicted, and db on its node is protected until inf",
     evict_before_its_wave: "eviction: pod dns was evicted before web, which is of an earlier wave",

@@ -63,7 +63,7 @@ def _is_unhealthy(seen: Observer, node: JsonObject, settings: Settings) -> bool:
         else:
             is_first = shown.get("reason") == names.NEVER_REPORTED
             since = node["metadata"]["creationTimestamp"] if is_first else shown["lastTransitionTime"]
-        if seen.instant(since) + each.toleration_seconds <= seen.now + SECOND:
+        if seen.instant(since) + each.toleration_seconds <= seen.now + seen.terms.clock_error + SECOND:
             return True
     return False
 
@@ -77,9 +77,7 @@ def _has_expired(seen: Observer, claim: JsonObject) -> bool:
 
 
 def _is_older(seen: Observer, thing: JsonObject, seconds: float) -> bool:
-    if seen.terms.clock_jumps:
-        return True
-    return seen.unix + SECOND >= parse_time(thing["metadata"]["creationTimestamp"]) + seconds
+    return seen.unix + seen.terms.clock_error + SECOND >= parse_time(thing["metadata"]["creationTimestamp"]) + seconds
 
 
 class Pace(Rule):
