@@ -250,6 +250,20 @@ async def miss_a_deadline(world: World) -> None:
     await world.wait(PERIOD + 10)
 
 
+async def let_a_grace_outlast_the_deadline(world: World) -> None:
+    """Beside one that its kubelet has not ended, though its grace was over in time: nothing can be done about that."""
+    for name, seconds in (("web", 60), ("past", 5)):
+        await world.stage.create(
+            a_pod_manifest(name, "timed", terminationGracePeriodSeconds=seconds, behaviour={"stop-seconds": 120})
+        )
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD - 20)
+    for name in ("web", "past"):
+        assert await world.culprit.evict(name) == 201
+    await world.wait(30)
+    assert not any("past" in each for each in world.invariants.check_end(calm=True))
+
+
 async def miss_a_deadline_when_karpenter_has_gone(world: World) -> None:
     """It leads until 5 s after the deadline; two seconds later a controller that stood by is in charge again."""
     await world.stage.delete_node("timed")
@@ -504,6 +518,7 @@ CRIMES: dict[Crime, str] = {
     evict_against_a_budget: "budget: the eviction of shop/web-.* left shop/web with 1 healthy pods, 2 are needed",
     move_a_deadline: "deadline moved: Node n1: the deadline was moved",
     miss_a_deadline: r"late: node timed: its instance was asked to terminate 10\.0* s after its deadline",
+    let_a_grace_outlast_the_deadline: r"late: pod web was still granted more than a second 10\.0* s after the deadline",
     miss_a_deadline_when_karpenter_has_gone: r"late: .* was asked to terminate 6\.0* s after its deadline",
     release_a_running_node: "finalizer: node n1 was released while its instance is running",
     release_a_running_claim: "finalizer: claim claimed-claim was released while its instance is running",
