@@ -10,12 +10,15 @@ import functools
 import gc
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterator
+from itertools import zip_longest
 from types import CellType, FunctionType, MethodType
 from typing import Any, Final
 
+from support.processes import PROCESSES
+
 from gracectl.app.controller import Controller
-from simulation.contract import NEVER
-from simulation.observer import SETTLING, Observer, Rule
+from simulation.contract import NEVER, has_finalizer
+from simulation.observer import Observer, Rule
 
 TRANSIENT: Final = (
     "NodeState",
@@ -27,6 +30,9 @@ TRANSIENT: Final = (
 )
 """Classes of which a controller keeps objects for each termination, pod or budget, and none afterwards."""
 
+QUIET: Final = 10.0
+"""So many seconds after the last termination at the latest, tasks that were begun for it have ended."""
+
 CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict, Counter)
 
 
@@ -37,27 +43,28 @@ class Baseline(Rule):
 
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
-        self._before: list[int] = []
-        self._after: list[int] = []
+        self._before: dict[bool, list[list[int]]] = {True: [], False: []}
+        self._after: list[list[int]] = []
         self._began = False
-        self._processes = 0
-        self._over_since = NEVER
+        self._over = -NEVER  # when the last termination was over
 
     def tick(self) -> None:
-        going = [*self.seen.nodes.values(), *self.seen.claims.values()]
-        is_going = any(each.deleted < each.gone == NEVER for each in going)
-        self._began |= any(each.deleted < NEVER for each in going) or any(map(self.seen.is_kept, going))
-        if is_going:
-            self._over_since, self._after = NEVER, []
-            return
-        self._over_since = min(self._over_since, self.seen.now)
+        things = [*self.seen.nodes.values(), *self.seen.claims.values()]
+        is_going = any(each.deleted < each.gone == NEVER for each in things)
+        self._began |= any(each.deleted < NEVER for each in things) or any(map(self.seen.is_kept, things))
+        over = max((each.gone for each in things if each.gone < NEVER), default=-NEVER)
+        if is_going or over > self._over:
+            self._over, self._after = over, []
         if not self._began:
-            self._before.append(tasks())
-            self._processes = len(self.seen.lists)
-        elif len(self.seen.lists) > self._processes:
-            return  # another process has started since, with tasks of its own
-        elif self.seen.now - max(self._over_since, self.seen.calm_since) > SETTLING:
+            is_settled = all(has_finalizer(each.object) for each in things if each.gone == NEVER)
+            if is_settled and not self.seen.stage.transport.in_work:
+                self._before[self._knows_claims()].append(tasks())
+        elif not is_going and self.seen.now >= max(over + QUIET, self.seen.calm_since):
             self._after.append(tasks())
+
+    def _knows_claims(self) -> bool:
+        """Whether there are node claims, whose definitions may come during a run: more is watched then."""
+        return any(self.seen.stage.server.store.table("customresourcedefinitions.apiextensions.k8s.io"))
 
     def end(self, calm: bool) -> None:
         kept = [each for each in self.seen.living_nodes() if self.seen.is_kept(each)]
@@ -66,12 +73,23 @@ class Baseline(Rule):
         )
         if not calm or is_going or kept:
             return
-        if self._before and self._after and min(self._after) > max(self._before):
-            self.violated(f"{min(self._after)} tasks of controllers, {max(self._before)} before the first termination")
+        self._compare_tasks()
         if left := [str(each.operation) for each in self.seen.stage.transport.in_work.values()]:
             self.violated(f"requests in flight: {', '.join(left)}")
         for controller in self.seen.stage.living:
             self._look_into(controller)
+
+    def _compare_tasks(self) -> None:
+        """Each process has as many tasks as one had before, one that has started since as well. One of them leads, and
+        has the most; the second stands for all others."""
+        known = self._before[self._knows_claims()]
+        if not known or not self._after:
+            return
+        before = [max(counts) for counts in zip_longest(*known, fillvalue=0)]
+        after = [min(counts) for counts in zip_longest(*self._after, fillvalue=0)]
+        for place, count in enumerate(after):
+            if count > (bound := before[min(place, len(before) - 1)]):
+                self.violated(f"{count} tasks of a controller, {bound} before the first termination")
 
     def _look_into(self, controller: Controller) -> None:
         statistics = controller.statistics()
@@ -86,9 +104,10 @@ class Baseline(Rule):
                 self.violated(f"a controller still has {count} {what}, and nothing terminates")
 
 
-def tasks() -> int:
-    """How many tasks of controllers there are on this event loop."""
-    return sum(task.get_name().startswith("gracectl.") for task in asyncio.all_tasks())
+def tasks() -> list[int]:
+    """How many tasks of gracectl's each process on this event loop has, most first."""
+    owners = (PROCESSES.get(task) for task in asyncio.all_tasks() if task.get_name().startswith("gracectl."))
+    return sorted(Counter(owners).values(), reverse=True)
 
 
 def kept_by(controller: Controller, classes: Collection[str] = TRANSIENT) -> Counter[str]:

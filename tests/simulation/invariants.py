@@ -85,6 +85,10 @@ class Invariants:
             yield
             group.cancel_scope.cancel()
 
+    def begin(self) -> None:
+        """Controllers have taken charge, and nothing has happened yet: what they hold is the baseline."""
+        self.seen.tick()
+
     def faults_end(self) -> None:
         """From now on nothing disturbs the controllers."""
         self.terms = msgspec.structs.replace(self.terms, faults_end=self.seen.now)

@@ -43,6 +43,10 @@ REFUSED: Final = 30.0
 """For so many seconds a refusal by the server, which admission or another object causes, holds what was refused."""
 
 
+Wait = tuple[ThingFacts, str, tuple[str, ...]]
+"""A node or claim whose termination waits, its state, and what it waits for."""
+
+
 class Hold(msgspec.Struct, frozen=True):
     """What a termination waits for. `is_held`: something else must happen first; else a controller has to act."""
 
@@ -118,18 +122,34 @@ class Visibility(Rule):
     def tick(self) -> None:
         if self.seen.now < self.seen.calm_since:
             return
+        waiting = [*self._nodes(), *self._claims()]
+        for facts, state, subjects in waiting:
+            self._look(facts, state, subjects)
+        self._waits = {facts.uid: self._waits[facts.uid] for facts, _, _ in waiting}
+
+    def _nodes(self) -> Iterator[Wait]:
         for node in self.seen.living_nodes():
             if is_ours(self.seen, node):
                 hold, _ = hold_of(self.seen, node)
-                self._look(node, hold.state, hold.subjects)
-            elif node.deleted == NEVER and self._is_due(node):
-                self._look(node, "is pending", ())
-            else:
-                self._waits.pop(node.uid, None)
+                yield node, hold.state, hold.subjects
+            elif node.deleted == NEVER and self._is_due(node) and not self._has_begun(node):
+                yield node, "is pending", ()
+
+    def _claims(self) -> Iterator[Wait]:
+        """Claims that are being deleted, as long as no node that is being deleted shows it for them."""
         for claim in self.seen.claims.values():
-            nodes = [each for each in self.seen.living_nodes() if claim.uid in each.claims and each.deleted < NEVER]
-            if claim.deleted < claim.gone == NEVER and has_finalizer(claim.object) and not nodes:
-                self._look(claim, "waits", ())
+            if claim.deleted < claim.gone == NEVER and has_finalizer(claim.object):
+                nodes = [each for each in self.seen.living_nodes() if claim.uid in each.claims]
+                living = tuple(each.name for each in nodes if each.deleted == NEVER)
+                if living and has_node(claim):
+                    yield claim, "waits for the deletion of its nodes", living
+                elif len(living) == len(nodes):
+                    yield claim, "waits", ()
+
+    def _has_begun(self, node: ThingFacts) -> bool:
+        """Whether its claim is being deleted: its termination is pending no more, and the claim says what it waits for,
+        also in the moment before the node is deleted with it."""
+        return any(claim.deleted < NEVER for claim in self.seen.claims_of(node))
 
     def _is_due(self, node: ThingFacts) -> bool:
         is_labelled = labels_of(node.object).get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE
@@ -278,6 +298,7 @@ WORDS: Final = {
     "waits for volumes": (names.VOLUMES_DETACHED,),
     "waits for its instance": (names.INSTANCE_TERMINATING,),
     "is pending": (names.TERMINATION_PENDING,),
+    "waits for the deletion of its nodes": (names.DRAINED,),
     "is drained": (names.DRAINED,),
 }
 """Conditions that say so, by state."""

@@ -29,6 +29,8 @@ CALM_SECONDS = 165.0
 """After the last fault watches that show nothing are given up."""
 BLOCKED_SECONDS, BLOCKED_SHARE = 300.0, 3
 """What blocks drains is left for so long, in one of so many seeds: what waits must say so, and ask for little."""
+QUIET_SECONDS = 25.0
+"""At the end nothing is left to do for so long: tasks are counted."""
 READY_SECONDS = 60.0
 SETTLING_SECONDS = 60.0
 """How long a world may take until it is up, and controllers until they see it."""
@@ -130,6 +132,7 @@ async def end(scene: Scene) -> list[str]:
         await stage.clock.sleep(3.0)
     if scene.plan.faults:  # a stream that is late stays so, and one that is frozen until it is given up
         await stage.clock.sleep(CALM_SECONDS - (scene.now - began))
+    await stage.clock.sleep(QUIET_SECONDS)
     return []
 
 

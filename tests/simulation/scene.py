@@ -55,6 +55,8 @@ class Scene:
         """All is settled: acts count their time from now."""
         self.start = self.stage.clock.monotonic()
         self.log = [(0.0, "run", "begins")]
+        if self.judge is not None:
+            self.judge.begin()
 
     def ended(self, candidate: Candidate) -> None:
         """A process has been killed, or told to stop."""

@@ -463,6 +463,16 @@ async def hide_a_pending_node(world: World) -> None:
     await world.wait(120)
 
 
+async def hide_a_node_that_a_deleted_claim_waits_for(world: World) -> None:
+    """That its node was pending before, and for how long, is another wait."""
+    await world.stage.patch_node("claimed", TERMINABLE)
+    await world.wait(60)
+    await world.stage.delete_claim("claimed-claim")
+    await world.wait(60)
+    assert world.invariants.violations == []
+    await world.wait(60)
+
+
 # -- baseline ----------------------------------------------------------------------------------------------------------
 
 
@@ -475,14 +485,20 @@ async def keep_an_object(world: World) -> None:
 
 
 async def keep_a_task(world: World) -> None:
-    async with world.stage.controller(), anyio.create_task_group() as group:
+    """Of a process that has started when the baseline was known."""
+    async with world.stage.controller():
         await world.wait(20)
-        await world.stage.delete_node("n1")
+    await world.stage.delete_node("n1")
+    async with world.stage.controller(), anyio.create_task_group() as group:
         await world.stage.until_gone("n1")
-        clock = LoopClock()
+        await world.wait(40)
+        world.invariants.check_end(calm=True)
+        assert world.invariants.violations == []
         for _ in range(5):
-            group.start_soon(clock.sleep, 1e6)
-        await world.wait(300)
+            group.start_soon(LoopClock().sleep, 1e6)
+        await world.stage.delete_node("n2")
+        await world.stage.until_gone("n2")
+        await world.wait(40)
         world.invariants.check_end(calm=True)
         group.cancel_scope.cancel()
 
@@ -546,8 +562,11 @@ CRIMES: dict[Crime, str] = {
     leave_a_claim: "stall: claim lone waits for its instance or its finalizer: nothing holds it",
     hide_what_blocks: r"not shown: n1 waits for pods \(shut\) for 9\d s, and nothing says so",
     hide_a_pending_node: "not shown: n1 is pending for 9. s, and nothing says so",
+    hide_a_node_that_a_deleted_claim_waits_for: (
+        r"not shown: claimed-claim waits for the deletion of its nodes \(claimed\) for 9\d s, and nothing says so"
+    ),
     keep_an_object: "baseline: a controller still has 1 objects EvictionCandidate",
-    keep_a_task: r"baseline: \d+ tasks of controllers, \d+ before the first termination",
+    keep_a_task: r"baseline: \d+ tasks of a controller, \d+ before the first termination",
     keep_a_request: "baseline: requests in flight: patch nodes n1",
 }
 """What nothing may do, and what the invariants say to it."""

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import anyio.abc
 
@@ -17,6 +18,9 @@ Callback = Callable[..., object]
 
 PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
 """The process of this step; None: the world around them."""
+
+PROCESSES: WeakKeyDictionary[asyncio.Task[Any], Process] = WeakKeyDictionary()
+"""The process of each task that belongs to one."""
 
 
 class Process:
@@ -80,7 +84,7 @@ def outside(function: Callable[..., Any], *arguments: Any) -> None:
 def install() -> None:
     """Let the running event loop know of processes."""
     loop: Any = asyncio.get_running_loop()
-    soon, at = loop.call_soon, loop.call_at
+    soon, at, create = loop.call_soon, loop.call_at, loop.create_task
 
     def owned(
         schedule: Callable[..., asyncio.Handle], callback: Callback, arguments: Any, context: Any
@@ -103,4 +107,10 @@ def install() -> None:
 
         return owned(schedule, callback, arguments, context)
 
-    loop.call_soon, loop.call_at = call_soon, call_at
+    def create_task(*arguments: Any, **options: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = create(*arguments, **options)
+        if (process := (options.get("context") or copy_context()).get(PROCESS)) is not None:
+            PROCESSES[task] = process
+        return task
+
+    loop.call_soon, loop.call_at, loop.create_task = call_soon, call_at, create_task
