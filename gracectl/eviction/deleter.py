@@ -25,6 +25,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from gracectl.eviction.connections import ConnectionOpener
 from gracectl.eviction.pdb_queue import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -181,6 +182,7 @@ class PodDeleter:
         self._states: dict[str, _DeletionState] = {}  # by uid
         self._queue: WorkQueue[str] = WorkQueue(clock)
         self._wheel: TimerWheel[str] = TimerWheel(clock, self._queue.add, resolution=RESOLUTION_SECONDS)
+        self._connections = ConnectionOpener(client, clock, self._wheel)
         self._jumped = anyio.Event()
         self._listeners: list[DeletionListener] = []
         self._results: Counter[str] = Counter()
@@ -246,6 +248,7 @@ class PodDeleter:
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow_clock)
             group.start_soon(self._wheel.run)
+            group.start_soon(self._connections.run)
             group.start_soon(partial(run_workers, self._queue, self._process, self._shares, in_bursts=True))
 
     def is_deleting(self, uid: str) -> bool:
@@ -287,6 +290,7 @@ class PodDeleter:
             # In steps of the wheel.
             if self._wheel.due_at(uid) != (instant := round(due, 6)):
                 self._wheel.arm(uid, instant)
+                self._connections.armed()
         else:
             self._wheel.cancel(uid)
             self._queue.add(uid)

@@ -89,6 +89,16 @@ class TimerWheel(Generic[K]):
         """Monotonic instant for which this key is armed; None if it is not."""
         return self._at.get(key)
 
+    def due_by(self, instant: float) -> int:
+        """Number of timers armed for this monotonic instant or before; costs what they and the slots up to it are."""
+        last = self._tick(instant)
+        near = set(self._open)
+        for level, slots in enumerate(self._levels):
+            for digits, slot in slots.items():
+                if digits << level * _BITS <= last:
+                    near.update(slot)
+        return sum(self._at.get(key, math.inf) <= instant for key in near)
+
     def arm(self, key: K, at: float) -> None:
         """Fire this key at `at`, a monotonic instant of the clock, instead of the instant it was armed for before.
 

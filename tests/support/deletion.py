@@ -67,6 +67,8 @@ class Wire:
         self.uids: list[str] = []
         """The preconditions of these requests."""
         self.looked_at: list[tuple[float, str]] = []
+        self.opened: list[float] = []
+        """When a connection was opened."""
         self.in_flight = self.most_in_flight = 0
 
     async def send(self, request: Request) -> Response:
@@ -74,6 +76,10 @@ class Wire:
         if not name:
             return await self.transport.send(request)
         instant = round(self.transport.clock.monotonic(), 6)
+        if request.path == "/version":
+            self.opened.append(instant)
+            await anyio.sleep(self.seconds)
+            return await self.transport.send(request)
         if request.method == "GET":
             self.looked_at.append((instant, name))
         else:

@@ -96,6 +96,11 @@ class WheelAgainstModel(RuleBasedStateMachine):
         assert self.wheel.cancel(key) == was_armed
         self.counts["cancelled"] += was_armed
 
+    @rule(ahead=AHEAD)
+    def count(self, ahead: float) -> None:
+        instant = self.now + ahead
+        assert self.wheel.due_by(instant) == sum(timer.at <= instant for timer in self.armed.values())
+
     @rule(seconds=WHILE)
     def nobody_runs_it(self, seconds: float) -> None:
         async def inside() -> None:
