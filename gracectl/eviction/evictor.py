@@ -365,7 +365,7 @@ class Evictor:
                     self._unknown_outcome.add(request.candidate.uid)
             case errors.AdmissionDenied(delay=delay):
                 queue.postpone(request, now, delay)
-            case errors.Invalid() | errors.Conflict() | errors.Forbidden(rbac=False):
+            case errors.Invalid() | errors.Conflict() | errors.OtherNotFound() | errors.Forbidden(rbac=False):
                 queue.postpone(request, now)
             case _:
                 queue.pause(now)

@@ -2,6 +2,7 @@
 
     ApiError
     ├── NotFound  NotServed  AlreadyExists  Gone  Invalid  Unauthorized  Forbidden  NamespaceTerminating  TooLarge
+    ├── OtherNotFound         another object than that of the request does not exist
     ├── Conflict              the precondition failed; `uid_mismatch`: another object has the name
     ├── MultipleBudgets       no eviction can succeed
     ├── Superseded            not sent: the precondition of the caller no longer held
@@ -79,6 +80,14 @@ class NotFound(ApiError):
 
     meaning = "not found"
     is_gone = True
+
+
+class OtherNotFound(ApiError):
+    """Another object than that of the request does not exist: its namespace, the budget of an eviction, the service of
+    an aggregated server. Of the object of the request nothing is known.
+    """
+
+    meaning = "another object is missing"
 
 
 class NotServed(ApiError):
@@ -294,18 +303,24 @@ def _spent(status: Status) -> bool:
 
 
 def _not_found(operation: Operation, response: Response, status: Status) -> ApiError:
+    if operation.name and _is_about_another(operation, status):
+        return OtherNotFound(operation, status.message)
     # An object's 404 names it; that of an unserved group is plain text, that of an unserved resource has no
     # details (recording `writes-refused`). To take the latter for the former would turn a missing API into
     # "it is gone".
-    if operation.subresource == "eviction" and status.details.kind.rstrip("s") == "poddisruptionbudget":
-        # It was deleted between the server's two looks at it. Of the pod nothing is known.
-        return Conflict(operation, status.message)
-    is_write_of_pod = operation.plural == "pods" and operation.verb != "get" and operation.name
-    if is_write_of_pod and status.details.name not in ("", operation.name):
-        return Conflict(operation, status.message)  # of another object, such as the namespace; of ours nothing is known
     if status.details.name:
         return NotFound(operation, status.message)
     return NotServed(operation, status.message)
+
+
+def _is_about_another(operation: Operation, status: Status) -> bool:
+    """Whether a 404 is about another object than the request: a node's Lease has the node's name, so the kind counts.
+
+    The kind is the plural, of some servers the singular.
+    """
+    kind = status.details.kind.partition("/")[0].lower()
+    is_kind = kind.rstrip("s") in ("", operation.plural.rstrip("s"))
+    return not (is_kind and status.details.name in ("", operation.name))
 
 
 def _conflict(operation: Operation, response: Response, status: Status) -> ApiError:

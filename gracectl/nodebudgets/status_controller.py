@@ -89,8 +89,10 @@ class StatusController:
             except NotFound:
                 return None
             except Conflict:
-                await self._store.look_up(name)  # a node was admitted meanwhile
-                return Requeue(0)
+                newest = await self._store.look_up(name)
+                if newest is not None and newest.resource_version == budget.resource_version:
+                    raise  # no other write was first: at once it would be refused again
+                return Requeue(0)  # a node was admitted meanwhile
             _log(budget, counts, verdict)
         return self._next_expiry(disruptions, now)
 

@@ -289,6 +289,8 @@ class DisruptionController:
             outcome = await delete_candidate(self._context, candidate, status, found.due, is_forced=found.is_forced)
         except ApiError as error:
             status.has_failed = True
+            # Of its own: the queue's backoff starts over when the candidate has waited for its slot meanwhile.
+            status.next_try = self._context.clock.monotonic() + status.retry.next()
             is_unknown = isinstance(error, ServerError | RequestTimeout | Unreachable)
             self._pace.release(candidate.key, is_outcome_unknown=is_unknown)
             self._note_failure(disruption, error)

@@ -196,23 +196,48 @@ def test_a_budget_with_too_many_unconfirmed_evictions_cannot_pay(details: dict[s
     assert error.retry_after is None
 
 
-@pytest.mark.parametrize("kind", ["poddisruptionbudgets", "poddisruptionbudget"])
-def test_a_budget_that_was_deleted_during_an_eviction_says_nothing_of_the_pod(kind: str) -> None:
-    message = 'poddisruptionbudgets.policy "web" not found'
-    details = {"name": "web", "group": "policy", "kind": kind}
-    error = an_error(404, {"reason": "NotFound", "message": message, "details": details}, EVICTION, "POST")
-    assert isinstance(error, errors.Conflict)
-    assert not error.uid_mismatch
+POD, NODE = EVICTION.removesuffix("/eviction"), "/api/v1/nodes/n1"
+CLAIM = "/apis/karpenter.sh/v1/nodeclaims/n1"
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", EVICTION), ("DELETE", EVICTION.removesuffix("/eviction"))])
-def test_that_another_object_is_missing_says_nothing_of_the_pod(method: str, path: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "kind", "name"),
+    [
+        ("POST", EVICTION, "poddisruptionbudgets", "web"),
+        ("POST", EVICTION, "poddisruptionbudget", "a"),
+        ("POST", EVICTION, "namespaces", "n"),
+        ("DELETE", POD, "namespaces", "n"),
+        ("DELETE", NODE, "services", "hook"),
+        ("DELETE", NODE, "nodes", "n2"),
+        ("DELETE", NODE, "leases", "n1"),
+        ("PATCH", f"{NODE}/status", "nodeclaims", "n1"),
+        ("PATCH", CLAIM, "nodes", "n1"),
+        ("GET", CLAIM, "services", "hook"),
+    ],
+)
+def test_that_another_object_is_missing_says_nothing_of_ours(method: str, path: str, kind: str, name: str) -> None:
     """An eviction was taken for done, and not sent again, when its namespace was said to be missing: seed 6144."""
-    details = {"name": "n", "kind": "namespaces"}
-    body = {"reason": "NotFound", "message": 'namespaces "n" not found', "details": details}
+    body = {"reason": "NotFound", "message": f'{kind} "{name}" not found', "details": {"name": name, "kind": kind}}
     error = an_error(404, body, path, method)
-    assert isinstance(error, errors.Conflict)
+    assert type(error) is errors.OtherNotFound
     assert not error.is_gone
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("DELETE", NODE, "nodes"),
+        ("PATCH", f"{NODE}/status", "nodes"),
+        ("PATCH", f"{NODE}/status", "nodes/status"),
+        ("DELETE", CLAIM, "nodeclaims"),
+        ("DELETE", CLAIM, "NodeClaim"),
+        ("GET", NODE, ""),
+        ("POST", "/api/v1/namespaces/n1/events", "namespaces"),
+    ],
+)
+def test_a_404_that_names_the_object_says_that_it_is_gone(method: str, path: str, kind: str) -> None:
+    body = {"reason": "NotFound", "message": 'not found: "n1"', "details": {"name": "n1", "kind": kind}}
+    assert type(an_error(404, body, path, method)) is errors.NotFound
 
 
 @pytest.mark.parametrize("code", [401, 403, 413, 422])
