@@ -190,14 +190,15 @@ def hold_of(seen: Observer, node: ThingFacts) -> tuple[Hold, list[PodFacts]]:
         return Hold("is drained", (), is_held=True), []
     if left := volumes_on(seen, node.name):
         return Hold("waits for volumes", tuple(left), is_held=True), []
-    state = seen.instance_state(node.instance)
-    is_confirmed = state == "terminated" or node.provider_id in seen.stage.provider.said_gone
+    state, provider = seen.instance_state(node.instance), seen.stage.provider
+    is_confirmed = state == "terminated" or node.provider_id in provider.said_gone
     if (not is_confirmed or not node.provider_id) and not seen.has_rivals(node):
         is_held = state == "shutting-down" or provider_failed(seen, node)
         return Hold("waits for its instance", (), is_held=is_held), []
-    # The end of a machine is known when the provider says so; one that has failed is asked again after a pause.
-    is_unknown = node.provider_id not in seen.stage.provider.said_gone and provider_failed(seen, node)
     is_held = was_refused(seen, "nodes", node.name) or _has_living_claim(seen, node) or seen.has_rivals(node)
+    # The end of a machine is known when the provider says so, again to a process that has started since.
+    said, failed = (each.get(node.provider_id, -NEVER) for each in (provider.said_gone, provider.failures))
+    is_unknown = failed > said and provider_failed(seen, node)
     return Hold("waits for its finalizer", (), is_held=is_held or is_unknown), []
 
 

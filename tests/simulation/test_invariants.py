@@ -399,9 +399,29 @@ async def write_without_a_lease(world: World) -> None:
 async def ask_again_and_again(world: World) -> None:
     await world.stage.create(a_budget_manifest("shut", minAvailable=9), a_pod_manifest("shut", "n1"))
     await world.stage.delete_node("n1")
-    for _ in range(60):
+    for _ in range(40):
         assert await world.culprit.evict("shut") == 429
-        await world.wait(1)
+        await world.wait(5)
+
+
+async def list_again_and_again(world: World) -> None:
+    for _ in range(20):
+        await world.culprit.send("GET", CLAIM)
+        await world.wait(5)
+
+
+async def watch_again_and_again(world: World) -> None:
+    for _ in range(10):
+        request = Request(method="GET", path="/api/v1/pods", query=(("watch", "1"),))
+        async with world.culprit.line.stream(request):
+            await world.wait(5)
+
+
+async def write_again_and_again(world: World) -> None:
+    for number in range(40):
+        condition = {"type": "Drained", "status": "False", "message": str(number)}
+        await world.culprit.patch("/api/v1/nodes/n1/status", {"status": {"conditions": [condition]}})
+        await world.wait(5)
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------
@@ -553,7 +573,10 @@ CRIMES: dict[Crime, str] = {
     break_a_node_budget: "node budget: node n1 was deleted: pool-a keeps 1, 0 are left",
     write_beside_the_leader: "writer: .* did patch nodes n1 while a held the Lease",
     write_without_a_lease: "writer: .* did patch nodes n1 while no process held the Lease",
-    ask_again_and_again: r"requests: 60 requests to create pods/eviction shop/shut in 1\.0 min",
+    ask_again_and_again: r"requests: \S+ create pods/eviction shop/shut more than 12 times, and 120 an hour",
+    list_again_and_again: r"requests: \S+ list nodeclaims /apis/\S+ more than 6 times, and 120 an hour",
+    watch_again_and_again: r"requests: \S+ watch pods /api/v1/pods more than 6 times, and 24 an hour",
+    write_again_and_again: r"requests: \S+ patch nodes/status /n1 more than 24 times, and 120 an hour",
     leave_a_pod: "stall: pod web on node n1 may be evicted: nothing holds it",
     leave_a_pod_beside_a_slow_one: "stall: pod web on node n1 may be evicted: nothing holds it",
     leave_a_machine: "stall: node n1 waits for its instance: nothing holds it",

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 import msgspec
 from support.inprocess import Arrived
 
 from gracectl.kube.transport import Request
-from simulation.contract import NEVER
 from simulation.observer import Observer, Rule
 
 UNFENCED: Final = ("events", "leases", "nodedisruptionbudgets", "selfsubjectaccessreviews", "secrets")
 """What every process writes, leader or not."""
 
+OTHER: Final = (10.0, 60.0)
 LIMITS: Final = {
-    ("create", "pods/eviction"): (12, 720),
-    ("delete", "pods"): (8, 120),
-    ("patch", "nodes"): (30, 120),
-    ("patch", "nodes/status"): (30, 720),
-    ("patch", "nodeclaims"): (30, 120),
-    ("patch", "nodeclaims/status"): (30, 720),
-    ("delete", "nodes"): (12, 720),
-    ("delete", "nodeclaims"): (12, 720),
-    ("create", "events"): (60, 240),
-    ("patch", "events"): (30, 120),
-    ("list", ""): (20, 60),
-    ("watch", ""): (40, 120),
-    ("get", ""): (40, 1000),
+    ("create", "pods/eviction"): (12.0, 60.0),  # and as often as a budget that allows nothing is tried: every minute
+    ("delete", "pods"): (6.0, 60.0),
+    ("patch", "nodes/status"): (24.0, 120.0),  # what is left is shown as it leaves, some seconds apart
+    ("patch", "nodeclaims/status"): (24.0, 120.0),
+    ("patch", "nodedisruptionbudgets/status"): (24.0, 120.0),
+    ("patch", "events"): (12.0, 120.0),
+    ("update", "leases"): (20.0, 2000.0),  # renewed every 2 s
+    ("list", ""): (6.0, 120.0),  # what the server does not serve is looked for every 30 s
+    ("watch", ""): (6.0, 24.0),  # a watch lasts 5 to 10 minutes
+    ("get", ""): (10.0, 300.0),  # Karpenter's Lease is read every 15 s
 }
-"""Requests about one object (of lists and watches: one resource of one process): a number, and more for each hour."""
+"""Requests of one process about one object, or path: so many at once, and so many more for each hour. OTHER: of any
+other kind; a first pause doubles up to a minute."""
 
 
 class Writers(Rule):
@@ -70,7 +67,7 @@ class Writers(Rule):
 
 
 class Requests(Rule):
-    """Nothing is requested again and again: so many requests for each object, and so many more for each hour.
+    """Nothing is requested again and again: in no time more of one object than at once, and what the time allows.
 
     Counted while nothing disturbs: a fault may cost any number of repeats.
     """
@@ -79,24 +76,34 @@ class Requests(Rule):
 
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
-        self._counts: Counter[tuple[str, str, str]] = Counter()
-        self._since = NEVER
+        self._levels: dict[tuple[str, ...], tuple[float, float]] = {}  # by what is requested: level, and since when
+        self._reported: set[tuple[str, ...]] = set()
 
     def request(self, arrived: Arrived, request: Request) -> None:
-        if self.seen.now < self.seen.calm_since:
+        now = self.seen.now
+        if now < self.seen.calm_since:
             return
-        self._since = min(self._since, self.seen.now)
         operation = arrived.operation
-        target = f"{operation.namespace}/{operation.name}" if operation.name else arrived.sender
-        if operation.plural == "events":
-            body = msgspec.json.decode(request.body or b"{}")
-            about = body.get("involvedObject", {}) if isinstance(body, dict) else {}
-            target = about.get("name", operation.name.rpartition(".")[0]) + str(body.get("reason", ""))
-        self._counts[operation.verb, operation.resource, target] += 1
+        key = (arrived.sender, operation.verb, operation.resource, _target(arrived, request))
+        most, hourly = self._limit(operation.verb, operation.resource)
+        level, since = self._levels.get(key, (0.0, now))
+        level = max(level - (now - since) * hourly / 3600, 0.0) + 1
+        self._levels[key] = level, now
+        if level > most and key not in self._reported:
+            self._reported.add(key)
+            self.violated(f"{' '.join(key)} more than {most:g} times, and {hourly:g} an hour")
 
-    def end(self, calm: bool) -> None:
-        hours = (self.seen.now - self._since) / 3600 if self._since < NEVER else 0.0
-        for (verb, resource, target), count in sorted(self._counts.items()):
-            base, rate = LIMITS.get((verb, resource)) or LIMITS.get((verb, "")) or (NEVER, 0)
-            if count > base + rate * hours:
-                self.violated(f"{count} requests to {verb} {resource} {target} in {hours * 60:.1f} min")
+    def _limit(self, verb: str, resource: str) -> tuple[float, float]:
+        most, hourly = LIMITS.get((verb, resource)) or LIMITS.get((verb, "")) or OTHER
+        if resource == "pods/eviction":
+            hourly += 3600 / min(each.eviction.probe_seconds for each in self.seen.settings)
+        return most, hourly
+
+
+def _target(arrived: Arrived, request: Request) -> str:
+    operation = arrived.operation
+    if operation.plural == "events":
+        body = msgspec.json.decode(request.body or b"{}")
+        about = body.get("involvedObject", {}) if isinstance(body, dict) else {}
+        return f"{about.get('name', operation.name.rpartition('.')[0])} {body.get('reason', '')}".rstrip()
+    return f"{operation.namespace}/{operation.name}" if operation.name else request.path

@@ -74,7 +74,7 @@ class InProcessTransport:
         self.executed: list[Executed] = []
         self.in_work: dict[object, Arrived] = {}
         self.listeners: list[Callable[[Arrived, Request], None]] = []
-        """Called with each request, but those for streams, in the moment in which the server begins with it."""
+        """Called with each request in the moment in which the server begins with it."""
         self.rng = random.Random(rng.random())
         self.is_listening = True
         self._lines = 0
@@ -103,6 +103,7 @@ class InProcessTransport:
         try:
             answer = await self.before.before(rules, plain)
             if answer is None:
+                self._announce(request)
                 answer = self.before.after(rules, plain, await self._server.handle(plain))
                 self._note(request, answer)
         except api.ConnectionLost as error:
@@ -123,10 +124,8 @@ class InProcessTransport:
 
     async def _carried_out(self, request: Request, plain: api.Request) -> api.Response:
         asking, key = ASKING.set(request), object()
-        self.in_work[key] = arrived = Arrived(self.clock.monotonic(), operation_of(request), SENDER.get())
+        self.in_work[key] = self._announce(request)
         try:
-            for listener in self.listeners:
-                listener(arrived, request)
             answer = await self._server.handle(plain)
         finally:
             del self.in_work[key]
@@ -134,6 +133,12 @@ class InProcessTransport:
         self._note(request, answer)
         rules = self.behind.striking(plain)
         return await self.behind.before(rules, plain) or self.behind.after(rules, plain, answer)
+
+    def _announce(self, request: Request) -> Arrived:
+        arrived = Arrived(self.clock.monotonic(), operation_of(request), SENDER.get())
+        for listener in self.listeners:
+            listener(arrived, request)
+        return arrived
 
     def _note(self, request: Request, answer: api.Response) -> None:
         done = Executed(self.clock.monotonic(), request, operation_of(request), answer.status, SENDER.get())
