@@ -284,6 +284,22 @@ async def test_a_claim_whose_providerid_comes_late_ends_it_at_once() -> None:
         ]
 
 
+async def test_a_claim_that_names_another_instance_while_one_is_ending_has_that_one_ended_too() -> None:
+    async with staged(cloud=CloudSettings(terminate_delay=20.0)) as stage, stage.controller() as controller:
+        for instance in ("i-1", "i-2"):
+            stage.cluster.cloud.create(instance, "x")
+        await stage.create_claim("c", unregistered(providerID="sim:///zone-a/i-1"))
+        await stage.settle(controller)
+        await stage.delete_claim("c")
+        await stage.clock.sleep(0.5)
+        await stage.patch_claim("c", {"status": {"providerID": "sim:///zone-a/i-2"}}, "/status")
+        await stage.clock.sleep(0.5)
+        assert [(each.id, each.state) for each in stage.cluster.cloud.instances] == [
+            ("i-1", "shutting-down"),
+            ("i-2", "shutting-down"),
+        ]
+
+
 async def test_whatever_a_provider_raises_is_told_and_tried_again() -> None:
     async with staged("n1") as stage:
         stage.provider.moods.extend([RuntimeError("no\x1b[31m such attribute"), TimeoutError(), KeyError("zone")])

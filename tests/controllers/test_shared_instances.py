@@ -79,6 +79,22 @@ async def test_the_pods_of_a_namesake_are_left_alone_by_a_walk_that_has_begun_be
             assert asked_to_end(stage) == []
 
 
+async def test_of_two_nodes_that_end_together_the_first_goes_as_soon_as_the_other_has_gone() -> None:
+    async with staged("n2") as stage:
+        await add_left_over(stage, "n1", "n2")
+        await stage.patch_node("n1", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "/status")
+        await stage.create(a_pod_manifest("a", "n2", behaviour={"stop-seconds": 20}))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1", "n2")
+            await until(stage, 10.0)
+            assert asked_to_end(stage) == []
+            await stage.until_gone("n2")
+            await stage.clock.sleep(1.0)
+            assert stage.node("n1") is None
+            assert len(asked_to_end(stage)) == 1
+
+
 async def test_another_spelling_of_a_providerid_is_the_same_instance() -> None:
     """A kubelet may write any providerID on its own node: an instance of another zone is none that exists."""
     async with staged("victim", "n2") as stage:
