@@ -79,7 +79,7 @@ fuzz: $(READY) ## hostile bytes for every decoder of what others have written, f
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz $(SECONDS) $(ARGS)
 
 .PHONY: mutants mutants-sample
-mutants: $(READY) ## plant known bugs, one at a time: each must be caught; a quarter of an hour (ARGS='NAME …': only these; ARGS='-j 1')
+mutants: $(READY) ## plant known bugs, one at a time: each must be caught; a few minutes (ARGS='NAME …': only these; ARGS='-j 1')
 	PYTHONPATH=tests:. $(BIN)/python -m mutants $(ARGS)
 
 $(VENV)/.sample: $(READY) tests/mutants/requirements.txt

@@ -1,26 +1,35 @@
 """Runs the tests against each planted bug: first those that should catch it, then wider ones.
 
-The source with the bug lies in a scratch directory on PYTHONPATH, whose `sitecustomize` has it imported in place of the
-module, by processes that tests start, too. Invariant: the work tree is not written.
+Each run is forked from a process that has imported what the tests need, and imports the modules of this tree anew; the
+source with the bug lies in a scratch directory, whose `sitecustomize` has it imported in place of the module, by
+processes that tests start, too. Invariant: the work tree is not written.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import multiprocessing
 import os
 import re
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+import pytest
 
 from gracectl.runtime.clock import Clock, SystemClock
 from mutants.catalogue import ROOT, Mutant, Stale, load
+
+A, B = TypeVar("A"), TypeVar("B")
+
+FORK: Final = multiprocessing.get_context("fork")
 
 LONGEST_TEST, LONGEST_RUN = 30, 1200
 """Seconds. A bug may make a test wait for ever: that is caught, too."""
@@ -28,8 +37,10 @@ LONGEST_TEST, LONGEST_RUN = 30, 1200
 ENDLESS: Final = "no end in"
 """Begins what is said of tests that hang."""
 
-PASSED, FAILED = 0, 1
-"""Exit codes of pytest."""
+_OPTIONS: Final = (
+    *("-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"),
+    *("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
+)
 
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::\S+?(?:\[.*?\])?)?)(?: - |$)", re.MULTILINE)
 
@@ -66,19 +77,18 @@ def main(arguments: Sequence[str], clock: Clock | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         chosen = _chosen(load(), options.names)
+        warm(options.tests or sorted({test for mutant in chosen for test in mutant.tests}))
         if not options.tests:
             _require_passing(sorted({test for mutant in chosen for test in mutant.tests}))
         width = max(len(mutant.name) for mutant in chosen)
         results = []
         print(f"{'MUTANT':<{width}}  {'SECONDS':>7}  CAUGHT BY")
-        with ThreadPoolExecutor(options.jobs) as pool:
-            judged = (pool.submit(judge, mutant, options.tests, clock or SystemClock()) for mutant in chosen)
-            for result in (each.result() for each in tuple(judged)):
-                results.append(result)
-                caught_by = result.test or f"SURVIVES: {result.mutant.breaks}"
-                is_wider = result.test and not result.is_expected
-                print(f"{result.mutant.name:<{width}}  {result.seconds:7.1f}  {caught_by}{' (wider)' * bool(is_wider)}")
-                sys.stdout.flush()
+        for result in spread(partial(judge, tests=options.tests, clock=clock or SystemClock()), chosen, options.jobs):
+            results.append(result)
+            caught_by = result.test or f"SURVIVES: {result.mutant.breaks}"
+            is_wider = result.test and not result.is_expected
+            print(f"{result.mutant.name:<{width}}  {result.seconds:7.1f}  {caught_by}{' (wider)' * bool(is_wider)}")
+            sys.stdout.flush()
     except (Stale, Unusable) as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
@@ -145,27 +155,66 @@ def plant(module: str, source: str, folder: Path) -> Path:
     return folder
 
 
+def spread(function: Callable[[A], B], items: Sequence[A], jobs: int) -> Iterator[B]:
+    """Results in the order of the items, of so many at a time."""
+    if jobs == 1:
+        yield from map(function, items)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=FORK) as pool:
+        yield from pool.map(function, items)
+
+
+def warm(tests: Sequence[str]) -> None:
+    """Import what these tests import: the processes that run them are forked from this one."""
+    with redirect_stdout(io.StringIO()):
+        pytest.main([*_OPTIONS, "--collect-only", f"--rootdir={ROOT}", *tests])
+
+
 def failing(tests: Sequence[str], overlay: Path | None) -> str:
     """The first test that fails, with the bug in this overlay; empty if all pass. Raises Unusable."""
-    with tempfile.TemporaryDirectory(prefix="mutant-") as storage:
-        environment = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": storage}
-        if overlay is not None:
-            earlier = os.environ.get("PYTHONPATH")
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(overlay), earlier)))
-        options = ("-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0")
-        command = (sys.executable, "-m", "pytest", *options, f"--timeout={LONGEST_TEST}", *tests)
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_RUN
-            )
-        except subprocess.TimeoutExpired:
+    with tempfile.TemporaryDirectory(prefix="mutant-") as scratch:
+        process = FORK.Process(target=_run, args=(tests, overlay, Path(scratch)))
+        process.start()
+        process.join(LONGEST_RUN)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
             return f"{ENDLESS} {LONGEST_RUN} s: {' '.join(tests)}"
-    if done.returncode == PASSED:
+        output = (Path(scratch) / "output").read_text(encoding="utf-8", errors="replace")
+    if process.exitcode == pytest.ExitCode.OK:
         return ""
-    found = _FAILED.search(done.stdout)
-    if done.returncode == FAILED and found:
+    found = _FAILED.search(output)
+    if process.exitcode == pytest.ExitCode.TESTS_FAILED and found:
         return found[1]
-    if "Timeout" in done.stdout + done.stderr:
+    if "Timeout" in output:
         return f"{ENDLESS} {LONGEST_TEST} s: {' '.join(tests)}"
-    output = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-    raise Unusable(f"pytest {' '.join(tests)} ended with code {done.returncode}:\n{output}")
+    last = "\n".join(output.strip().splitlines()[-15:])
+    raise Unusable(f"pytest {' '.join(tests)} ended with code {process.exitcode}:\n{last}")
+
+
+def _run(tests: Sequence[str], overlay: Path | None, scratch: Path) -> None:
+    """Run the tests in this process, which was forked for it; its exit code is that of pytest."""
+    output = os.open(scratch / "output", os.O_CREAT | os.O_WRONLY)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(ROOT)
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(scratch)
+    _forget_modules()
+    if overlay is not None:
+        earlier = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(overlay), earlier)))
+        exec((overlay / "sitecustomize.py").read_text(encoding="utf-8"), {})
+    code = pytest.main([*_OPTIONS, f"--timeout={LONGEST_TEST}", *tests])
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _forget_modules() -> None:
+    """Have the modules of this tree imported again, but for those of the simulated cluster, which import no others."""
+    for name, module in tuple(sys.modules.items()):
+        file = Path(getattr(module, "__file__", None) or "/")
+        if any(file.is_relative_to(ROOT / part) for part in ("gracectl", "tests", "benchmarks", "examples", "tools")):
+            del sys.modules[name]
+            package, _, last = name.rpartition(".")
+            if package in sys.modules:
+                vars(sys.modules[package]).pop(last, None)

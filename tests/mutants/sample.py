@@ -12,8 +12,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from cosmic_ray.ast import Visitor, get_ast
 from cosmic_ray.operators.provider import OperatorProvider
 
 from mutants.catalogue import ROOT
-from mutants.run import Unusable, failing, plant
+from mutants.run import Unusable, failing, plant, spread, warm
 
 WITH_ARGUMENTS = frozenset({"VariableReplacer", "VariableInserter"})
 
@@ -103,8 +102,9 @@ def _meaning(source: str) -> str:
     return ast.dump(tree)
 
 
-def judge(place: Place, code: str, *, is_wider: bool) -> str:
+def judge(mutation: tuple[Place, str], *, is_wider: bool) -> str:
     """The test that catches the mutation; empty if none does."""
+    place, code = mutation
     module = ".".join(place.file.relative_to(ROOT).with_suffix("").parts)
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         overlay = plant(module, code, Path(folder))
@@ -137,16 +137,15 @@ def main(arguments: Sequence[str]) -> int:
     files = [file for package in options.packages for file in sorted((ROOT / "gracectl" / package).rglob("*.py"))]
     chosen = list(islice(sample(files, random.Random(options.seed)), options.number))
     survivors = 0
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for (place, code), caught in zip(
-            chosen, pool.map(lambda each: judge(*each, is_wider=options.wider), chosen), strict=True
-        ):
-            if not caught:
-                survivors += 1
-                before = place.file.read_text(encoding="utf-8")
-                lines = difflib.unified_diff(before.splitlines(), code.splitlines(), n=0, lineterm="")
-                change = "\n".join(line for line in lines if not line.startswith(("---", "+++")))
-                print(f"{place.file.relative_to(ROOT)}: {place.operator}\n{change}", flush=True)
+    warm([f"tests/unit/{package}" for package in options.packages])
+    judged = spread(partial(judge, is_wider=options.wider), chosen, options.jobs)
+    for (place, code), caught in zip(chosen, judged, strict=True):
+        if not caught:
+            survivors += 1
+            before = place.file.read_text(encoding="utf-8")
+            lines = difflib.unified_diff(before.splitlines(), code.splitlines(), n=0, lineterm="")
+            change = "\n".join(line for line in lines if not line.startswith(("---", "+++")))
+            print(f"{place.file.relative_to(ROOT)}: {place.operator}\n{change}", flush=True)
     count, total = len(chosen) - survivors, len(chosen)
     print(f"{count} of {total} mutations are caught ({count / total:.0%})")
     return 0

@@ -34,8 +34,9 @@ def test_a_text_that_is_gone_is_named(capsys: pytest.CaptureFixture[str], monkey
     with pytest.raises(Stale, match=r"lost: its text occurs 0 times in gracectl/policy/plan\.py"):
         gone.source()
     monkeypatch.setattr(run, "load", lambda: (gone,))
+    monkeypatch.setattr(run, "warm", lambda tests: None)
     monkeypatch.setattr(run, "failing", lambda tests, overlay: "")
-    assert run.main(["lost"]) == 2
+    assert run.main(["-j", "1", "lost"]) == 2
     assert "lost: its text occurs 0 times" in capsys.readouterr().err
     assert run.main(["other"]) == 2
     assert "no mutant is called other" in capsys.readouterr().err
@@ -75,6 +76,7 @@ def test_survivors_make_the_exit_code_1(
         "bug", "runtime/backoff.py", "it breaks", old="class Backoff:", new="class Backoff():", tests=("a.py",)
     )
     monkeypatch.setattr(run, "load", lambda: (bug,))
+    monkeypatch.setattr(run, "warm", lambda tests: None)
     monkeypatch.setattr(run, "failing", lambda tests, overlay: caught.get(tuple(tests), "") if overlay else "")
     assert run.main(["-j", "1"]) == code
     assert told in capsys.readouterr().out
