@@ -34,7 +34,7 @@ class Finalizers(Rule):
         if facts.name in self.seen.terms.replaced or not has_ready_machine(facts.object):
             return  # a machine that is gone by itself holds nothing
         error = self.seen.terms.clock_error
-        is_early = self._deadlines.earliest(facts) > self.seen.now + error
+        is_early = self._deadlines.earliest(facts) > self.seen.now + error + NOISE
         if is_early and (left := volumes_on(self.seen, facts.name, error)):
             self.violated(f"node {facts.name} was released with volume {left[0]} attached")
 
