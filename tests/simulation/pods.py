@@ -63,8 +63,8 @@ class Deletions(Rule):
         is_first = "deletionTimestamp" not in before["metadata"]
         if deed.new is None and not is_first:
             return  # the second of the two changes by which a pod goes at once; the first was judged
-        node = self.seen.named(facts.node)
-        deadline, latest = (NEVER, NEVER) if node is None else self._deadline_of(node, facts)
+        found = [self._deadline_of(node, facts) for node in _hosts(self.seen, facts, deed.sender)]
+        deadline, latest = min(found, default=(NEVER, NEVER))
         if deadline == NEVER:
             self.violated(f"pod {facts.name} was deleted, and nothing says that node {facts.node!r} has a deadline")
             return
@@ -130,8 +130,9 @@ class Evictions(Rule):
         granted = deed.object["metadata"].get("deletionGracePeriodSeconds", own_grace(pod))
         if granted != own_grace(pod):
             self.violated(f"pod {facts.name} (own grace {own_grace(pod)}) was evicted with a grace of {granted} s")
-        node = self.seen.named(facts.node)
-        if node is None or not self._is_to_be_drained(node, deed.sender):
+        hosts = _hosts(self.seen, facts, deed.sender)
+        node = next((each for each in hosts if self._is_to_be_drained(each, deed.sender)), None)
+        if node is None:
             self.violated(f"pod {facts.name} was evicted from {facts.node!r}, which is not to be drained")
             return
         self._judge_protection(deed, facts)
@@ -242,3 +243,9 @@ class Budgets(Rule):
             if is_ours and not is_uncounted and at < self._scaled.get(namespace, NEVER):
                 counts = f"with {violation.healthy} healthy pods, {violation.required} are needed"
                 self.violated(f"the eviction of {violation.pod} left {violation.budget} {counts}")
+
+
+def _hosts(seen: Observer, pod: PodFacts, sender: str) -> list[ThingFacts]:
+    """The nodes on which a pod is, or was: what was requested for one that has gone may arrive later."""
+    named = [each for each in seen.nodes.values() if each.name == pod.node and each.gone >= pod.bound]
+    return [each for each in named if seen.now - each.gone <= UNSEEN and not seen.must_know(sender, each.gone)]

@@ -106,6 +106,16 @@ async def delete_without_deadline(world: World) -> None:
     await world.culprit.delete("web", 30)
 
 
+async def delete_for_a_node_that_has_gone(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "timed"))
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD)
+    await world.culprit.terminate("timed")
+    await world.stage.patch_node("timed", {"metadata": {"finalizers": None}})
+    await world.wait(2)
+    assert await world.culprit.delete("web", 1) == 200
+
+
 async def delete_before_its_time(world: World) -> None:
     await world.stage.create(a_pod_manifest("web", "timed", terminationGracePeriodSeconds=10))
     await world.stage.delete_node("timed")
@@ -535,6 +545,7 @@ LABELLED = {"metadata": {"labels": {"a": "b"}}}
 
 CRIMES: dict[Crime, str] = {
     delete_without_deadline: "early deletion: pod web was deleted, and nothing says that node 'n1' has a deadline",
+    delete_for_a_node_that_has_gone: "early deletion: pod web was deleted, and nothing says that node 'timed' has",
     delete_before_its_time: r"early deletion: pod web was deleted 10\.0* s before its time",
     delete_by_a_clock_that_is_further_ahead_than_any: r"early deletion: pod web was deleted 10\.0* s before its time",
     delete_before_the_time_of_its_wave: r"early deletion: pod web was deleted 20\.0* s before its time",
