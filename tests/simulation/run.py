@@ -6,16 +6,15 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import anyio
-import looptime
 import msgspec
 from kubesim.admission.caller import InProcessWebhooks
 from kubesim.controllers.cloud import CloudSettings
 from support.contest import ANYBODYS, Contest
 from support.stage import Stage, finalizers_of, staged, the_settings
+from support.virtual import VirtualLoop
 
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import ProviderError
@@ -48,8 +47,7 @@ class Result(msgspec.Struct):
 
 def run(plan: Plan) -> Result:
     """Run a plan on virtual time."""
-    loop = partial(looptime.new_event_loop, noop_cycles=1)
-    return anyio.run(simulate, plan, backend="asyncio", backend_options={"loop_factory": loop})
+    return anyio.run(simulate, plan, backend="asyncio", backend_options={"loop_factory": VirtualLoop})
 
 
 async def simulate(plan: Plan) -> Result:

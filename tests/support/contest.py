@@ -21,7 +21,7 @@ from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.runtime.clock import Clock, ShiftedClock
 from support.inprocess import SENDER, InProcessTransport
-from support.processes import Process, install, outside
+from support.processes import Process, outside
 from support.stage import CloudProvider, Stage
 
 WIRE = 2.5
@@ -173,7 +173,6 @@ class Contest:
     """The candidates. `broken`: processes that have failed."""
 
     def __init__(self, stage: Stage, house: anyio.abc.TaskGroup, seed: int) -> None:
-        install()
         self.stage = stage
         self.house = house
         self.broken: list[str] = []

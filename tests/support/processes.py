@@ -14,8 +14,6 @@ from weakref import WeakKeyDictionary
 
 import anyio.abc
 
-Callback = Callable[..., object]
-
 PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
 """The process of this step; None: the world around them."""
 
@@ -24,13 +22,13 @@ PROCESSES: WeakKeyDictionary[asyncio.Task[Any], Process] = WeakKeyDictionary()
 
 
 class Process:
-    """See the module. `install` must have been called on the running event loop."""
+    """See the module. The running event loop must be a `support.virtual.VirtualLoop`."""
 
     def __init__(self) -> None:
         self._is_frozen = False
         self._steps_left = 0
         self._at_step: Callable[[], None] = lambda: None
-        self._kept: list[tuple[asyncio.Handle, Context, Callback, tuple[Any, ...]]] = []
+        self._kept: list[asyncio.Handle] = []
 
     def freeze(self) -> None:
         """From now on nothing happens in it; whatever should have happens when it is thawed."""
@@ -41,10 +39,8 @@ class Process:
         more."""
         self._is_frozen, self._steps_left = False, 0
         kept, self._kept = self._kept, []
-        loop = asyncio.get_running_loop()
-        for handle, context, callback, arguments in kept:
-            if not handle.cancelled():
-                loop.call_soon(callback, *arguments, context=context)
+        loop: Any = asyncio.get_running_loop()
+        loop.resume(kept)
 
     def after_steps(self, steps: int, callback: Callable[[], None]) -> None:
         """Call back between two steps of the event loop, when it has made so many from now on."""
@@ -56,22 +52,18 @@ class Process:
         context.run(PROCESS.set, self)
         context.run(group.start_soon, function, *arguments)
 
-    def take(
-        self,
-        handle: list[asyncio.Handle],
-        context: Context,
-        callback: Callable[..., object],
-        arguments: tuple[Any, ...],
-    ) -> None:
-        """A step of it is due."""
+    def keeps(self, step: asyncio.Handle) -> bool:
+        """Whether it is frozen: then it keeps a step that is due until it is thawed."""
         if self._is_frozen:
-            self._kept.append((handle[0], context, callback, arguments))
-            return
-        callback(*arguments)
+            self._kept.append(step)
+        return self._is_frozen
+
+    def stepped(self, context: Context) -> None:
+        """It has made a step, in this context."""
         if self._steps_left:
             self._steps_left -= 1
             if not self._steps_left:
-                self._at_step()
+                context.run(self._at_step)
 
 
 def outside(function: Callable[..., Any], *arguments: Any) -> None:
@@ -79,38 +71,3 @@ def outside(function: Callable[..., Any], *arguments: Any) -> None:
     context = copy_context()
     context.run(PROCESS.set, None)
     context.run(function, *arguments)
-
-
-def install() -> None:
-    """Let the running event loop know of processes."""
-    loop: Any = asyncio.get_running_loop()
-    soon, at, create = loop.call_soon, loop.call_at, loop.create_task
-
-    def owned(
-        schedule: Callable[..., asyncio.Handle], callback: Callback, arguments: Any, context: Any
-    ) -> asyncio.Handle:
-        context = context or copy_context()
-        process = context.get(PROCESS)
-        if process is None:
-            return schedule(callback, *arguments, context=context)
-        handle: list[asyncio.Handle] = []
-        handle.append(schedule(process.take, handle, context, callback, arguments, context=context))
-        return handle[0]
-
-    def call_soon(callback: Callback, *arguments: Any, context: Any = None) -> asyncio.Handle:
-        return owned(soon, callback, arguments, context)
-
-    def call_at(when: float, callback: Callback, *arguments: Any, context: Any = None) -> asyncio.Handle:
-        def schedule(*what: Any, context: Any) -> asyncio.Handle:
-            handle: asyncio.Handle = at(when, *what, context=context)
-            return handle
-
-        return owned(schedule, callback, arguments, context)
-
-    def create_task(*arguments: Any, **options: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = create(*arguments, **options)
-        if (process := (options.get("context") or copy_context()).get(PROCESS)) is not None:
-            PROCESSES[task] = process
-        return task
-
-    loop.call_soon, loop.call_at, loop.create_task = call_soon, call_at, create_task

@@ -11,13 +11,12 @@ import os
 import pickle
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NoReturn
 
 import anyio
-import looptime
 from simulation.sieve.patterns import Point
 from simulation.sieve.story import Run, Story, run
+from support.virtual import VirtualLoop
 
 
 class Forks:
@@ -63,7 +62,7 @@ class Forks:
 
 def run_branching(told: Story, forks: Forks) -> Run:
     """Run a story undisturbed, on a loop of its own whose time begins at 0; `forks` has its disturbed runs then."""
-    loop: dict[str, Any] = {"loop_factory": partial(looptime.new_event_loop, noop_cycles=1)}
+    loop: dict[str, Any] = {"loop_factory": VirtualLoop}
     try:
         found = anyio.run(run, told, forks.reaches, backend="asyncio", backend_options=loop)
     except BaseException as error:

@@ -1,0 +1,154 @@
+"""Event loop on virtual time, for what has no sockets and no threads: whole simulations, many of them.
+
+Its time moves only when everything waits, and then to the next timer. It does the same steps at the same instants as a
+loop of looptime, and costs less. Timers of the same instant go off in the order in which they were set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
+from typing import Any
+
+from support.processes import PROCESS, PROCESSES
+
+Callback = Callable[..., object]
+
+TICKS = 1_000_000
+"""In a second. Time moves by whole ticks, so that sums of floating-point numbers do not differ by a hair."""
+SAME_INSTANT = 1e-9
+
+
+def nothing() -> None:
+    """What is left of a step that was cancelled."""
+
+
+class Step(asyncio.Handle):
+    """What the loop is to do soon."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Callback, arguments: tuple[Any, ...], context: Context) -> None:
+        self._context = context
+        self._callback = callback
+        self._args = arguments
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Let it not be done. What it would have called is let go."""
+        self._cancelled = True
+        self._callback, self._args = nothing, ()
+
+    def __repr__(self) -> str:
+        return f"Step({self._callback})"
+
+
+class Alarm(Step):
+    """What the loop is to do at an instant."""
+
+    __slots__ = ("_when",)
+
+    def __init__(self, when: float, callback: Callback, arguments: tuple[Any, ...], context: Context) -> None:
+        super().__init__(callback, arguments, context)
+        self._when = when
+
+    def when(self) -> float:
+        """The instant."""
+        return self._when
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """See the module. It knows of processes: each step belongs to that in whose context it was scheduled."""
+
+    _stopping: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ticks, self._now = 0, 0.0
+        self._soon: deque[Step] = deque()
+        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._order = itertools.count()
+
+    def time(self) -> float:
+        """Seconds that have passed."""
+        return self._now
+
+    def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Step:  # type: ignore[override]
+        """See asyncio."""
+        step = Step(callback, args, context or copy_context())
+        self._soon.append(step)
+        return step
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callback, *args: Any, context: Context | None = None
+    ) -> Alarm:
+        """See asyncio."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callback, *args: Any, context: Context | None = None
+    ) -> Alarm:
+        """See asyncio."""
+        alarm = Alarm(when, callback, args, context or copy_context())
+        heapq.heappush(self._alarms, (when, next(self._order), alarm))
+        return alarm
+
+    def create_task(self, *args: Any, context: Context | None = None, **options: Any) -> asyncio.Task[Any]:
+        """See asyncio."""
+        task: asyncio.Task[Any] = super().create_task(*args, context=context, **options)
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is not None:
+            PROCESSES[task] = process
+        return task
+
+    def resume(self, steps: Iterable[Step]) -> None:
+        """Do soon what a process has kept."""
+        self._soon.extend(steps)
+
+    def _run_once(self) -> None:
+        """All that is to be done now, and nothing that this schedules."""
+        self._ring()
+        soon = self._soon
+        for _ in range(len(soon)):
+            step = soon.popleft()
+            if step._cancelled:
+                continue
+            process = step._context.get(PROCESS)
+            if process is not None and process.keeps(step):
+                continue
+            self._do(step)
+            if process is not None:
+                process.stepped(step._context)
+
+    def _ring(self) -> None:
+        """Move the time on if there is nothing to do now; what is due is to be done."""
+        alarms, soon = self._alarms, self._soon
+        while alarms and alarms[0][2]._cancelled:
+            heapq.heappop(alarms)
+        if not soon and not self._stopping:
+            if not alarms:
+                raise RuntimeError("everything waits, and nothing will ever happen")
+            self._move(alarms[0][0] - self._now)
+        due = self._now + SAME_INSTANT
+        while alarms and alarms[0][0] < due:
+            soon.append(heapq.heappop(alarms)[2])
+
+    def _move(self, seconds: float) -> None:
+        if seconds > 0.0:
+            ticks = seconds * TICKS
+            self._ticks += round(ticks) + (ticks < 1.0)
+            self._now = self._ticks / TICKS
+
+    def _do(self, step: Step) -> None:
+        try:
+            step._context.run(step._callback, *step._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.call_exception_handler({"message": f"Exception in {step}", "exception": error})
