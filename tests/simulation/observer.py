@@ -189,12 +189,13 @@ class Observer:
         end = self.terms.faults_end
         return end if end <= 0 else end + SETTLING
 
-    def must_know(self, sender: str, since: float) -> bool:
-        """Whether a process cannot but know what has been so since an instant."""
+    def must_know(self, sender: str, since: float, at: float | None = None) -> bool:
+        """Whether a process cannot but know what has been so since an instant; now, or at another one."""
+        now = self.now if at is None else at
         if since <= self.lists.get(sender, -NEVER):
             return True
-        lag = CALM_LAG if self.terms.fair or self.now >= self.calm_since else SETTLING
-        return self.now - since > lag
+        lag = CALM_LAG if self.terms.fair or now >= self.calm_since else SETTLING
+        return now - since > lag
 
     # -- what is so ----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from http import HTTPStatus
 from math import ceil
 from typing import Final
 
@@ -10,7 +11,7 @@ import anyio
 import anyio.abc
 from kubesim.values import parse_time
 from kubesim.verifier.verifier import Verifier
-from support.inprocess import Arrived, uid_of
+from support.inprocess import Arrived, Executed, uid_of
 from support.stored import Deed, follow, options_of
 
 from gracectl.kube.transport import Request
@@ -144,10 +145,25 @@ class Evictions(Rule):
                 self.violated(f"pod {facts.name} was evicted {late:.3f} s after it should have been deleted")
 
     def end(self, calm: bool) -> None:
-        for uid, times in self.seen.stage.agreed().items():
-            if times > 1:
+        agreed: defaultdict[str, list[Executed]] = defaultdict(list)  # by pod uid
+        times: Counter[str] = Counter()  # by pod uid, those by processes that knew of all before
+        for each in self.seen.stage.evictions:
+            if each.status == HTTPStatus.CREATED:
+                uid = uid_of(each.request)
+                times[uid] += self._is_knowing(each, agreed[uid])
+                agreed[uid].append(each)
+        for uid, count in times.items():
+            if count > 1:
                 name = self.seen.pods[uid].name if uid in self.seen.pods else uid
-                self.violated(f"pod {name} was evicted {times} times")
+                self.violated(f"pod {name} was evicted {count} times")
+
+    def _is_knowing(self, eviction: Executed, before: list[Executed]) -> bool:
+        """Whether its process must have known of those before it: they are its own, or it has been shown them. A leader
+        that has just taken over may be shown late what the last one did."""
+        others = [each for each in before if each.sender != eviction.sender]
+        return len(others) < len(before) or all(
+            self.seen.must_know(eviction.sender, each.instant, eviction.instant) for each in others
+        )
 
     def _is_to_be_drained(self, node: ThingFacts, sender: str) -> bool:
         if node.deleted < NEVER or self.seen.is_kept(node):

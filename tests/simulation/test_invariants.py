@@ -228,6 +228,14 @@ async def evict_twice(world: World) -> None:
     assert await world.culprit.evict("web") == 201
 
 
+async def evict_what_another_has_evicted(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "n1", behaviour=DEAF))
+    await world.stage.delete_node("n1")
+    assert await Culprit(world.stage).evict("web") == 201
+    await world.wait(2)
+    assert await world.culprit.evict("web") == 201
+
+
 async def evict_against_a_budget(world: World) -> None:
     """The disruption controller would count at once: its answer is forged."""
     stage = world.stage
@@ -562,6 +570,7 @@ CRIMES: dict[Crime, str] = {
     evict_for_nothing: "eviction: pod web was evicted from 'n1', which is not to be drained",
     evict_with_little_grace: r"eviction: pod web \(own grace 30\) was evicted with a grace of 1 s",
     evict_twice: "eviction: pod web was evicted 2 times",
+    evict_what_another_has_evicted: "eviction: pod web was evicted 2 times",
     evict_against_a_budget: "budget: the eviction of shop/web-.* left shop/web with 1 healthy pods, 2 are needed",
     move_a_deadline: "deadline moved: Node n1: the deadline was moved",
     miss_a_deadline: r"late: node timed: its instance was asked to terminate 10\.0* s after its deadline",
