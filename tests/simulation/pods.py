@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 import anyio.abc
+from kubesim.server.selectors import selector_matches
 from kubesim.values import parse_time
 from kubesim.verifier.verifier import Verifier
 from support.inprocess import Arrived, Executed, uid_of
@@ -21,6 +22,7 @@ from simulation.contract import (
     is_daemon,
     is_deleted,
     is_ready,
+    labels_of,
     own_grace,
     protected_until,
     seconds_behind,
@@ -230,7 +232,7 @@ class Budgets(Rule):
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
         self._verifier = Verifier(observer.stage.cluster.api, observer.stage.cluster.server_clock)
-        self._evicted: list[tuple[float, str]] = []
+        self._evicted: list[tuple[float, str, set[str]]] = []  # when, which pod, and the budgets that selected it
         self._left: list[tuple[float, str]] = []
         self._scaled: dict[str, float] = {}
         for table in ("deployments.apps", "statefulsets.apps"):
@@ -246,14 +248,19 @@ class Budgets(Rule):
 
     def pod(self, deed: Deed, facts: PodFacts) -> None:
         if deed.is_by("create", "pods/eviction"):
-            self._evicted.append((self.seen.unix, f"{facts.namespace}/{facts.name}"))
+            table = self.seen.stage.server.store.table("poddisruptionbudgets.policy").in_namespace(facts.namespace)
+            labels = labels_of(deed.old or deed.object)
+            found = {name for name, each in table.items() if selector_matches(each["spec"].get("selector"), labels)}
+            self._evicted.append((self.seen.unix, f"{facts.namespace}/{facts.name}", found))
         elif is_ready(deed.old) and not is_ready(deed.new):
             self._left.append((self.seen.unix, facts.namespace))
 
     def end(self, calm: bool) -> None:
         for violation in self._verifier.findings().violations:
             at, namespace = violation.at, violation.pod.partition("/")[0]
-            is_ours = any(abs(when - at) < NOISE and pod == violation.pod for when, pod in self._evicted)
+            name = violation.budget.partition("/")[2]
+            here = (found for when, pod, found in self._evicted if abs(when - at) < NOISE and pod == violation.pod)
+            is_ours = any(name in found for found in here)
             # A server may not yet count a pod that has left otherwise.
             is_uncounted = any(where == namespace and at - COUNTING <= when <= at for when, where in self._left)
             if is_ours and not is_uncounted and at < self._scaled.get(namespace, NEVER):
