@@ -25,7 +25,9 @@ def browser() -> Iterator[Browser]:
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
     expect.set_options(timeout=SECONDS * 1000)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--disable-gpu", "--renderer-process-limit=1"]
+        )
         yield browser
         browser.close()
 

@@ -11,11 +11,13 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Fault, Latency, Partition, Refuse, Rule
 from kubesim.server.api import JsonObject
 from support.deadlines import (
+    CROWD,
     START,
     asked_to_end,
     delete_at_start,
     deletions,
     evictions,
+    few_workers,
     stamp,
     until,
     with_grace_period,
@@ -24,7 +26,6 @@ from support.deadlines import (
 from support.stage import a_pod_manifest, a_workload, instants, staged, the_settings
 
 from gracectl.cloud.provider import ProviderUnavailable
-from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -84,25 +85,27 @@ async def test_a_server_that_hangs_from_the_deletion_on_is_not_waited_for(second
             assert stage.instance_state("n1") == "terminated"
 
 
-async def test_those_without_a_deadline_that_hang_take_no_place_of_those_with_one() -> None:
+async def test_those_without_a_deadline_that_hang_take_no_place_of_those_with_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """More nodes hang on a silent server than there are workers, each for as long as requests may last."""
+    few_workers(monkeypatch)
     settings = the_settings(
         nodeGroups=[{"selector": {"matchLabels": {"bounded": "yes"}}, "terminationGracePeriod": "10s"}],
     )
-    others = [f"n{number}" for number in range(TerminationSettings().workers + 20)]
-    async with staged(*others, settings=settings, cloud=SLOW_CLOUD) as stage:
+    async with staged(*CROWD, settings=settings, cloud=SLOW_CLOUD) as stage:
         await stage.add_nodes("late", labels={"bounded": "yes"})
         async with stage.controller() as controller:
             await stage.settle(controller)
             await until(stage, -1.0)
             stage.transport.before.add(rule := Rule(fault=SILENCE, method="PATCH|POST|DELETE"))
-            await delete_at_start(stage, *others, "late")
+            await delete_at_start(stage, *CROWD, "late")
             await until(stage, 15.0)
             (asked,) = asked_to_end(stage)
             # It is looked at for the first time: the deadline itself has to be written as well.
             assert 10.0 <= asked <= 10.0 + 2 * LAST_WORD
             stage.transport.before.remove(rule)
-            await stage.until_gone(*others, "late")
+            await stage.until_gone(*CROWD, "late")
 
 
 async def test_the_last_deletions_are_answered_before_the_instance_is_asked_to_end() -> None:

@@ -155,7 +155,7 @@ def errors(stage: Stage, told: DrainForecast, drained: Callable[[NodeForecast], 
     return found
 
 
-@pytest.mark.seeds(6)
+@pytest.mark.seeds(3)
 async def test_what_is_predicted_happens(seed: int) -> None:
     world = a_world(seed)
     async with staged(settings=world.settings, seed=seed) as stage:

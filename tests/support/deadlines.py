@@ -8,10 +8,12 @@ from typing import Any
 
 import anyio
 import msgspec
+import pytest
 from kubesim.server.api import JsonObject
 
 from gracectl.app.controller import Controller
 from gracectl.config import Settings
+from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
@@ -19,6 +21,21 @@ from support.stage import NAMESPACE, Stage, the_settings
 
 START = 100.0
 """When stories delete their nodes: a whole second of every clock, as deletionTimestamps are cut to those."""
+
+WORKERS = 20
+CROWD = [f"n{number}" for number in range(WORKERS + 4)]
+"""More nodes than `few_workers`, and less than they leave free when they hang."""
+
+
+def few_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give controllers WORKERS workers, a fifth of the usual ones: fewer nodes take all of them."""
+    termination = Settings.termination
+
+    def with_few(settings: Settings) -> TerminationSettings:
+        usual: TerminationSettings = termination.__get__(settings)
+        return msgspec.structs.replace(usual, workers=WORKERS)
+
+    monkeypatch.setattr(Settings, "termination", property(with_few))
 
 
 @asynccontextmanager
