@@ -79,7 +79,7 @@ class Provider(Protocol):
         """False for a provider that terminates nothing, and so accepts a node without one."""
 
     async def state(self, provider_id: str) -> InstanceState:
-        """State of the instance. Raises ProviderUnavailable or ProviderRefused, never InstanceGone."""
+        """State of the instance. Raises ProviderUnavailable or ProviderRefused; InstanceGone counts as GONE."""
 
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:
         """Request the termination of an instance; returns when that is accepted, not when it is complete.

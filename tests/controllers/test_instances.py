@@ -23,7 +23,7 @@ from support.stage import (
 )
 
 from gracectl.cloud.none import NoneProvider
-from gracectl.cloud.provider import InstanceState, ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -177,6 +177,24 @@ async def test_no_answer_but_gone_releases_a_lost_node(answer: InstanceState, mo
         await stage.delete_node("n1")
         await stage.clock.sleep(30)
         assert stage.node("n1") is not None
+
+
+async def test_a_provider_that_raises_gone_where_it_is_asked_for_the_state_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its interface has the state GONE for that; both mean the same, with pods on the node and without."""
+
+    async def state(provider_id: str) -> InstanceState:
+        raise InstanceGone(provider_id)
+
+    async with staged("n1", "n2", kubelet=SILENT) as stage, stage.controller() as controller:
+        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
+        await stage.settle(controller)
+        monkeypatch.setattr(stage.provider, "state", state)
+        await stage.patch_node("n1", NOT_READY, "/status")
+        for node in ("n1", "n2"):
+            start = await stage.delete_node(node)
+            assert await stage.until_gone(node) - start <= 2.5
 
 
 async def test_a_node_without_provider_id_is_never_let_go_without_a_word_and_goes_at_once_when_it_has_one() -> None:

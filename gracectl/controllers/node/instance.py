@@ -72,7 +72,7 @@ async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer
     wait.turn_to(state.provider_id)
     wait.next_notice = now + NOTICE_SECONDS
     try:
-        instance_state = await _answer(state, context.provider.state(state.provider_id), NOTICE_PATIENCE_SECONDS)
+        instance_state = await _state_of_instance(context, state, NOTICE_PATIENCE_SECONDS)
     except ProviderError as error:
         logger.warning("provider %s cannot tell: %s", context.provider.name, error, extra={"node": node.name})
         return Proceed(NOTICE_SECONDS)
@@ -170,7 +170,7 @@ async def _asked(context: StepContext, state: AnyState) -> InstanceState:
     """State of the instance, after a call to terminate it unless another termination has done so."""
     wait = state.instance
     if wait.requested_at is None and state.checks_instance_first:
-        instance_state = await _answer(state, context.provider.state(state.provider_id), PATIENCE_SECONDS)
+        instance_state = await _state_of_instance(context, state, PATIENCE_SECONDS)
         if instance_state is InstanceState.ENDING:
             await _accepted(context, state)
         if instance_state in (InstanceState.ENDING, InstanceState.GONE):
@@ -178,7 +178,15 @@ async def _asked(context: StepContext, state: AnyState) -> InstanceState:
     if wait.requested_at is None or context.clock.monotonic() >= wait.requested_at + REMIND_SECONDS:
         await _answer(state, context.provider.terminate(state.provider_id, _identity(state.source)), PATIENCE_SECONDS)
         await _accepted(context, state)
-    return await _answer(state, context.provider.state(state.provider_id), PATIENCE_SECONDS)
+    return await _state_of_instance(context, state, PATIENCE_SECONDS)
+
+
+async def _state_of_instance(context: StepContext, state: AnyState, seconds: float) -> InstanceState:
+    """State of the instance. A provider that raises InstanceGone, which only `terminate` may, means GONE."""
+    try:
+        return await _answer(state, context.provider.state(state.provider_id), seconds)
+    except InstanceGone:
+        return InstanceState.GONE
 
 
 async def _accepted(context: StepContext, state: AnyState) -> None:
