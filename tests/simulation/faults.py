@@ -32,7 +32,7 @@ from kubesim.server.api import JsonObject
 from support.contest import Candidate
 from support.inprocess import Stutter
 
-from simulation.plan import Act
+from simulation.plan import RACE, Act
 from simulation.providers import ERRORS
 from simulation.refusals import EVICTIONS, WRITES
 from simulation.scene import Scene, wait_for
@@ -80,7 +80,7 @@ async def perform(scene: Scene, act: Act) -> None:
 
 
 def _short(act: Act) -> str:
-    if act.what not in ("line", "refusals"):
+    if act.what not in ("line", "refusals", RACE):
         return str(act)
     rules = "; ".join(_rule_text(each["rule"], each["side"]) for each in act.value)
     return f"{act.what} of {act.subject} for {act.seconds:g} s: {rules}"
@@ -101,7 +101,7 @@ def _rule_text(rule: dict[str, Any], side: str) -> str:
 # -- draws -------------------------------------------------------------------------------------------------------------
 
 
-def _rule(side: str, fault: Any, **fields: Any) -> dict[str, Any]:
+def rule(side: str, fault: Any, **fields: Any) -> dict[str, Any]:
     return {"side": side, "rule": msgspec.to_builtins(Rule(fault=fault, **fields))}
 
 
@@ -109,7 +109,7 @@ def _share(chance: random.Random) -> float:
     return round(chance.uniform(0.05, 0.6), 2)
 
 
-SMALL = [_rule("before", Latency(0.0, 0.005), path="pods|nodes"), _rule("behind", Latency(0.005, 0.01))]
+SMALL = [rule("before", Latency(0.0, 0.005), path="pods|nodes"), rule("behind", Latency(0.005, 0.01))]
 """So that a kill finds requests that were carried out and not answered."""
 
 RESOURCES = (
@@ -125,25 +125,25 @@ RESOURCES = (
 )
 
 LINES: tuple[Callable[[random.Random], list[dict[str, Any]]], ...] = (
-    lambda c: [_rule("before", Refuse(c.choice([500, 503, 504])), probability=_share(c))],
-    lambda c: [_rule("before", Refuse(429, retry_after=c.randint(1, 4)), probability=_share(c))],
-    lambda c: [_rule("before", Reset(), probability=_share(c))],
-    lambda c: [_rule("behind", Reset(carried_out=True), path=c.choice(RESOURCES), probability=_share(c))],
-    lambda c: [_rule("behind", Refuse(c.choice([500, 504])), path=c.choice(RESOURCES), probability=_share(c))],
-    lambda c: [_rule("behind", Latency(0.0, 2.0)), _rule("before", Latency(0.0, 1.0))],
-    lambda c: [_rule("behind", Latency(25.0, 40.0), probability=_share(c) / 4)],
-    lambda c: [_rule("behind", Latency(90.0, 90.0), path=c.choice(RESOURCES))],
-    lambda c: [_rule("before", Latency(0.5, 4.0), path="/(nodes|pods)")],
-    lambda c: [_rule("before", SlowTail(0.2, 20.0))],
-    lambda c: [_rule("behind", CutBody(round(c.random(), 2)), probability=_share(c))],
-    lambda c: [_rule("before", RefuseEviction(c.choice([None, 10])), probability=_share(c))],
-    lambda c: [_rule("before", Expire(), probability=_share(c))],
-    lambda c: [_rule("before", DropWatch(round(c.uniform(0.1, 20), 2)), probability=_share(c))],
-    lambda c: [_rule("before", FreezeWatch(round(c.uniform(0.1, 20), 2)), probability=_share(c))],
-    lambda c: [_rule("before", LateWatch(0.0, c.choice([0.2, 3.0, 20.0])), path="nodes|pods|claims|budgets")],
-    lambda c: [_rule("before", Partition())],
-    lambda c: [_rule("before", Refuse(409), method="PUT|PATCH", probability=_share(c))],
-    lambda c: [_rule("before", Refuse(500), path="leases")],
+    lambda c: [rule("before", Refuse(c.choice([500, 503, 504])), probability=_share(c))],
+    lambda c: [rule("before", Refuse(429, retry_after=c.randint(1, 4)), probability=_share(c))],
+    lambda c: [rule("before", Reset(), probability=_share(c))],
+    lambda c: [rule("behind", Reset(carried_out=True), path=c.choice(RESOURCES), probability=_share(c))],
+    lambda c: [rule("behind", Refuse(c.choice([500, 504])), path=c.choice(RESOURCES), probability=_share(c))],
+    lambda c: [rule("behind", Latency(0.0, 2.0)), rule("before", Latency(0.0, 1.0))],
+    lambda c: [rule("behind", Latency(25.0, 40.0), probability=_share(c) / 4)],
+    lambda c: [rule("behind", Latency(90.0, 90.0), path=c.choice(RESOURCES))],
+    lambda c: [rule("before", Latency(0.5, 4.0), path="/(nodes|pods)")],
+    lambda c: [rule("before", SlowTail(0.2, 20.0))],
+    lambda c: [rule("behind", CutBody(round(c.random(), 2)), probability=_share(c))],
+    lambda c: [rule("before", RefuseEviction(c.choice([None, 10])), probability=_share(c))],
+    lambda c: [rule("before", Expire(), probability=_share(c))],
+    lambda c: [rule("before", DropWatch(round(c.uniform(0.1, 20), 2)), probability=_share(c))],
+    lambda c: [rule("before", FreezeWatch(round(c.uniform(0.1, 20), 2)), probability=_share(c))],
+    lambda c: [rule("before", LateWatch(0.0, c.choice([0.2, 3.0, 20.0])), path="nodes|pods|claims|budgets")],
+    lambda c: [rule("before", Partition())],
+    lambda c: [rule("before", Refuse(409), method="PUT|PATCH", probability=_share(c))],
+    lambda c: [rule("before", Refuse(500), path="leases")],
 )
 
 
@@ -168,7 +168,7 @@ def _refusals(chance: random.Random, elects: bool) -> dict[str, Any]:
             ]
         )
         found.append(
-            _rule(
+            rule(
                 chance.choice(["before", "before", "behind"]),
                 WRITES[name],
                 method=method,
@@ -177,7 +177,7 @@ def _refusals(chance: random.Random, elects: bool) -> dict[str, Any]:
             )
         )
     name = chance.choice([*EVICTIONS])
-    found.append(_rule("before", EVICTIONS[name], method="POST", path="/eviction", probability=_share(chance)))
+    found.append(rule("before", EVICTIONS[name], method="POST", path="/eviction", probability=_share(chance)))
     return {"subject": "all", "seconds": chance.choice(DURATIONS), "value": found}
 
 
@@ -439,6 +439,7 @@ ACTS: dict[str, Kind] = {
     "line": Kind(8, _line, _lines),
     "refusals": Kind(4, _refusals, _lines),
     "latency": Kind(0, lambda c, e: {"subject": "all", "seconds": 60.0, "value": SMALL}, _lines),
+    RACE: Kind(0, lambda c, e: {"subject": "all", "seconds": 60.0, "value": []}, _lines),
     "outage": Kind(2, lambda c, e: {"seconds": round(c.uniform(0.1, 28.0), 1)}, _outage),
     "stutter": Kind(2, lambda c, e: {"seconds": 30.0, "value": [_share(c), c.choice([0.05, 0.5, 5.0])]}, _stutters),
     "stale reads": Kind(

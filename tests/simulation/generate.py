@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from simulation import faults, history, worlds
+from simulation import faults, history, races, worlds
 from simulation.plan import Act, Plan
 
 SHARES = {"calm": 0.1, "kills": 0.15, "alone": 0.4, "contested": 0.35}
@@ -13,6 +13,8 @@ SHARES = {"calm": 0.1, "kills": 0.15, "alone": 0.4, "contested": 0.35}
 
 def a_plan(seed: int) -> Plan:
     """The plan of this seed."""
+    if races.is_race(seed):
+        return races.a_race(seed)
     chance = random.Random(f"simulation/{seed}")
     kind = chance.choices([*SHARES], [*SHARES.values()])[0]
     knows_claims = chance.random() < 0.8

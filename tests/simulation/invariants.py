@@ -22,7 +22,7 @@ from simulation.deadlines import Deadlines, Due, Lateness
 from simulation.machines import Finalizers, Instances, Unasked
 from simulation.observer import Observer
 from simulation.pods import Budgets, Deletions, Evictions
-from simulation.progress import TICK, Progress, Visibility
+from simulation.progress import TICK, Progress, Promptness, Visibility
 from simulation.terms import Terms
 from simulation.traffic import Requests, Writers
 from simulation.voluntary import NodeBudgets, Pace
@@ -38,6 +38,7 @@ class Invariants:
         self._deletions = Deletions(seen, self.deadlines)
         self._lateness = Lateness(seen, self.deadlines)
         self._budgets = Budgets(seen)
+        self._promptness = Promptness(seen)
         seen.add(
             self.deadlines,
             self._lateness,
@@ -52,6 +53,7 @@ class Invariants:
             self.writers,
             Requests(seen),
             Progress(seen),
+            self._promptness,
             Visibility(seen),
             Baseline(seen),
         )
@@ -82,6 +84,7 @@ class Invariants:
         async with anyio.create_task_group() as group:
             await group.start(self._budgets.run)
             group.start_soon(self._tick)
+            group.start_soon(self._promptness.run)
             yield
             group.cancel_scope.cancel()
 

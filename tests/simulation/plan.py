@@ -122,6 +122,9 @@ PROMPT_DEADLINE, DEADLINE_SLACK = 0.5, 5.0
 cloud may take 0.2 s to answer), and else."""
 FAIR = frozenset({"kill", "kill near", "latency"})
 """Faults after which a controller is still judged by the clock."""
+RACE = "race"
+"""Fault by which all is late by a known, small time; and the seconds within which a pod is evicted then."""
+RACE_SECONDS = 1.5
 REPLACING = frozenset({"end machine", "return machine", "register again", "recreate claim"})
 
 
@@ -137,6 +140,7 @@ def _terms(plan: Plan) -> Terms:
         fair=is_fair,
         deadline_slack=PROMPT_DEADLINE if is_fair else DEADLINE_SLACK,
         elects=plan.elects,
+        prompt_seconds=RACE_SECONDS if {act.what for act in plan.faults} == {RACE} else FOREVER,
         clock_error=sum(abs(act.value) for act in plan.faults if act.what in ("clock", "server clock")),
     )
 

@@ -36,6 +36,9 @@ from simulation.observer import Observer, PodFacts, Rule, ThingFacts
 TICK: Final = 5.0
 """Seconds between two looks."""
 
+PROMPT_TICK: Final = 0.25
+"""Likewise, where it is judged whether pods are evicted at once."""
+
 SHOWN: Final = 90.0
 """A state that lasts a minute is shown; until its condition or Event is written, some seconds pass."""
 
@@ -107,6 +110,36 @@ class Progress(Rule):
     def end(self, calm: bool) -> None:
         """When the time that the terms grant is over, what still terminates is held by something."""
         self.tick()
+
+
+class Promptness(Rule):
+    """A pod that nothing holds is evicted within the time that the terms grant: no wake-up is lost that a probe, or
+    another change, would make good later."""
+
+    name = "not prompt"
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self._free: dict[str, float] = {}  # by uid of a pod, since when it may be evicted
+        self._reported: set[str] = set()
+
+    async def run(self) -> None:
+        """Look until cancelled, closely while the terms grant a time."""
+        while True:
+            is_judged = self.seen.terms.prompt_seconds < NEVER
+            if is_judged:
+                self._look()
+            await self.seen.stage.clock.sleep(PROMPT_TICK if is_judged else TICK)
+
+    def _look(self) -> None:
+        nodes = [node for node in self.seen.living_nodes() if is_ours(self.seen, node)]
+        free = {pod.uid: pod for node in nodes for pod in hold_of(self.seen, node)[1]}
+        self._free = {uid: self._free.get(uid, self.seen.now) for uid in free}
+        limit = self.seen.terms.prompt_seconds
+        for uid, since in self._free.items():
+            if self.seen.now - since > limit and uid not in self._reported:
+                self._reported.add(uid)
+                self.violated(f"pod {free[uid].name} may be evicted, and was not for {limit:g} s")
 
 
 class Visibility(Rule):

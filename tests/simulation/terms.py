@@ -23,6 +23,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     provider."""
     stall_seconds: float = 90.0
     """Nothing that nothing blocks stands still for longer, without faults."""
+    prompt_seconds: float = FOREVER
+    """A pod that nothing holds is evicted within this time, whatever else is late."""
     elects: bool = False
     """Whether they contend for a Lease; without, there is never more than one."""
     clock_error: float = 0.0

@@ -396,6 +396,13 @@ async def break_a_node_budget(world: World) -> None:
     await world.culprit.send("DELETE", "/api/v1/nodes/n1")
 
 
+async def admit_by_a_spent_node_budget(world: World) -> None:
+    await create_node_budget(world.stage, minAvailable="100%")
+    entry = {"status": {"disruptionsAllowed": 0, "disruptedNodes": {"n1": "2026-01-01T00:00:00Z"}}}
+    budget = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets/pool-a"
+    assert await world.culprit.patch(f"{budget}/status", entry) == 200
+
+
 # -- traffic -----------------------------------------------------------------------------------------------------------
 
 
@@ -449,6 +456,13 @@ async def leave_a_pod(world: World) -> None:
     await world.stage.create(a_pod_manifest("web", "n1"))
     await world.stage.delete_node("n1")
     await world.wait(120)
+
+
+async def leave_a_pod_for_seconds(world: World) -> None:
+    world.invariants.terms = msgspec.structs.replace(CALM, prompt_seconds=1.5)
+    await world.stage.create(a_pod_manifest("web", "n1"))
+    await world.stage.delete_node("n1")
+    await world.wait(8)
 
 
 async def leave_a_pod_beside_a_slow_one(world: World) -> None:
@@ -591,6 +605,7 @@ CRIMES: dict[Crime, str] = {
     rotate_too_many: "pace: n2 was deleted voluntarily beside n1: 1 at once",
     end_too_many_for_their_health: "pace: n1 was deleted for its health while 3 are unhealthy: 1 may",
     break_a_node_budget: "node budget: node n1 was deleted: pool-a keeps 1, 0 are left",
+    admit_by_a_spent_node_budget: "node budget: node n1 was admitted by pool-a, which allows none",
     write_beside_the_leader: "writer: .* did patch nodes n1 while a held the Lease",
     write_without_a_lease: "writer: .* did patch nodes n1 while no process held the Lease",
     ask_again_and_again: r"requests: \S+ create pods/eviction shop/shut more than 12 times, and 120 an hour",
@@ -598,6 +613,7 @@ CRIMES: dict[Crime, str] = {
     watch_again_and_again: r"requests: \S+ watch pods /api/v1/pods more than 6 times, and 24 an hour",
     write_again_and_again: r"requests: \S+ patch nodes/status /n1 more than 24 times, and 120 an hour",
     leave_a_pod: "stall: pod web on node n1 may be evicted: nothing holds it",
+    leave_a_pod_for_seconds: r"not prompt: pod web may be evicted, and was not for 1\.5 s",
     leave_a_pod_beside_a_slow_one: "stall: pod web on node n1 may be evicted: nothing holds it",
     leave_a_machine: "stall: node n1 waits for its instance: nothing holds it",
     leave_a_finalizer: "stall: node n1 waits for its finalizer: nothing holds it",

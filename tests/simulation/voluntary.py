@@ -9,7 +9,7 @@ from kubesim.controllers.objects import controller_of
 from kubesim.server.api import JsonObject
 from kubesim.server.selectors import selector_matches
 from kubesim.values import parse_seconds, parse_time, scaled_value
-from support.stored import Deed
+from support.stored import Deed, follow
 
 from gracectl.config import Settings
 from gracectl.model import names
@@ -30,6 +30,8 @@ from simulation.observer import CALM_LAG, Observer, PodFacts, Rule, ThingFacts
 
 SECOND: Final = 1.0
 """Stamps are whole seconds."""
+
+BUDGETS: Final = "nodedisruptionbudgets.termination.karpenter.sh"
 
 CREATED: Final = 5.0
 """The slot of a termination is taken for so long after its node is gone, as replacements are created meanwhile."""
@@ -175,7 +177,8 @@ class Pace(Rule):
 
 
 class NodeBudgets(Rule):
-    """No DELETE of a node by a controller leaves a NodeDisruptionBudget short, but for the deadline of its claim."""
+    """No DELETE of a node by a controller leaves a NodeDisruptionBudget short, but for the deadline of its claim; and
+    none is admitted by a budget whose status allows none, which is the word that counts among several writers."""
 
     name = "node budget"
 
@@ -183,6 +186,19 @@ class NodeBudgets(Rule):
         super().__init__(observer)
         self._deadlines = deadlines
         self._changed: dict[str, float] = {}
+        follow(observer.stage, BUDGETS, self._budget)
+
+    def _budget(self, deed: Deed) -> None:
+        """A controller that enters a node into a budget that allows none."""
+        if deed.request is None or deed.new is None or (deed.old or {}).get("status", {}).get("disruptionsAllowed"):
+            return
+        entered, before = (
+            ((each or {}).get("status", {}).get("disruptedNodes") or {}) for each in (deed.new, deed.old)
+        )
+        for name in entered.keys() - before.keys():
+            node = self.seen.named(name)
+            if node is not None and is_ready(node.object) and self._deadlines.earliest(node) == NEVER:
+                self.violated(f"node {name} was admitted by {deed.object['metadata']['name']}, which allows none")
 
     def node(self, deed: Deed, facts: ThingFacts) -> None:
         changed = self._changed.get(facts.uid, -NEVER)
@@ -194,7 +210,7 @@ class NodeBudgets(Rule):
             return  # its claim's deadline may demand it
         if self.seen.now - changed <= CALM_LAG:
             return  # one that was not Ready when it was admitted
-        for budget in self.seen.stage.server.store.table("nodedisruptionbudgets.termination.karpenter.sh"):
+        for budget in self.seen.stage.server.store.table(BUDGETS):
             selector = budget["spec"].get("selector") or {}
             if any(selector.values()) and selector_matches(selector, labels_of(deed.object)):
                 self._judge(deed, facts, budget)
