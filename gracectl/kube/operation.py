@@ -5,6 +5,8 @@ Derived from method and path alone, so that errors, logs and statistics name it 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from gracectl.kube.transport import Request
@@ -47,24 +49,25 @@ class Operation(msgspec.Struct, frozen=True):
 
 def operation_of(request: Request) -> Operation:
     """Read the operation off a request; a path outside the API (`/healthz`) is a `get` on itself."""
-    parts = [part for part in request.path.split("/") if part]
+    watches = request.method == "GET" and dict(request.query).get("watch") in {"1", "true"}
+    return _operation(request.method, request.path, watches)
+
+
+@lru_cache(maxsize=1024)  # of one request it is asked several times: for statistics, limits, errors and traces
+def _operation(method: str, path: str, watches: bool) -> Operation:
+    parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         group, rest = "", parts[2:]
     elif len(parts) >= 4 and parts[0] == "apis":
         group, rest = parts[1], parts[3:]
     else:
-        verb = _VERBS.get(request.method, request.method.lower())
-        return Operation(verb, "", request.path, "", "", "")
+        return Operation(_VERBS.get(method, method.lower()), "", path, "", "", "")
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource = (*rest, "", "")[:3]
-    return Operation(_verb(request, name), group, plural, subresource, namespace, name)
-
-
-def _verb(request: Request, name: str) -> str:
-    if not name and request.method in _VERBS_OF_COLLECTIONS:
-        if request.method == "GET" and dict(request.query).get("watch") in {"1", "true"}:
-            return "watch"
-        return _VERBS_OF_COLLECTIONS[request.method]
-    return _VERBS.get(request.method, request.method.lower())
+    if name or method not in _VERBS_OF_COLLECTIONS:
+        verb = _VERBS.get(method, method.lower())
+    else:
+        verb = "watch" if watches else _VERBS_OF_COLLECTIONS[method]
+    return Operation(verb, group, plural, subresource, namespace, name)

@@ -51,12 +51,12 @@ def in_range(seconds: float) -> float:
 
 def format_time(seconds: float) -> str:
     """`2026-01-01T00:00:00Z`; parts of a second are cut off, as metav1.Time does. Beyond the range: its end."""
-    return _moment(seconds).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+    return _moment(seconds).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def format_micro_time(seconds: float) -> str:
     """`2026-01-01T00:00:00.000000Z`: the server refuses a MicroTime without its six digits (recording `leases`)."""
-    return _moment(seconds).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    return _moment(seconds).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def _moment(seconds: float) -> datetime:

@@ -6,6 +6,7 @@ API server's time rather than this machine's.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -88,15 +89,15 @@ class LoopClock:
 
     def now(self) -> float:
         """See Clock."""
-        return self._epoch + anyio.current_time()
+        return self._epoch + asyncio.get_running_loop().time()
 
     def monotonic(self) -> float:
         """See Clock."""
-        return anyio.current_time()
+        return asyncio.get_running_loop().time()
 
     def elapsed(self) -> float:
         """See Clock. Misses nothing."""
-        return anyio.current_time()
+        return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
         """See Clock."""

@@ -6,6 +6,7 @@ that has virtual time, days of a cluster take milliseconds.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Protocol
 
@@ -55,11 +56,11 @@ class LoopClock:
 
     def now(self) -> float:
         """See Clock."""
-        return self._epoch + anyio.current_time()
+        return self._epoch + asyncio.get_running_loop().time()
 
     def monotonic(self) -> float:
         """See Clock."""
-        return anyio.current_time()
+        return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
         """See Clock."""

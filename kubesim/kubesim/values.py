@@ -108,12 +108,12 @@ def parse_time(text: str) -> float:
 
 def format_time(seconds: float) -> str:
     """A metav1.Time, `2026-01-01T00:00:00Z`: parts of a second are cut off; beyond the range, the end of the range."""
-    return _moment(seconds).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+    return _moment(seconds).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def format_micro_time(seconds: float) -> str:
     """A metav1.MicroTime, `2026-01-01T00:00:00.000000Z`: always six digits (recording leases)."""
-    return _moment(seconds).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    return _moment(seconds).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def _moment(seconds: float) -> datetime:

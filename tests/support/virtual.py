@@ -122,7 +122,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
             process = step._context.get(PROCESS)
             if process is not None and process.keeps(step):
                 continue
-            self._do(step)
+            try:
+                step._context.run(step._callback, *step._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": f"Exception in {step}", "exception": error})
             if process is not None:
                 process.stepped(step._context)
 
@@ -144,11 +149,3 @@ class VirtualLoop(asyncio.BaseEventLoop):
             ticks = seconds * TICKS
             self._ticks += round(ticks) + (ticks < 1.0)
             self._now = self._ticks / TICKS
-
-    def _do(self, step: Step) -> None:
-        try:
-            step._context.run(step._callback, *step._args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.call_exception_handler({"message": f"Exception in {step}", "exception": error})

@@ -18,6 +18,7 @@ import anyio
 import anyio.lowlevel
 
 from kubesim.clock import Clock
+from kubesim.sleepers import Sleepers
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []  # entries that differ from `_wake_at` are void
         self._order = itertools.count()
         self._failures: dict[K, int] = {}
-        self._changed = anyio.Event()
+        self._sleepers = Sleepers()
 
     def add(self, key: K) -> None:
         """Queue a key for the next free worker."""
@@ -54,7 +55,7 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
         else:
             self._ready[key] = None
-            self._changed.set()
+            self._sleepers.wake()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Queue a key in so many seconds, unless it is queued for an earlier instant."""
@@ -70,7 +71,7 @@ class WorkQueue(Generic[K]):
             heapq.heapify(self._heap)
         heapq.heappush(self._heap, (at, next(self._order), key))
         if self._heap[0][2] == key:
-            self._changed.set()
+            self._sleepers.wake()
 
     async def run(
         self, reconcile: Callable[[K], Awaitable[None]], workers: int, expected: tuple[type[Exception], ...]
@@ -93,7 +94,7 @@ class WorkQueue(Generic[K]):
             if key in self._again:
                 self._again.discard(key)
                 self._ready[key] = None
-            self._changed.set()
+            self._sleepers.wake()
 
         async with anyio.create_task_group() as group:
             while True:
@@ -122,7 +123,4 @@ class WorkQueue(Generic[K]):
                 self.add(key)
 
     async def _next_change(self) -> None:
-        self._changed = anyio.Event()
-        left = self._heap[0][0] - self._clock.monotonic() if self._heap else math.inf
-        with anyio.move_on_after(left):
-            await self._changed.wait()
+        await self._sleepers.sleep(self._heap[0][0] - self._clock.monotonic() if self._heap else math.inf)

@@ -8,14 +8,14 @@ and no locks, and a watch is nothing but a position in the log.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import anyio
-
 from kubesim.server.api import JsonObject, StreamEvent
 from kubesim.server.calls import Signature
+from kubesim.sleepers import Sleepers
 
 FIRST_REVISION = 1000
 """A young server has forgotten small versions, too: a watch from version 1 must be too old, as it is everywhere else.
@@ -107,7 +107,7 @@ class Table:
         self._log: list[Change] = []
         self._dropped = 0
         self._forgotten = first_revision
-        self._signal: anyio.Event | None = None
+        self._sleepers = Sleepers()
 
     def get(self, namespace: str, name: str) -> JsonObject | None:
         """The object, or None."""
@@ -215,9 +215,7 @@ class Table:
 
     def wake(self) -> None:
         """Wake all waiters, though there may be no change."""
-        if self._signal is not None:
-            self._signal.set()
-            self._signal = None
+        self._sleepers.wake()
 
     def forget(self, revision: int) -> None:
         """Drop the history up to `revision`, as a server does that restarts or runs out of room."""
@@ -230,11 +228,9 @@ class Table:
             del self._log[:count]
             self._dropped += count
 
-    async def wait(self) -> None:
-        """Sleep until the next change."""
-        if self._signal is None:
-            self._signal = anyio.Event()
-        await self._signal.wait()
+    async def wait(self, seconds: float = math.inf) -> None:
+        """Sleep until the next change, but no longer than so many seconds."""
+        await self._sleepers.sleep(seconds)
 
 
 class Store:

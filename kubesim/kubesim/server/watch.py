@@ -14,7 +14,6 @@ import random
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-import anyio
 import orjson
 
 from kubesim.server.api import Interrupted, JsonObject, StreamEvent
@@ -154,8 +153,7 @@ class WatchStream:
         else:
             self._sleeps = True
             try:
-                with anyio.move_on_after(min(self._end, self._bookmark, self._timers.next) - now):
-                    await self._table.wait()
+                await self._table.wait(min(self._end, self._bookmark, self._timers.next) - now)
             finally:
                 self._sleeps = False
             self._timers.catch_up()

@@ -1,0 +1,40 @@
+"""Tasks that sleep until something changes, or for so long: at less than half the cost of an event in a cancel scope.
+
+Watches and work queues do little else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+
+class Sleepers:
+    """See the module. They wake in the order in which they went to sleep."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    async def sleep(self, seconds: float = math.inf) -> None:
+        """Return at the next `wake`, or after so many seconds."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
+        self._waiting[waiting] = None
+        timer = loop.call_later(max(seconds, 0.0), _wake, waiting) if seconds < math.inf else None
+        try:
+            await waiting
+        finally:
+            self._waiting.pop(waiting, None)
+            if timer is not None:
+                timer.cancel()
+
+    def wake(self) -> None:
+        """Wake all that sleep now."""
+        sleeping, self._waiting = self._waiting, {}
+        for waiting in sleeping:
+            _wake(waiting)
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
