@@ -43,6 +43,11 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 300.0
 BACKOFF_FORGOTTEN = 600.0
 """Simulated seconds of running after which earlier crashes no longer count."""
 
+UNSTARTED_SECONDS = 0.5
+"""Simulated seconds after which a pod that was deleted before it has started is let go of at the earliest, counted from
+when the kubelet met it: a real one is not faster either. Without, a pod that is deleted as often as it is made would be
+made for ever at one instant."""
+
 GONE = (404, 409, 422)
 """Answers to a write that names a uid, when that pod is gone or replaced (a patch says 422, a DELETE 409)."""
 
@@ -69,7 +74,7 @@ class _Life:
     def __init__(self, pod: JsonObject, behaviour: PodBehaviour, now: float, ip: str) -> None:
         self.uid: str = pod["metadata"]["uid"]
         self.behaviour = behaviour
-        self.seen = now
+        self.seen = self.met = now
         self.ip = ip
         self.started: float | None = now if podstatus.is_running(pod) else None  # An earlier kubelet has started it.
         self.mounted: float | None = None
@@ -309,7 +314,8 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
         behaviour = life.behaviour
         if life.grace is None:
             wait = grace if behaviour.ignores_sigterm else min(behaviour.stop_delay, grace)
-            life.grace, life.stops_at = grace, now + (self.pace.real(wait) if is_running else 0.0)
+            unstarted = max(now, life.met + self.pace.real(UNSTARTED_SECONDS))
+            life.grace, life.stops_at = grace, now + self.pace.real(wait) if is_running else unstarted
         elif grace < life.grace:
             life.grace, life.stops_at = grace, min(life.stops_at, now + self.pace.real(grace))
         if life.let_go or self._is_later(pod, life.stops_at):

@@ -6,7 +6,7 @@ import pytest
 from kubesim.cluster import PARTS, EmbeddedCluster
 from kubesim.controllers.behaviour import PodBehaviour, Stage
 from kubesim.controllers.client import STRATEGIC
-from kubesim.controllers.kubelet import KubeletSettings
+from kubesim.controllers.kubelet import UNSTARTED_SECONDS, KubeletSettings
 from kubesim.controllers.nodestatus import stretch
 from kubesim.controllers.objects import condition_of, is_ready
 from kubesim.controllers.paths import LEASES, NODES, PODS, path_of
@@ -139,9 +139,20 @@ async def test_a_shorter_grace_never_makes_a_pod_live_longer() -> None:
 async def test_a_pod_that_never_started_goes_at_once() -> None:
     async with running("a") as cluster:
         await cluster.create(pod("one", "a", annotations=sim(start_seconds=100, stop_seconds=20)))
-        await quiet()
+        await cluster.pace.clock.sleep(UNSTARTED_SECONDS)
         await delete_pod(cluster, "one")
         assert not await is_there(cluster, "one")
+
+
+async def test_a_pod_that_is_deleted_as_often_as_it_is_made_takes_time() -> None:
+    async with running("a") as cluster, Timeline(cluster).watching() as timeline:
+        for _ in range(3):
+            await cluster.create(pod("one", "a", annotations=sim(start_seconds=1)))
+            await quiet()
+            await delete_pod(cluster, "one", gracePeriodSeconds=1)
+            await cluster.pace.clock.sleep(UNSTARTED_SECONDS)
+            await quiet()
+        assert [at for at, what in timeline.of("one") if what == "DELETED"] == [0.5, 1.0, 1.5]
 
 
 async def test_a_finalizer_keeps_a_stopped_pod_and_nothing_spins() -> None:
