@@ -23,10 +23,10 @@ FIRST = "1-20"
 HERE = Path(__file__).parents[1]
 
 
-def simulated(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command, and what it has printed."""
+def simulated(*arguments: str, script: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command, or a script in its place, and what it has printed."""
     path = os.pathsep.join(map(str, (HERE, HERE.parent, HERE.parent / "kubesim" / "tests")))
-    command = [sys.executable, "-m", "simulation", *arguments]
+    command = [sys.executable, *(["-c", script] if script else ["-m", "simulation", *arguments])]
     return subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True, check=False
     )
@@ -65,6 +65,24 @@ def test_what_fails_is_shrunk_to_what_it_takes() -> None:
     assert [*smallest.faults, *smallest.history] == needed
     assert (smallest.objects, len(smallest.nodes), smallest.settings, smallest.processes) == ((), 1, {}, 1)
     assert len(tried) < 100
+
+
+HANGING = """
+import itertools, sys
+from simulation import command
+command.HANGS_SECONDS = 0.2
+command.warm_up = lambda: None
+command.run = lambda plan: all(itertools.count(1)) if plan.seed == 2 else command.Result(plan, [], [])
+command.shrink = lambda plan, fails: fails(plan)
+sys.exit(command.main(["1-3", "--workers", "2"]))
+"""
+
+
+def test_a_run_that_hangs_is_ended_also_while_it_is_shrunk() -> None:
+    found = simulated(script=HANGING)
+    assert found.returncode == 1, found.stderr
+    assert "it hung?" in found.stdout
+    assert "3 seeds run, 1 failed: 2" in found.stdout
 
 
 def test_the_same_seed_makes_the_same_plan_of_plain_data() -> None:
