@@ -79,7 +79,7 @@ class Program:
         """Wait until its log contains a message with these words."""
         with anyio.move_on_after(seconds):
             while not self.said(words):
-                await self._clock.sleep(0.02)
+                await self._clock.sleep(0.05)  # each look reads all of the log
             return
         raise AssertionError(f"not said within {seconds:g} s: {words}")
 

@@ -136,7 +136,7 @@ class Fleet:
         end = clock.monotonic() + seconds
         while not is_so():
             assert clock.monotonic() < end, f"not within {seconds:g} s: {what}"
-            anyio.run(clock.sleep, 0.05)
+            anyio.run(clock.sleep, 0.1)
 
     def user(self, name: str, *rules: JsonObject) -> Path:
         """The kubeconfig of an account with these rights and no others."""

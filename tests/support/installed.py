@@ -37,7 +37,7 @@ from support.grants import Account
 from support.helm import read_yaml
 from support.inprocess import Executed, InProcessTransport
 from support.machines import DEFINITION
-from support.stage import Stage, staged
+from support.stage import SELDOM, Stage, staged
 
 CONFIGURATIONS = {
     f"{kind}WebhookConfiguration": f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}webhookconfigurations"
@@ -112,7 +112,9 @@ def for_a_test(settings: JsonObject, folder: Path) -> Settings:
     admission = dict(settings.get("admission") or {})
     if admission.get("listen"):
         admission["listen"] = "127.0.0.1:0"
-    health = {**(settings.get("health") or {}), "enabled": True}  # the stage's own provider terminates machines
+    # The stage's own provider terminates machines; a story does not wait for a quarter of an hour.
+    lost = {"type": "Ready", "status": "Unknown", "tolerationSeconds": 60.0}
+    health = {**(settings.get("health") or {}), "enabled": True, "conditions": [lost]}
     own = {"admission": admission, "health": health, "metrics": {"listen": ""}, "probes": {"listen": ""}}
     read = msgspec.convert({**settings, **own}, Settings)
     if not read.admission.certificates.are_given:
@@ -252,8 +254,8 @@ async def place_for(
     with in_a_pod_of(account.namespace, folder):
         settings = for_a_test(installed.settings, folder)
         definitions = tuple(installed.definitions.values())
-        stage_of = staged(settings=settings, webhooks=webhooks, definitions=definitions, tokens=TOKENS, **options)
-        async with stage_of as stage:
+        options = {"kubelet": SELDOM, "definitions": definitions, "tokens": TOKENS, **options}
+        async with staged(settings=settings, webhooks=webhooks, **options) as stage:
             place = Place(stage, installed, webhooks)
             await place.install(tuple(objects), account)
             yield place

@@ -213,6 +213,6 @@ async def _until_as_before(shell: Shell, before: dict[str, Any]) -> None:
     clock, after = SystemClock(), await everything(shell)
     with anyio.move_on_after(30):
         while after != before:
-            await clock.sleep(0.5)
+            await clock.sleep(1.5)  # each look starts kubectl twice
             after = await everything(shell)
     assert after == before

@@ -27,15 +27,21 @@ MOST: Final = [each for each in (PLAIN, *SETS) if each.name in (PLAIN.name, "def
 """Between them they have every right that there is."""
 
 
-_TOLD: dict[str, Retelling] = {}
+_TOLD: dict[object, Retelling] = {}
 
 
 async def retelling(value_set: ValueSet, folder: Path) -> Retelling:
-    """What becomes of its stories with all rights; they are told once."""
-    if value_set.name not in _TOLD:
-        installed = value_set.installed()
-        _TOLD[value_set.name] = await all_told(installed, installed.account(), value_set.stories, folder)
-    return _TOLD[value_set.name]
+    """What becomes of its stories with all rights; they are told once, for all that render the same."""
+    installed = value_set.installed()
+    account = installed.account()
+    webhooks = [each["webhooks"] for each in installed.objects if "webhooks" in each]
+    same = (
+        *grants_of(installed.objects, account),
+        *map(repr, (account, installed.settings, sorted(installed.definitions), webhooks)),
+    )
+    if same not in _TOLD:
+        _TOLD[same] = await all_told(installed, account, value_set.stories, folder)
+    return _TOLD[same]
 
 
 @pytest.mark.parametrize("value_set", EVERY)
