@@ -443,7 +443,7 @@ async def watch_again_and_again(world: World) -> None:
 
 
 async def write_again_and_again(world: World) -> None:
-    for number in range(40):
+    for number in range(60):
         condition = {"type": "Drained", "status": "False", "message": str(number)}
         await world.culprit.patch("/api/v1/nodes/n1/status", {"status": {"conditions": [condition]}})
         await world.wait(5)
@@ -611,7 +611,7 @@ CRIMES: dict[Crime, str] = {
     ask_again_and_again: r"requests: \S+ create pods/eviction shop/shut more than 12 times, and 120 an hour",
     list_again_and_again: r"requests: \S+ list nodeclaims /apis/\S+ more than 6 times, and 120 an hour",
     watch_again_and_again: r"requests: \S+ watch pods /api/v1/pods more than 6 times, and 24 an hour",
-    write_again_and_again: r"requests: \S+ patch nodes/status /n1 more than 24 times, and 120 an hour",
+    write_again_and_again: r"requests: \S+ patch nodes/status /n1 more than 40 times, and 120 an hour",
     leave_a_pod: "stall: pod web on node n1 may be evicted: nothing holds it",
     leave_a_pod_for_seconds: r"not prompt: pod web may be evicted, and was not for 1\.5 s",
     leave_a_pod_beside_a_slow_one: "stall: pod web on node n1 may be evicted: nothing holds it",

@@ -17,8 +17,10 @@ OTHER: Final = (10.0, 60.0)
 LIMITS: Final = {
     ("create", "pods/eviction"): (12.0, 60.0),  # and as often as a budget that allows nothing is tried: every minute
     ("delete", "pods"): (6.0, 60.0),
-    ("patch", "nodes/status"): (24.0, 120.0),  # what is left is shown as it leaves, some seconds apart
-    ("patch", "nodeclaims/status"): (24.0, 120.0),
+    ("patch", "nodes"): (24.0, 60.0),  # each request for a drain, and each end of one, takes some
+    ("patch", "nodeclaims"): (24.0, 60.0),
+    ("patch", "nodes/status"): (40.0, 120.0),  # what is left is shown as it leaves, some seconds apart
+    ("patch", "nodeclaims/status"): (40.0, 120.0),
     ("patch", "nodedisruptionbudgets/status"): (24.0, 120.0),
     ("patch", "events"): (12.0, 120.0),
     ("update", "leases"): (20.0, 2000.0),  # renewed every 2 s
