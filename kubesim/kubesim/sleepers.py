@@ -18,9 +18,20 @@ class Sleepers:
     async def sleep(self, seconds: float = math.inf) -> None:
         """Return at the next `wake`, or after so many seconds."""
         loop = asyncio.get_running_loop()
+        until = loop.time() + max(seconds, 0.0)
         waiting: asyncio.Future[None] = loop.create_future()
         self._waiting[waiting] = None
-        timer = loop.call_later(max(seconds, 0.0), _wake, waiting) if seconds < math.inf else None
+        timer: asyncio.TimerHandle | None = None
+
+        def ring() -> None:
+            nonlocal timer
+            if loop.time() < until:  # a loop may be early by its resolution: who looks at the time would sleep again
+                timer = loop.call_at(until, ring)
+            else:
+                _wake(waiting)
+
+        if seconds < math.inf:
+            timer = loop.call_at(until, ring)
         try:
             await waiting
         finally:
