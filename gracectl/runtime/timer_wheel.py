@@ -91,7 +91,7 @@ class TimerWheel(Generic[K]):
 
     def due_by(self, instant: float) -> int:
         """Number of timers armed for this monotonic instant or before; costs what they and the slots up to it are."""
-        last = self._tick(instant)
+        last = max(self._tick(instant), self._elapsed)  # the present slot has those that are overdue
         near = set(self._open)
         for level, slots in enumerate(self._levels):
             for digits, slot in slots.items():

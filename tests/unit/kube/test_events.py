@@ -166,7 +166,10 @@ async def test_other_objects_and_reasons_are_written_on_their_own() -> None:
 
 async def test_an_event_that_the_server_has_forgotten_is_created_anew() -> None:
     desk = Desk()
-    gone = refusal(404, "NotFound", name="worker-1.1")
+
+    def gone(request: Request) -> Response:
+        return refusal(404, "NotFound", name=request.path.rpartition("/")[2])
+
     async with desk.open():
         desk.recorder.record(NODE, "Draining", "one")
         desk.recorder.record(NODE, "Draining", "two")
