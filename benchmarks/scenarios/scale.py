@@ -34,7 +34,7 @@ from gracectl.kube.requests import Key, MergePatch
 from gracectl.kube.resources import NODES, PODS
 from gracectl.runtime.clock import SystemClock
 
-TOGETHER, ROUNDS = 2, 8
+TOGETHER, ROUNDS = 2, 5
 """Nodes that end at once in a cluster of any size, and how often: what differs then is the cluster alone."""
 SHARE, TIMES = 0.02, 2
 """Of the nodes that end at once afterwards, and how often: what differs then is how many ends are under way as well."""
@@ -43,7 +43,7 @@ CHURN = 0.04
 BEYOND, OTHERS = 1.0, 4.0
 """Per cent of a processor that an idle controller may take beyond decoding, and requests per minute that are not for
 leases: watches are renewed every five to ten minutes."""
-REST = 20.0
+REST = 10.0
 """Seconds for which the controller is watched at rest."""
 CHURNED = 500
 """Pods that change, one after another, and again."""

@@ -363,6 +363,16 @@ async def test_the_clock_decides_and_not_the_length_of_the_sleep() -> None:
     assert instant >= 30
 
 
+async def test_timers_are_counted_by_their_instants_and_not_by_their_slots() -> None:
+    watch = Watch()
+    watch.wheel.arm("fired", 5.0)
+    await watch.run_for(5.5)
+    for key, at in (("overdue", 3.0), ("soon", 6.001), ("later", 6.009), ("far", HOUR)):
+        watch.wheel.arm(key, at)
+    counts = [watch.wheel.due_by(instant) for instant in (2.0, 3.0, 6.0, 6.005, 6.009, MINUTE, HOUR, DAY)]
+    assert counts == [0, 1, 1, 2, 3, 3, 4, 4]
+
+
 async def test_statistics() -> None:
     watch = Watch()
     for key, at in (("a", 5.0), ("b", 5.004), ("c", 50.0), ("d", 60.0), ("a", 6.004), ("e", 1000.0)):
