@@ -197,7 +197,9 @@ class NodeBudgets(Rule):
         )
         for name in entered.keys() - before.keys():
             node = self.seen.named(name)
-            if node is not None and is_ready(node.object) and self._deadlines.earliest(node) == NEVER:
+            if node is None or not is_ready(node.object) or self._deadlines.earliest(node) < NEVER:
+                continue
+            if self.seen.must_know(deed.sender, self._changed.get(node.uid, -NEVER)):  # that it is available
                 self.violated(f"node {name} was admitted by {deed.object['metadata']['name']}, which allows none")
 
     def node(self, deed: Deed, facts: ThingFacts) -> None:
