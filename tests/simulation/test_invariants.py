@@ -398,6 +398,7 @@ async def break_a_node_budget(world: World) -> None:
 
 async def admit_by_a_spent_node_budget(world: World) -> None:
     await create_node_budget(world.stage, minAvailable="100%")
+    await world.wait(2)
     entry = {"status": {"disruptionsAllowed": 0, "disruptedNodes": {"n1": "2026-01-01T00:00:00Z"}}}
     budget = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets/pool-a"
     assert await world.culprit.patch(f"{budget}/status", entry) == 200
