@@ -208,7 +208,8 @@ async def test_volumes_of_drained_pods_are_waited_for() -> None:
         assert "AwaitingVolumeDetachment" in await reasons(stage, "n1")
 
 
-async def test_volumes_of_pods_that_stay_are_not_waited_for() -> None:
+@pytest.mark.parametrize(("ends_in", "looks"), [(0.0, 2.0), (60.0, 66.7)])
+async def test_volumes_of_pods_that_stay_are_not_waited_for_and_looked_up_once(ends_in: float, looks: float) -> None:
     tolerations = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     claim = {
@@ -217,7 +218,7 @@ async def test_volumes_of_pods_that_stay_are_not_waited_for() -> None:
         "metadata": {"name": "data", "namespace": "shop"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    async with staged("n1") as stage:
+    async with staged("n1", cloud=CloudSettings(terminate_delay=ends_in)) as stage:
         await stage.cluster.create(claim)
         await stage.clock.sleep(1)
         await stage.create(a_pod_manifest("agent", "n1", tolerations=tolerations, volumes=volumes))
@@ -226,7 +227,8 @@ async def test_volumes_of_pods_that_stay_are_not_waited_for() -> None:
         async with stage.controller() as controller:
             await stage.settle(controller)
             start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
+            assert await stage.until_gone("n1") - start == pytest.approx(looks, abs=0.1)
+        assert len(stage.transport.of("get", "persistentvolumeclaims")) == 1
 
 
 async def test_a_held_node_that_is_not_managed_is_left_alone_and_told_about() -> None:

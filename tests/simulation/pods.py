@@ -85,7 +85,8 @@ class Deletions(Rule):
                 self.violated(f"pod {facts.name}: its grace was cut though it ended {deadline - ends:.3f} s before")
             most = max(1, rest)
         least = max(1.0, min(float(own), left - error))
-        if not least - NOISE <= granted <= (most if self.seen.terms.fair else max(own, 1)):
+        had = own if is_first else before["metadata"].get("deletionGracePeriodSeconds", own)
+        if not least - NOISE <= granted <= (most if self.seen.terms.fair else max(had, 1)):
             self.violated(f"pod {facts.name} (own grace {own}) was granted {granted} s when {left:.3f} s were left")
         self._asked[facts.uid, granted] += 1
         if self.seen.terms.fair and is_first and self._asked[facts.uid, granted] > 1:

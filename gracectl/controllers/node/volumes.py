@@ -60,13 +60,15 @@ def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
 
 
 async def staying_volumes(context: StepContext, state: NodeState) -> frozenset[str]:
-    """PersistentVolumes of the pods that stay; they are few, so their claims are read one by one."""
+    """PersistentVolumes of the pods that stay; they are few, so their claims are read one by one, once bound once."""
     entries = plan(view_without_budgets(context, state, state.deadline), context.clock.now()).pods
     claims = {(entry.pod.namespace, claim) for entry in entries if entry.stays for claim in entry.pod.claims}
-    volumes = set()
-    for key in sorted(claims):
+    known = state.volume_of_claim
+    for key in sorted(claims - known.keys()):
         try:
-            volumes.add((await context.client.get(VOLUME_CLAIMS, key)).volume_name)
+            volume = (await context.client.get(VOLUME_CLAIMS, key)).volume_name
         except NotFound:
             continue
-    return frozenset(volumes - {""})
+        if volume:
+            known[key] = volume  # a claim that is bound stays so, and no pod that has it can lose it
+    return frozenset(known[key] for key in claims & known.keys())

@@ -282,6 +282,7 @@ class NodeState(TerminationState[Node]):
         self.planned_from = -math.inf  # when (monotonic) the drain began its last plan
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # what was left at the deadline, for messages
+        self.volume_of_claim: dict[tuple[str, str], str] = {}  # of pods that stay, once bound
         self.stalled_since: float | None = None  # monotonic: since when no pod leaves although one should
         self._overdue_since: float | None = None  # monotonic: when the deadline was first seen to have passed
 
