@@ -291,6 +291,28 @@ async def test_a_pod_that_a_policy_keeps_is_asked_for_once_a_minute_and_the_othe
         assert len(asked) < 72
 
 
+@pytest.mark.parametrize(
+    ("why", "asked"),
+    [
+        ("an admission plugin says no", ["web-1", "web-2", "web-3"]),
+        (
+            'User "system:serviceaccount:ops:gracectl" cannot create resource "pods/eviction" in API group "" in the '
+            'namespace "shop"',
+            ["web-1"],
+        ),
+    ],
+    ids=["a plugin", "no right"],
+)
+async def test_a_forbidden_eviction_holds_up_its_lane_only_for_want_of_a_right(why: str, asked: list[str]) -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(disruptions_allowed=3), *web(3))
+        forbidden = a_status(403, f'pods "web-1" is forbidden: {why}', name="web-1", kind="pods")
+        stage.server.answers["web-1"].append(forbidden)
+        stage.set_pods("n1", *web(3))
+        await stage.clock.sleep(0.05)
+        assert stage.server.names == asked
+
+
 async def test_a_budget_that_was_deleted_during_an_eviction_does_not_make_its_pod_forgotten() -> None:
     async with evicting() as stage:
         stage.show(a_budget(), *web(1))
