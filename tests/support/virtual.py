@@ -12,10 +12,11 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, TypeVarTuple
 
 from support.processes import PROCESS, PROCESSES
 
+Arguments = TypeVarTuple("Arguments")
 Callback = Callable[..., object]
 
 TICKS = 1_000_000
@@ -47,18 +48,14 @@ class Step(asyncio.Handle):
         return f"Step({self._callback})"
 
 
-class Alarm(Step):
+class Alarm(Step, asyncio.TimerHandle):
     """What the loop is to do at an instant."""
 
-    __slots__ = ("_when",)
+    __slots__ = ()
 
     def __init__(self, when: float, callback: Callback, arguments: tuple[Any, ...], context: Context) -> None:
         super().__init__(callback, arguments, context)
         self._when = when
-
-    def when(self) -> float:
-        """The instant."""
-        return self._when
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -77,22 +74,24 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Seconds that have passed."""
         return self._now
 
-    def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Step:  # type: ignore[override]
+    def call_soon(
+        self, callback: Callable[[*Arguments], object], *args: *Arguments, context: Context | None = None
+    ) -> Step:
         """See asyncio."""
         step = Step(callback, args, context or copy_context())
         self._soon.append(step)
         return step
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    call_soon_threadsafe = call_soon
 
-    def call_later(  # type: ignore[override]
-        self, delay: float, callback: Callback, *args: Any, context: Context | None = None
+    def call_later(
+        self, delay: float, callback: Callable[[*Arguments], object], *args: *Arguments, context: Context | None = None
     ) -> Alarm:
         """See asyncio."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(  # type: ignore[override]
-        self, when: float, callback: Callback, *args: Any, context: Context | None = None
+    def call_at(
+        self, when: float, callback: Callable[[*Arguments], object], *args: *Arguments, context: Context | None = None
     ) -> Alarm:
         """See asyncio."""
         alarm = Alarm(when, callback, args, context or copy_context())

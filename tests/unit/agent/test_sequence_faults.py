@@ -67,20 +67,6 @@ async def test_an_api_server_that_is_away_in_the_middle_costs_only_that_range_it
         assert machine.elapsed == 360
 
 
-async def test_a_deletion_that_has_failed_is_not_repeated_when_the_shutdown_was_cancelled() -> None:
-    async with machine_with(*of_all_classes(["regular"])) as machine:
-        async with anyio.create_task_group() as group:
-            await machine.until(-1)
-            machine.stage.transport.is_listening = False
-            group.start_soon(machine.shut_down)
-            await machine.until(20)
-            group.cancel_scope.cancel()
-        assert "regular" in machine.ears.refused
-        machine.stage.transport.is_listening = True
-        await machine.until(100)
-        assert machine.asked == []
-
-
 async def test_a_pod_that_could_not_be_deleted_in_its_range_is_deleted_in_the_next_one() -> None:
     async with machine_with(*of_all_classes(["regular", "c"])) as machine:
         async with anyio.create_task_group() as group:
@@ -229,14 +215,16 @@ async def test_a_namesake_that_came_meanwhile_is_not_deleted_for_the_pod_that_wa
         assert machine.names == ["regular"]
 
 
-async def test_a_cancelled_shutdown_repeats_no_request_even_if_one_has_failed() -> None:
+@pytest.mark.parametrize("cancelled_at", [5, 20])
+async def test_a_cancelled_shutdown_repeats_no_request_even_if_one_has_failed(cancelled_at: float) -> None:
     async with machine_with(*of_all_classes(["regular"])) as machine:
         async with anyio.create_task_group() as group:
             await machine.until(-1)
             machine.stage.transport.is_listening = False
             group.start_soon(machine.shut_down)
-            await machine.until(5)
+            await machine.until(cancelled_at)
             group.cancel_scope.cancel()
+        assert "regular" in machine.ears.refused
         machine.stage.transport.is_listening = True
         await machine.until(1000)
         assert (machine.asked, machine.names) == ([], ["regular"])
