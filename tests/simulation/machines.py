@@ -33,9 +33,8 @@ class Finalizers(Rule):
             self.violated(f"node {facts.name} was released while its instance is {state}")
         if facts.name in self.seen.terms.replaced or not has_ready_machine(facts.object):
             return  # a machine that is gone by itself holds nothing
-        error = self.seen.terms.clock_error
-        is_early = self._deadlines.earliest(facts) > self.seen.now + error + NOISE
-        if is_early and (left := volumes_on(self.seen, facts.name, error)):
+        is_early = self._deadlines.earliest(facts) > self.seen.ahead + NOISE
+        if is_early and (left := volumes_on(self.seen, facts.name, self.seen.terms.clock_error)):
             self.violated(f"node {facts.name} was released with volume {left[0]} attached")
 
     def claim(self, deed: Deed, facts: ThingFacts) -> None:
@@ -91,7 +90,7 @@ class Instances(Rule):
             is_asked = node.deleted < NEVER or any(claim.deleted < NEVER and not has_node(claim) for claim in claims)
             if is_known and not is_asked:
                 self.violated(f"the machine of node {node.name}, which is not being deleted, was terminated")
-            elif node.deleted < NEVER and self._deadlines.earliest(node) > self.seen.now + self._error + NOISE:
+            elif node.deleted < NEVER and self._deadlines.earliest(node) > self.seen.ahead + NOISE:
                 self._judge_rest(node)
         if not nodes and not any(claim.deleted < NEVER for claim in claims):
             self._judge_unknown(entry.id)
@@ -105,15 +104,11 @@ class Instances(Rule):
         if not has_ready_machine(node.object):
             return  # nothing runs there
         for pod in self.seen.pods_on(node.name):
-            is_left = pod.waited < NEVER and not pod.is_stuck(self.seen.now + self._error)
+            is_left = pod.waited < NEVER and not pod.is_stuck(self.seen.ahead)
             if is_left and self._is_known(pod.waited) and self.seen.now - pod.bound > COUNTING:
                 self.violated(f"the machine of {node.name} was terminated before its deadline, with pod {pod.name}")
-        if left := volumes_on(self.seen, node.name, self._error):
+        if left := volumes_on(self.seen, node.name, self.seen.terms.clock_error):
             self.violated(f"the machine of {node.name} was terminated with volume {left[0]} attached")
-
-    @property
-    def _error(self) -> float:
-        return self.seen.terms.clock_error
 
     def _is_known(self, since: float) -> bool:
         first = min(self.seen.lists.values(), default=NEVER)

@@ -189,6 +189,11 @@ class Observer:
         end = self.terms.faults_end
         return end if end <= 0 else end + SETTLING
 
+    @property
+    def ahead(self) -> float:
+        """Now, by the clock that is furthest ahead."""
+        return self.now + self.terms.clock_error
+
     def must_know(self, sender: str, since: float, at: float | None = None) -> bool:
         """Whether a process cannot but know what has been so since an instant; now, or at another one."""
         now = self.now if at is None else at

@@ -191,22 +191,20 @@ class Evictions(Rule):
             self._protected.pop(uid, None)
 
     def _judge_protection(self, deed: Deed, facts: PodFacts) -> None:
-        now = self.seen.now + self.seen.terms.clock_error
         for other in (facts, *self.seen.pods_on(facts.node)):
             if (other is not facts and not blocks_node(other.object)) or other.waited == NEVER:
                 continue
-            if other is not facts and (other.asked < NEVER and other.is_stuck(now)):
+            if other is not facts and (other.asked < NEVER and other.is_stuck(self.seen.ahead)):
                 continue
             since, until = self._protected.get(other.uid, NEVER), self._until(other)
-            if other.asked == NEVER and until > now + NOISE and self.seen.must_know(deed.sender, since):
+            if other.asked == NEVER and until > self.seen.ahead + NOISE and self.seen.must_know(deed.sender, since):
                 whose = "it" if other is facts else f"{other.name} on its node"
                 self.violated(f"pod {facts.name} was evicted, and {whose} is protected until {until:.3f}")
 
     def _judge_order(self, deed: Deed, facts: PodFacts, node: ThingFacts) -> None:
         orders, deadline = self.seen.ranges(node), self._deadlines.earliest(node)
-        now = self.seen.now + self.seen.terms.clock_error
         for other in self.seen.pods_on(facts.node):
-            if other is facts or other.waited == NEVER or other.is_stuck(now):
+            if other is facts or other.waited == NEVER or other.is_stuck(self.seen.ahead):
                 continue
             if self.seen.is_kept(node) and is_daemon(other.object):
                 continue
@@ -217,8 +215,7 @@ class Evictions(Rule):
 
     def _is_before(self, first: PodFacts, second: PodFacts, ranges: tuple[tuple[int, float], ...], end: float) -> bool:
         wave = wave_of(first.object, ranges)
-        now = self.seen.now + self.seen.terms.clock_error
-        is_over = bool(ranges) and now >= end - seconds_behind(wave, ranges) - NOISE
+        is_over = bool(ranges) and self.seen.ahead >= end - seconds_behind(wave, ranges) - NOISE
         return wave < wave_of(second.object, ranges) and not is_over
 
 

@@ -65,7 +65,7 @@ def _is_unhealthy(seen: Observer, node: JsonObject, settings: Settings) -> bool:
         else:
             is_first = shown.get("reason") == names.NEVER_REPORTED
             since = node["metadata"]["creationTimestamp"] if is_first else shown["lastTransitionTime"]
-        if seen.instant(since) + each.toleration_seconds <= seen.now + seen.terms.clock_error + SECOND:
+        if seen.instant(since) + each.toleration_seconds <= seen.ahead + SECOND:
             return True
     return False
 
