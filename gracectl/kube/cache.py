@@ -93,14 +93,15 @@ class CacheStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class Cache(Generic[T]):
     """Objects of one kind. `indexes`: by name, a function from an object to the values it is found under, each once."""
 
-    def __init__(self, name: str, indexes: Mapping[str, Callable[[T], Iterable[Hashable]]] | None = None) -> None:
+    def __init__(self, name: str, indexes: Mapping[str, Callable[[T], tuple[Hashable, ...]]] | None = None) -> None:
         self.name = name
         self._objects: ByName[T] = {}
         self._functions = dict(indexes or {})
         # Each list is sorted by key.
         self._indexes: dict[str, dict[Hashable, list[T]]] = {index: {} for index in self._functions}
+        self._indexing = tuple((function, self._indexes[index]) for index, function in self._functions.items())
         self._undecodable: dict[Key, UndecodableObject] = {}
-        self._subscribers: list[Subscriber[T]] = []
+        self._subscribers: tuple[Subscriber[T], ...] = ()
         self._undecodable_subscribers: list[Callable[[UndecodableObject], None]] = []
         self._live = anyio.Event()
         self._added = self._updated = self._deleted = self._replaced = 0
@@ -142,28 +143,29 @@ class Cache(Generic[T]):
         was replaced by another of the same name is notified as a deletion and an addition, never as an update.
         `replay`: before this returns, existing objects are notified as added.
         """
-        self._subscribers.append(callback)
+        self._subscribers += (callback,)
         if replay:
             for thing in self.values():
                 callback(None, thing)
-        return lambda: self._subscribers.remove(callback)
+        return lambda: self._unsubscribe(callback)
 
     @contextmanager
     def scoped_subscriptions(self) -> Iterator[None]:
         """Subscriptions made while the block runs end with it."""
-        subscribers, undecodable = tuple(self._subscribers), tuple(self._undecodable_subscribers)
+        subscribers, undecodable = self._subscribers, tuple(self._undecodable_subscribers)
         try:
             yield
         finally:
-            self._subscribers[:] = [each for each in self._subscribers if each in subscribers]
+            self._subscribers = tuple([each for each in self._subscribers if each in subscribers])
             self._undecodable_subscribers[:] = [each for each in self._undecodable_subscribers if each in undecodable]
 
     def put(self, new: T) -> None:
         """Writer: the object exists in this state. The same state again is no change."""
-        key = new.key
+        namespace, name = key = new.key
         if self._undecodable:
             self._undecodable.pop(key, None)
-        old = self.get(*key)
+        named = self._objects.get(namespace, {})
+        old = named.get(name)
         if old is not None and old.uid != new.uid:
             self.remove(key)
             old = None
@@ -173,8 +175,8 @@ class Cache(Generic[T]):
             return
         else:
             self._updated += 1
-        namespace, name = key
-        self._objects.setdefault(namespace, {})[name] = new
+        named[name] = new
+        self._objects[namespace] = named
         self._reindex(key, old, new)
         self._notify(old, new)
 
@@ -286,10 +288,9 @@ class Cache(Generic[T]):
         self._replaced += 1
 
     def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
-        for name, function in self._functions.items():
-            index = self._indexes[name]
-            before = tuple(function(old)) if old is not None else ()
-            after = tuple(function(new)) if new is not None else ()
+        for function, index in self._indexing:
+            before = () if old is None else function(old)
+            after = () if new is None else function(new)
             for value in before:
                 found = index[value]
                 place = bisect_left(found, key, key=_key)
@@ -301,11 +302,22 @@ class Cache(Generic[T]):
                     del index[value]
             if new is not None and after != before:
                 for value in after:
-                    if value not in before:
-                        insort(index.setdefault(value, []), new, key=_key)
+                    if value in before:
+                        continue
+                    if (known := index.get(value)) is None:
+                        index[value] = [new]
+                    elif known[-1].key < key:  # as in a list, which is in this order
+                        known.append(new)
+                    else:
+                        insort(known, new, key=_key)
+
+    def _unsubscribe(self, callback: Subscriber[T]) -> None:
+        found = list(self._subscribers)
+        found.remove(callback)
+        self._subscribers = tuple(found)
 
     def _notify(self, old: T | None, new: T | None) -> None:
-        for callback in tuple(self._subscribers):
+        for callback in self._subscribers:
             callback(old, new)
 
 

@@ -37,7 +37,7 @@ from gracectl.kube.resources import Resource, T
 from gracectl.kube.retry import RetryPolicy, RetrySettings
 from gracectl.kube.transport import Request, Response, Transport
 from gracectl.kube.watch import Watch
-from gracectl.model.envelope import ListPage, UndecodableObject, decode_envelope, decode_page_in_slices
+from gracectl.model.envelope import UndecodableObject, decode_envelope, decode_page_in_slices, token_ahead
 from gracectl.model.untrusted import Decoder
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceClosed
@@ -48,6 +48,10 @@ from gracectl.runtime.slices import Slices
 # objects are large, it is their bytes that take the time.
 _DECODED_BETWEEN_YIELDS = 100
 _BYTES_BETWEEN_YIELDS = 1024 * 1024
+
+# Of the event loop, from the start of a task until its request is in the socket: before that the decoding of a page
+# would hold it up by milliseconds.
+_TURNS_UNTIL_SENT = 3
 
 LARGEST_PAGE, HEAVY_PAGE = 32 * 1024 * 1024, 8 * 1024 * 1024
 """Bytes. A page of more than the first is abandoned and requested again with fewer objects, unless it is of one; after
@@ -87,6 +91,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     items: tuple[T, ...]
     resource_version: str
     undecodable: tuple[UndecodableObject, ...] = ()
+    continue_token: str = ""
 
 
 class KubeClient:
@@ -138,7 +143,7 @@ class KubeClient:
         for.
         """
         token, limit = "", self._settings.page_size
-        fetched: _Fetched | ApiError | None = None
+        fetched: bytes | ApiError | None = None
 
         async def fetch() -> None:
             nonlocal fetched
@@ -153,7 +158,7 @@ class KubeClient:
             if limit > 1:
                 request = msgspec.structs.replace(request, largest=LARGEST_PAGE)
             try:
-                fetched = await self._fetch(resource, request)
+                fetched = (await self._call(request, repeatable=True)).body
             except ApiError as error:
                 fetched = error  # raised when the page before has been taken
 
@@ -167,14 +172,20 @@ class KubeClient:
                 not_older, fetched = "", None  # in pages, then
                 continue
             assert fetched is not None
-            listed, size, fetched = fetched.page, fetched.size, None
-            token, not_older = listed.continue_token, ""
-            limit = max(limit // 2, 1) if size > HEAVY_PAGE else min(2 * limit, self._settings.page_size)
+            body, fetched, not_older = fetched, None, ""
+            is_heavy = len(body) > HEAVY_PAGE
+            limit = max(limit // 2, 1) if is_heavy else min(2 * limit, self._settings.page_size)
             async with anyio.create_task_group() as group:
-                if token and size <= HEAVY_PAGE:
+                if not is_heavy and (token := token_ahead(body)):
                     group.start_soon(fetch)
-                page = await self._decoded_page(resource, listed)
-            del listed
+                    for _ in range(_TURNS_UNTIL_SENT):
+                        await anyio.lowlevel.checkpoint()
+                page = await self._decoded_page(resource, body, None if is_heavy else resource.page_of)
+            del body
+            if isinstance(page, msgspec.DecodeError):  # the group would wrap what is raised in it
+                operation = operation_of(requests.list_request(resource, namespace))
+                raise _not_understood(operation, f"a list of {resource.plural}", page) from page
+            token = page.continue_token
             yield page
             if not token:
                 return
@@ -330,32 +341,29 @@ class KubeClient:
         """Requests so far."""
         return self._tally.statistics()
 
-    async def _fetch(self, resource: Resource[T], request: Request) -> _Fetched:
-        response = await self._call(request, repeatable=True)
+    async def _decoded_page(self, resource: Resource[T], body: bytes, of: type | None) -> Page[T] | msgspec.DecodeError:
+        """The page in this body, or why it is none; `of` as for decode_page_in_slices."""
         try:
-            page = await Slices().run(decode_page_in_slices(response.body))
+            page = await Slices().run(decode_page_in_slices(body, of))
         except msgspec.DecodeError as error:
-            raise _not_understood(operation_of(request), f"a list of {resource.plural}", error) from error
-        return _Fetched(page, len(response.body))
-
-    async def _decoded_page(self, resource: Resource[T], page: ListPage) -> Page[T]:
-        await anyio.lowlevel.checkpoint()  # begins the request for the next page
+            return error
         items: builtins.list[T] = []
         undecodable = []
         decoded = 0
         for number, raw in enumerate(page.items, start=1):
+            is_raw = isinstance(raw, msgspec.Raw)
             try:
                 items.append(resource.decode(raw))
             except msgspec.DecodeError as error:
-                found = decode_envelope(raw, error)
+                found = decode_envelope(raw if is_raw else msgspec.json.encode(raw), error)
                 undecodable.append(found)
                 if resource.stand_in is not None:
                     items.append(resource.stand_in(found))
-            decoded += len(memoryview(raw))
+            decoded += len(memoryview(raw)) if is_raw else 0
             if number % _DECODED_BETWEEN_YIELDS == 0 or decoded > _BYTES_BETWEEN_YIELDS:
                 decoded = 0
                 await anyio.lowlevel.checkpoint()
-        return Page(tuple(items), page.resource_version, tuple(undecodable))
+        return Page(tuple(items), page.resource_version, tuple(undecodable), page.continue_token)
 
     async def _decoded(self, resource: Resource[T], request: Request, *, repeatable: bool) -> T:
         response = await self._call(request, repeatable=repeatable, finish=not resource.cancellable)
@@ -424,13 +432,6 @@ class KubeClient:
         self._tally.note(operation, error, status, began=began, now=self._clock.monotonic())
         if isinstance(error, Throttled):
             self._limiter.pause(min(error.delay, self._settings.longest_pause))
-
-
-class _Fetched(msgspec.Struct, frozen=True):
-    """A page whose objects are not decoded yet, and its bytes."""
-
-    page: ListPage
-    size: int
 
 
 class _Version(msgspec.Struct):

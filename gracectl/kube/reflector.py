@@ -194,7 +194,7 @@ class Reflector(Generic[T]):
             async with aclosing(listing) as pages:
                 async for page in pages:
                     # Not two views of all that has not changed: a second one would be half of all that we hold.
-                    objects.extend(map(self._cache.held, page.items))
+                    objects.extend(map(self._cache.held, page.items) if len(self._cache) else page.items)
                     undecodable.extend(page.undecodable)
                     version = page.resource_version
                     self._last_line = self._clock.monotonic()

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from gracectl.model import wire
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import (
@@ -42,6 +43,7 @@ _UNTYPED: Decoder[dict[str, Any]] = Decoder(dict[str, Any])
 class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A served resource and how to decode one object of it (malformed input raises msgspec.DecodeError).
 
+    `page_of`: a type of model's wire.py that `decode` takes as well: whole pages of a list are decoded to it at once.
     `stand_in`: what lists and caches have in the place of one that cannot be decoded; None: nothing, or its last state.
     `cancellable`: a write in flight need not be finished when it is cancelled.
     """
@@ -52,6 +54,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     kind: str
     namespaced: bool
     decode: Callable[[Raw], T]
+    page_of: type | None = None
     stand_in: Callable[[UndecodableObject], T] | None = None
     cancellable: bool = False
 
@@ -98,7 +101,14 @@ def untyped(raw: Raw) -> dict[str, Any]:
 
 
 PODS: Resource[Pod] = Resource(
-    group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=decode_pod, stand_in=unknown_pod
+    group="",
+    version="v1",
+    plural="pods",
+    kind="Pod",
+    namespaced=True,
+    decode=decode_pod,
+    page_of=wire.Pod,
+    stand_in=unknown_pod,
 )
 NODES: Resource[Node] = Resource(
     group="", version="v1", plural="nodes", kind="Node", namespaced=False, decode=decode_node

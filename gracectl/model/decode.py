@@ -50,9 +50,9 @@ class _SharingDecoder:
 class PodDecoder(_SharingDecoder):
     """Reads pods."""
 
-    def __call__(self, raw: bytes | msgspec.Raw) -> Pod:
-        """The pod in this JSON object."""
-        read = _POD.decode(raw)
+    def __call__(self, raw: bytes | msgspec.Raw | wire.Pod) -> Pod:
+        """The pod in this JSON object, or in what was read of it with others of its page."""
+        read = raw if isinstance(raw, wire.Pod) else _POD.decode(raw)
         meta = read.metadata
         spec = read.spec or _NO_POD_SPEC
         status = read.status or _NO_POD_STATUS
@@ -63,27 +63,29 @@ class PodDecoder(_SharingDecoder):
             if meta.annotations is None or meta.annotations == _NO_POD_ANNOTATIONS
             else _annotations(meta.annotations, LONGEST_DURATION + 1)
         )
+        volumes = spec.volumes
+        # In the order of the fields: with their names this takes ten times as long, a quarter of a pod's decoding.
         return Pod(
-            namespace=share.string(meta.namespace),
-            name=meta.name,
-            uid=meta.uid or "",
-            resource_version=meta.resource_version or "",
-            node_name=share.string(spec.node_name),
-            labels=labels,
-            annotations=annotations,
-            owners=share.owners(meta.owner_references),
-            created=_created(meta.creation_timestamp),
-            started=_instant(status.start_time) if annotations or names.DO_NOT_EVICT in labels else None,
-            deletion_timestamp=_end_of_grace(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
-            deletion_grace_seconds=_grace(meta.deletion_grace_period_seconds),
-            grace_seconds=_grace(spec.termination_grace_period_seconds),
-            priority=spec.priority,
-            priority_class=share.string(spec.priority_class_name),
-            tolerations=share.tolerations(spec.tolerations),
-            phase=share.string(status.phase),
-            ready=_is_ready(status.conditions),
-            claims=_volume_claims(meta.name, spec.volumes) if spec.volumes else (),
-            empty_dir=any(volume.empty_dir is not None for volume in spec.volumes or ()),
+            share.string(meta.namespace),
+            meta.name,
+            meta.uid or "",
+            meta.resource_version or "",
+            share.string(spec.node_name),
+            labels,
+            annotations,
+            share.owners(meta.owner_references),
+            _created(meta.creation_timestamp),
+            _instant(status.start_time) if annotations or names.DO_NOT_EVICT in labels else None,
+            _end_of_grace(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
+            _grace(meta.deletion_grace_period_seconds),
+            _grace(spec.termination_grace_period_seconds),
+            spec.priority,
+            share.string(spec.priority_class_name),
+            share.tolerations(spec.tolerations),
+            share.string(status.phase),
+            _is_ready(status.conditions or ()),
+            _volume_claims(meta.name, volumes) if volumes else (),
+            volumes is not None and any(volume.empty_dir is not None for volume in volumes),
         )
 
 
@@ -144,7 +146,7 @@ class ClaimDecoder(_SharingDecoder):
         )
 
 
-def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
+def decode_pod(raw: bytes | msgspec.Raw | wire.Pod) -> Pod:
     """One pod that shares nothing with others: a cache uses a PodDecoder."""
     return PodDecoder()(raw)
 
@@ -315,8 +317,11 @@ def _end_of_grace(moment: datetime | None, seconds: int | None) -> float | None:
     return in_range(ends - counted / 10**9 + grace)
 
 
-def _is_ready(conditions: Iterable[wire.PodCondition] | None) -> bool:
-    return any(condition.type == names.READY and condition.status == names.TRUE for condition in conditions or ())
+def _is_ready(conditions: Iterable[wire.PodCondition]) -> bool:
+    for condition in conditions:  # noqa: SIM110  a generator takes twice as long, for each pod
+        if condition.type == names.READY and condition.status == names.TRUE:
+            return True
+    return False
 
 
 def _volume_claims(pod: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:

@@ -5,7 +5,9 @@ Objects inside stay undecoded (`msgspec.Raw`): such a view keeps the whole body 
 
 from __future__ import annotations
 
-from typing import TypeVar
+import re
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -15,6 +17,7 @@ from gracectl.model.meta import NamespacedObject
 from gracectl.model.untrusted import Decoder, Sliced, finish
 
 T = TypeVar("T")
+W = TypeVar("W")
 
 _ERROR_SHOWN = 200
 
@@ -28,7 +31,8 @@ class ListPage(msgspec.Struct, frozen=True):
     """Asks for the next page; empty on the last."""
     remaining: int | None
     """Objects on later pages; None where the server does not say (it never does with a selector)."""
-    items: list[msgspec.Raw]
+    items: list[Any]
+    """Undecoded (`msgspec.Raw`), or all of the type that was asked for."""
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -78,15 +82,29 @@ def decode_page(body: bytes | msgspec.Raw) -> ListPage:
     return finish(decode_page_in_slices(body))
 
 
-def decode_page_in_slices(body: bytes | msgspec.Raw) -> Sliced[ListPage]:
-    """The same in slices: see Decoder.decode_in_slices."""
-    read = yield from _PAGE.decode_in_slices(body)
+def decode_page_in_slices(body: bytes | msgspec.Raw, of: type | None = None) -> Sliced[ListPage]:
+    """The same in slices: see Decoder.decode_in_slices.
+
+    `of`: a type of wire.py, to which all objects are decoded at once, which saves a look at each; they stay undecoded
+    if one cannot be.
+    """
+    read: _WirePage[Any] | None = _page_of(of).decode_as_it_is(body) if of else None
+    if read is None:
+        read = yield from _PAGE.decode_in_slices(body)
     return ListPage(
         read.metadata.resource_version or "",
         read.metadata.continue_ or "",
         read.metadata.remaining_item_count,
         read.items or [],
     )
+
+
+def token_ahead(body: bytes) -> str:
+    """The continue token of a page, read before the page is decoded; empty if there is none, or if the body does not
+    begin as Go writes a list, with its metadata."""
+    head = _HEAD.match(body)
+    meta = None if head is None else _LIST_META.decode_as_it_is(head[1])
+    return "" if meta is None else meta.continue_ or ""
 
 
 def decode_event(line: bytes | msgspec.Raw) -> WatchEvent:
@@ -166,10 +184,10 @@ class _WireListMeta(wire.Object):
     remaining_item_count: int | None = None
 
 
-class _WirePage(wire.Object):
+class _WirePage(wire.Object, Generic[W]):
     metadata: _WireListMeta
     # Null when empty, but never absent: what has no items is no list.
-    items: list[msgspec.Raw] | None
+    items: list[W] | None
 
 
 class _WireCause(wire.Object):
@@ -194,7 +212,14 @@ class _WireStatus(wire.Object):
     details: _WireDetails | None = None
 
 
-_PAGE = Decoder(_WirePage)
+@cache
+def _page_of(type_: type[W]) -> Decoder[_WirePage[W]]:
+    return Decoder(_WirePage[type_])  # type: ignore[valid-type]
+
+
+_PAGE = Decoder(_WirePage[msgspec.Raw])
+_HEAD = re.compile(rb'\{(?:"(?:kind|apiVersion)":"[^"\\]{0,253}",){0,2}"metadata":(\{[^{}]{0,8192}\})')
+_LIST_META = Decoder(_WireListMeta)
 _EVENT = Decoder(WatchEvent)
 _STATUS = Decoder(_WireStatus)
 _BOOKMARK = Decoder(wire.Bookmark)

@@ -43,6 +43,14 @@ class Decoder(Generic[T]):
             value = finish(self._decode_repaired(raw, error))
         return value
 
+    def decode_as_it_is(self, raw: Bytes) -> T | None:
+        """The value, or None where only repaired bytes have one, or none have."""
+        try:
+            value: T = self._decode(raw)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        return value
+
     def decode_in_slices(self, raw: Bytes) -> Sliced[T]:
         """The same of a body so large that repairing it would hold up all others: a generator, between whose steps the
         caller may do something else, and whose return value is the value."""

@@ -53,7 +53,7 @@ from gracectl.kube.resources import untyped
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tokens import read_plugin_answer
 from gracectl.kube.transport import Request, Response
-from gracectl.model import names
+from gracectl.model import names, wire
 from gracectl.model.budget import scaled_value
 from gracectl.model.decode import (
     decode_attachment,
@@ -67,11 +67,21 @@ from gracectl.model.decode import (
     unknown_pod,
 )
 from gracectl.model.durations import format_duration, parse_duration, parse_seconds
-from gracectl.model.envelope import decode_envelope, decode_event, decode_meta, decode_page, decode_status
+from gracectl.model.envelope import (
+    ListPage,
+    decode_envelope,
+    decode_event,
+    decode_meta,
+    decode_page,
+    decode_page_in_slices,
+    decode_status,
+    token_ahead,
+)
 from gracectl.model.machine import decode_machine, decode_membership
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector
 from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
+from gracectl.model.untrusted import finish
 from gracectl.policy.budgets import eviction_verdict
 from gracectl.policy.deadlines import deadline_of, parse_grace_period
 from gracectl.policy.explain import explain, summarize
@@ -166,6 +176,22 @@ def _counts(budget: Any) -> None:
 def _page_of(page: Any) -> None:
     for raw in page.items:
         _decodes(decode_pod)(bytes(raw))
+
+
+def _page(body: bytes) -> ListPage:
+    """Pods that are decoded with their page are those that are decoded one by one."""
+    token_ahead(body)
+    page, whole = decode_page(body), finish(decode_page_in_slices(body, wire.Pod))
+    assert [_pod_or_envelope(pod) for pod in whole.items] == [_pod_or_envelope(raw) for raw in page.items]
+    return page
+
+
+def _pod_or_envelope(read: Any) -> Any:
+    try:
+        return decode_pod(read)
+    except msgspec.DecodeError:
+        raw = read if isinstance(read, msgspec.Raw) else msgspec.json.encode(read)
+        return decode_envelope(raw, msgspec.DecodeError("of either kind"))
 
 
 def _event_of(event: Any) -> None:
@@ -357,7 +383,7 @@ TARGETS: Final = (
     Target("untyped-objects", _of_kind(LEASE), _decodes(untyped)),
     Target("machines", _of_kind(MACHINE), _decodes(decode_machine)),
     Target("memberships", _of_kind(NODE), _decodes(decode_membership)),
-    Target("pages", json_bytes(PAGE), _decodes(decode_page, _page_of)),
+    Target("pages", json_bytes(PAGE), _decodes(_page, _page_of)),
     Target(
         "watch-lines",
         json_bytes({"type": "ADDED", "object": POD}, {"type": "ERROR", "object": STATUS}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Iterable
 
 import anyio
 import msgspec
@@ -28,7 +27,7 @@ class Thing(msgspec.Struct, frozen=True):
         return ("n", self.name)
 
 
-def groups_of(thing: Thing) -> Iterable[str]:
+def groups_of(thing: Thing) -> tuple[str, ...]:
     return thing.groups
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -30,7 +28,7 @@ class Thing(msgspec.Struct, frozen=True):
 Told = list[tuple[Thing | None, Thing | None]]
 
 
-def place_of(thing: Thing) -> Iterable[str]:
+def place_of(thing: Thing) -> tuple[str, ...]:
     return (thing.place,)
 
 

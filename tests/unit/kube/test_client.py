@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 import anyio
+import msgspec
 import pytest
 from support.scripted import ScriptedTransport, Step, answer, bookmark, event, expired, lease, page, refusal
 
@@ -337,7 +338,7 @@ async def test_a_selection_by_fields_is_asked_of_the_server_in_every_page_and_wa
     assert transport.story == ["list pods", "list pods more", "watch pods @7"]
 
 
-async def test_the_next_page_is_asked_for_before_a_page_is_decoded_to_its_end(
+async def test_the_next_page_is_asked_for_before_a_page_is_decoded(
     client: KubeClient, transport: ScriptedTransport
 ) -> None:
     asked = []
@@ -349,7 +350,18 @@ async def test_the_next_page_is_asked_for_before_a_page_is_decoded_to_its_end(
     leases = [lease(f"l{number}", number + 1) for number in range(300)]
     transport.answers.extend([page(7, *leases, token="b"), page(7, *leases, token="c"), page(7)])
     assert [len(each.items) async for each in client.list(LEASES.read_by(decode))] == [300, 300, 0]
-    assert (asked[299], asked[599]) == (2, 3)
+    assert (asked[0], asked[300]) == (2, 3)
+
+
+async def test_a_page_that_does_not_begin_with_its_token_is_followed_by_the_next_one(
+    client: KubeClient, transport: ScriptedTransport
+) -> None:
+    first, last = page(7, lease("a", 1), token="b"), page(7, lease("b", 2))
+    assert isinstance(first, Response)
+    items_first = b'{"items":' + first.body.split(b'"items":')[1].removesuffix(b"}")
+    body = items_first + b',"metadata":{"resourceVersion":"7","continue":"b"}}'
+    transport.answers.extend([msgspec.structs.replace(first, body=body), last])
+    assert [each.name async for found in client.list(LEASES) for each in found.items] == ["a", "b"]
 
 
 async def test_a_page_is_taken_before_the_failure_of_the_next_one(

@@ -127,6 +127,19 @@ async def test_only_what_is_kept_of_a_list_is_set_aside() -> None:
     assert [found.name for found in pods.cache.undecodable] == ["b"]
 
 
+async def test_a_pod_whose_labels_cannot_be_read_does_not_spoil_its_page() -> None:
+    """Labels are decoded later than the rest."""
+    pods, labelled = Pods(), a_pod("b", 2, node="n2")
+    del labelled["metadata"]["managedFields"]
+    labelled["metadata"]["labels"] = {"app": 7}
+    good = {**a_pod("a", 1), "metadata": {"namespace": "shop", "name": "a", "uid": "a", "resourceVersion": "1"}}
+    pods.transport.answers.append(page(7, good, labelled))
+    await fill(pods.cache, pods.client, PODS)
+    assert sorted(_shown(pod) for pod in pods.cache.values()) == ["?b", "a"]
+    (found,) = pods.cache.undecodable
+    assert (found.uid, found.resource_version, found.node_name) == ("uid-b", "2", "n2")
+
+
 async def test_another_object_stands_as_it_was_last(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.transport.answers.extend([page(7, lease("a", 1), lease("b", 2), broken("c", 3)), page(20, broken("a", 15))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from gracectl.model import wire
 from gracectl.model.decode import decode_pod
 from gracectl.model.envelope import (
     ListPage,
@@ -14,8 +15,11 @@ from gracectl.model.envelope import (
     decode_event,
     decode_meta,
     decode_page,
+    decode_page_in_slices,
     decode_status,
+    token_ahead,
 )
+from gracectl.model.untrusted import finish
 
 
 def test_a_page_that_is_not_the_last() -> None:
@@ -25,6 +29,40 @@ def test_a_page_that_is_not_the_last() -> None:
     )
     assert (page.resource_version, page.continue_token, page.remaining) == ("7", "abc", 3)
     assert [decode_pod(raw).name for raw in page.items] == ["a", "b"]
+
+
+GOOD, LATE = b'{"metadata":{"name":"a"},"spec":{"volumes":[{"emptyDir":{}}]}}', b'{"metadata":{"name":"a","labels":7}}'
+BAD = b'{"metadata":{"name":"b"},"spec":{"priority":"high"}}'
+
+
+@pytest.mark.parametrize(
+    ("items", "of"),
+    [(GOOD, wire.Pod), (GOOD + b"," + LATE, wire.Pod), (GOOD + b"," + BAD, msgspec.Raw), (b"7", msgspec.Raw)],
+)
+def test_objects_are_decoded_with_their_page_unless_one_cannot_be(items: bytes, of: type) -> None:
+    body = b'{"metadata":{"resourceVersion":"7","continue":"abc"},"items":[' + items + b"]}"
+    page = finish(decode_page_in_slices(body, wire.Pod))
+    assert (page.resource_version, page.continue_token) == ("7", "abc")
+    assert {type(each) for each in page.items} == {of}
+    if items == GOOD:
+        assert [decode_pod(each) for each in page.items] == [decode_pod(GOOD)]
+
+
+@pytest.mark.parametrize(
+    ("body", "token"),
+    [
+        (b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[]}', "abc"),
+        (b'{"metadata":{"continue":"a\\"b","remainingItemCount":3},"items":[]}', 'a"b'),
+        (b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}', ""),
+        (b'{"metadata":{"continue":null},"items":[]}', ""),
+        (b'{"metadata":{"continue":"}"},"items":[]}', ""),
+        (b'{"metadata":{"continue":7},"items":[]}', ""),
+        (b'{"items":[{"metadata":{"continue":"of an object"}}],"metadata":{"continue":"abc"}}', ""),
+        (b"404 page not found", ""),
+    ],
+)
+def test_the_token_of_a_page_can_be_read_before_the_page(body: bytes, token: str) -> None:
+    assert token_ahead(body) == token
 
 
 @pytest.mark.parametrize("items", [b"[]", b"null"])
