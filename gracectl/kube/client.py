@@ -11,7 +11,7 @@ import builtins
 import copy
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Generic, Self
 
 import anyio
@@ -408,12 +408,11 @@ class KubeClient:
         try:
             # A write in flight is shielded: a SIGTERM waits for its answer, at most `timeout` seconds.
             deadline = anyio.current_time() + request.timeout
-            with anyio.CancelScope(deadline=deadline, shield=finish and is_write) as scope:
-                if is_write and self._fence is not None:
-                    with self._fence.passage(scope):
-                        response = await self._transport.send(request)
-                else:
-                    response = await self._transport.send(request)
+            scope = anyio.CancelScope(deadline=deadline, shield=finish and is_write)
+            # Outside of the scope, which begins with the deadline that counts: to move one means another timer.
+            passage = self._fence.passage(scope) if is_write and self._fence is not None else nullcontext()
+            with passage, scope:
+                response = await self._transport.send(request)
             if response is None:
                 raise RequestTimeout(operation, waited=self._clock.monotonic() - began)
         except FenceClosed as error:

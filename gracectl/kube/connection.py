@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 import anyio
@@ -51,8 +51,11 @@ async def connected(
     clock = SystemClock()
     skew = SkewEstimate(clock.adjust, largest_offset)
     waiting = _Waiting(notice)
-    with waiting.on(lambda: "waiting for credentials, as the kubeconfig says"):
+    token = waiting.begin(lambda: "waiting for credentials, as the kubeconfig says")
+    try:
         identity = await credentials.load(kubeconfig, context, clock=clock)
+    finally:
+        waiting.end(token)
     async with closed_despite_cancellation(HttpTransport(identity, clock, skew=skew)) as http:
         transport = _NoticingTransport(http, waiting, identity.cluster.server)
         yield Connection(transport, clock, KubeClient(transport, clock, settings=INTERACTIVE), identity.cluster, skew)
@@ -66,21 +69,20 @@ class _Waiting:
         self._messages: dict[object, tuple[float, Callable[[], str]]] = {}  # since when; the oldest first
         self._is_timed = False
 
-    @contextmanager
-    def on(self, message: Callable[[], str]) -> Iterator[None]:
-        """The block waits for something."""
-        if self._notice is None:
-            yield
-            return
-        loop, token = asyncio.get_running_loop(), object()
-        self._messages[token] = loop.time(), message
-        if not self._is_timed:
-            self._is_timed = True
-            loop.call_later(NOTICE_SECONDS, self._look, loop)
-        try:
-            yield
-        finally:
-            self._messages.pop(token, None)
+    def begin(self, message: Callable[[], str]) -> object:
+        """Something is waited for from now on; the result ends that."""
+        token = object()
+        if self._notice is not None:
+            loop = asyncio.get_running_loop()
+            self._messages[token] = loop.time(), message
+            if not self._is_timed:
+                self._is_timed = True
+                loop.call_later(NOTICE_SECONDS, self._look, loop)
+        return token
+
+    def end(self, token: object) -> None:
+        """It is over."""
+        self._messages.pop(token, None)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_timed = False
@@ -107,8 +109,11 @@ class _NoticingTransport:
 
     async def send(self, request: Request) -> Response:
         """See Transport."""
-        with self._waiting.on(lambda: self._message(request)):
+        token = self._waiting.begin(lambda: self._message(request))
+        try:
             return await self._transport.send(request)
+        finally:
+            self._waiting.end(token)
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
         """See Transport."""

@@ -7,7 +7,7 @@ from kubesim.controllers.client import MERGE
 from support.deadlines import START, delete_at_start, evictions
 from support.stage import Stage, a_pod_manifest, staged
 
-from gracectl.controllers.node.controller import COALESCE_SECONDS, MANY_PODS
+from gracectl.controllers.node.controller import COALESCE_SECONDS, MANY_PODS, STOPPING_SECONDS
 from gracectl.model import names
 from gracectl.policy.plan import NodeView, Plan, plan
 
@@ -76,3 +76,30 @@ async def test_a_write_to_a_pod_that_changes_nothing_that_is_read_plans_no_node(
             await stage.call("PATCH", pod, patch, content_type=MERGE)
             await stage.clock.sleep(1)
             assert len(looks) == planned + more
+
+
+@pytest.mark.parametrize(("seconds", "looked_at"), [(0.5, {0.5}), (5, {STOPPING_SECONDS, 5})])
+async def test_a_pod_that_begins_to_stop_is_planned_with_its_end_or_after_a_second(
+    seconds: float, looked_at: set[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def counted(view: NodeView, now: float) -> Plan:
+        looks.append(now)
+        return plan(view, now)
+
+    monkeypatch.setattr("gracectl.controllers.node.drain.plan", counted)
+    behaviour = {"stop-seconds": f"{seconds:g}", "jitter": "0"}
+    protected = {names.DO_NOT_DISRUPT: "true"}
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        for name in ("web", "other"):
+            await stage.create(a_pod_manifest(name, "n1", annotations=protected, behaviour=behaviour))
+        await stage.delete_node("n1")
+        await stage.clock.sleep(5)
+        looks.clear()
+        start = stage.clock.now()
+        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/web")
+        await stage.clock.sleep(seconds + STOPPING_SECONDS)
+        # Once more when the condition has been written.
+        assert {round(at - start, 3) for at in looks} == looked_at

@@ -47,8 +47,9 @@ FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 
 MANY_PODS, COALESCE_SECONDS = 20, 0.1
 """While a node has more pods than that, events of them wait until the last plan is so old: where many leave at once
-each brings several, and a plan is about all of them (ADR 0027). The end of one of the last pods never waits; that it
-has begun to stop, which lets nothing go on, does."""
+each brings several, and a plan is about all of them (ADR 0027). The end of one of the last pods never waits."""
+STOPPING_SECONDS = 1.0
+"""That a pod has begun to stop lets nothing go on: it is planned with its end, if that comes sooner."""
 
 
 C = TypeVar("C", Node, Pod)
@@ -231,12 +232,14 @@ class NodeController:
         if pod is not None and (state := self.registry.get(pod.node_name)) is not None:
             if old is not None and new is not None and _is_unchanged(old, new):
                 return  # a condition, say: an eviction writes DisruptionTarget first
-            self._add_coalesced(pod.node_name, state, may_wait=_only_stops(old, new))
             self._timer.changed(pod.node_name)
+            if _only_stops(old, new):
+                self._queue.add_after(pod.node_name, STOPPING_SECONDS)
+            else:
+                self._add_coalesced(pod.node_name, state)
 
-    def _add_coalesced(self, name: str, state: NodeState, *, may_wait: bool) -> None:
-        is_crowded = state.plan is not None and len(state.plan.left) > MANY_PODS
-        if may_wait or is_crowded:
+    def _add_coalesced(self, name: str, state: NodeState) -> None:
+        if state.plan is not None and len(state.plan.left) > MANY_PODS:
             self._queue.add_after(name, state.looked_at + COALESCE_SECONDS - self._context.clock.monotonic())
         else:
             self._queue.add(name)
@@ -268,7 +271,7 @@ class NodeController:
         for name in self.registry:
             state = self.registry.get(name)
             if state and any(pod.namespace == budget.namespace for pod in self._context.cluster.pods_on(name)):
-                self._add_coalesced(name, state, may_wait=False)  # its author may change it many times a second
+                self._add_coalesced(name, state)  # its author may change it many times a second
 
     async def _add_blocked(self, budget: BudgetKey) -> None:
         """Add the nodes that this budget blocks by plans from before it changed."""
