@@ -11,7 +11,7 @@ from benchmarks.contenders.gracectl import Program
 from benchmarks.ground.ground import service
 from benchmarks.ground.process import cpu_seconds, wakeups
 
-WINDOWS, SECONDS = 3, 10.0
+WINDOWS, SECONDS = 3, 6.0
 """The quietest of so many windows counts for CPU: a busy machine only adds."""
 
 

@@ -63,7 +63,7 @@ class Scale(msgspec.Struct, frozen=True):
         return self.drained // PODS_OF_A_NODE
 
 
-EMBEDDED = Scale(armed=10_000, drained=500, at_once=5, seconds=200, watched=40, lead=12)
+EMBEDDED = Scale(armed=10_000, drained=500, at_once=5, seconds=200, watched=25, lead=12)
 ELSEWHERE = Scale(armed=1_000, drained=100, at_once=2, seconds=60, watched=40, lead=20)
 """A foreign control plane takes minutes for ten thousand pods."""
 

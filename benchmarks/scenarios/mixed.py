@@ -26,7 +26,7 @@ BUDGETS = ({"maxUnavailable": 1}, {"maxUnavailable": 2}, {"maxUnavailable": "20%
 async def run(ground: Ground) -> Outcome:
     """The ideal and gracectl in turns, then the peers at once, each on nodes of its own."""
     # Until it begins, pods and nodes must be there: a foreign cluster takes longer for them. A deadline beyond that.
-    promise, deadline = (20, 30) if ground.is_embedded else (90, 120)
+    promise, deadline = (8, 18) if ground.is_embedded else (90, 120)
     load = Load(NODES, _apps(promise), deadline=deadline)
     group = {"selector": {"matchLabels": {ROLE: OLD}}, "terminationGracePeriod": f"{deadline}s"}
     ideals, ours = [], []

@@ -36,8 +36,9 @@ from gracectl.runtime.clock import SystemClock
 
 TOGETHER, ROUNDS = 2, 5
 """Nodes that end at once in a cluster of any size, and how often: what differs then is the cluster alone."""
-SHARE, TIMES = 0.02, 2
-"""Of the nodes that end at once afterwards, and how often: what differs then is how many ends are under way as well."""
+SHARE, ENOUGH = 0.02, 4
+"""Of the nodes that end at once afterwards, and how many end altogether at least: what differs then is how many ends
+are under way as well."""
 CHURN = 0.04
 """Pods of others that change in a second, for each node."""
 BEYOND, OTHERS = 1.0, 4.0
@@ -54,6 +55,11 @@ clock = SystemClock()
 def _at_once(nodes: int) -> int:
     """How many nodes end at once of a share."""
     return round(SHARE * nodes)
+
+
+def _times(nodes: int) -> int:
+    """How often a share ends."""
+    return max(1, ENOUGH // _at_once(nodes))
 
 
 EMBEDDED, LARGEST, ELSEWHERE = (50, 500, 5_000), (50, 15_000), (50, 250)
@@ -138,7 +144,7 @@ async def _run(ground: Ground, sizes: Sequence[int], name: str) -> Outcome:
         ),
         parameters={
             "at once": f"{TOGETHER} nodes, then {SHARE:.0%}",
-            "rounds": f"{ROUNDS}, then {TIMES}",
+            "rounds": f"{ROUNDS}, then {_times(first.nodes)} to {_times(last.nodes)}",
             "changes a second and node": CHURN,
         },
         series=(
@@ -163,7 +169,8 @@ async def _measured(field: Field, program: Program, *, is_last: bool) -> Growth:
         await clock.sleep(REST)
         rest = (program.cpu - cpu) / (clock.monotonic() - began)
         each = await _ended(field, program, rest, [tuple(islice(ending, TOGETHER)) for _ in range(ROUNDS)])
-        of_share = await _ended(field, program, rest, [tuple(islice(ending, _at_once(count))) for _ in range(TIMES)])
+        shares = [tuple(islice(ending, _at_once(count))) for _ in range(_times(count))]
+        of_share = await _ended(field, program, rest, shares)
         group.cancel_scope.cancel()
     memory = program.memory
     if field.world is not None:
@@ -265,7 +272,7 @@ async def _site(ground: Ground, count: int) -> AsyncIterator[Field]:
 
 async def _others(client: KubeClient, nodes: Sequence[str], namespace: str = "") -> tuple[Key, ...]:
     """Some pods of nodes that stay: the first of all nodes end."""
-    ending = frozenset(nodes[: TOGETHER * ROUNDS + _at_once(len(nodes)) * TIMES])
+    ending = frozenset(nodes[: TOGETHER * ROUNDS + _at_once(len(nodes)) * _times(len(nodes))])
     found: list[Key] = []
     async for page in client.list(PODS, namespace=namespace):
         found += (pod.key for pod in page.items if pod.node_name not in ending)

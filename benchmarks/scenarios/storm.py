@@ -27,7 +27,7 @@ class Size(msgspec.Struct, frozen=True):
     rounds: int
 
 
-EMBEDDED, ELSEWHERE = Size(24, 4, 3), Size(8, 4, 3)
+EMBEDDED, ELSEWHERE = Size(24, 2, 3), Size(8, 4, 3)
 """The controllers of a foreign control plane create some twenty pods a second."""
 
 

@@ -11,6 +11,7 @@ import itertools
 import logging
 import math
 import random
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -39,7 +40,8 @@ class WorkQueue(Generic[K]):
         self._initial = initial
         self._maximum = maximum
         self._chance = chance
-        self._ready: dict[K, None] = {}  # in the order of handing out
+        # In the order of handing out. A plain dict loses its first key in a time that grows with their number.
+        self._ready: OrderedDict[K, None] = OrderedDict()
         self._busy: set[K] = set()
         self._again: set[K] = set()  # added while they are busy
         self._wake_at: dict[K, float] = {}
@@ -102,8 +104,7 @@ class WorkQueue(Generic[K]):
                 await anyio.lowlevel.checkpoint()
                 self._wake()
                 if self._ready and len(self._busy) < workers:
-                    key = next(iter(self._ready))
-                    del self._ready[key]
+                    key, _ = self._ready.popitem(last=False)
                     self._busy.add(key)
                     group.start_soon(work, key)
                 else:
