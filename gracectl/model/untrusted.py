@@ -24,6 +24,10 @@ MAXIMUM_DEPTH: Final = 64
 """Objects and arrays within each other that are kept; what is read is nested ten deep."""
 
 
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+"""What msgspec raises for bytes that have no value as they are."""
+
+
 class Decoder(Generic[T]):
     """Decodes JSON to values of one type."""
 
@@ -39,7 +43,7 @@ class Decoder(Generic[T]):
         """The value in these bytes. Raises msgspec.DecodeError and nothing else."""
         try:
             value: T = self._decode(raw)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             value = finish(self._decode_repaired(raw, error))
         return value
 
@@ -47,7 +51,7 @@ class Decoder(Generic[T]):
         """The value, or None where only repaired bytes have one, or none have."""
         try:
             value: T = self._decode(raw)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        except _UNREADABLE:
             return None
         return value
 
@@ -56,7 +60,7 @@ class Decoder(Generic[T]):
         caller may do something else, and whose return value is the value."""
         try:
             value: T = self._decode(raw)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             value = yield from self._decode_repaired(raw, error)
         return value
 
