@@ -73,6 +73,14 @@ class PodOutcomeTracker:
         self._holding[node] = holding
         return outcomes
 
+    def pod_left(self, node: str, uid: str, labels: tuple[str, ...] = ()) -> PodOutcome:
+        """Count a pod that held this node by the last plan and has left it since."""
+        outcome = self._outcome_of(uid)
+        self._counts[outcome, *labels] += 1
+        self._counts_of_node.setdefault(node, Counter())[outcome] += 1
+        self._holding[node] = self._holding_of(node) - {uid}
+        return outcome
+
     def close(self, node: str, labels: tuple[str, ...] = (), *, is_over: bool) -> Mapping[PodOutcome, int]:
         """The termination of a node has ended; returns what has become of its pods. `is_over`: pods that held it to the
         last are abandoned; otherwise another process continues, or the node stays with its pods.

@@ -8,6 +8,7 @@ import msgspec
 
 from gracectl.kube.requests import StrategicPatch
 from gracectl.model.foreign import visible
+from gracectl.model.meta import Condition, condition_of
 from gracectl.model.times import format_time
 
 
@@ -21,6 +22,12 @@ class ConditionUpdate(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "message", visible(self.message))
+
+    def is_shown_by(self, conditions: tuple[Condition, ...]) -> bool:
+        """Whether the object with these conditions has it already."""
+        shown = condition_of(conditions, self.type)
+        wanted = (self.status, self.reason, self.message)
+        return shown is not None and (shown.status, shown.reason, shown.message) == wanted
 
     def entry(self, turned: float) -> dict[str, str]:
         """Entry of status.conditions; `turned`: since when it has this status (Unix seconds)."""

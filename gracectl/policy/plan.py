@@ -131,6 +131,9 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     """When everything must be over; None without a deadline."""
     order: DrainOrder = DEFAULT_ORDER
     """The waves in which the pods leave."""
+    awaited: frozenset[str] = frozenset()
+    """By UID, the pods of which the last must be gone before anything else can happen: those of the current wave. Empty
+    where the end of a single pod may change more (a pod of another one is protected for the whole node)."""
 
     @cached_property
     def left(self) -> tuple[PodPlan, ...]:
@@ -166,6 +169,7 @@ def plan(view: NodeView, now: float) -> Plan:
         next_change=min((at for at in instants if at is not None and at > now), default=None),
         deadline=view.deadline,
         order=planner.order,
+        awaited=frozenset() if is_overdue else planner.awaited(pods),
     )
 
 
@@ -299,6 +303,12 @@ class _PodPlanner(msgspec.Struct, frozen=True):
         if is_taking:
             self.taken[budgets[0]] += 1
         return decision
+
+    def awaited(self, pods: tuple[PodPlan, ...]) -> frozenset[str]:
+        """See Plan."""
+        if self.node_blocker is not None or self.wave is None:
+            return frozenset()
+        return frozenset([p.pod.uid for p in pods if p.wave == self.wave and p.outcome is not Outcome.IGNORED])
 
     def instants(self, pods: tuple[PodPlan, ...]) -> Iterator[float | None]:
         """When the clock alone may change something in the plans of these pods."""

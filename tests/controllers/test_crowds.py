@@ -8,12 +8,13 @@ from kubesim.controllers.client import MERGE
 from support.deadlines import START, delete_at_start, evictions
 from support.stage import Stage, a_pod_manifest, staged
 
-from gracectl.controllers.node.controller import COALESCE_SECONDS, MANY_PODS, STOPPING_SECONDS
+from gracectl.controllers.node.controller import REPORT_SECONDS
 from gracectl.model import names
 from gracectl.policy.plan import NodeView, Plan, plan
 
 pytestmark = pytest.mark.anyio
 
+PROTECTED = {names.DO_NOT_DISRUPT: "true"}
 STEP = 0.01
 """Seconds between the ends of two pods."""
 
@@ -44,19 +45,15 @@ async def leaving(count: int) -> Stage:
         return stage
 
 
-async def test_a_node_is_not_planned_anew_for_each_of_many_pods_that_leave(looks: list[float]) -> None:
-    stage = await leaving(100)
-    crowded = 5 + (100 - MANY_PODS) * STEP
-    while_many_left = [at for at in looks if 5 < at - START < crowded]
-    assert len(while_many_left) <= (crowded - 5) / COALESCE_SECONDS + 2
-    # No pod waits for the calm once there are few; the next wave begins with the end of the one before.
-    assert dict(evictions(stage))["last"] == pytest.approx(5 + 99 * STEP, abs=0.001)
-
-
-async def test_each_of_a_few_pods_that_leave_is_looked_at_in_that_instant(looks: list[float]) -> None:
-    await leaving(5)
-    gone = [START + 5 + number * STEP for number in range(5)]
-    assert all(any(look == pytest.approx(at, abs=0.001) for look in looks) for at in gone)
+@pytest.mark.parametrize("count", [5, 100])
+async def test_a_wave_is_looked_at_with_the_end_of_its_last_pod_and_not_with_each(
+    count: int, looks: list[float]
+) -> None:
+    stage = await leaving(count)
+    end = 5 + (count - 1) * STEP
+    while_they_leave = sorted({round(at - START, 3) for at in looks if 5 < at - START < end + 0.001})
+    assert while_they_leave == [end]
+    assert dict(evictions(stage))["last"] == pytest.approx(end, abs=0.001)
 
 
 async def test_a_write_to_a_pod_that_changes_nothing_that_is_read_plans_no_node(looks: list[float]) -> None:
@@ -76,21 +73,59 @@ async def test_a_write_to_a_pod_that_changes_nothing_that_is_read_plans_no_node(
             assert len(looks) == planned + more
 
 
-@pytest.mark.parametrize(("seconds", "looked_at"), [(0.5, {0.5}), (5, {STOPPING_SECONDS, 5})])
-async def test_a_pod_that_begins_to_stop_is_planned_with_its_end_or_after_a_second(
-    seconds: float, looked_at: set[float], looks: list[float]
+@pytest.mark.parametrize(
+    ("stop", "looked_at"),
+    [
+        # The condition is written when the node is deleted, and may be again ten seconds later, at 7.
+        pytest.param(0.5, [REPORT_SECONDS, 7.0], id="its stop and its end are one look"),
+        pytest.param(10.0, [REPORT_SECONDS, 7.0, 10 + REPORT_SECONDS, 17.0], id="its end is another"),
+        pytest.param(20.0, [REPORT_SECONDS, 7.0, 20.0], id="at once when the condition may be written"),
+    ],
+)
+async def test_a_pod_that_stops_before_others_of_its_wave_is_looked_at_when_that_can_be_reported(
+    stop: float, looked_at: list[float], looks: list[float]
 ) -> None:
-    behaviour = {"stop-seconds": f"{seconds:g}", "jitter": "0"}
-    protected = {names.DO_NOT_DISRUPT: "true"}
+    behaviour = {"stop-seconds": f"{stop:g}", "jitter": "0"}
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         for name in ("web", "other"):
-            await stage.create(a_pod_manifest(name, "n1", annotations=protected, behaviour=behaviour))
+            await stage.create(a_pod_manifest(name, "n1", annotations=PROTECTED, behaviour=behaviour))
         await stage.delete_node("n1")
-        await stage.clock.sleep(5)
+        await stage.clock.sleep(3)  # the minimum time of a drain is over
         looks.clear()
-        start = anyio.current_time()
         await stage.call("DELETE", "/api/v1/namespaces/shop/pods/web")
-        await stage.clock.sleep(seconds + STOPPING_SECONDS)
-        # Once more when the condition has been written.
-        assert {round(at - start, 3) for at in looks} == looked_at
+        deleted = anyio.current_time()
+        await stage.clock.sleep(25)
+        # Once each: that the condition is written comes back through the watch, and is no news.
+        assert [round(at - deleted, 3) for at in looks] == looked_at
+
+
+async def test_a_pod_that_has_ended_between_two_looks_is_not_among_those_left(looks: list[float]) -> None:
+    behaviour = {"stop-seconds": "1", "jitter": "0"}
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        for name in ("web", "other"):
+            await stage.create(a_pod_manifest(name, "n1", annotations=PROTECTED, behaviour=behaviour))
+        await stage.delete_node("n1")
+        await stage.clock.sleep(3)
+        looks.clear()
+        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/web")
+        await stage.clock.sleep(1.01)
+        assert looks == []
+        (progress,) = controller.under_way()
+        assert progress.pods_left == 1
+
+
+async def test_a_pod_that_comes_while_others_leave_is_looked_at_at_once(looks: list[float]) -> None:
+    behaviour = {"stop-seconds": "20", "jitter": "0"}
+    async with staged("n1") as stage, stage.controller() as controller:
+        await stage.settle(controller)
+        for name in ("web", "other"):
+            await stage.create(a_pod_manifest(name, "n1", behaviour=behaviour))
+        await delete_at_start(stage, "n1")
+        await stage.clock.sleep(3)
+        await stage.create(a_pod_manifest("late", "n1", behaviour=behaviour))
+        await stage.clock.sleep(0.01)
+        assert dict(evictions(stage))["late"] == 3.0
+        # The wave is over with the last pod that has come to it.
+        assert await stage.until_gone("n1") - START == pytest.approx(23.0, abs=0.001)

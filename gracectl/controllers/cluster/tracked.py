@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gracectl.kube.cache import version_of
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
@@ -36,6 +37,7 @@ class TrackedObject(Generic[H]):
         self.latest = latest
         self.uid = latest.uid
         self.written: dict[str, WrittenCondition] = {}
+        self.wanted: dict[str, ConditionUpdate] = {}  # conditions as they are to be, whether or not they are written
         self.next_try = 0.0  # monotonic: when to retry what could not be written
 
     @property
@@ -64,6 +66,13 @@ class TrackedObject(Generic[H]):
         behind those of others that came before them."""
         if version_of(cached) >= version_of(self.latest):
             self.latest = cached
+
+    def is_echo(self, old: H, new: H) -> bool:
+        """Whether an event of the object shows that conditions are as they are to be, and nothing else."""
+        if new != msgspec.structs.replace(old, resource_version=new.resource_version, conditions=new.conditions):
+            return False
+        changed = {condition.type for condition in {*old.conditions} ^ {*new.conditions}}
+        return all(type_ in self.wanted and self.wanted[type_].is_shown_by(new.conditions) for type_ in changed)
 
     def wrote(self, latest: H) -> None:
         """Take over the state that the server has answered a write or read with."""

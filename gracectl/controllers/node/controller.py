@@ -22,6 +22,7 @@ from gracectl.controllers.node.pipeline import FINALIZER, NodePipeline
 from gracectl.controllers.pipeline.registry import Registry
 from gracectl.controllers.pipeline.state import InstanceWait, NodeState, Progress
 from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.reporting.conditions import seconds_until_allowed
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.controllers.reporting.pod_counts import RemainingPods, count_remaining
 from gracectl.eviction.pod_outcomes import PodOutcome
@@ -36,6 +37,7 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.budgets import BudgetKey
+from gracectl.policy.evictability import FINISHED
 from gracectl.policy.maintenance import is_in_maintenance, is_maintenance_requested
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
@@ -46,10 +48,11 @@ FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 """Seconds before a node whose step has failed is looked at again; doubled with each failure."""
 
 MANY_PODS, COALESCE_SECONDS = 20, 0.1
-"""While a node has more pods than that, events of them wait until the last plan is so old: where many leave at once
-each brings several, and a plan is about all of them (ADR 0027). The end of one of the last pods never waits."""
-STOPPING_SECONDS = 1.0
-"""That a pod has begun to stop lets nothing go on: it is planned with its end, if that comes sooner."""
+"""While a node has more pods than that, events of them wait until the last plan is so old, as a plan is about all of
+them (ADR 0027). The end of a wave's last pod never waits."""
+REPORT_SECONDS = 5.0
+"""What changes nothing but reports (a pod begins to stop, or is gone before others of its wave) waits for so long, or
+until the condition may be written again, if that is sooner."""
 
 
 C = TypeVar("C", Node, Pod)
@@ -202,7 +205,7 @@ class NodeController:
             cancel_drain(self._context, old.name)
             self._timer.forget(old.name)
             self._wake_others_of_instance(old)
-        if old is not None and new is not None and _is_unchanged(old, new):
+        if old is not None and new is not None and (_is_unchanged(old, new) or self._is_own_news(old, new)):
             return
         for node in (old, new):
             if node is not None and (node.name in self.registry or _is_requested(node)):
@@ -212,6 +215,10 @@ class NodeController:
             self._arm(new)
             if is_finalizing(new) and (old is None or not is_finalizing(old)):
                 self._wake_others_of_instance(new)
+
+    def _is_own_news(self, old: Node, new: Node) -> bool:
+        state = self.registry.get(new.name)
+        return state is not None and state.uid == new.uid and state.tracked.is_echo(old, new)
 
     def _wake_others_of_instance(self, node: Node) -> None:
         """Nodes of one instance wait for each other (see `instance`)."""
@@ -229,20 +236,44 @@ class NodeController:
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old  # a pod never leaves its node, but comes to it
-        if pod is not None and (state := self.registry.get(pod.node_name)) is not None:
-            if old is not None and new is not None and _is_unchanged(old, new):
-                return  # a condition, say: an eviction writes DisruptionTarget first
-            self._timer.changed(pod.node_name)
-            if _only_stops(old, new):
-                self._queue.add_after(pod.node_name, STOPPING_SECONDS)
+        if pod is None or (state := self.registry.get(pod.node_name)) is None:
+            return
+        if old is not None and new is not None and _is_unchanged(old, new):
+            return  # a condition, say: an eviction writes DisruptionTarget first
+        self._timer.changed(pod.node_name)
+        if old is not None and old.deletion_timestamp is not None and _has_ended(old, new):
+            self._pod_ended(old, state)
+        elif _only_stops(old, new):
+            self._add_for_report(pod.node_name, state)
+        else:
+            self._add_coalesced(pod.node_name, state)
+
+    def _pod_ended(self, pod: Pod, state: NodeState) -> None:
+        """A terminating pod holds its node no longer: with the last of those that the plan waits for, it goes on."""
+        name = pod.node_name
+        if pod.uid in state.awaited:
+            state.awaited.discard(pod.uid)
+            state.ended.add(pod.uid)
+            outcome = self._context.pod_outcomes.pod_left(name, pod.uid, state.labels)
+            state.observer.pod_left(pod.uid, outcome, self._context.clock.now())
+            if state.awaited:
+                self._add_for_report(name, state)
             else:
-                self._add_coalesced(pod.node_name, state)
+                self._queue.add(name)
+        elif pod.phase in FINISHED:
+            self._add_for_report(name, state)
+        else:
+            self._add_coalesced(name, state)
 
     def _add_coalesced(self, name: str, state: NodeState) -> None:
         if state.plan is not None and len(state.plan.left) > MANY_PODS:
             self._queue.add_after(name, state.looked_at + COALESCE_SECONDS - self._context.clock.monotonic())
         else:
             self._queue.add(name)
+
+    def _add_for_report(self, name: str, state: NodeState) -> None:
+        due = seconds_until_allowed(self._context, state.objects, names.DRAINED)
+        self._queue.add_after(name, min(due, REPORT_SECONDS))
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         attachment = new or old
@@ -294,7 +325,9 @@ class NodeController:
     def remaining(self) -> RemainingPods:
         """The pods that hold nodes, as the last plan of each shows them."""
         states = [self.registry.get(name) for name in self.registry]
-        return count_remaining(state.plan for state in states if state is not None and state.plan is not None)
+        return count_remaining(
+            (state.plan, state.ended) for state in states if state is not None and state.plan is not None
+        )
 
     def statistics(self) -> QueueStatistics:
         """Statistics of the work queue."""
@@ -309,6 +342,11 @@ def _is_requested(node: Node) -> bool:
 def _is_unchanged(old: C, new: C) -> bool:
     """Whether a write has changed nothing that gracectl reads, such as a heartbeat of the kubelet."""
     return new == msgspec.structs.replace(old, resource_version=new.resource_version)
+
+
+def _has_ended(old: Pod, new: Pod | None) -> bool:
+    """Whether the event shows that the pod `old` holds its node no longer."""
+    return new is None or (new.uid == old.uid and new.phase in FINISHED and old.phase not in FINISHED)
 
 
 def _only_stops(old: Pod | None, new: Pod | None) -> bool:

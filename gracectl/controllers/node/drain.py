@@ -36,6 +36,7 @@ MOVING = (Outcome.EVICT, Outcome.DELETE, Outcome.TERMINATING)
 async def drain(context: StepContext, state: NodeState) -> Answer:
     """Offer the pods whose turn it is; done when nothing is waited for and the minimum time has passed."""
     state.planned_from = context.clock.monotonic()
+    state.awaited.clear()  # pods that end while the plan is made may be in it
     view = await _view_of(context, state)
     now = context.clock.now()
     decision = plan(view, now)
@@ -44,6 +45,7 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     state.blocking_budgets = _budgets_of(decision)
     departed = context.pod_outcomes.note(state.node.name, decision, state.labels)
     state.observer.planned(decision, now, departed)
+    state.awaited, state.ended = set(decision.awaited), set()
     context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
     context.deleter.set_pods(state.node.name, scheduled_deletions(decision, state.node.name))
     _report_plan(context, state, is_first=is_first_look)

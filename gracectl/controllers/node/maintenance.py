@@ -96,6 +96,7 @@ class MaintenanceState(NodeState):
     def begin_anew(self, now: float) -> None:
         """It was returned, and maintenance is requested again: start over."""
         self.plan = self.protected_pods = self.cordoned_at = self.stalled_since = None
+        self.awaited, self.ended = set(), set()
         self.next_cordon = 0.0
         self.recordon.reset()
         self.invalid_annotations = {}

@@ -276,6 +276,8 @@ class NodeState(TerminationState[Node]):
         self.next_cordon = 0.0  # monotonic: when to write a cordon again that was undone
         self.recordon = Backoff(*RECORDON_SECONDS, jitter=0.0)
         self.plan: Plan | None = None
+        self.awaited: set[str] = set()  # of the plan (see there), but for those that have ended since
+        self.ended: set[str] = set()  # those, by UID
         self.protected_pods: Mapping[str, ProtectedPod] | None = None  # by pod UID; None before the first plan
         self.invalid_annotations: Mapping[str, str] = {}  # by pod UID, the values of do-not-disrupt that were reported
         self.blocking_budgets: frozenset[tuple[str, str]] = frozenset()  # by namespace and name, of the last plan
@@ -352,7 +354,7 @@ class NodeState(TerminationState[Node]):
 
     def progress(self, now: float) -> Progress:
         """Progress at `now`."""
-        left = 0 if self.plan is None else len(self.plan.left)
+        left = 0 if self.plan is None else len(self.plan.left) - len(self.ended)
         is_still = self.stalled_since == STALL_REPORTED
         return msgspec.structs.replace(super().progress(now), pods_left=left, is_stalled=is_still)
 
@@ -469,6 +471,9 @@ class TerminationObserver:
 
     def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome]) -> None:
         """A new plan of the drain; `departed`: outcomes, by UID, of the pods that it no longer lists."""
+
+    def pod_left(self, uid: str, outcome: PodOutcome, now: float) -> None:
+        """A pod that was terminating holds the node no longer."""
 
 
 NO_OBSERVER: Final = TerminationObserver()

@@ -43,6 +43,8 @@ async def set_condition(
     completed in the background, until when no further update of it is sent.
     """
     now = context.clock.now()
+    for tracked in objects:
+        tracked.wanted[update.type] = update
     due = [
         tracked
         for tracked in objects
@@ -63,6 +65,7 @@ async def remove_conditions(context: StepContext, tracked: TrackedObject[Node], 
     """
     for type_ in types:
         tracked.written.pop(type_, None)
+        tracked.wanted.pop(type_, None)
     try:
         after = await context.client.patch(
             tracked.cancellable,
@@ -92,35 +95,36 @@ async def report_step_failure(context: StepContext, state: E, step: str, error: 
         await set_condition(context, state.objects, ConditionUpdate(type_, status, names.STEP_FAILING, message))
 
 
-def _is_shown(tracked: AnyTracked, update: ConditionUpdate) -> bool:
-    shown = condition_of(tracked.latest.conditions, update.type)
-    wanted = (update.status, update.reason, update.message)
-    return shown is not None and (shown.status, shown.reason, shown.message) == wanted
+def seconds_until_allowed(context: StepContext, objects: Sequence[AnyTracked], type_: str) -> float:
+    """After how long a new message of this condition may be written to the first of `objects`; 0.0 if it may now."""
+    now = context.clock.now()
+    written = [tracked.written.get(type_) for tracked in objects]
+    return min(max(_allowed_at(context, one) - now, 0.0) for one in written)
+
+
+def _allowed_at(context: StepContext, written: WrittenCondition | None) -> float:
+    """When (Unix seconds) a new message of a condition may be written that was last written like this."""
+    return -math.inf if written is None else written.at + context.settings.status_interval_seconds
 
 
 def _seconds_until_due(context: StepContext, tracked: AnyTracked, update: ConditionUpdate) -> float:
     """After how long to try to write a condition again; inf if it is shown."""
-    if _is_shown(tracked, update):
+    if update.is_shown_by(tracked.latest.conditions):
         return math.inf
     interval, written = context.settings.status_interval_seconds, tracked.written.get(update.type)
     if written is None or context.background.is_under_way(_key(tracked, update)):
         return interval
-    left = written.at + interval - context.clock.now()
+    left = _allowed_at(context, written) - context.clock.now()
     return left if left > 0 else interval
 
 
 def _is_due(context: StepContext, tracked: AnyTracked, update: ConditionUpdate, now: float, *, is_final: bool) -> bool:
     """Whether the update changes the condition, and is no change of the message too soon after the one before."""
-    if _is_shown(tracked, update):
+    if update.is_shown_by(tracked.latest.conditions):
         return False
     # Our last write counts even if the watch, or another client's write, shows an older state.
     written = tracked.written.get(update.type)
-    return (
-        is_final
-        or written is None
-        or written.status != update.status
-        or now >= written.at + context.settings.status_interval_seconds
-    )
+    return is_final or written is None or written.status != update.status or now >= _allowed_at(context, written)
 
 
 async def _set(context: StepContext, tracked: TrackedObject[H], update: ConditionUpdate, seconds: float) -> None:

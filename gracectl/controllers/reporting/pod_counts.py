@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final, get_args
 
 import msgspec
@@ -26,9 +26,10 @@ class RemainingPods(msgspec.Struct, frozen=True):
     blocked: Mapping[Blocker, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Blocker, 0))
 
 
-def count_remaining(plans: Iterable[Plan]) -> RemainingPods:
-    """Count the pods of these plans."""
-    found = Counter((entry.outcome, entry.blocker) for plan in plans for entry in plan.pods)
+def count_remaining(plans: Iterable[tuple[Plan, Set[str]]]) -> RemainingPods:
+    """Count the pods of these plans, but for those (by UID) that have left since."""
+    entries = (entry for plan, ended in plans for entry in plan.pods if entry.pod.uid not in ended)
+    found = Counter((entry.outcome, entry.blocker) for entry in entries)
     states: dict[Outcome, int] = dict.fromkeys(STATES, 0)
     blocked = dict.fromkeys(Blocker, 0)
     for (outcome, blocker), number in found.items():

@@ -103,9 +103,13 @@ class PodSpan:
         if entry.outcome is not before.outcome:
             self._count_time(now)
         if entry.pod.deletion_timestamp is not None and before.pod.deletion_timestamp is None:
-            self._external = "terminated by another client"  # unless it turns out that it was us
+            self.terminates()
         self._protection = entry.protection or self._protection
         self.entry = entry
+
+    def terminates(self) -> None:
+        """It was seen to be terminating."""
+        self._external = self._external or "terminated by another client"  # unless it turns out that it was us
 
     def held(self, hold: str | None, now: float) -> None:
         """Take note of what holds it by the newest plan."""
@@ -287,6 +291,15 @@ class DrainSpans:
             self._end(departed, plan, now)
         self._count_holds(now)
 
+    def pod_left(self, uid: str, outcome: PodOutcome, now: float) -> None:
+        """A pod that was terminating has departed before the next plan; it may have begun after the last one."""
+        if (span := self._pods.get(uid)) is not None and self._plan is not None:
+            was_held = span.hold is not None
+            span.terminates()
+            self._end({uid: outcome}, self._plan, now)
+            if was_held:
+                self._count_holds(now)
+
     def _count_holds(self, now: float) -> None:
         """The totals, and a span for each wave that others have waited for: it holds no pod of its own."""
         for hold in self.totals.update((span.hold for span in self._pods.values() if span.hold is not None), now):
@@ -316,9 +329,12 @@ class DrainSpans:
             return
         if span.begun is None:
             self._begin(span, self._plan, now)
+        was_held = span.hold is not None
         spans = span.asked(self._trace, self._parent_of(span), now, left)
         self._emit_pods(span, spans)
         span.asked_at = max(now, spans[-1].end + GAP)
+        if was_held:
+            self._count_holds(now)
 
     def over(self, span: Span) -> bool:
         """The step is over: write its span, now or with the last of its pods. False: this was not the first drain."""

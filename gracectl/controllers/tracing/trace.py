@@ -153,6 +153,10 @@ class TerminationTrace(TerminationObserver):
         """See TerminationObserver."""
         self.drain.planned(plan, now, departed, self._free)
 
+    def pod_left(self, uid: str, outcome: PodOutcome, now: float) -> None:
+        """See TerminationObserver."""
+        self.drain.pod_left(uid, outcome, now)
+
     @property
     def next_wait(self) -> float:
         """When (Unix seconds) the next span `waiting` is due."""

@@ -318,3 +318,40 @@ def test_between_two_instants_that_it_names_a_plan_does_not_change(pods: list[Po
     later = NOW + ahead
     if decision.next_change is None or later < decision.next_change:
         assert shape(at(later)) == shape(decision)
+
+
+@given(
+    st.lists(PODS, min_size=2, max_size=8, unique_by=lambda pod: pod.uid),
+    st.one_of(st.none(), st.integers(1, 1_000)),
+    st.data(),
+)
+def test_while_one_awaited_pod_is_left_the_end_of_terminating_ones_changes_nothing(
+    pods: list[Pod], period: int | None, data: st.DataObject
+) -> None:
+    """So nothing but reports has to follow it at once."""
+    budget = a_budget(disruptions_allowed=1)
+    deadline = None if period is None else NOW + period
+
+    def shape(held: list[Pod]) -> dict[str, object]:
+        decision = decide(*held, budgets={pod.uid: (budget,) for pod in held}, deadline=deadline)
+        return {each.pod.uid: (each.outcome, each.reason, each.delete_at, each.deadline) for each in decision.pods}
+
+    awaited = decide(*pods, deadline=deadline).awaited
+    ending = [pod.uid for pod in pods if pod.uid in awaited and pod.deletion_timestamp is not None]
+    gone = data.draw(st.lists(st.sampled_from(ending or [""]), max_size=max(len(awaited) - 1, 0), unique=True))
+    left = [pod for pod in pods if pod.uid not in gone]
+    assert shape(left) == {uid: what for uid, what in shape(pods).items() if uid in {pod.uid for pod in left}}
+
+
+def test_what_a_plan_awaits() -> None:
+    web, leaving = a_pod("web"), a_pod("leaving", deletion_timestamp=NOW + 30, deletion_grace_seconds=30)
+    daemon, static = a_pod("daemon", owners=owned_by("DaemonSet")), a_pod("static", owners=owned_by("Node"))
+    holder = a_pod("holder", labels={names.DO_NOT_EVICT: "true"})
+    for pods, deadline, awaited in [
+        ([web, leaving, daemon, static], None, {web.uid, leaving.uid}),
+        ([daemon, static], None, {daemon.uid}),
+        ([static], None, set()),
+        ([web, leaving, holder], None, set()),  # each that holds the whole node may be the last of them
+        ([web, leaving], NOW, set()),
+    ]:
+        assert decide(*pods, deadline=deadline).awaited == awaited
