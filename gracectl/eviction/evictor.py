@@ -247,8 +247,10 @@ class Evictor:
             self._dequeue(pod.uid)
         for key in (settled, waiting):
             if key is not None and (queue := self._queues.get(key)) is not None:
-                queue.pod_changed(pod.uid)
-                self._wake(key)
+                # Of an evicted pod nothing matters but that the watch shows it to be going.
+                if key == waiting or queue.is_unobserved(pod.uid):
+                    queue.pod_changed(pod.uid)
+                    self._wake(key)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         budget = new or old

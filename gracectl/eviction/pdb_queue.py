@@ -196,6 +196,10 @@ class PdbQueue:
         """No pod waits and no eviction is unobserved: the queue may be dropped."""
         return not self.waiting and not self._unobserved
 
+    def is_unobserved(self, uid: str) -> bool:
+        """Whether the watch has not shown yet what the eviction of this pod has cost."""
+        return uid in self._unobserved
+
     def decide(self, now: float, lookup: PodLookup) -> Evict | Wait | Idle:
         """The next action at `now`; pods that are gone or terminating are skipped."""
         budgets = self._budgets(lookup)

@@ -282,6 +282,27 @@ async def test_the_end_of_an_evicted_pod_wakes_its_queue() -> None:
         assert stage.server.asked[1:] == [(5.0, "web-2")]
 
 
+async def test_what_becomes_of_an_evicted_pod_is_no_news_once_its_cost_is_known() -> None:
+    async with evicting() as stage:
+        stage.show(a_budget(), *web(2))
+        stage.set_pods("n1", *web(2))
+        await stage.clock.sleep(1)
+        stage.show(a_budget(disruptions_allowed=0, disrupted_pods={"web-1": NOW}))
+        stage.show_terminating("web-1")
+        await stage.clock.sleep(1)
+        decided = stage.evictor.statistics().budgeted.handed_out
+        leaving = stage.pods.get("shop", "web-1")
+        assert leaving is not None
+        stage.show(msgspec.structs.replace(leaving, ready=False))
+        await stage.clock.sleep(1)
+        stage.pods.remove(("shop", "web-1"))
+        await stage.clock.sleep(1)
+        assert stage.evictor.statistics().budgeted.handed_out == decided
+        stage.show(a_budget())
+        await stage.clock.sleep(1)
+        assert stage.server.asked[1:] == [(4.0, "web-2")]
+
+
 async def test_an_eviction_that_waits_behind_a_busy_server_is_not_sent_once_its_pod_has_left_the_queue() -> None:
     async with evicting(seconds=1.0) as stage:
         first, second = loose(2)
