@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 
 import anyio
 import msgspec
 
 from benchmarks.contenders.contender import Contender, Entry, Usage
-from benchmarks.ground.ground import Ground, Pace
+from benchmarks.ground.ground import Ground, Pace, opened
 from benchmarks.ground.nodes import PATIENCE
 from benchmarks.ground.passage import Passage
 from benchmarks.ground.site import NEW, OLD, App, site
@@ -140,6 +141,24 @@ async def in_parallel(
         for number, contender in enumerate(contenders):
             group.start_soon(one, number, contender)
     return [found[contender.name] for contender in contenders]
+
+
+@asynccontextmanager
+async def beside(
+    ground: Ground, load: Load, contenders: Sequence[Contender], name: str, way: Ground | None = None
+) -> AsyncIterator[list[Trial]]:
+    """The same, while other things are measured: for those that sleep nearly all of their time. The list is complete
+    when the context ends."""
+    found: list[Trial] = []
+
+    async def run(there: Ground) -> None:
+        found.extend(await in_parallel(there, load, contenders, name, way))
+
+    # An embedded cluster is one process, which would keep what is measured waiting.
+    one = opened(None) if ground.is_embedded and way is None else nullcontext(ground)
+    async with one as there, anyio.create_task_group() as group:
+        group.start_soon(run, there)
+        yield found
 
 
 def middle(trials: Sequence[Trial]) -> Trial:

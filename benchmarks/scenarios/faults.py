@@ -12,7 +12,7 @@ from benchmarks.ground.ground import Ground
 from benchmarks.ground.proxy import faulty
 from benchmarks.ground.site import App
 from benchmarks.report import Figure, Outcome
-from benchmarks.trial import Load, in_parallel, trial
+from benchmarks.trial import Load, beside, trial
 
 NODES = 6
 ERRORS, DELAY = 0.05, 0.25
@@ -25,9 +25,8 @@ async def run(ground: Ground) -> Outcome:
     good = await trial(ground, load, Gracectl("gracectl, a good way"), "faults-none")
     async with faulty(ground, errors=ERRORS) as way:
         failing = await trial(ground, load, Gracectl(f"gracectl, {ERRORS:.0%} errors"), "faults-errors", way)
-        others = await in_parallel(ground, load, peers(), "faults-peer", way)
-    async with faulty(ground, delay=DELAY) as way:
-        slow = await trial(ground, load, Gracectl(f"gracectl, {DELAY:g} s slow"), "faults-slow", way)
+        async with beside(ground, load, peers(), "faults-peer", way) as others, faulty(ground, delay=DELAY) as slow_way:
+            slow = await trial(ground, load, Gracectl(f"gracectl, {DELAY:g} s slow"), "faults-slow", slow_way)
     ours, most = (good, failing, slow), 1.05 / (1 - ERRORS)
     return Outcome(
         scenario="faults",

@@ -15,7 +15,7 @@ from benchmarks.contenders.peers import peers
 from benchmarks.ground.ground import Ground
 from benchmarks.ground.site import OLD, ROLE, App
 from benchmarks.report import Figure, Outcome
-from benchmarks.trial import Load, Trial, in_parallel, middle, trial, vs_ideal
+from benchmarks.trial import Load, Trial, beside, middle, trial, vs_ideal
 
 NODES, ROUNDS = 12, 3
 STUBBORN = App("stubborn", 6, promise=3600)
@@ -24,16 +24,17 @@ BUDGETS = ({"maxUnavailable": 1}, {"maxUnavailable": 2}, {"maxUnavailable": "20%
 
 
 async def run(ground: Ground) -> Outcome:
-    """The ideal and gracectl in turns, then the peers at once, each on nodes of its own."""
+    """The ideal and gracectl in turns, and beside them the peers, each on nodes of its own."""
     # Until it begins, pods and nodes must be there: a foreign cluster takes longer for them. A deadline beyond that.
     promise, deadline = (8, 18) if ground.is_embedded else (90, 120)
     load = Load(NODES, _apps(promise), deadline=deadline)
     group = {"selector": {"matchLabels": {ROLE: OLD}}, "terminationGracePeriod": f"{deadline}s"}
     ideals, ours = [], []
-    for number in range(ROUNDS):
-        ideals.append(await trial(ground, load, Ideal(), f"mixed-ideal-{number}"))
-        ours.append(await trial(ground, load, Gracectl(settings={"nodeGroups": [group]}), f"mixed-gracectl-{number}"))
-    others = await in_parallel(ground, load, peers(ground.karpenter, deadline), "mixed-peer")
+    async with beside(ground, load, peers(ground.karpenter, deadline), "mixed-peer") as others:
+        for number in range(ROUNDS):
+            ideals.append(await trial(ground, load, Ideal(), f"mixed-ideal-{number}"))
+            gracectl = Gracectl(settings={"nodeGroups": [group]})
+            ours.append(await trial(ground, load, gracectl, f"mixed-gracectl-{number}"))
     pods, lateness = load.pods, ours[-1].usage.lateness
     evicted = pods - STUBBORN.replicas
     budgets = sum(app.bound is not None for app in load.apps)

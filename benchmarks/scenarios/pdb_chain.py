@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from statistics import median
 
-import anyio
-
 from benchmarks.contenders.contender import EVICTION
 from benchmarks.contenders.gracectl import Gracectl
 from benchmarks.contenders.ideal import Ideal
@@ -13,7 +11,7 @@ from benchmarks.contenders.peers import peers
 from benchmarks.ground.ground import Ground
 from benchmarks.ground.site import App
 from benchmarks.report import Figure, Outcome
-from benchmarks.trial import Load, in_parallel, middle, trial, vs_ideal
+from benchmarks.trial import Load, beside, middle, trial, vs_ideal
 
 PODS, NODES, ROUNDS = 12, 4, 3
 
@@ -21,13 +19,8 @@ PODS, NODES, ROUNDS = 12, 4, 3
 async def run(ground: Ground) -> Outcome:
     """The ideal and gracectl in turns, and beside them the peers, once each: they sleep nearly all of their time."""
     load = Load(NODES, (App("chain", PODS, {"maxUnavailable": 1}),))
-    ideals, ours, others = [], [], []
-
-    async def measure_peers() -> None:
-        others.extend(await in_parallel(ground, load, peers(ground.karpenter), "chain-peer"))
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(measure_peers)
+    ideals, ours = [], []
+    async with beside(ground, load, peers(ground.karpenter), "chain-peer") as others:
         for number in range(ROUNDS):
             ideals.append(await trial(ground, load, Ideal(), f"chain-ideal-{number}"))
             ours.append(await trial(ground, load, Gracectl(), f"chain-gracectl-{number}"))

@@ -44,7 +44,7 @@ CHURN = 0.04
 BEYOND, OTHERS = 1.0, 4.0
 """Per cent of a processor that an idle controller may take beyond decoding, and requests per minute that are not for
 leases: watches are renewed every five to ten minutes."""
-REST = 10.0
+REST = 6.0
 """Seconds for which the controller is watched at rest."""
 CHURNED = 500
 """Pods that change, one after another, and again."""
