@@ -51,10 +51,12 @@ class Chain:
             budgets.put(budget_over(0, version=version))
             request = lane.decide(NOW, lookup)
             assert isinstance(request, Evict)
-            lane.on_evicted(request, lane.versions(lookup), NOW)
+            lane.begin(request.candidate)
+            lane.on_evicted(request, NOW)
             self._observed.pods.remove((request.candidate.namespace, request.candidate.name))
             taken = budget_over(0, version=version + 1, allowed=0)
-            budgets.put(msgspec.structs.replace(taken, disrupted_pods={request.candidate.name: NOW}))
+            budgets.put(taken := msgspec.structs.replace(taken, disrupted_pods={request.candidate.name: NOW}))
+            lane.budget_changed(taken)
             assert isinstance(lane.decide(NOW, lookup), Wait | Idle)
 
 

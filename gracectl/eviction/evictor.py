@@ -246,17 +246,18 @@ class Evictor:
         if new is None or new.deletion_timestamp is not None:
             self._dequeue(pod.uid)
         for key in (settled, waiting):
-            if key is not None and (queue := self._queues.get(key)) is not None:
-                # Of an evicted pod nothing matters but that the watch shows it to be going.
-                if key == waiting or queue.is_unobserved(pod.uid):
-                    queue.pod_changed(pod.uid)
-                    self._wake(key)
+            queue = None if key is None else self._queues.get(key)
+            # Of an evicted pod nothing matters but that the watch shows it to be going.
+            if key is not None and queue is not None and (key == waiting or queue.is_unobserved(pod.uid)):
+                queue.pod_changed(pod.uid, self._lookup)
+                self._wake(key)
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         budget = new or old
         if budget is not None:
-            self._wake((budget.key,))
-            for key in self._shared_queues.get(budget.key, ()):
+            for key in ((budget.key,), *self._shared_queues.get(budget.key, ())):
+                if new is not None and (queue := self._queues.get(key)) is not None:
+                    queue.budget_changed(new)
                 self._wake(key)
 
     # Evicting from a queue.
@@ -313,6 +314,7 @@ class Evictor:
             await self._resolve_outcome(key, queue, request)
             return  # the queue decides anew
         versions, since = queue.versions(self._lookup), self._waiting_since[_budget_count(key)][pod.uid]
+        queue.begin(pod)
         try:
             await self._client.evict(
                 (pod.namespace, pod.name), uid=pod.uid, precondition=lambda: self._is_current(key, pod)
@@ -325,7 +327,7 @@ class Evictor:
             self._results[type(error).__name__] += 1
             if error.is_gone:
                 if isinstance(error, errors.Conflict):
-                    queue.on_charged(request, versions, self._clock.monotonic())  # recording eviction-of-another-uid
+                    queue.on_charged(request, self._clock.monotonic())  # recording eviction-of-another-uid
                 self._settle(key, pod)
                 return
             self._handle_error(queue, request, versions, error)
@@ -334,7 +336,7 @@ class Evictor:
         else:
             self._results["Evicted"] += 1
             self._waits[_budget_count(key)].observe(self._clock.monotonic() - since)
-            queue.on_evicted(request, versions, self._clock.monotonic())
+            queue.on_evicted(request, self._clock.monotonic())
             self._settle(key, pod)
             for listener in self._listeners:
                 listener.evicted(pod)
@@ -374,7 +376,7 @@ class Evictor:
 
     async def _resolve_outcome(self, key: QueueKey, queue: PdbQueue, request: Evict) -> None:
         """After a failure that may have been a success: read the pod before any other is evicted."""
-        candidate, versions = request.candidate, queue.versions(self._lookup)
+        candidate = request.candidate
         try:
             pod = await self._client.get(PODS, (candidate.namespace, candidate.name))
         except errors.NotFound:
@@ -385,7 +387,7 @@ class Evictor:
             if pod.uid != candidate.uid:
                 self._settle(key, candidate)
             elif pod.deletion_timestamp is not None:
-                queue.on_evicted(request, versions, self._clock.monotonic())
+                queue.on_evicted(request, self._clock.monotonic())
                 self._settle(key, candidate)
             else:
                 self._unknown_outcome.discard(candidate.uid)

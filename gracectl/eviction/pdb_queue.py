@@ -110,14 +110,15 @@ class PodLookup(msgspec.Struct, frozen=True):
 
 
 class _UnobservedEviction(msgspec.Struct):
-    """An eviction whose cost the watch has not shown yet; `versions` of the budgets at the request."""
+    """An eviction whose cost the watch has not shown yet."""
 
     candidate: EvictionCandidate
-    versions: tuple[str, ...]
     overdue: float
     """From this instant on the watch would have shown a cost if there were one."""
     is_going: bool = False
     """The watch has shown that the pod is terminating or gone."""
+    versions: tuple[str, ...] = ()
+    """Of the budgets at that instant: they may be older than the eviction."""
 
 
 _Place = tuple[float, int, EvictionRank, str]
@@ -157,6 +158,9 @@ class PdbQueue:
         self._settings = settings
         self._backoff = backoff
         self._unobserved: dict[str, _UnobservedEviction] = {}
+        self._requested: EvictionCandidate | None = None  # the last one
+        self._is_listed = False  # the watch has shown what that one has cost
+        self._shown_versions: tuple[str, ...] = ()  # by which all unobserved evictions were judged
         self._not_before: dict[str, float] = {}  # pods refused for reasons of their own: not before this instant
         # Pods expected to be uncharged that the budget refused: its versions at that refusal. A change ends their wait.
         self._refused_uncharged: dict[str, tuple[str, ...]] = {}
@@ -166,7 +170,6 @@ class PdbQueue:
         self._exhausted_at: tuple[str, ...] = ()  # versions of the budgets at that refusal
         self._probe_at = now + settings.probe_seconds
         self._last_versions: tuple[str, ...] = ()
-        self._shown_versions: tuple[str, ...] = ()  # by which all unobserved evictions were judged
 
     def configure(self, settings: EvictionSettings) -> None:
         """Apply new settings; a wait that has begun ends when it would have."""
@@ -179,9 +182,11 @@ class PdbQueue:
             self.waiting[candidate.uid] = candidate
             self._changed.add(candidate.uid)
 
-    def pod_changed(self, uid: str) -> None:
+    def pod_changed(self, uid: str, lookup: PodLookup) -> None:
         """The cache shows another state of a pod that waits here or was evicted here."""
         self._changed.add(uid)
+        if uid in self._unobserved:
+            self._note_going(uid, lookup)
 
     def remove(self, uid: str) -> None:
         """Remove a pod; what its eviction may have cost is still accounted for."""
@@ -222,11 +227,16 @@ class PdbQueue:
         changed, self._changed = self._changed, set()
         for uid in changed:
             self._unplace(uid)
-            if (granted := self._unobserved.get(uid)) is not None:
-                granted.is_going = lookup.find(granted.candidate) is None
+            if uid in self._unobserved:
+                self._note_going(uid, lookup)
             if (candidate := self.waiting.get(uid)) is not None and (pod := lookup.find(candidate)) is not None:
                 self._place(candidate, pod, now)
         return changed
+
+    def _note_going(self, uid: str, lookup: PodLookup) -> None:
+        granted = self._unobserved[uid]
+        if not granted.is_going and lookup.find(granted.candidate) is None:
+            granted.is_going, granted.versions = True, self.versions(lookup)
 
     def _place(self, candidate: EvictionCandidate, pod: Pod, now: float) -> None:
         kind = (pod.ready, pod.phase in UNCHARGED_PHASES)
@@ -285,22 +295,39 @@ class PdbQueue:
         coming = (granted.overdue for granted in self._unobserved.values() if granted.overdue > now)
         return next(coming, now + self._settings.probe_seconds)
 
+    # What an eviction costs: the server lists the pod in its budget before it deletes it, and the disruption controller
+    # strikes it off when it has seen the pod terminate. The watch shows both versions, in order.
+
+    def begin(self, candidate: EvictionCandidate) -> None:
+        """The eviction of this pod is about to be requested: the watch may be faster than the response."""
+        self._requested, self._is_listed = candidate, False
+
+    def budget_changed(self, budget: PodDisruptionBudget) -> None:
+        """The watch shows this version of one of the budgets; call it with each."""
+        names = budget.disrupted_pods
+        if not names:
+            return
+        self._is_listed = self._is_listed or (self._requested is not None and self._requested.name in names)
+        for uid in [uid for uid, granted in self._unobserved.items() if granted.candidate.name in names]:
+            del self._unobserved[uid]
+
     # Responses of the server.
 
-    def on_evicted(self, request: Evict, versions: tuple[str, ...], now: float) -> None:
-        """201: the pod was evicted. `versions` of the budgets were current at the request."""
-        self.on_charged(request, versions, now)
+    def on_evicted(self, request: Evict, now: float) -> None:
+        """201: the pod was evicted."""
+        self.on_charged(request, now)
         self.remove(request.candidate.uid)
         self._backoff.reset()
         self._exhausted_until = now
         self._probe_at = now + self._settings.probe_seconds
 
-    def on_charged(self, request: Evict, versions: tuple[str, ...], now: float) -> None:
+    def on_charged(self, request: Evict, now: float) -> None:
         """The budget was charged for this pod, which may not terminate: that counts until the watch has shown it."""
-        if not request.is_uncharged and self.budgets:
-            uid = request.candidate.uid
+        uid = request.candidate.uid
+        is_shown = self._is_listed and self._requested is not None and self._requested.uid == uid
+        if self.budgets and not request.is_uncharged and not is_shown:
             self._unobserved.pop(uid, None)  # so that the first of them is overdue first
-            self._unobserved[uid] = _UnobservedEviction(request.candidate, versions, now + UNOBSERVED_SECONDS)
+            self._unobserved[uid] = _UnobservedEviction(request.candidate, now + UNOBSERVED_SECONDS)
             self._changed.add(uid)
 
     def on_budget_exhausted(
@@ -365,11 +392,10 @@ class PdbQueue:
             self._probe_at = now + self._settings.probe_seconds
 
     def _forget_observed(self, now: float, budgets: tuple[PodDisruptionBudget, ...], changed: set[str]) -> None:
-        """Forget evictions that the watch has shown: the pod is listed as disrupted, or terminates beside a newer
-        budget.
+        """Forget evictions of pods that terminate, but that no budget has listed: it has changed since, so that version
+        was passed over by a new list, or the time for it is over.
         """
         versions = _versions(budgets)
-        listed = [budget.disrupted_pods for budget in budgets if budget.disrupted_pods]
         if versions != self._shown_versions:
             self._shown_versions = versions
             uids = tuple(self._unobserved)
@@ -378,8 +404,7 @@ class PdbQueue:
         for uid in uids:
             if (granted := self._unobserved.get(uid)) is None:
                 continue
-            is_settled = granted.is_going and (versions != granted.versions or now >= granted.overdue)
-            if is_settled or not budgets or any(granted.candidate.name in names for names in listed):
+            if not budgets or (granted.is_going and (versions != granted.versions or now >= granted.overdue)):
                 del self._unobserved[uid]
 
 

@@ -104,6 +104,7 @@ class Play:
             case Evict() as request:
                 is_lagging = bool(self.server.budget_events) or bool(self.server.pod_events)
                 is_probe = self.budget.disruptions_allowed <= 0
+                self.lane.begin(request.candidate)
                 agreed = self.server.evict(request.candidate.name)
                 self.requests += 1
                 self.refusals += not agreed
@@ -122,7 +123,7 @@ class Play:
         request, versions, agreed = self.in_flight
         self.in_flight = None
         if agreed:
-            self.lane.on_evicted(request, versions, self.now)
+            self.lane.on_evicted(request, self.now)
         else:
             self.lane.on_budget_exhausted(request, versions, self.now, None)
 
@@ -131,15 +132,16 @@ class Play:
             return
         event = self.server.pod_events.popleft()
         if isinstance(event, str):
-            self.lane.pod_changed(self.pods.pop(event).uid)
+            self.lane.pod_changed(self.pods.pop(event).uid, self.lookup)
             return
         self.pods[event.name] = event
         self.lane.remove(event.uid)  # as the evictor does when a pod is on its way
-        self.lane.pod_changed(event.uid)
+        self.lane.pod_changed(event.uid, self.lookup)
 
     def show_budget(self) -> None:
         if self.server.budget_events:
             self.budget = self.server.budget_events.popleft()
+            self.lane.budget_changed(self.budget)
 
     def relist(self) -> None:
         """The budget's watch broke: only the newest state is shown."""

@@ -59,10 +59,8 @@ class Play:
     def is_shown(self, granted: _UnobservedEviction) -> bool:
         """Whether the watch has shown the cost of an eviction, or that it had none."""
         is_going = self.lookup.find(granted.candidate) is None
-        is_newer = granted.versions != (self.budget.resource_version,)
-        return (is_going and (is_newer or self.now >= granted.overdue)) or (
-            granted.candidate.name in self.budget.disrupted_pods
-        )
+        is_newer = granted.is_going and granted.versions != (self.budget.resource_version,)
+        return is_going and (is_newer or self.now >= granted.overdue)
 
     def walk(self) -> Evict | Wait | Idle:
         """The first pod, by failures and rank, that may be evicted."""
@@ -92,7 +90,7 @@ class Play:
         before = self.pods.get(name) or a_pod(name)
         self.pods[name] = after = msgspec.structs.replace(before, **fields)
         for uid in {before.uid, after.uid}:
-            self.queue.pod_changed(uid)
+            self.queue.pod_changed(uid, self.lookup)
 
     def add(self, name: str, deadline: float | None, since: float) -> None:
         pod = self.pods.get(name) or a_pod(name)
@@ -109,7 +107,7 @@ class Play:
                 self.show(name, uid=f"{uid}-again", deletion_timestamp=None)
             case _:
                 self.pods.pop(name, None)
-                self.queue.pod_changed(uid)
+                self.queue.pod_changed(uid, self.lookup)
 
     def answer(self, what: str, seconds: float) -> None:
         request = self.decide()
@@ -120,7 +118,7 @@ class Play:
             self.change("stop", request.candidate.name)
         match what:
             case "evict" | "stop and evict":
-                self.queue.on_evicted(request, versions, self.now)
+                self.queue.on_evicted(request, self.now)
             case "exhaust":
                 self.queue.on_budget_exhausted(request, versions, self.now, seconds or None)
             case "postpone":

@@ -52,6 +52,12 @@ class World:
         assert isinstance(decision, Evict), decision
         return decision
 
+    def begun(self) -> Evict:
+        """The same, and its request is on its way."""
+        request = self.asked()
+        self.lane.begin(request.candidate)
+        return request
+
     def sleeps(self) -> float:
         """For how long the lane sleeps now."""
         decision = self.decide()
@@ -60,8 +66,8 @@ class World:
 
     def on_evicted(self) -> Evict:
         """The server agrees to whatever is asked now."""
-        request = self.asked()
-        self.lane.on_evicted(request, self.lane.versions(self.lookup), self.now)
+        request = self.begun()
+        self.lane.on_evicted(request, self.now)
         return request
 
     def on_budget_exhausted(self, retry_after: float | None = None) -> Evict:
@@ -74,10 +80,10 @@ class World:
         before = self.pods["shop", name]
         self.pods["shop", name] = after = msgspec.structs.replace(before, **fields)
         for uid in {before.uid, after.uid}:
-            self.lane.pod_changed(uid)
+            self.lane.pod_changed(uid, self.lookup)
 
     def show_gone(self, name: str) -> None:
-        self.lane.pod_changed(self.pods.pop(("shop", name)).uid)
+        self.lane.pod_changed(self.pods.pop(("shop", name)).uid, self.lookup)
 
     def show_terminating(self, name: str) -> None:
         self.show_pod(name, deletion_timestamp=self.now + 30)
@@ -86,7 +92,8 @@ class World:
         """The watch of budgets brings a newer state."""
         old = self.budgets[key]
         version = str(int(old.resource_version) + 1)
-        self.budgets[key] = msgspec.structs.replace(old, resource_version=version, **fields)
+        self.budgets[key] = shown = msgspec.structs.replace(old, resource_version=version, **fields)
+        self.lane.budget_changed(shown)
 
     def show_spent(self, name: str) -> None:
         """What the eviction API itself writes."""
@@ -155,12 +162,11 @@ def test_whatever_the_order_of_answer_and_watch_the_second_pod_is_asked_exactly_
     order: tuple[str, ...],
 ) -> None:
     world = three()
-    request = world.asked()
-    versions = world.lane.versions(world.lookup)
+    request = world.begun()
     for what in order:
         match what:
             case "answer":
-                world.lane.on_evicted(request, versions, world.now)
+                world.lane.on_evicted(request, world.now)
             case "spent":
                 world.show_spent("web-1")
             case "recounted":
@@ -182,18 +188,57 @@ def test_a_pod_that_was_withdrawn_and_is_gone_before_the_answer_holds_its_lane_n
     request = world.asked()
     world.lane.remove("uid-web-1")
     del world.pods["shop", "web-1"]  # the lane is not told of pods that do not wait in it
-    world.lane.on_evicted(request, world.lane.versions(world.lookup), world.now)
+    world.lane.on_evicted(request, world.now)
     assert isinstance(world.decide(), Wait)
     world.show_budget(disruptions_allowed=1)
     assert world.asked().candidate.name == "web-2"
 
 
-def test_a_budget_that_frees_before_anything_else_was_shown_is_used_at_once() -> None:
-    """The reconnected watch shows the end of the story only: spent and free again, the pod gone."""
+@pytest.mark.parametrize(("first", "seconds"), [("pod", 0.0), ("budget", UNOBSERVED_SECONDS)])
+def test_a_budget_that_frees_before_anything_else_was_shown_is_used(first: str, seconds: float) -> None:
+    """The reconnected watches show the end of the story only: spent and free again, the pod gone. A budget that was
+    shown before the pod went may be older than the eviction."""
     world = three()
     world.on_evicted()
+    if first == "pod":
+        world.show_gone("web-1")
     world.show_budget(disruptions_allowed=1)
-    world.show_gone("web-1")
+    if first == "budget":
+        world.show_gone("web-1")
+        assert world.sleeps() == seconds
+        world.now += seconds
+    assert world.asked().candidate.name == "web-2"
+
+
+@pytest.mark.parametrize("order", [("answer", "pod"), ("pod", "answer")])
+def test_a_version_of_the_budget_that_is_older_than_an_eviction_does_not_show_its_cost(order: tuple[str, str]) -> None:
+    """Two in a row: when the second is answered, the watch of budgets has come as far as the first."""
+    world = World(*(a_pod(f"web-{n}") for n in (1, 2, 3, 4)), budgets=(a_budget(disruptions_allowed=2),))
+    world.on_evicted()
+    second = world.begun()
+    world.show_budget(disruptions_allowed=1, disrupted_pods={"web-1": NOW})
+    world.show_terminating("web-1")
+    for what in order:
+        if what == "answer":
+            world.lane.on_evicted(second, world.now)
+        else:
+            world.show_terminating("web-2")
+    assert isinstance(world.decide(), Wait)
+    world.show_budget(disruptions_allowed=0, disrupted_pods={"web-1": NOW, "web-2": NOW})
+    world.show_budget(disruptions_allowed=0, disrupted_pods={}, current_healthy=1)
+    assert isinstance(world.decide(), Wait)
+    world.show_budget(disruptions_allowed=1, current_healthy=2)
+    assert world.asked().candidate.name == "web-3"
+
+
+def test_a_cost_that_was_shown_and_struck_off_before_the_answer_is_not_counted_again() -> None:
+    world = three()
+    request = world.begun()
+    world.show_spent("web-1")
+    world.show_terminating("web-1")
+    world.show_budget(disruptions_allowed=0, disrupted_pods={}, current_healthy=2)
+    world.show_budget(disruptions_allowed=1, current_healthy=3)
+    world.lane.on_evicted(request, world.now)
     assert world.asked().candidate.name == "web-2"
 
 
@@ -213,8 +258,8 @@ def test_it_does_so_too_when_other_pods_change_in_that_instant() -> None:
     world.show_terminating("web-1")
     assert world.sleeps() == pytest.approx(UNOBSERVED_SECONDS)
     world.now += UNOBSERVED_SECONDS
-    world.lane.pod_changed("uid-web-2")
-    world.lane.pod_changed("uid-web-3")
+    world.lane.pod_changed("uid-web-2", world.lookup)
+    world.lane.pod_changed("uid-web-3", world.lookup)
     assert world.asked().candidate.name == "web-2"
 
 
@@ -436,7 +481,7 @@ def test_pods_on_their_way_and_namesakes_are_passed_over(fields: dict[str, Any])
 
 def test_a_refused_eviction_of_another_uid_has_spent_the_budget() -> None:
     world = three()
-    world.lane.on_charged(world.asked(), world.lane.versions(world.lookup), world.now)
+    world.lane.on_charged(world.begun(), world.now)
     world.lane.remove("uid-web-1")
     assert isinstance(world.decide(), Wait)
     world.show_pod("web-1", uid="another")
