@@ -135,7 +135,7 @@ e2e: $(READY) ## the stories of tests/e2e against a cluster: make e2e KUBECONFIG
 conformance: $(READY) ## recordings of a real API server against ours; make conformance KUBECONFIG=~/.kube/config: against a cluster
 	$(MAKE) --no-print-directory -C kubesim conformance
 
-bench: $(READY) ## measure the budgets of the design, twelve minutes (ARGS=storm: one of them; ARGS='--kubeconfig F': there)
+bench: $(READY) ## measure the budgets of the design, ten minutes (ARGS=storm: one of them; ARGS='--kubeconfig F': there)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 $(VENV)/.bench: $(READY) benchmarks/requirements.txt

@@ -24,7 +24,7 @@ HANDOVER = 1.0
 
 async def run(ground: Ground) -> Outcome:
     """Undisturbed; then ended and started again, and ended beside a standby, each in both ways."""
-    apps = (*(App(f"budgeted-{number}", 16, {"maxUnavailable": 1}) for number in range(6)), App("free", 24))
+    apps = (*(App(f"budgeted-{number}", 12, {"maxUnavailable": 1}) for number in range(6)), App("free", 24))
     load = Load(NODES, apps)
     undisturbed = await trial(ground, load, Gracectl("gracectl, undisturbed"), "restart-none")
     again = [Restarted(SIGTERM), Restarted(SIGKILL)]

@@ -13,7 +13,7 @@ from benchmarks.contenders.peers import peers
 from benchmarks.ground.ground import Ground, Pace
 from benchmarks.ground.site import App
 from benchmarks.report import Figure, Outcome
-from benchmarks.trial import Load, middle, trial
+from benchmarks.trial import Load, Trial, in_parallel, middle, trial
 
 PODS_OF_A_NODE, APPS = 50, 10
 
@@ -32,7 +32,7 @@ EMBEDDED, ELSEWHERE = Size(24, 2, 3), Size(8, 4, 3)
 
 
 async def run(ground: Ground) -> Outcome:
-    """The bare loop and gracectl in turns; then the peers, one after another, as each takes all there is."""
+    """The bare loop and gracectl in turns, then the peers."""
     size = EMBEDDED if ground.is_embedded else ELSEWHERE
     load, smaller = _load(size.nodes), _load(size.of_peers)
     pods = load.pods
@@ -42,10 +42,7 @@ async def run(ground: Ground) -> Outcome:
     for number in range(size.rounds):
         bare.append(await trial(ground, load, BARE, f"storm-bare-{number}"))
         ours.append(await trial(ground, load, Gracectl(settings=settings), f"storm-gracectl-{number}"))
-    others = [
-        await trial(ground, smaller, peer, f"storm-peer-{number}")
-        for number, peer in enumerate(peers(ground.karpenter))
-    ]
+    others = await _peers(ground, smaller)
     return Outcome(
         scenario="storm",
         about=f"{size.nodes} nodes with {PODS_OF_A_NODE} pods each end at once, without budgets",
@@ -70,6 +67,14 @@ async def run(ground: Ground) -> Outcome:
         },
         trials=(middle(bare), middle(ours), *others),
     )
+
+
+async def _peers(ground: Ground, load: Load) -> list[Trial]:
+    """At once, where all of them limit their own rate; Karpenter takes all there is."""
+    others = peers(ground.karpenter)
+    if ground.karpenter is None:
+        return await in_parallel(ground, load, others, "storm-peer")
+    return [await trial(ground, load, peer, f"storm-peer-{number}") for number, peer in enumerate(others)]
 
 
 def _load(nodes: int) -> Load:

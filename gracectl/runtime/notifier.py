@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-import anyio
+import asyncio
+
+SHORTEST = 1e-6
+"""Seconds; a clock that is coarser (that of tests, say) would show the same instant after a shorter wait."""
 
 
 class Notifier:
     """Wakes all tasks that wait at that moment; later ones wait for the next notification.
 
-    Without a waiter `notify` costs nothing: work queues call it for every key.
+    Work queues call it for every key: without a waiter `notify` costs nothing, and a wait is a bare future of asyncio,
+    without a scope or an event of anyio around it.
     """
 
-    __slots__ = ("_event",)
+    __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._event: anyio.Event | None = None
+        self._waiters: list[asyncio.Future[None]] = []
 
     def notify(self) -> None:
         """Wake all waiters."""
-        if self._event is not None:
-            self._event.set()
-            self._event = None
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                _wake(waiter)
 
-    async def wait(self) -> None:
-        """Wait for the next notification."""
-        if self._event is None:
-            self._event = anyio.Event()
-        await self._event.wait()
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait for the next notification, or for so many seconds."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._waiters.append(waiter)
+        timer = None if seconds is None else loop.call_later(max(seconds, SHORTEST), _wake, waiter)
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -152,8 +152,7 @@ class WorkQueue(Generic[K]):
             with suppress(anyio.WouldBlock):
                 # No await between here and the return, so a cancellation cannot take the key along.
                 return self.get_nowait()
-            with anyio.move_on_after(self._next_change()):
-                await self._notifier.wait()
+            await self._notifier.wait(self._next_change())
 
     def get_nowait(self) -> K:
         """Next key, if one is ready; else raises anyio.WouldBlock. Call `done` with it afterwards."""

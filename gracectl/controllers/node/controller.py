@@ -50,9 +50,9 @@ FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 MANY_PODS, COALESCE_SECONDS = 20, 0.1
 """While a node has more pods than that, events of them wait until the last plan is so old, as a plan is about all of
 them (ADR 0027). The end of a wave's last pod never waits."""
-REPORT_SECONDS = 5.0
-"""What changes nothing but reports (a pod begins to stop, or is gone before others of its wave) waits for so long, or
-until the condition may be written again, if that is sooner."""
+REPORT_SECONDS = 10.0
+"""What changes nothing but reports (a pod begins to stop, or is gone before others of its wave) waits until the
+condition may be written again, but not longer than this."""
 
 
 C = TypeVar("C", Node, Pod)
