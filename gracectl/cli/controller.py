@@ -8,6 +8,7 @@ import resource
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Final
 
 import anyio
 import click
@@ -94,12 +95,18 @@ async def _run(settings: Settings, provider: Provider, target: ClusterTarget, *,
     logger.info("stopped")
 
 
+RARELY: Final = (7_000, 10, 50)
+"""Thresholds of the garbage collector; 700, 10, 10 are Python's own."""
+
+
 async def _spare_the_collector(wait_live: Callable[[], Awaitable[None]]) -> None:
     """Let the garbage collector leave alone what stays: modules now, and what the caches hold once they are filled.
 
     Its walks over all of that take tens of milliseconds, by which deletions for deadlines would be late. What is
-    replaced later goes with its last reference, as everything that is in no circle.
+    replaced later goes with its last reference, as everything that is in no circle. There are few circles, so it may
+    look for them rarely: it comes when many objects are made, which is when many deletions are due in one instant.
     """
+    gc.set_threshold(*RARELY)
     gc.freeze()
     await wait_live()
     gc.collect()

@@ -50,9 +50,10 @@ FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 MANY_PODS, COALESCE_SECONDS = 20, 0.1
 """While a node has more pods than that, events of them wait until the last plan is so old, as a plan is about all of
 them (ADR 0027). The end of a wave's last pod never waits."""
-REPORT_SECONDS = 10.0
+REPORT_SECONDS = (1.0, 10.0)
 """What changes nothing but reports (a pod begins to stop, or is gone before others of its wave) waits until the
-condition may be written again, but not longer than this."""
+condition may be written again, but at least and at most so long: where many pods are deleted in one instant, requests
+for the others go first."""
 
 
 C = TypeVar("C", Node, Pod)
@@ -256,10 +257,10 @@ class NodeController:
             state.ended.add(pod.uid)
             outcome = self._context.pod_outcomes.pod_left(name, pod.uid, state.labels)
             state.observer.pod_left(pod.uid, outcome, self._context.clock.now())
-            if state.awaited:
+            if state.awaited and pod.uid not in (state.protected_pods or {}):
                 self._add_for_report(name, state)
             else:
-                self._queue.add(name)
+                self._queue.add(name)  # for how long a pod was protected is counted by the plan
         elif pod.phase in FINISHED:
             self._add_for_report(name, state)
         else:
@@ -272,8 +273,9 @@ class NodeController:
             self._queue.add(name)
 
     def _add_for_report(self, name: str, state: NodeState) -> None:
+        shortest, longest = REPORT_SECONDS
         due = seconds_until_allowed(self._context, state.objects, names.DRAINED)
-        self._queue.add_after(name, min(due, REPORT_SECONDS))
+        self._queue.add_after(name, min(max(due, shortest), longest))
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         attachment = new or old
