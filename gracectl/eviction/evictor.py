@@ -246,9 +246,10 @@ class Evictor:
         if new is None or new.deletion_timestamp is not None:
             self._dequeue(pod.uid)
         for key in (settled, waiting):
-            queue = None if key is None else self._queues.get(key)
+            if key is None or (queue := self._queues.get(key)) is None:
+                continue
             # Of an evicted pod nothing matters but that the watch shows it to be going.
-            if key is not None and queue is not None and (key == waiting or queue.is_unobserved(pod.uid)):
+            if key == waiting or queue.is_unobserved(pod.uid):
                 queue.pod_changed(pod.uid, self._lookup)
                 self._wake(key)
 

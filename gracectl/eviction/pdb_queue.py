@@ -159,7 +159,7 @@ class PdbQueue:
         self._backoff = backoff
         self._unobserved: dict[str, _UnobservedEviction] = {}
         self._requested: EvictionCandidate | None = None  # the last one
-        self._is_listed = False  # the watch has shown what that one has cost
+        self._shown = ""  # its UID, if the watch has shown what it has cost
         self._shown_versions: tuple[str, ...] = ()  # by which all unobserved evictions were judged
         self._not_before: dict[str, float] = {}  # pods refused for reasons of their own: not before this instant
         # Pods expected to be uncharged that the budget refused: its versions at that refusal. A change ends their wait.
@@ -185,8 +185,7 @@ class PdbQueue:
     def pod_changed(self, uid: str, lookup: PodLookup) -> None:
         """The cache shows another state of a pod that waits here or was evicted here."""
         self._changed.add(uid)
-        if uid in self._unobserved:
-            self._note_going(uid, lookup)
+        self._note_going(uid, lookup)
 
     def remove(self, uid: str) -> None:
         """Remove a pod; what its eviction may have cost is still accounted for."""
@@ -227,15 +226,14 @@ class PdbQueue:
         changed, self._changed = self._changed, set()
         for uid in changed:
             self._unplace(uid)
-            if uid in self._unobserved:
-                self._note_going(uid, lookup)
+            self._note_going(uid, lookup)
             if (candidate := self.waiting.get(uid)) is not None and (pod := lookup.find(candidate)) is not None:
                 self._place(candidate, pod, now)
         return changed
 
     def _note_going(self, uid: str, lookup: PodLookup) -> None:
-        granted = self._unobserved[uid]
-        if not granted.is_going and lookup.find(granted.candidate) is None:
+        granted = self._unobserved.get(uid)
+        if granted is not None and not granted.is_going and lookup.find(granted.candidate) is None:
             granted.is_going, granted.versions = True, self.versions(lookup)
 
     def _place(self, candidate: EvictionCandidate, pod: Pod, now: float) -> None:
@@ -300,14 +298,15 @@ class PdbQueue:
 
     def begin(self, candidate: EvictionCandidate) -> None:
         """The eviction of this pod is about to be requested: the watch may be faster than the response."""
-        self._requested, self._is_listed = candidate, False
+        self._requested, self._shown = candidate, ""
 
     def budget_changed(self, budget: PodDisruptionBudget) -> None:
         """The watch shows this version of one of the budgets; call it with each."""
         names = budget.disrupted_pods
         if not names:
             return
-        self._is_listed = self._is_listed or (self._requested is not None and self._requested.name in names)
+        if self._requested is not None and self._requested.name in names:
+            self._shown = self._requested.uid
         for uid in [uid for uid, granted in self._unobserved.items() if granted.candidate.name in names]:
             del self._unobserved[uid]
 
@@ -324,8 +323,7 @@ class PdbQueue:
     def on_charged(self, request: Evict, now: float) -> None:
         """The budget was charged for this pod, which may not terminate: that counts until the watch has shown it."""
         uid = request.candidate.uid
-        is_shown = self._is_listed and self._requested is not None and self._requested.uid == uid
-        if self.budgets and not request.is_uncharged and not is_shown:
+        if self.budgets and not request.is_uncharged and uid != self._shown:
             self._unobserved.pop(uid, None)  # so that the first of them is overdue first
             self._unobserved[uid] = _UnobservedEviction(request.candidate, now + UNOBSERVED_SECONDS)
             self._changed.add(uid)

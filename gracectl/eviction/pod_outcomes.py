@@ -67,19 +67,14 @@ class PodOutcomeTracker:
         plan before it is carried out.
         """
         holding = frozenset([entry.pod.uid for entry in plan.left])
-        outcomes = {uid: self._outcome_of(uid) for uid in self._holding_of(node) - holding}
-        self._counts.update((outcome, *labels) for outcome in outcomes.values())
-        self._counts_of_node.setdefault(node, Counter()).update(outcomes.values())
+        outcomes = {uid: self._count(node, uid, labels) for uid in self._holding_of(node) - holding}
         self._holding[node] = holding
         return outcomes
 
     def pod_left(self, node: str, uid: str, labels: tuple[str, ...] = ()) -> PodOutcome:
         """Count a pod that held this node by the last plan and has left it since."""
-        outcome = self._outcome_of(uid)
-        self._counts[outcome, *labels] += 1
-        self._counts_of_node.setdefault(node, Counter())[outcome] += 1
         self._holding[node] = self._holding_of(node) - {uid}
-        return outcome
+        return self._count(node, uid, labels)
 
     def close(self, node: str, labels: tuple[str, ...] = (), *, is_over: bool) -> Mapping[PodOutcome, int]:
         """The termination of a node has ended; returns what has become of its pods. `is_over`: pods that held it to the
@@ -100,6 +95,12 @@ class PodOutcomeTracker:
         # The watch may have shown its end before the response: then it is counted already.
         if uid in self._holding_of(node):
             self._outcomes[uid] = outcome
+
+    def _count(self, node: str, uid: str, labels: tuple[str, ...]) -> PodOutcome:
+        outcome = self._outcome_of(uid)
+        self._counts[outcome, *labels] += 1
+        self._counts_of_node.setdefault(node, Counter())[outcome] += 1
+        return outcome
 
     def _outcome_of(self, uid: str) -> PodOutcome:
         outcome = self._outcomes.pop(uid, None)

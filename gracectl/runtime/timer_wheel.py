@@ -137,8 +137,7 @@ class TimerWheel(Generic[K]):
             if self._work():
                 continue
             timeout = None if self._next is None else self._next / self._rate - self._clock.monotonic()
-            with anyio.move_on_after(timeout):
-                await self._notifier.wait()
+            await self._notifier.wait(timeout)
 
     def statistics(self) -> TimerWheelStatistics:
         """Timers armed now, and counts so far."""

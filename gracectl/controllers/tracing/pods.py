@@ -294,11 +294,9 @@ class DrainSpans:
     def pod_left(self, uid: str, outcome: PodOutcome, now: float) -> None:
         """A pod that was terminating has departed before the next plan; it may have begun after the last one."""
         if (span := self._pods.get(uid)) is not None and self._plan is not None:
-            was_held = span.hold is not None
             span.terminates()
             self._end({uid: outcome}, self._plan, now)
-            if was_held:
-                self._count_holds(now)
+            self._count_holds(now)
 
     def _count_holds(self, now: float) -> None:
         """The totals, and a span for each wave that others have waited for: it holds no pod of its own."""
