@@ -232,7 +232,8 @@ class Evictor:
                     del self._shared_queues[budget]
 
     def _wake(self, key: QueueKey) -> None:
-        if key in self._queues:
+        # One that is evicting a pod decides anew when the response is here.
+        if key in self._queues and key not in self._busy:
             (self._unbudgeted if isinstance(key, str) else self._budgeted).add(key)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

@@ -282,6 +282,18 @@ async def test_the_end_of_an_evicted_pod_wakes_its_queue() -> None:
         assert stage.server.asked[1:] == [(5.0, "web-2")]
 
 
+async def test_a_pod_that_ends_before_the_response_is_decided_about_once() -> None:
+    async with evicting(seconds=0.2) as stage:
+        pods = loose(20)
+        stage.show(*pods)
+        stage.set_pods("n1", *pods)
+        await stage.clock.sleep(0.1)
+        stage.show_terminating(*(pod.name for pod in pods))
+        await stage.clock.sleep(1)
+        assert stage.evictor.statistics().results == {"Evicted": 20}
+        assert stage.evictor.statistics().unbudgeted.handed_out == 20
+
+
 async def test_what_becomes_of_an_evicted_pod_is_no_news_once_its_cost_is_known() -> None:
     async with evicting() as stage:
         stage.show(a_budget(), *web(2))
