@@ -132,6 +132,10 @@ class Cache(Generic[T]):
         """The objects that `index` finds under `value`, as they are now, by key. KeyError for an unknown index."""
         return tuple(self._indexes[index].get(value, ()))
 
+    def indexed(self, index: str) -> tuple[T, ...]:
+        """The objects that `index` finds under any value, once for each, as they are now."""
+        return tuple(chain.from_iterable(self._indexes[index].values()))
+
     def __len__(self) -> int:
         return sum(map(len, self._objects.values()))
 

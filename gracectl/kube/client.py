@@ -180,7 +180,7 @@ class KubeClient:
                     group.start_soon(fetch)
                     for _ in range(_TURNS_UNTIL_SENT):
                         await anyio.lowlevel.checkpoint()
-                page = await self._decoded_page(resource, body, None if is_heavy else resource.page_of)
+                page = await self._decoded_page(resource, body, None if is_heavy else resource.wire_type)
             del body
             if isinstance(page, msgspec.DecodeError):  # the group would wrap what is raised in it
                 operation = operation_of(requests.list_request(resource, namespace))
@@ -335,7 +335,7 @@ class KubeClient:
                 self._note(operation, error, status, began)
                 raise
             self._note(operation, None, status, began)
-            yield Watch(request, stream)
+            yield Watch(request, stream, resource.wire_type)
 
     def statistics(self) -> ClientStatistics:
         """Requests so far."""
@@ -355,7 +355,7 @@ class KubeClient:
             try:
                 items.append(resource.decode(raw))
             except msgspec.DecodeError as error:
-                found = decode_envelope(raw if is_raw else msgspec.json.encode(raw), error)
+                found = decode_envelope(raw, error)
                 undecodable.append(found)
                 if resource.stand_in is not None:
                     items.append(resource.stand_in(found))

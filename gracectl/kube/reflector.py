@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterable
 from contextlib import aclosing
 from enum import Enum
-from typing import Generic
+from typing import Any, Generic
 
 import anyio
 import anyio.lowlevel
@@ -30,7 +30,7 @@ from gracectl.kube.reading import is_absent
 from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import Resource
 from gracectl.kube.watch import LONGEST_LINE, OversizeEvent, Undecodable, WatchFailed
-from gracectl.model.envelope import UndecodableObject, WatchEvent, decode_envelope, decode_meta
+from gracectl.model.envelope import CHANGES, UndecodableObject, WatchEvent, decode_envelope, decode_meta
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 
@@ -308,13 +308,13 @@ class Reflector(Generic[T]):
                         self._last_line = self._clock.monotonic()
         return scope.cancelled_caught
 
-    def _take(self, event: WatchEvent) -> None:
+    def _take(self, event: WatchEvent[Any]) -> None:
         self._events += 1
         if event.type == "BOOKMARK":
             self._bookmarks += 1
             self._version = self._bookmarked(event)
             return
-        if event.type not in {"ADDED", "MODIFIED", "DELETED"}:
+        if event.type not in CHANGES:
             if isinstance(event, OversizeEvent):
                 return self._pass_over(event)
             raise Undecodable(f"event of unknown type {event.type!r}")
@@ -352,7 +352,7 @@ class Reflector(Generic[T]):
             extra={"resource": self._resource.qualified},
         )
 
-    def _set_aside(self, event: WatchEvent, found: UndecodableObject) -> None:
+    def _set_aside(self, event: WatchEvent[Any], found: UndecodableObject) -> None:
         """One object that cannot be decoded is no reason to hear nothing of the others."""
         if not found.name:
             raise Undecodable(f"{event.type} of {self._followed}: {found.error}")
@@ -364,7 +364,7 @@ class Reflector(Generic[T]):
             self._cache.set_aside(found, None if make is None else make(found))
         self._version = found.resource_version or self._version
 
-    def _bookmarked(self, event: WatchEvent) -> str:
+    def _bookmarked(self, event: WatchEvent[Any]) -> str:
         try:
             return decode_meta(event.object)
         except msgspec.DecodeError as error:

@@ -43,7 +43,8 @@ _UNTYPED: Decoder[dict[str, Any]] = Decoder(dict[str, Any])
 class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A served resource and how to decode one object of it (malformed input raises msgspec.DecodeError).
 
-    `page_of`: a type of model's wire.py that `decode` takes as well: whole pages of a list are decoded to it at once.
+    `wire_type`: a type of model's wire.py that `decode` takes as well: pages of a list and events of a watch are
+    decoded to it whole, which saves a look at each object.
     `stand_in`: what lists and caches have in the place of one that cannot be decoded; None: nothing, or its last state.
     `cancellable`: a write in flight need not be finished when it is cancelled.
     """
@@ -54,7 +55,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     kind: str
     namespaced: bool
     decode: Callable[[Raw], T]
-    page_of: type | None = None
+    wire_type: type | None = None
     stand_in: Callable[[UndecodableObject], T] | None = None
     cancellable: bool = False
 
@@ -107,7 +108,7 @@ PODS: Resource[Pod] = Resource(
     kind="Pod",
     namespaced=True,
     decode=decode_pod,
-    page_of=wire.Pod,
+    wire_type=wire.Pod,
     stand_in=unknown_pod,
 )
 NODES: Resource[Node] = Resource(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -29,11 +29,13 @@ class Undecodable(Exception):
 class Watch:
     """The events of one stream."""
 
-    def __init__(self, request: Request, stream: Stream) -> None:
+    def __init__(self, request: Request, stream: Stream, of: type | None = None) -> None:
+        """`of`: as for decode_event."""
         self._request = request
         self._stream = stream
+        self._of = of
 
-    async def events(self) -> AsyncGenerator[WatchEvent, None]:
+    async def events(self) -> AsyncGenerator[WatchEvent[Any], None]:
         """ADDED, MODIFIED, DELETED, BOOKMARK and lines.OVERSIZE events until the server ends the stream.
 
         Raises WatchFailed for an ERROR event, `errors.Unreachable` when the connection breaks, and
@@ -45,7 +47,7 @@ class Watch:
                     line = await anext(lines)
                     if not line.strip():
                         continue
-                    event = read_head(line) if isinstance(line, OversizeLine) else decode_event(line)
+                    event = read_head(line) if isinstance(line, OversizeLine) else decode_event(line, self._of)
                     failure = error_for_event(self._request, event.object) if event.type == "ERROR" else None
                 except StopAsyncIteration:
                     return
@@ -73,7 +75,7 @@ class OversizeLine(bytes):
     """The head of a line that was longer than LONGEST_LINE."""
 
 
-class OversizeEvent(WatchEvent, frozen=True, kw_only=True):
+class OversizeEvent(WatchEvent[msgspec.Raw], frozen=True, kw_only=True):
     """An event of type OVERSIZE, for a line that was too long to be read.
 
     `happened`: ADDED, MODIFIED or DELETED, empty if not even that can be read; then there is no name either.

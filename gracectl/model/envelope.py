@@ -1,13 +1,14 @@
 """What the API server wraps around objects: pages of a list, events of a watch, and the Status of an answer.
 
-Objects inside stay undecoded (`msgspec.Raw`): such a view keeps the whole body alive, so decode it and let it go.
+Objects inside stay undecoded (`msgspec.Raw`), unless a type is asked for: such a view keeps the whole body alive, so
+decode it and let it go.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -18,6 +19,9 @@ from gracectl.model.untrusted import Decoder, Sliced, finish
 
 T = TypeVar("T")
 W = TypeVar("W")
+
+CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+"""Events whose object is one of those that are watched."""
 
 _ERROR_SHOWN = 200
 
@@ -35,11 +39,12 @@ class ListPage(msgspec.Struct, frozen=True):
     """Undecoded (`msgspec.Raw`), or all of the type that was asked for."""
 
 
-class WatchEvent(msgspec.Struct, frozen=True):
-    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK (see decode_meta) or ERROR (see decode_status)."""
+class WatchEvent(msgspec.Struct, Generic[W], frozen=True):
+    """One line of a watch: a change (see CHANGES), a BOOKMARK (see decode_meta) or an ERROR (see decode_status)."""
 
     type: str
-    object: msgspec.Raw
+    object: W
+    """Undecoded (`msgspec.Raw`), or of the type that was asked for."""
 
 
 class UndecodableObject(NamespacedObject, frozen=True, gc=False):
@@ -107,9 +112,13 @@ def token_ahead(body: bytes) -> str:
     return "" if meta is None else meta.continue_ or ""
 
 
-def decode_event(line: bytes | msgspec.Raw) -> WatchEvent:
-    """Read one line of a watch; msgspec.DecodeError if it is no event."""
-    return _EVENT.decode(line)
+def decode_event(line: bytes | msgspec.Raw, of: type | None = None) -> WatchEvent[Any]:
+    """Read one line of a watch; msgspec.DecodeError if it is no event.
+
+    `of`: a type of wire.py, to which the object of a change is decoded at once; it stays undecoded if it cannot be.
+    """
+    read: WatchEvent[Any] | None = _event_of(of).decode_as_it_is(line) if of else None
+    return _EVENT.decode(line) if read is None or read.type not in CHANGES else read
 
 
 def decode_status(body: bytes | msgspec.Raw) -> Status | None:
@@ -143,8 +152,9 @@ def decode_meta(raw: bytes | msgspec.Raw) -> str:
     return _BOOKMARK.decode(raw).metadata.resource_version or ""
 
 
-def decode_envelope(raw: bytes | msgspec.Raw, error: msgspec.DecodeError) -> UndecodableObject:
+def decode_envelope(found: bytes | msgspec.Raw | wire.Object, error: msgspec.DecodeError) -> UndecodableObject:
     """What can be read of an object whose decoder has raised `error`; never raises itself."""
+    raw = msgspec.json.encode(found) if isinstance(found, wire.Object) else found
     envelope = _read_or(_ENVELOPE, raw, _Envelope())
     meta = _read_or(_ENVELOPE, envelope.metadata, _Envelope())
     spec = _read_or(_ENVELOPE, envelope.spec, _Envelope())
@@ -217,10 +227,15 @@ def _page_of(type_: type[W]) -> Decoder[_WirePage[W]]:
     return Decoder(_WirePage[type_])  # type: ignore[valid-type]
 
 
+@cache
+def _event_of(type_: type[W]) -> Decoder[WatchEvent[W]]:
+    return Decoder(WatchEvent[type_])  # type: ignore[valid-type]
+
+
 _PAGE = Decoder(_WirePage[msgspec.Raw])
 _HEAD = re.compile(rb'\{(?:"(?:kind|apiVersion)":"[^"\\]{0,253}",){0,2}"metadata":(\{[^{}]{0,8192}\})')
 _LIST_META = Decoder(_WireListMeta)
-_EVENT = Decoder(WatchEvent)
+_EVENT = Decoder(WatchEvent[msgspec.Raw])
 _STATUS = Decoder(_WireStatus)
 _BOOKMARK = Decoder(wire.Bookmark)
 _ENVELOPE = Decoder(_Envelope)

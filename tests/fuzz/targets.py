@@ -69,6 +69,7 @@ from gracectl.model.decode import (
 from gracectl.model.durations import format_duration, parse_duration, parse_seconds
 from gracectl.model.envelope import (
     ListPage,
+    WatchEvent,
     decode_envelope,
     decode_event,
     decode_meta,
@@ -190,8 +191,15 @@ def _pod_or_envelope(read: Any) -> Any:
     try:
         return decode_pod(read)
     except msgspec.DecodeError:
-        raw = read if isinstance(read, msgspec.Raw) else msgspec.json.encode(read)
-        return decode_envelope(raw, msgspec.DecodeError("of either kind"))
+        return decode_envelope(read, msgspec.DecodeError("of either kind"))
+
+
+def _event(line: bytes) -> WatchEvent[msgspec.Raw]:
+    """A pod that is decoded with its event is the one that is decoded from it."""
+    event, whole = decode_event(line), decode_event(line, wire.Pod)
+    assert event.type == whole.type
+    assert _pod_or_envelope(whole.object) == _pod_or_envelope(event.object)
+    return event
 
 
 def _event_of(event: Any) -> None:
@@ -387,7 +395,7 @@ TARGETS: Final = (
     Target(
         "watch-lines",
         json_bytes({"type": "ADDED", "object": POD}, {"type": "ERROR", "object": STATUS}),
-        _decodes(decode_event, _event_of),
+        _decodes(_event, _event_of),
     ),
     Target("refusals", _of_kind(STATUS), _refusal, 5),
     Target("headers", texts("Thu, 01 Jan 2026 00:00:00 GMT", "30", "31536000"), _headers, is_text=True),

@@ -32,7 +32,7 @@ C = TypeVar("C", Node, NodeClaim)
 
 BY_NODE = "node"
 BY_PROVIDER_ID = "providerID"
-BY_ASKING = "asks for protection"
+BY_ASKING = "node of a pod that asks for protection"
 BY_STARTING = "controller of a pod that is not Ready"
 
 
@@ -152,11 +152,15 @@ class ClusterCache(msgspec.Struct, frozen=True):
 
     def pods_that_ask(self) -> tuple[Pod, ...]:
         """The pods that ask for protection, valid or not, and that a drain would wait for."""
-        return self.pods.by_index(BY_ASKING, True)
+        return self.pods.indexed(BY_ASKING)
 
     def starting_of(self, controller: str) -> tuple[Pod, ...]:
-        """The pods of a workload controller, by its UID, that are to become Ready; "": those of all controllers."""
+        """The pods of a workload controller, by its UID, that are to become Ready."""
         return self.pods.by_index(BY_STARTING, controller)
+
+    def starting(self) -> tuple[Pod, ...]:
+        """Those of all workload controllers."""
+        return self.pods.indexed(BY_STARTING)
 
     def attachments_on(self, node: str) -> tuple[VolumeAttachment, ...]:
         """The volumes attached to a node."""
@@ -224,14 +228,17 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
     )
 
 
-def _asking(pod: Pod) -> tuple[bool, ...]:
+# What finds all of them finds each under a value that few share: a place in a long list takes long to find.
+
+
+def _asking(pod: Pod) -> tuple[str, ...]:
     # now=0: no pod counts as stuck then, and nothing else that makes a pod ignored depends on the time.
-    return (True,) if asks_for_protection(pod) and pod.node_name and ignored(pod, now=0.0) is None else ()
+    return (pod.node_name,) if asks_for_protection(pod) and pod.node_name and ignored(pod, now=0.0) is None else ()
 
 
 def _starting(pod: Pod) -> tuple[str, ...]:
     # Nearly all pods are Ready, and stand in no such index.
-    return (controller, "") if is_starting(pod) and (controller := controller_of(pod)) else ()
+    return (controller,) if is_starting(pod) and (controller := controller_of(pod)) else ()
 
 
 def is_finalizing(thing: Node | NodeClaim) -> bool:

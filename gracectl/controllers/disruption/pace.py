@@ -202,7 +202,7 @@ class Pace:
                 self._claim_changed(known, claim)
         now, patience = self._context.clock.now(), self._settings.patience_seconds
         since = now - patience
-        starting = [pod for pod in self._cluster.starting_of("") if not is_replaced((pod,), since)]
+        starting = [pod for pod in self._cluster.starting() if not is_replaced((pod,), since)]
         if starting:
             waited = max(patience - TAKEOVER_SECONDS, 0.0)
             controllers = {controller_of(pod) for pod in starting}

@@ -12,6 +12,7 @@ from gracectl.model.envelope import (
     Status,
     StatusCause,
     StatusDetails,
+    decode_envelope,
     decode_event,
     decode_meta,
     decode_page,
@@ -84,6 +85,29 @@ def test_an_event_with_its_object() -> None:
     event = decode_event(b'{"type":"DELETED","object":{"metadata":{"name":"a","uid":"u"}}}\n')
     assert event.type == "DELETED"
     assert decode_pod(event.object).uid == "u"
+
+
+@pytest.mark.parametrize(
+    ("type_", "pod", "read"),
+    [
+        ("ADDED", GOOD, wire.Pod),
+        ("MODIFIED", GOOD, wire.Pod),
+        ("DELETED", GOOD, wire.Pod),
+        ("MODIFIED", LATE, wire.Pod),
+        ("MODIFIED", BAD, msgspec.Raw),
+        ("BOOKMARK", GOOD, msgspec.Raw),
+        ("ERROR", GOOD, msgspec.Raw),
+    ],
+)
+def test_a_change_is_decoded_with_its_object_where_that_can_be(type_: str, pod: bytes, read: type) -> None:
+    line = b'{"type":"%s","object":%s}' % (type_.encode(), pod)
+    event, plain = decode_event(line, wire.Pod), decode_event(line)
+    assert (event.type, type(event.object)) == (type_, read)
+    if pod is GOOD:
+        assert decode_pod(event.object) == decode_pod(plain.object)
+    else:
+        error = msgspec.DecodeError("why")
+        assert decode_envelope(event.object, error) == decode_envelope(plain.object, error)
 
 
 def test_a_bookmark_has_a_version_and_nothing_else() -> None:
