@@ -133,7 +133,7 @@ class Cache(Generic[T]):
         return tuple(self._indexes[index].get(value, ()))
 
     def indexed(self, index: str) -> tuple[T, ...]:
-        """The objects that `index` finds under any value, once for each, as they are now."""
+        """The objects that `index` finds under any value, once for each value, as they are now."""
         return tuple(chain.from_iterable(self._indexes[index].values()))
 
     def __len__(self) -> int:

@@ -93,7 +93,7 @@ def decode_page_in_slices(body: bytes | msgspec.Raw, of: type | None = None) -> 
     `of`: a type of wire.py, to which all objects are decoded at once, which saves a look at each; they stay undecoded
     if one cannot be.
     """
-    read: _WirePage[Any] | None = _page_of(of).decode_as_it_is(body) if of else None
+    read: _WirePage[Any] | None = _decoder(_WirePage, of).decode_as_it_is(body) if of else None
     if read is None:
         read = yield from _PAGE.decode_in_slices(body)
     return ListPage(
@@ -117,7 +117,7 @@ def decode_event(line: bytes | msgspec.Raw, of: type | None = None) -> WatchEven
 
     `of`: a type of wire.py, to which the object of a change is decoded at once; it stays undecoded if it cannot be.
     """
-    read: WatchEvent[Any] | None = _event_of(of).decode_as_it_is(line) if of else None
+    read: WatchEvent[Any] | None = _decoder(WatchEvent, of).decode_as_it_is(line) if of else None
     return _EVENT.decode(line) if read is None or read.type not in CHANGES else read
 
 
@@ -223,13 +223,9 @@ class _WireStatus(wire.Object):
 
 
 @cache
-def _page_of(type_: type[W]) -> Decoder[_WirePage[W]]:
-    return Decoder(_WirePage[type_])  # type: ignore[valid-type]
-
-
-@cache
-def _event_of(type_: type[W]) -> Decoder[WatchEvent[W]]:
-    return Decoder(WatchEvent[type_])  # type: ignore[valid-type]
+def _decoder(wrapper: Any, of: type) -> Decoder[Any]:
+    """Of a page or an event, with its objects."""
+    return Decoder(wrapper[of])
 
 
 _PAGE = Decoder(_WirePage[msgspec.Raw])

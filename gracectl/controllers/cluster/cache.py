@@ -228,7 +228,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
     )
 
 
-# What finds all of them finds each under a value that few share: a place in a long list takes long to find.
+# Under values that few pods share, as a place in a long list takes long to find; Cache.indexed gives all of them.
 
 
 def _asking(pod: Pod) -> tuple[str, ...]:
