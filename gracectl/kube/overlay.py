@@ -18,6 +18,7 @@ from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.patches import JsonObject, apply_difference, difference
 from gracectl.kube.transport import Request, Response, Stream, Transport
 from gracectl.kube.watch import OversizeLine
+from gracectl.model.envelope import CHANGES
 from gracectl.model.untrusted import Decoder
 
 REMEMBERED: Final = 1000
@@ -312,7 +313,7 @@ class Overlay:
         except msgspec.DecodeError:
             return view.put(line)
         change = self._changes.get(head.uid)
-        if isinstance(line, OversizeLine) or change is None or event.type not in ("ADDED", "MODIFIED", "DELETED"):
+        if isinstance(line, OversizeLine) or change is None or event.type not in CHANGES:
             return view.put(line, real=head.resourceVersion)
         if event.type == "DELETED":
             del self._changes[head.uid]
