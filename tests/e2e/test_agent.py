@@ -152,7 +152,8 @@ async def test_a_delay_that_cannot_be_raised_is_reported_and_shared(story: Story
     await machine.gone_on()
     asked = story.sight.asked(stubborn)
     assert asked is not None
-    assert asked.object["metadata"]["deletionGracePeriodSeconds"] == 2
+    # Half of the four seconds; the server's seconds are whole: one if the next has begun before the DELETE.
+    assert 1 <= asked.object["metadata"]["deletionGracePeriodSeconds"] <= 2
 
 
 async def test_the_shutdown_continues_in_time_without_an_api_server(story: Story, machine: Machine) -> None:

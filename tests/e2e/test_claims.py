@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from e2e_support.deadlines import (
-    EARLY,
-    LATE,
-    deadline_of,
-    finished_by_itself,
-    gone,
-    told_to_end,
-    until_deadline,
-)
+from e2e_support.deadlines import LATE, assert_deleted_in_time, deadline_of, finished_by_itself, gone, until_deadline
 from e2e_support.story import Story
 from kubesim.server.api import JsonObject
 
@@ -20,9 +12,9 @@ from gracectl.model.times import parse_time
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
 
-PERIOD, GRACE = 9, 6
+PERIOD, GRACE = 12, 9
 NEEDS = {"stop-seconds": "4"}
-"""Most of the pod's grace: it stops by itself, and only if it gets all of it in time."""
+"""Seconds of the pod's grace that it needs: it stops by itself, unless it is deleted far too late."""
 
 
 async def a_claim_and_a_pod_that_cannot_be_evicted(story: Story) -> tuple[str, JsonObject, JsonObject]:
@@ -34,9 +26,7 @@ async def a_claim_and_a_pod_that_cannot_be_evicted(story: Story) -> tuple[str, J
 
 
 def assert_deleted_with_its_full_grace(story: Story, pod: JsonObject, deadline: float) -> None:
-    at, grace = told_to_end(story, pod)
-    assert grace == GRACE
-    assert deadline - GRACE - EARLY <= at <= deadline - GRACE + LATE
+    assert_deleted_in_time(story, pod, deadline, GRACE)
     assert finished_by_itself(story, pod)
 
 

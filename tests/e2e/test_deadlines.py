@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 import pytest
-from e2e_support.deadlines import EARLY, LATE, deadline_of, told_to_end, until_deadline
+from e2e_support.deadlines import LATE, assert_deleted_in_time, deadline_of, told_to_end, until_deadline
 from e2e_support.names import LABEL
 from e2e_support.story import Story
 from kubesim_support.kubectl import Kubectl, needs_kubectl
@@ -39,10 +39,8 @@ async def test_a_protected_pod_of_a_plain_node_stays_until_its_grace_before_the_
     await story.until_gone(name, seconds=7 + LATE)
 
     asked, _ = told_to_end(story, ordinary)
-    at, grace = told_to_end(story, guarded)
-    assert asked < at
-    assert grace == 2
-    assert deadline - 2 - EARLY <= at <= deadline - 2 + LATE
+    assert asked < told_to_end(story, guarded)[0]
+    assert_deleted_in_time(story, guarded, deadline, grace=2)
     assert await story.server_time() <= deadline + LATE
 
 
@@ -65,9 +63,7 @@ async def test_an_annotation_tightens_a_deadline_and_never_loosens_it(story: Sto
     await story.sight.until("the tighter one is back", lambda: deadline_of(story, "Node", name) == near, seconds=LATE)
     await story.until_gone(name, seconds=8 + LATE)
 
-    at, grace = told_to_end(story, guarded)
-    assert grace == 2
-    assert near - 2 - EARLY <= at <= near - 2 + LATE
+    assert_deleted_in_time(story, guarded, near, grace=2)
     assert await story.server_time() <= near + LATE
 
 

@@ -40,6 +40,13 @@ def told_to_end(story: Story, pod: JsonObject) -> tuple[float, int]:
     return parse_time(metadata["deletionTimestamp"]) - grace, grace
 
 
+def assert_deleted_in_time(story: Story, pod: JsonObject, deadline: float, grace: int) -> None:
+    """It got all its grace of so many seconds before the deadline, or what was left where the machine was slow."""
+    at, given = told_to_end(story, pod)
+    assert deadline - grace - EARLY <= at <= deadline - grace + LATE
+    assert max(1, min(grace, deadline - at)) <= given <= grace
+
+
 def finished_by_itself(story: Story, pod: JsonObject) -> bool:
     """Whether a pod's containers stopped before they were killed."""
     over = story.sight.over(pod)
