@@ -232,9 +232,13 @@ class PdbQueue:
         return changed
 
     def _note_going(self, uid: str, lookup: PodLookup) -> None:
-        granted = self._unobserved.get(uid)
-        if granted is not None and not granted.is_going and lookup.find(granted.candidate) is None:
-            granted.is_going, granted.versions = True, self.versions(lookup)
+        if (granted := self._unobserved.get(uid)) is None:
+            return
+        # A new list may be older than what was shown before, of pods and of budgets: then nothing is shown yet.
+        is_going = lookup.find(granted.candidate) is None
+        if is_going and not granted.is_going:
+            granted.versions = self.versions(lookup)
+        granted.is_going = is_going
 
     def _place(self, candidate: EvictionCandidate, pod: Pod, now: float) -> None:
         kind = (pod.ready, pod.phase in UNCHARGED_PHASES)

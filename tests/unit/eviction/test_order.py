@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.builders import NOW, a_budget, a_pod
 
@@ -131,6 +131,7 @@ class Play:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(steps, max_size=40))
+@example([("evict", 0.0), ("vanish", "web-0"), ("show", "web-0", True, "Running"), ("budget", 0, 0)])
 def test_the_choice_is_that_of_a_walk_over_all_pods(taken: list[tuple[object, ...]]) -> None:
     play, version = Play(), 1
     for name in NAMES[:3]:
