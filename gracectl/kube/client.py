@@ -127,6 +127,11 @@ class KubeClient:
         sibling._fence = fence
         return sibling
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their response, watches not counted."""
+        return self._tally.in_flight
+
     async def get(self, resource: Resource[T], key: Key) -> T:
         """One object. Repeated on any transient failure."""
         return await self._decoded(resource, requests.get_request(resource, key), repeatable=True)
@@ -405,6 +410,7 @@ class KubeClient:
     async def _attempt(self, request: Request, operation: Operation, began: float, *, finish: bool) -> Response:
         is_write = request.method != "GET"
         response = None
+        self._tally.in_flight += 1
         try:
             # A write in flight is shielded: a SIGTERM waits for its answer, at most `timeout` seconds.
             deadline = anyio.current_time() + request.timeout
@@ -420,6 +426,8 @@ class KubeClient:
         except ApiError as error:
             self._note(operation, error, None, began)
             raise
+        finally:
+            self._tally.in_flight -= 1
         if response.status >= 300:
             refusal = error_for(request, response)
             self._note(operation, refusal, response.status, began)

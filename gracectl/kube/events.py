@@ -6,14 +6,17 @@ shows.
 Invariants: `record` never blocks and never fails; the backlog is bounded, and so is what is remembered of a window
 (what does not fit is dropped, counted and logged); at most one write per object, reason and `dedup_key` in `window`
 seconds, never a LIST to deduplicate: the first is written at once, repeats are counted and written with the total
-when the window ends, or at shutdown. An Event that cannot be written is dropped.
+when the window ends, or at shutdown. An Event that cannot be written is dropped. While many other requests are in
+flight, Events let them go first, but not for ever.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 import anyio
@@ -27,6 +30,9 @@ from gracectl.kube.resources import EVENTS, Resource
 from gracectl.model.foreign import visible
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.queue import WorkQueue
+from gracectl.runtime.shares import Shares
+from gracectl.runtime.workers import run_workers
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +44,13 @@ _MESSAGE_LENGTH = 1024
 # A name holds 253 characters, of which ours takes up to 18 for the suffix.
 _NAME_LENGTH = 230
 _SECONDS_BETWEEN_COMPLAINTS = 60.0
+# Writes at a time, half of them in one namespace: one alone wakes the process for each response, which costs as much
+# as the request.
+_AT_ONCE = 16
+# Where so many requests are in flight, as in a storm of evictions, an Event waits, but no longer than these seconds.
+_STORM = 32
+_LONGEST_YIELD = 0.5
+_YIELD_POLL = 0.05
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -62,7 +75,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     window: float = 300.0
-    backlog: int = 1000
+    backlog: int = 10_000
     remembered: int = 50_000
     flush: float = 5.0
 
@@ -89,7 +102,6 @@ class _Series:
         "last",
         "message",
         "name",
-        "queued",
         "reason",
         "subject",
         "type",
@@ -109,7 +121,6 @@ class _Series:
         self.count = 0
         self.written = 0
         self.created = False
-        self.queued = False
         self.window_ends = 0.0
 
     @property
@@ -120,7 +131,7 @@ class _Series:
 
 
 class EventRecorder:
-    """Records Events; one task (`run`) writes them."""
+    """Records Events; `run` writes them."""
 
     def __init__(
         self, client: KubeClient, clock: Clock, *, instance: str = "", settings: EventSettings | None = None
@@ -130,14 +141,12 @@ class EventRecorder:
         self._instance = instance
         self._settings = settings or EventSettings()
         self._series: dict[_Identity, _Series] = {}
-        self._due: deque[_Series] = deque()
+        self._due: WorkQueue[_Identity] = WorkQueue(clock)
         # All windows are equally long: the order in which they were opened is the order in which they end.
         self._windows: deque[_Series] = deque()
-        self._wake_writer = anyio.Event()
         self._wake_closer = anyio.Event()
         self._serial = 0
         self._complained: float | None = None
-        self._writing = 0
         self._recorded = self._written = self._merged = self._dropped = self._failed = 0
 
     def record(
@@ -151,7 +160,7 @@ class EventRecorder:
         identity = (subject.uid or f"{subject.kind}/{subject.namespace}/{subject.name}", reason, dedup_key)
         series = self._series.get(identity)
         if series is None:
-            if len(self._due) >= self._settings.backlog or len(self._series) >= self._settings.remembered:
+            if self._due.waiting >= self._settings.backlog or len(self._series) >= self._settings.remembered:
                 self._dropped += 1
                 self._complain(f"too many wait to be written, {self._dropped} found no room so far")
                 return
@@ -165,20 +174,22 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Write Events until cancelled; then write what is left, for at most `flush` seconds."""
+        shares = Shares[_Identity](self._clock, _AT_ONCE, lambda identity: self._series[identity].namespace)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._write_what_is_due)
+                tasks.start_soon(partial(run_workers, self._due, self._write_in_turn, shares, in_bursts=True))
                 tasks.start_soon(self._close_windows)
         finally:
+            left = iter([series for series in self._series.values() if series.count > series.written])
             with anyio.move_on_after(self._settings.flush, shield=True):
-                for series in tuple(self._series.values()):
-                    if series.count > series.written:
-                        await self._write(series)
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(_AT_ONCE):
+                        tasks.start_soon(self._write_all, left)
 
     @property
     def is_busy(self) -> bool:
         """Whether there is an Event that is to be written at once, or is being written."""
-        return bool(self._due or self._writing)
+        return self._due.is_busy
 
     def statistics(self) -> EventStatistics:
         """Results of everything recorded so far."""
@@ -188,7 +199,7 @@ class EventRecorder:
             merged=self._merged,
             dropped=self._dropped,
             failed=self._failed,
-            backlog=len(self._due),
+            backlog=self._due.waiting,
         )
 
     def _open(self, identity: _Identity, subject: Subject, reason: str) -> _Series:
@@ -198,30 +209,25 @@ class EventRecorder:
         series = _Series(identity, subject, reason, f"{stem}.{int(now * 1e6) + self._serial:x}", now)
         self._open_window(series)
         self._wake_closer.set()
-        self._queue(series)
+        self._due.add(identity)
         return series
 
     def _open_window(self, series: _Series) -> None:
         series.window_ends = self._clock.monotonic() + self._settings.window
         self._windows.append(series)
 
-    def _queue(self, series: _Series) -> None:
-        # It may still wait from the window before.
-        if not series.queued:
-            series.queued = True
-            self._due.append(series)
-            self._wake_writer.set()
+    async def _write_in_turn(self, identity: _Identity) -> None:
+        with anyio.move_on_after(_LONGEST_YIELD):
+            while self._client.in_flight >= _STORM:
+                await self._clock.sleep(_YIELD_POLL)
+        # A window that ends while its series waits here, or is being written, queues it once more.
+        series = self._series.get(identity)
+        if series is not None and series.count > series.written:
+            await self._write(series)
 
-    async def _write_what_is_due(self) -> None:
-        while True:
-            while self._due:
-                series = self._due.popleft()
-                series.queued = False
-                # A window that ends while its series waits here, or is being written, queues it once more.
-                if series.count > series.written:
-                    await self._write(series)
-            self._wake_writer = anyio.Event()
-            await self._wake_writer.wait()
+    async def _write_all(self, those: Iterator[_Series]) -> None:
+        for series in those:
+            await self._write(series)
 
     async def _close_windows(self) -> None:
         while True:
@@ -236,11 +242,10 @@ class EventRecorder:
             del self._series[series.identity]
             return
         self._open_window(series)
-        self._queue(series)
+        self._due.add(series.identity)
 
     async def _write(self, series: _Series) -> None:
         count = series.count
-        self._writing += 1
         try:
             if series.created:
                 await self._update(series)
@@ -250,8 +255,6 @@ class EventRecorder:
         except ApiError as error:
             self._failed += 1
             self._complain(f"{self._failed} could not be written so far, the last one: {error}")
-        finally:
-            self._writing -= 1
         # Also after a failure: an Event is not worth a second attempt, the next repeat brings the total
         # along.
         series.written = count

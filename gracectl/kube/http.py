@@ -8,6 +8,7 @@ to be closed; our deletions carry a UID as precondition.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import ssl
@@ -45,6 +46,10 @@ HEADERS: Final[Mapping[str, str]] = {
 _CLOSING_SECONDS = 0.25
 # Of each connection; aiohttp buffers twice as much.
 _READ_BUFFER = 512 * 1024
+# Pieces within `HttpSettings.busy` seconds from which a stream is busy until they are over.
+_BUSY_PIECES = 16
+# Bytes of a piece after which the next one is read at once: what is as large has gathered already.
+_LARGE_PIECE = 64 * 1024
 # Bytes of a line after which other tasks run first: decoding it takes as long as a hundred ordinary lines.
 _LARGE_LINE = 256 * 1024
 
@@ -54,7 +59,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     request without one waits behind the others. Seconds: `connect`; `silence` of an open watch; `idle`, for which an
     unused connection is kept: less than the API server's 90, and long enough that deletions of one second find those of
     the last wave, since a TLS handshake costs as much as the request; `dead`, after which a peer that does not even
-    acknowledge counts as lost (Linux), while one that takes longer to answer does not.
+    acknowledge counts as lost (Linux), while one that takes longer to answer does not; `gathering`: how often a stream
+    is read while it is busy (from the 16th piece within `busy` seconds on): each line that comes alone wakes the
+    process, which takes as long as to decode ten. It is shorter than what a watch lags anyway: the protection of a pod
+    must not be seen long after the deletion of its node that came next.
     """
 
     connections: int = 2000
@@ -62,6 +70,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     idle: float = 75.0
     dead: float = 10.0
     silence: float = 120.0
+    gathering: float = 0.01
+    busy: float = 0.1
 
 
 class HttpTransport:
@@ -130,7 +140,7 @@ class HttpTransport:
             with _Translated(request):
                 answer = await self._begun(request, limits)
             try:
-                yield _HttpStream(request, answer)
+                yield _HttpStream(request, answer, self._clock, self._settings)
             finally:
                 answer.close()
         except BaseException:
@@ -210,25 +220,49 @@ def socket_noticing_death(dead: float, address: AddrInfoType) -> socket.socket:
 
 
 class _HttpStream:
-    def __init__(self, request: Request, answer: aiohttp.ClientResponse) -> None:
+    def __init__(self, request: Request, answer: aiohttp.ClientResponse, clock: Clock, settings: HttpSettings) -> None:
         self._request = request
         self._answer = answer
+        self._clock = clock
+        self._settings = settings
         self.status = answer.status
         self.headers = answer.headers
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
         splitter = LineSplitter()
+        pieces, since = 0, -math.inf
         while True:
             with _Translated(self._request):
                 piece = await self._answer.content.readany()
             if not piece:
                 break
+            if (now := self._clock.monotonic()) - since > self._settings.busy:
+                pieces, since = 0, now
+            pieces += 1
             for line in splitter.feed(piece):
                 yield line
                 if len(line) > _LARGE_LINE:
                     await anyio.lowlevel.checkpoint()
+            if pieces >= _BUSY_PIECES and len(piece) < _LARGE_PIECE:
+                await self._gather(now + self._settings.gathering)
         if rest := splitter.rest():
             yield rest
+
+    async def _gather(self, until: float) -> None:
+        """Leave what the server sends until this instant (monotonic) in the socket."""
+        seconds = until - self._clock.monotonic()
+        connection = self._answer.connection
+        if seconds <= 0 or connection is None or (reading := connection.transport) is None:
+            return
+        pause, resume = reading.pause_reading, reading.resume_reading
+        # asyncio's TLS reads on while it is paused, unless its buffer counts as full.
+        if (limit := getattr(reading, "set_read_buffer_limits", None)) is not None:
+            pause, resume = partial(limit, 0), limit
+        pause()
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            resume()
 
     async def read(self) -> bytes:
         with _Translated(self._request):

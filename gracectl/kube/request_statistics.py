@@ -64,6 +64,8 @@ class RequestRecorder:
     """Recorder of the requests of a client and its fenced sibling."""
 
     def __init__(self) -> None:
+        self.in_flight = 0
+        """Requests that wait for their response."""
         self._attempts: Counter[tuple[str, str, str, str]] = Counter()
         self._latency = {verb: Histogram(API_LATENCY.buckets) for verb in VERBS}
         self._retries = 0

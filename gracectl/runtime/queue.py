@@ -108,6 +108,16 @@ class WorkQueue(Generic[K]):
         """Clock of the wake-ups."""
         return self._clock
 
+    @property
+    def waiting(self) -> int:
+        """Keys that are ready."""
+        return len(self._urgent) + len(self._ready) + len(self._parked_in)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any key is ready, or being processed."""
+        return bool(self.waiting or self._processing)
+
     def share(self, shares: Shares[K]) -> None:
         """From now on a key is handed out when `shares` has a slot for it, which it holds until `done`."""
         self._shares = shares
@@ -189,7 +199,7 @@ class WorkQueue(Generic[K]):
         waiting = (self._urgent, self._ready, *self._parked.values())
         oldest = min((next(iter(keys.values())) for keys in waiting if keys), default=now)
         return QueueStatistics(
-            ready=len(self._urgent) + len(self._ready) + len(self._parked_in),
+            ready=self.waiting,
             delayed=len(self._wake_at),
             processing=len(self._processing),
             failing=len(self._backoffs),

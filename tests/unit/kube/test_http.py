@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from email.utils import formatdate
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 GET = Request(method="GET", path="/api/v1/nodes")
+OURS = Trust(ca_file=str(CERTIFICATES / "ca.pem"))
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def server_tls() -> ssl.SSLContext:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(CERTIFICATES / "ca.pem"))
+    tls.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+    tls.verify_mode = ssl.CERT_OPTIONAL
+    return tls
 
 
 @asynccontextmanager
@@ -215,6 +224,40 @@ async def test_a_watch_goes_on_behind_a_line_that_is_too_long() -> None:
     assert lines[1:] == [event("ADDED", lease("b", 9)).rstrip(), b"half"]
 
 
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "TLS"])
+async def test_lines_of_a_watch_gather_before_they_are_read_once_it_is_busy(is_encrypted: bool) -> None:
+    is_read = anyio.Event()
+
+    async def watch(request: web.Request) -> web.StreamResponse:
+        nonlocal is_read
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for number in range(int(request.query["limit"])):
+            is_read = anyio.Event()
+            await response.write(b"%d\n" % number)
+            if number < 16:
+                await is_read.wait()
+        return response
+
+    async def waits(lines: int, gathering: float) -> list[float]:
+        settings = HttpSettings(gathering=gathering, busy=60.0)
+        request = replace(GET, query=(("limit", str(lines)),))
+        seen: list[float] = []
+        async with transport_to(port, credentials, settings) as transport, transport.stream(request) as stream:
+            async for line in stream.lines():
+                assert line == b"%d" % len(seen)
+                seen.append(anyio.current_time())
+                is_read.set()
+        assert len(seen) == lines
+        return [after - before for before, after in pairwise(seen)]
+
+    async with serving(watch, server_tls() if is_encrypted else None) as port:
+        credentials = Credentials(f"http{'s' * is_encrypted}://127.0.0.1:{port}", FixedToken(), trust=OURS)
+        with anyio.fail_after(20):
+            await waits(15, gathering=3600.0)
+        assert (await waits(21, gathering=0.5))[15] >= 0.45
+
+
 async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
     async def serve(request: web.Request) -> web.StreamResponse:
         return web.Response(body=b"x" * 3_000_000)
@@ -359,14 +402,8 @@ async def secure() -> AsyncGenerator[int, None]:
         names = {field[0][0]: field[0][1] for field in certificate.get("subject", ())}
         return web.Response(text=names.get("commonName", "anonymous"))
 
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(CERTIFICATES / "ca.pem"))
-    tls.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
-    tls.verify_mode = ssl.CERT_OPTIONAL
-    async with serving(who, tls) as port:
+    async with serving(who, server_tls()) as port:
         yield port
-
-
-OURS = Trust(ca_file=str(CERTIFICATES / "ca.pem"))
 
 
 async def test_a_client_certificate_of_a_kubeconfig_is_presented(secure: int, tmp_path: Path) -> None:
