@@ -174,7 +174,7 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Write Events until cancelled; then write what is left, for at most `flush` seconds."""
-        shares = Shares[_Identity](self._clock, _AT_ONCE, lambda identity: self._series[identity].namespace)
+        shares = Shares[_Identity](self._clock, _AT_ONCE, self._namespace_of)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(run_workers, self._due, self._write_in_turn, shares, in_bursts=True))
@@ -215,6 +215,11 @@ class EventRecorder:
     def _open_window(self, series: _Series) -> None:
         series.window_ends = self._clock.monotonic() + self._settings.window
         self._windows.append(series)
+
+    def _namespace_of(self, identity: _Identity) -> str:
+        # Its last window may have ended while it waited to be looked at once more.
+        series = self._series.get(identity)
+        return "" if series is None else series.namespace
 
     async def _write_in_turn(self, identity: _Identity) -> None:
         with anyio.move_on_after(_LONGEST_YIELD):

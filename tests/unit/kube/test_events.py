@@ -259,6 +259,19 @@ async def test_a_write_that_hangs_is_not_repeated_when_its_window_ends_and_holds
     assert desk.written == [(0.0, "POST", 1), (1.0, "POST", 1)]
 
 
+async def test_a_series_that_ends_while_it_waits_for_its_turn_once_more_is_no_failure() -> None:
+    desk = Desk(EventSettings(window=10.0))
+    desk.transport.answers.extend([25.0, *[39.0] * 80])
+    async with desk.open():
+        desk.recorder.record(POD, "Evicted", "m")
+        await desk.clock.sleep(0)
+        for number in range(80):
+            desk.recorder.record(Subject("v1", "Pod", "shop", f"api-{number}", f"v{number}"), "Evicted", "m")
+        await desk.clock.sleep(600)
+        statistics = desk.recorder.statistics()
+        assert (statistics.written + statistics.failed, statistics.backlog) == (81, 0)
+
+
 @pytest.mark.parametrize(("lasts", "written"), [(0.12, 0.16), (30.0, 0.51)], ids=["ends", "goes on"])
 async def test_an_event_lets_a_storm_of_evictions_go_first_but_not_for_ever(lasts: float, written: float) -> None:
     desk = Desk()
