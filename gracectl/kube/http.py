@@ -252,7 +252,8 @@ class _HttpStream:
         """Leave what the server sends until this instant (monotonic) in the socket."""
         seconds = until - self._clock.monotonic()
         connection = self._answer.connection
-        if seconds <= 0 or connection is None or (reading := connection.transport) is None:
+        reading = None if connection is None else connection.transport
+        if seconds <= 0 or reading is None or reading.is_closing():
             return
         pause, resume = reading.pause_reading, reading.resume_reading
         # asyncio's TLS reads on while it is paused, unless its buffer counts as full.
@@ -262,7 +263,8 @@ class _HttpStream:
         try:
             await self._clock.sleep(seconds)
         finally:
-            resume()
+            if not reading.is_closing():  # a TLS connection that is lost has nothing left to resume
+                resume()
 
     async def read(self) -> bytes:
         with _Translated(self._request):

@@ -29,7 +29,7 @@ from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tokens import FixedToken, TokenFile
-from gracectl.kube.transport import Request
+from gracectl.kube.transport import Request, Stream
 from gracectl.kube.watch import HEAD, LONGEST_LINE, OversizeLine
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.fence import Fence
@@ -256,6 +256,38 @@ async def test_lines_of_a_watch_gather_before_they_are_read_once_it_is_busy(is_e
         with anyio.fail_after(20):
             await waits(15, gathering=3600.0)
         assert (await waits(21, gathering=0.5))[15] >= 0.45
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "TLS"])
+async def test_a_connection_that_is_lost_while_lines_gather_breaks_as_at_any_other_time(is_encrypted: bool) -> None:
+    is_read = anyio.Event()
+
+    async def watch(request: web.Request) -> web.StreamResponse:
+        nonlocal is_read
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(16):
+            is_read = anyio.Event()
+            await response.write(b"line\n")
+            await is_read.wait()
+        await anyio.sleep(5)
+        return response
+
+    async def follow(stream: Stream) -> None:
+        lines = 0
+        async for _ in stream.lines():
+            lines += 1
+            is_read.set()
+            if lines == 16:
+                connection = vars(stream)["_answer"].connection
+                asyncio.get_running_loop().call_later(0.1, connection.transport.abort)
+
+    async with serving(watch, server_tls() if is_encrypted else None) as port:
+        credentials = Credentials(f"http{'s' * is_encrypted}://127.0.0.1:{port}", FixedToken(), trust=OURS)
+        settings = HttpSettings(gathering=0.5, busy=60.0)
+        async with transport_to(port, credentials, settings) as transport, transport.stream(GET) as stream:
+            with pytest.raises(errors.Unreachable):
+                await follow(stream)
 
 
 async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
