@@ -78,6 +78,7 @@ def main(arguments: Sequence[str], clock: Clock | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         chosen = _chosen(load(), options.names)
+        _require_current(chosen)
         warm(options.tests or sorted({test for mutant in chosen for test in mutant.tests}))
         if not options.tests:
             _require_passing(sorted({test for mutant in chosen for test in mutant.tests}))
@@ -113,6 +114,18 @@ def _chosen(mutants: Sequence[Mutant], names: Sequence[str]) -> list[Mutant]:
     if unknown := [name for name in names if name not in known]:
         raise Unusable(f"no mutant is called {', '.join(unknown)}; see tests/mutants/planted")
     return [known[name] for name in names] if names else [mutant for mutant in mutants if not mutant.equivalent]
+
+
+def _require_current(mutants: Sequence[Mutant]) -> None:
+    """Raise Stale with every bug that has no place in the code, so that one run names them all."""
+    stale = []
+    for mutant in mutants:
+        try:
+            compile(mutant.source(), mutant.file, "exec")
+        except (Stale, SyntaxError) as error:
+            stale.append(str(error))
+    if stale:
+        raise Stale("\n".join(stale))
 
 
 def _require_passing(tests: Sequence[str]) -> None:
