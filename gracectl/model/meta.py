@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from gracectl.model import names
+
 _NUMBERS: Final = re.compile(r"([0-9]+)")
 
 
@@ -50,6 +52,13 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False):
     name: str
     uid: str
     controller: bool = False
+    group: str = ""
+    """API group of the owner; empty for the core group."""
+
+    @property
+    def is_node(self) -> bool:
+        """Whether the owner is a Node of Kubernetes, not a kind of that name in another group."""
+        return self.kind == names.NODE_KIND and not self.group
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from gracectl.model import names, wire
+from gracectl.model import wire
 from gracectl.model.meta import OwnerReference
 from gracectl.model.node import DISRUPTED_TAINT, tolerates
 from gracectl.model.pod import Toleration
@@ -162,16 +162,25 @@ _ALONE_AS_KEY: Final = _references({text: text for text in (chr(0x10000 + number
 
 def _read_owners(raw: msgspec.Raw) -> tuple[OwnerReference, ...]:
     owners = [
-        OwnerReference(owner.kind or "", owner.name or "", owner.uid or "", bool(owner.controller))
+        OwnerReference(
+            owner.kind or "",
+            owner.name or "",
+            owner.uid or "",
+            bool(owner.controller),
+            (owner.api_version or "").rpartition("/")[0],
+        )
         for owner in _OWNERS.decode(raw) or ()
     ]
     if not is_large(raw):
         return tuple(owners)
     # Decisions ask for the one that manages the object, and whether a node is among them.
     manager = [each for each in owners if each.controller][:1]
-    kept = (*manager, *[each for each in owners if each.kind == names.NODE_KIND][:1])
+    kept = (*manager, *[each for each in owners if each.is_node][:1])
     cut = LONGEST_SHARED
-    return tuple(OwnerReference(each.kind[:cut], each.name[:cut], each.uid[:cut], each.controller) for each in kept)
+    return tuple(
+        OwnerReference(each.kind[:cut], each.name[:cut], each.uid[:cut], each.controller, each.group[:cut])
+        for each in kept
+    )
 
 
 def _read_tolerations(raw: msgspec.Raw) -> tuple[Toleration, ...]:

@@ -56,6 +56,7 @@ class Meta(Object):
 
 
 class Owner(Object):
+    api_version: str | None = None
     kind: str | None = None
     name: str | None = None
     uid: str | None = None

@@ -57,7 +57,7 @@ def undecodable_reason(pod: UnknownPod) -> str:
 
 def is_static(pod: Pod) -> bool:
     """Static pods are run by the kubelet from files; what the API shows is a mirror owned by the node."""
-    return names.MIRROR_POD in pod.annotations or any(owner.kind == names.NODE_KIND for owner in pod.owners)
+    return names.MIRROR_POD in pod.annotations or any(owner.is_node for owner in pod.owners)
 
 
 def stuck_at(pod: Pod, deadline: float | None = None, earliest: float | None = None) -> float | None:

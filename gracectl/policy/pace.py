@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from gracectl.model import names
 from gracectl.model.budget import scaled_value
 from gracectl.model.pod import Pod
-from gracectl.policy.evictability import FINISHED
+from gracectl.policy.evictability import FINISHED, is_static
 from gracectl.policy.settings import VoluntarySettings
 from gracectl.policy.voluntary import Cause, Trigger
+from gracectl.policy.waves import is_daemon
 
 K = TypeVar("K")
 
@@ -106,8 +106,9 @@ class DisruptionSlot(msgspec.Struct):
 
 def controller_of(pod: Pod) -> str:
     """UID of the controller that replaces the pod elsewhere; empty if none does."""
-    owner = next((owner for owner in pod.owners if owner.controller), None)
-    return "" if owner is None or owner.kind in (names.DAEMON_SET, names.NODE_KIND) else owner.uid
+    if is_static(pod) or is_daemon(pod):
+        return ""
+    return next((owner.uid for owner in pod.owners if owner.controller), "")
 
 
 def is_starting(pod: Pod) -> bool:

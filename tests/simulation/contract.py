@@ -129,11 +129,15 @@ def is_waited_for(pod: JsonObject, *, is_maintenance: bool = False) -> bool:
     if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return False
     owners = pod["metadata"].get("ownerReferences") or ()
-    if names.MIRROR_POD in annotations_of(pod) or any(owner["kind"] == names.NODE_KIND for owner in owners):
+    if names.MIRROR_POD in annotations_of(pod) or any(_is_node(owner) for owner in owners):
         return False
     if is_maintenance and is_daemon(pod):
         return False
     return not any(_tolerates(each) for each in pod["spec"].get("tolerations") or ())
+
+
+def _is_node(owner: JsonObject) -> bool:
+    return (owner["apiVersion"], owner["kind"]) == ("v1", names.NODE_KIND)
 
 
 def _tolerates(toleration: JsonObject) -> bool:

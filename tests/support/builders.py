@@ -34,8 +34,8 @@ def a_pod(name: str = "web-1", **fields: Any) -> Pod:
     return Pod(name=name, **{**defaults, **fields})
 
 
-def owned_by(kind: str, name: str = "owner") -> tuple[OwnerReference, ...]:
-    return (OwnerReference(kind, name, f"uid-{name}", controller=True),)
+def owned_by(kind: str, name: str = "owner", group: str = "") -> tuple[OwnerReference, ...]:
+    return (OwnerReference(kind, name, f"uid-{name}", controller=True, group=group),)
 
 
 def a_budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:

@@ -65,7 +65,7 @@ def test_a_whole_pod() -> None:
         node_name="node-1",
         labels={"app": "web"},
         annotations={names.DO_NOT_DISRUPT: "90m", names.DO_NOT_EVICT: "true", names.MIRROR_POD: "0a1b"},
-        owners=(OwnerReference("ReplicaSet", "web", "77", True), OwnerReference("Node", "node-1", "78", False)),
+        owners=(OwnerReference("ReplicaSet", "web", "77", True, "apps"), OwnerReference("Node", "node-1", "78", False)),
         created=NEW_YEAR,
         started=NEW_YEAR + 5,
         deletion_timestamp=NEW_YEAR + 3630,

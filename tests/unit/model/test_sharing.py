@@ -173,15 +173,17 @@ def test_many_labels_are_one_map_for_pods_and_nodes_that_have_the_same() -> None
 def test_of_too_many_owners_and_tolerations_those_stay_that_decide() -> None:
     owners = [{"kind": "Thing", "name": f"n-{n}", "uid": "u" * 2000} for n in range(100)]
     manager = {"kind": "DaemonSet", "name": "d" * 9000, "uid": "d", "controller": True}
-    node = {"kind": "Node", "name": "n", "uid": "n"}
+    foreign = {"apiVersion": "robots.example.com/v1", "kind": "Node", "name": "f", "uid": "f"}
+    node = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
     ours = {"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}
     others = [{"key": f"key-{n}", "operator": "Exists", "effect": "NoSchedule"} for n in range(200)]
     body: dict[str, Any] = {
-        "metadata": {"name": "p", "ownerReferences": [*owners, manager, node]},
+        "metadata": {"name": "p", "ownerReferences": [*owners, foreign, manager, node]},
         "spec": {"tolerations": [*others, ours, ours]},
     }
     pod = PodDecoder()(msgspec.json.encode(body))
     assert [(owner.kind, owner.controller) for owner in pod.owners] == [("DaemonSet", True), ("Node", False)]
+    assert pod.owners[1].is_node
     assert max(len(owner.name) for owner in pod.owners) < 1000
     assert [toleration.key for toleration in pod.tolerations] == [names.DISRUPTED_TAINT_KEY]
     body["spec"]["tolerations"] = others

@@ -132,6 +132,7 @@ def test_pods_that_nothing_replaces_are_not_waited_for() -> None:
     assert controller_of(a_pod(owners=owned_by("Node"))) == ""
     assert controller_of(a_pod(owners=(OwnerReference("ReplicaSet", "a", "uid-a"),))) == ""
     assert controller_of(a_pod(owners=owned_by("ReplicaSet", "a"))) == "uid-a"
+    assert controller_of(a_pod(owners=owned_by("Node", "a", group="robots.example.com"))) == "uid-a"
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ DAEMON = owned_by("DaemonSet")
         ({"phase": "Succeeded"}, Outcome.IGNORED),
         ({"phase": "Failed"}, Outcome.IGNORED),
         ({"owners": owned_by("Node")}, Outcome.IGNORED),
+        ({"owners": owned_by("Node", group="robots.example.com")}, Outcome.EVICT),
         ({"annotations": {names.MIRROR_POD: "x"}}, Outcome.IGNORED),
         (tolerating("Exists"), Outcome.IGNORED),
         (tolerating("Exists", effect="NoSchedule"), Outcome.IGNORED),

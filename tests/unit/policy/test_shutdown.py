@@ -322,6 +322,11 @@ def test_a_daemon_pod_that_was_there_when_the_pods_became_known_replaces_no_pod(
 # -- who is passed over ------------------------------------------------------------------------------------------------
 
 
+def test_a_pod_of_a_node_of_another_api_group_is_deleted() -> None:
+    pod = a_pod("robot", owners=owned_by(names.NODE_KIND, group="robots.example.com"))
+    assert ignored_reason(pod, begin(KEP, 660, at(0, pod))) is None
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
