@@ -96,7 +96,8 @@ async def run_check(
         return unknown(f"not checked: no answer within {seconds:g} s", "run it again; is the API server slow?")
     except Forbidden as refusal:
         operation = refusal.operation
-        return unknown(f"not checked: may not {operation}", f"grant the verb {operation.verb} on {operation.qualified}")
+        message = f"not checked: missing permission: {operation}"
+        return unknown(message, f"grant the verb {operation.verb} on {operation.qualified}")
     except (Unreachable, RequestTimeout) as error:
         return unknown(f"not checked: {error}", "run it again")
     except ApiError as error:
@@ -212,7 +213,7 @@ async def check_permissions(doctor: Doctor) -> Sequence[Finding]:
     if not deployments:
         missing, number = await _missing(doctor, None, None)
         if missing:
-            message = f"no account of a controller found; your own lacks {len(missing)} rights that one needs"
+            message = f"not checked: no controller's account found; yours lacks {len(missing)} rights that one needs"
             remedy = "where the chart is installed, it has granted them (docs/permissions.md)"
             return (Finding(PERMISSIONS, CheckState.UNKNOWN, message, remedy, missing),)
         return (Finding(PERMISSIONS, CheckState.OK, f"your credentials have all rights of a controller ({number})"),)
@@ -256,7 +257,7 @@ async def check_karpenter(doctor: Doctor) -> Sequence[Finding]:
     if (rival := await watch.look()) is not None:
         return (Finding(KARPENTER, CheckState.FAILED, rival.words, rival.remedy),)
     if watch.unseen:
-        message = f"not checked: may not get leases {names.KARPENTER_LEASE} in {listed(watch.unseen)}"
+        message = f"not checked: missing permission: get leases {names.KARPENTER_LEASE} in {listed(watch.unseen)}"
         return (Finding(KARPENTER, CheckState.UNKNOWN, message, "grant the verb get on leases there"),)
     return (Finding(KARPENTER, CheckState.OK, f"none leads (in {listed(tuple(namespaces))})"),)
 
@@ -268,7 +269,7 @@ async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
     """Whether API servers know the webhooks, trust and reach them."""
     settings = doctor.settings.admission
     if not settings.is_wanted and doctor.is_assumed:
-        message = "not checked: the controller's settings are not known"
+        message = "not checked: the controller's settings are unknown"
         return (Finding(WEBHOOKS, CheckState.UNKNOWN, message, "give them with --config FILE"),)
     if not settings.is_wanted:
         return (Finding(WEBHOOKS, CheckState.OK, "admission is off (admission.listen)"),)
@@ -333,16 +334,16 @@ async def _reached(client: KubeClient, unreached: str) -> Finding:
     try:
         await client.create(NODE_BUDGETS, "", PROBE, dry_run=True)
     except NotServed:
-        return Finding(WEBHOOKS, CheckState.UNKNOWN, "not tried: nodedisruptionbudgets are not served", "see above")
+        return Finding(WEBHOOKS, CheckState.UNKNOWN, "not checked: nodedisruptionbudgets are not served", "see above")
     except Forbidden as refusal:
-        message = f"registered; not tried: may not {refusal.operation}"
+        message = f"registered; not checked: missing permission: {refusal.operation}"
         return Finding(WEBHOOKS, CheckState.UNKNOWN, message, "grant the verb create on nodedisruptionbudgets")
     except ApiError as error:
         if f'"{NODE_BUDGET_WEBHOOK.name}" denied' in error.status_message:
             return Finding(WEBHOOKS, CheckState.OK, "registered, and API servers reach them (tried by a dry run)")
         if NODE_BUDGET_WEBHOOK.name in error.status_message:
             return Finding(WEBHOOKS, CheckState.FAILED, f"not reached: {error.status_message}", remedy)
-        return Finding(WEBHOOKS, CheckState.UNKNOWN, f"registered; not tried: {error}")
+        return Finding(WEBHOOKS, CheckState.UNKNOWN, f"registered; not checked: {error}")
     message = f"registered, but API servers get no answer: {unreached}"
     return Finding(WEBHOOKS, CheckState.FAILED, message, remedy)
 

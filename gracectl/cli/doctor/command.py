@@ -42,7 +42,7 @@ def doctor(target: ClusterTarget, output: Output) -> None:
     API server, credentials, settings, definitions, the controller and its rights, webhooks and their certificate,
     Karpenter, finalizers and machines of nodes, budgets, and annotations of pods: a line for each, and below it what
     helps. Nothing is changed. It works before the installation, too. With --config the settings of the file are
-    compared with those of the controller. What your rights do not let it see is marked with ?. docs/doctor.md explains
+    compared with those of the controller. What your rights do not let it check is marked with ?. docs/doctor.md explains
     every check.
 
     \b
@@ -51,7 +51,8 @@ def doctor(target: ClusterTarget, output: Output) -> None:
       checks [{check, state [ok|warning|failed|unknown], message, remedy,
         objects [name]}]
 
-    Exit code 0: no check has failed (✗); 1: at least one has. 2 also if the file of --config is invalid.
+    Exit code 0: every check was done, and none has failed; 1: at least one has failed (✗), or was not checked (?). 2
+    also if the file of --config is invalid.
     """
     with reporting_errors():
         given = read_settings(target.config, os.environ)
@@ -63,7 +64,7 @@ def doctor(target: ClusterTarget, output: Output) -> None:
         console = stdout_console(is_wide=output == "wide")
         is_plain = not console.encoding.lower().startswith("utf")
         print_on(console, doctor_table(found.findings, is_plain=is_plain))
-    if found.has_failed:
+    if not found.is_healthy:
         sys.exit(FAILED)
 
 

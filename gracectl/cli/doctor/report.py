@@ -25,7 +25,7 @@ class CheckState(StrEnum):
     """Works, but not as one would expect."""
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """Could not be checked: the right is missing, or there was no answer."""
+    """Not checked: the right is missing, or there was no answer."""
 
 
 class Finding(JsonObject, frozen=True):
@@ -47,13 +47,13 @@ class Examination(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
     @property
-    def has_failed(self) -> bool:
-        """Whether a check has failed."""
-        return any(finding.state is CheckState.FAILED for finding in self.findings)
+    def is_healthy(self) -> bool:
+        """Whether every check was done, and none has failed."""
+        return all(finding.state in (CheckState.OK, CheckState.WARNING) for finding in self.findings)
 
 
 class DoctorReport(JsonObject, frozen=True):
-    """The whole object. `healthy`: no check has failed."""
+    """The whole object. `healthy`: every check was done, and none has failed."""
 
     cluster: ClusterReport
     at: str
@@ -68,7 +68,7 @@ def doctor_report(found: Examination) -> DoctorReport:
         cluster=cluster_report(found.cluster),
         at=format_time(found.at),
         settings=found.settings,
-        healthy=not found.has_failed,
+        healthy=found.is_healthy,
         checks=found.findings,
     )
 
@@ -85,7 +85,7 @@ STYLES: Final = {
 _COUNTED: Final = {
     CheckState.FAILED: "failed",
     CheckState.WARNING: "with a warning",
-    CheckState.UNKNOWN: "could not be done",
+    CheckState.UNKNOWN: "not checked",
     CheckState.OK: "passed",
 }
 
@@ -105,7 +105,7 @@ def doctor_table(findings: Sequence[Finding], *, is_plain: bool = False) -> Rend
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """`2 checks failed, 1 could not be done, 9 passed`."""
+    """`2 checks failed, 1 not checked, 9 passed`."""
     return ", ".join(_counts(findings))
 
 

@@ -79,8 +79,8 @@ def lease(place: Fleet, **spec: Any) -> Any:
 def checked(result: Result) -> dict[str, dict[str, Any]]:
     """By name what was found; the exit code fits."""
     told = msgspec.json.decode(result.stdout)
-    has_failed = any(each["state"] == "failed" for each in told["checks"])
-    assert (result.exit_code, told["healthy"]) == ((1, False) if has_failed else (0, True)), result.output
+    is_healthy = not any(each["state"] in ("failed", "unknown") for each in told["checks"])
+    assert (result.exit_code, told["healthy"]) == ((0, True) if is_healthy else (1, False)), result.output
     assert all(each["remedy"] for each in told["checks"] if each["state"] == "failed")
     return {each["check"]: each for each in told["checks"]}
 
@@ -238,14 +238,15 @@ def test_a_karpenter_that_leads_is_a_conflict(place: Fleet) -> None:
     assert "karpenter-0 holds the Lease kube-system/karpenter-leader-election" in found["message"]
 
 
-def test_what_it_may_not_see_is_unknown_and_no_failure(place: Fleet) -> None:
+def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
     result = place.run("doctor", "-o", "json", as_=place.user("stranger"))
     found = checked(result)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
+    assert {each["state"] for each in found.values()} == {"ok", "unknown"}
     assert {name for name, each in found.items() if each["state"] == "unknown"} == {
         *("settings", "controller", "permissions", "webhooks", "Karpenter", "nodes", "budgets", "annotations"),
     }
-    assert found["nodes"]["message"] == "not checked: may not list nodes"
+    assert found["nodes"]["message"] == "not checked: missing permission: list nodes"
     assert found["nodes"]["remedy"] == "grant the verb list on nodes"
 
 
@@ -391,7 +392,7 @@ def test_authorities_that_cannot_be_read(bundle: bytes) -> None:
 
 FINDINGS = [
     Finding("API server", CheckState.OK, "Kubernetes v1.33.4"),
-    Finding("nodes", CheckState.UNKNOWN, "not checked: may not list nodes", "grant the verb list on nodes"),
+    Finding("nodes", CheckState.UNKNOWN, "not checked: missing permission: list nodes", "grant the verb list on nodes"),
     Finding("budgets", CheckState.FAILED, "shop/" + "x" * 63 + ": never allows a disruption " * 3, "widen it"),
     Finding("machines", CheckState.WARNING, "\x1b[31mred"),
 ]
@@ -401,7 +402,7 @@ FINDINGS = [
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     text = text_of(Console(width=width), doctor_table(FINDINGS))
     assert all(len(line) <= width and line == line.rstrip() for line in text.splitlines())
-    assert text.splitlines()[-1] == "1 check failed, 1 with a warning, 1 could not be done, 1 passed"
+    assert text.splitlines()[-1] == "1 check failed, 1 with a warning, 1 not checked, 1 passed"
     assert "x" * 63 in text
 
 
