@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from gracectl.model import names
+from gracectl.model.meta import condition_of
 from gracectl.model.node import DISRUPTED_TAINT, Node, tolerates
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.policy.deadlines import ends_at
 from gracectl.policy.waves import is_daemon
 
 STUCK_AFTER_SECONDS = 60.0
-"""A pod that still exists this long after its grace has ended is not waited for: its kubelet is gone."""
+"""A pod that still exists this long after its grace has ended is not waited for."""
 
 FINISHED = frozenset({names.SUCCEEDED, names.FAILED})
 
@@ -48,6 +49,22 @@ def ignored(
     if stuck is not None and stuck <= now:
         return Ignored("stuck: still there a minute after its grace has ended", stays=True)
     return None
+
+
+def ignored_without_kubelet(pod: Pod) -> Ignored | None:
+    """Why the drain ignores this pod on a node whose kubelet is gone."""
+    if pod.deletion_timestamp is None:
+        return None
+    return Ignored("its kubelet is gone: the node is not Ready, and another of its pods is stuck", stays=True)
+
+
+def is_silent(node: Node) -> bool:
+    """Whether the kubelet of a node has stopped reporting.
+
+    With Ready "False" a kubelet still reports, and stops pods.
+    """
+    condition = condition_of(node.conditions, names.READY)
+    return condition is not None and condition.status == names.UNKNOWN
 
 
 def undecodable_reason(pod: UnknownPod) -> str:

@@ -18,7 +18,15 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
 from gracectl.policy.budgets import Allowance, BudgetKey, eviction_verdict
 from gracectl.policy.deadlines import delete_at, ends_at, latest_shortening
-from gracectl.policy.evictability import Ignored, ignored, stuck_at, undecodable_reason
+from gracectl.policy.evictability import (
+    FINISHED,
+    Ignored,
+    ignored,
+    ignored_without_kubelet,
+    is_silent,
+    stuck_at,
+    undecodable_reason,
+)
 from gracectl.policy.protection import Protection, asks_for_protection, protection_of
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, WaveDeadlines, wave_deadlines
@@ -183,9 +191,12 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
     ignored_pods: dict[str, Ignored] = {}
     waited_for: list[Pod] = []
     # An undecodable pod blocks the node, and no other pod: neither its wave nor its protection is known.
+    is_kubelet_gone = is_silent(view.node) and _has_stuck_pod(view.pods, waves, deadlines, now)
     for pod in (pod for pod in view.pods if not isinstance(pod, UnknownPod)):
         earliest = deadlines.earliest_of(waves[pod.uid])
         verdict = ignored(pod, now, deadlines.node, earliest, is_maintenance=view.is_maintenance)
+        if verdict is None and is_kubelet_gone:
+            verdict = ignored_without_kubelet(pod)
         if verdict is None:
             waited_for.append(pod)
         else:
@@ -209,6 +220,16 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
         node_blocker=_node_blocker(waited_for, protections),
         taken=Counter(),
         verdicts={},
+    )
+
+
+def _has_stuck_pod(pods: tuple[Pod, ...], waves: Mapping[str, int], deadlines: WaveDeadlines, now: float) -> bool:
+    """Whether a pod has outlived its grace by a minute: on a silent node that is enough for all, in every wave."""
+    return any(
+        pod.phase not in FINISHED
+        and not isinstance(pod, UnknownPod)
+        and _is_over(stuck_at(pod, deadlines.node, deadlines.earliest_of(waves[pod.uid])), now)
+        for pod in pods
     )
 
 

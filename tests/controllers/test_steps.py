@@ -151,6 +151,24 @@ async def test_a_pod_stuck_in_terminating_is_given_up_after_exactly_a_minute() -
             assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
 
 
+async def test_all_waves_of_a_dead_node_wait_once_for_its_kubelet() -> None:
+    critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
+    tolerations = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in ("unreachable", "not-ready")]
+    async with staged("n1") as stage:
+        await stage.create(
+            a_pod_manifest("web", "n1", terminationGracePeriodSeconds=20, tolerations=tolerations),
+            a_pod_manifest("dns", "n1", terminationGracePeriodSeconds=30, tolerations=tolerations, **critical),
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.cluster.kubelet.partition("n1")
+            await stage.clock.sleep(60)
+            start = await stage.delete_node("n1")
+            assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
+            asked = [(each.operation.name, round(each.instant - start, 3)) for each in stage.evictions]
+            assert asked == [("web", 0.0), ("dns", 80.0)]
+
+
 async def test_waves_follow_each_other_when_the_pods_are_gone() -> None:
     critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
     async with staged("n1") as stage:

@@ -136,6 +136,12 @@ def is_waited_for(pod: JsonObject, *, is_maintenance: bool = False) -> bool:
     return not any(_tolerates(each) for each in pod["spec"].get("tolerations") or ())
 
 
+def is_silent(node: JsonObject) -> bool:
+    """Whether the kubelet of a node has stopped reporting."""
+    conditions = node.get("status", {}).get("conditions") or ()
+    return any((each["type"], each["status"]) == (names.READY, names.UNKNOWN) for each in conditions)
+
+
 def _is_node(owner: JsonObject) -> bool:
     return (owner["apiVersion"], owner["kind"]) == ("v1", names.NODE_KIND)
 

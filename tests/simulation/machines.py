@@ -104,7 +104,7 @@ class Instances(Rule):
         if not has_ready_machine(node.object):
             return  # nothing runs there
         for pod in self.seen.pods_on(node.name):
-            is_left = pod.waited < NEVER and not pod.is_stuck(self.seen.ahead)
+            is_left = pod.waited < NEVER and not self.seen.is_stuck(pod, self.seen.ahead)
             if is_left and self._is_known(pod.waited) and self.seen.now - pod.bound > COUNTING:
                 self.violated(f"the machine of {node.name} was terminated before its deadline, with pod {pod.name}")
         if left := volumes_on(self.seen, node.name, self.seen.terms.clock_error):

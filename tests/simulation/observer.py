@@ -26,6 +26,7 @@ from simulation.contract import (
     Ranges,
     annotations_of,
     is_deleted,
+    is_silent,
     is_waited_for,
     labels_of,
     own_grace,
@@ -211,6 +212,15 @@ class Observer:
     def named(self, node: str) -> ThingFacts | None:
         """The node of this name, if there is one."""
         return next((each for each in self.nodes.values() if each.name == node and each.gone == NEVER), None)
+
+    def is_stuck(self, pod: PodFacts, at: float) -> bool:
+        """Whether nothing waits for a pod any longer: it, or on a silent node another one, has outlived its grace."""
+        if pod.is_stuck(at):
+            return True
+        node = self.named(pod.node)
+        if pod.asked == NEVER or node is None or not is_silent(node.object):
+            return False
+        return any(other.is_stuck(at) for other in self.pods_on(pod.node))
 
     def node_of(self, pod: PodFacts) -> ThingFacts | None:
         """The node to which a pod was bound."""

@@ -194,7 +194,7 @@ class Evictions(Rule):
         for other in (facts, *self.seen.pods_on(facts.node)):
             if (other is not facts and not blocks_node(other.object)) or other.waited == NEVER:
                 continue
-            if other is not facts and (other.asked < NEVER and other.is_stuck(self.seen.ahead)):
+            if other is not facts and (other.asked < NEVER and self.seen.is_stuck(other, self.seen.ahead)):
                 continue
             since, until = self._protected.get(other.uid, NEVER), self._until(other)
             if other.asked == NEVER and until > self.seen.ahead + NOISE and self.seen.must_know(deed.sender, since):
@@ -204,7 +204,7 @@ class Evictions(Rule):
     def _judge_order(self, deed: Deed, facts: PodFacts, node: ThingFacts) -> None:
         orders, deadline = self.seen.ranges(node), self._deadlines.earliest(node)
         for other in self.seen.pods_on(facts.node):
-            if other is facts or other.waited == NEVER or other.is_stuck(self.seen.ahead):
+            if other is facts or other.waited == NEVER or self.seen.is_stuck(other, self.seen.ahead):
                 continue
             if self.seen.is_kept(node) and is_daemon(other.object):
                 continue

@@ -212,7 +212,7 @@ def is_ours(seen: Observer, node: ThingFacts) -> bool:
 def hold_of(seen: Observer, node: ThingFacts) -> tuple[Hold, list[PodFacts]]:
     """What a node waits for, and the pods that may be evicted now."""
     is_kept = seen.is_kept(node)
-    waited = [pod for pod in seen.pods_on(node.name) if pod.waited < NEVER and not pod.is_stuck(seen.now)]
+    waited = [pod for pod in seen.pods_on(node.name) if pod.waited < NEVER and not seen.is_stuck(pod, seen.now)]
     waited = [pod for pod in waited if not (is_kept and is_daemon(pod.object))]
     if waited:
         free = [] if _is_at_work(seen, "nodes", node.name) else list(_free(seen, node, waited))

@@ -37,7 +37,7 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.budgets import BudgetKey
-from gracectl.policy.evictability import FINISHED
+from gracectl.policy.evictability import FINISHED, is_silent
 from gracectl.policy.maintenance import is_in_maintenance, is_maintenance_requested
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
@@ -244,7 +244,7 @@ class NodeController:
         self._timer.changed(pod.node_name)
         if old is not None and old.deletion_timestamp is not None and _has_ended(old, new):
             self._pod_ended(old, state)
-        elif _only_stops(old, new):
+        elif _only_stops(old, new) and not is_silent(state.node):  # else it may count as gone from now on
             self._add_for_report(pod.node_name, state)
         else:
             self._add_coalesced(pod.node_name, state)

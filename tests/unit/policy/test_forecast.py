@@ -230,6 +230,13 @@ def test_pods_of_a_node_without_a_kubelet_are_waited_for_until_they_count_as_stu
     assert span(of(told, "web").terminated) == (0, None)
 
 
+def test_all_waves_of_a_node_without_a_kubelet_wait_for_it_once() -> None:
+    daemon = a_pod("agent", owners=owned_by("DaemonSet"))
+    critical = a_pod("dns", priority_class="system-cluster-critical")
+    silent = (Condition("Ready", "Unknown"),)
+    assert span(predicted(ending("n1", a_pod("web"), daemon, critical, conditions=silent)).nodes[0].drained) == (2, 90)
+
+
 def test_do_not_evict_blocks_all_pods_until_the_protected_one_is_gone() -> None:
     holder = a_pod("holder", labels={names.DO_NOT_EVICT: "true"})
     told = predicted(ending("n1", holder, a_pod("other")))

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import NOW, a_budget, a_pod, owned_by
+from support.builders import NOW, a_budget, a_node, a_pod, owned_by
 from support.plans import decide, entry, outcomes, reason, tolerating, view
 
 from gracectl.model import names
+from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
 from gracectl.policy.budgets import Allowance, eviction_verdict
 from gracectl.policy.explain import explain
@@ -59,6 +60,20 @@ def test_volumes_of_a_stuck_pod_are_those_of_a_pod_that_stays() -> None:
     """Its kubelet is gone, so that they cannot be detached before the instance is."""
     decision = decide(a_pod("stuck", deletion_timestamp=NOW - 60), a_pod("finished", phase="Succeeded"))
     assert {each.pod.name: each.stays for each in decision.pods} == {"stuck": True, "finished": False}
+
+
+@pytest.mark.parametrize(("status", "is_gone"), [("Unknown", True), ("False", False), ("True", False)])
+def test_one_stuck_pod_shows_for_all_waves_that_a_silent_kubelet_is_gone(status: str, is_gone: bool) -> None:
+    node = a_node(conditions=(Condition("Ready", status),))
+    stuck, going = a_pod("stuck", deletion_timestamp=NOW - 60), a_pod("going", deletion_timestamp=NOW + 25)
+    decision = plan(msgspec.structs.replace(view(stuck, going, a_pod("agent", owners=DAEMON)), node=node), NOW)
+    later = {"agent": Outcome.EVICT} if is_gone else {"agent": Outcome.WAITING}
+    gone = Outcome.IGNORED if is_gone else Outcome.TERMINATING
+    assert outcomes(decision) == {"stuck": Outcome.IGNORED, "going": gone, **later}
+    assert entry(decision, "going").stays == is_gone
+    early = msgspec.structs.replace(stuck, deletion_timestamp=NOW - 59.5)
+    decision = plan(msgspec.structs.replace(view(early, going), node=node), NOW)
+    assert set(outcomes(decision).values()) == {Outcome.TERMINATING}
 
 
 def test_a_pod_that_cannot_be_decoded_holds_the_node_and_no_other_pod() -> None:
