@@ -262,10 +262,10 @@ def node_warnings(
     yield from machine_warnings(node, settings.policy)
     claims = cluster.claims_of(node)
     if len(claims) > 1:
-        listed = ", ".join(sorted((claim.name for claim in claims), key=natural_key))
-        message = f"several node claims have this node ({listed}): none is used"
+        found = sorted((claim.name for claim in claims), key=natural_key)
+        message = f"several node claims have this node ({', '.join(found)}): none is used"
         kind = WarningKind.SEVERAL_CLAIMS
-        yield PlanWarning(kind, message, remedy=remedy(kind))
+        yield PlanWarning(kind, message, remedy=remedy(kind, claims=" ".join(found)))
     holders: list[Node | NodeClaim] = [node, *claims]
     for holder in holders:
         text = invalid_deadline(holder)

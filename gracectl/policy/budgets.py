@@ -77,6 +77,9 @@ def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, take
                 Allowance.NOT_COUNTABLE,
                 f"budget {budget.full_name} allows nothing, as it cannot be counted: {failure}",
             )
+        if has_no_scale(pod, budget):
+            reason = f"budget {budget.full_name} counts no pods without a controller, unless minAvailable is an integer"
+            return EvictionVerdict(Allowance.NOT_COUNTABLE, reason)
         health = f"{budget.current_healthy} of {budget.expected_pods} healthy, {budget.desired_healthy} required"
         return EvictionVerdict(Allowance.EXHAUSTED, f"budget {budget.full_name} allows no disruption now ({health})")
     if budget.disruptions_allowed <= taken:
@@ -95,6 +98,32 @@ def allows_unready(budget: PodDisruptionBudget) -> bool:
 def never_allows(budget: PodDisruptionBudget) -> bool:
     """Whether the budget allows no disruption even while all of its pods are healthy."""
     return 0 < budget.expected_pods <= budget.desired_healthy
+
+
+def is_unhealthy(budget: PodDisruptionBudget) -> bool:
+    """Whether none of its pods is Ready, so that it allows nothing until that changes, not even these pods to go."""
+    return (
+        budget.observed_generation >= budget.generation
+        and failure_of(budget) is None
+        and budget.unhealthy_pod_eviction_policy != names.ALWAYS_ALLOW
+        and budget.expected_pods > 0
+        and budget.desired_healthy > 0
+        and budget.current_healthy == 0
+        and not budget.disrupted_pods
+    )
+
+
+def has_no_scale(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    """Whether a counted budget expects no pod at all, as this one has no controller to say how many there should be.
+
+    An integer minAvailable counts the pods that exist; every other bound asks their controllers (getExpectedPodCount).
+    """
+    return (
+        budget.observed_generation >= budget.generation
+        and budget.expected_pods == 0
+        and not isinstance(budget.min_available, int)
+        and not any(owner.controller for owner in pod.owners)
+    )
 
 
 def failure_of(budget: PodDisruptionBudget) -> str | None:

@@ -1,32 +1,56 @@
 """Remedies: for each cause of blocking, the command that resolves it, and the owner of the workload to ask.
 
-One table by reason, for `status`, `plan` and their JSON. Invariant: names of others are quoted for a shell, and their
-texts are harmless.
+One table by reason, for `status`, `plan`, `doctor`, Events and their JSON. Invariants: every command works when pasted
+into a shell; names of others are quoted for a shell, and their texts are harmless.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import harmless
-from gracectl.model.pod import Pod
-from gracectl.policy.budgets import failure_of, never_allows
+from gracectl.model.pod import Pod, UnknownPod
+from gracectl.policy.budgets import Allowance, eviction_verdict, has_no_scale, never_allows
 from gracectl.policy.plan import Blocker, Outcome, PodPlan
+from gracectl.policy.protection import Protection
 
-_LONGER: Final = "give it a longer terminationGracePeriod before it is deleted"
+_LONGER: Final = "set a longer terminationGracePeriod before you delete the node"
+
+# GNU date, else that of BSD and macOS.
+_SOON: Final = "$(date -u -d +15min +%FT%TZ 2>/dev/null || date -u -v+15M +%FT%TZ)"
+
+JOB: Final = "Job"
+UNREADY: Final = "UnreadyPod"
+PROTECTED_JOB: Final = "ProtectedJob"
+NO_SCALE: Final = "NoScale"
+POD_REASONS: Final = (UNREADY, PROTECTED_JOB, NO_SCALE)
+"""Reasons that are neither a Blocker nor a WarningKind."""
+
+_LET_UNREADY_GO: Final = (
+    "let pods that are not Ready go: kubectl patch pdb -n {namespace} {budgets} --type merge -p {patch}"
+)
+_END_PROTECTION: Final = "kubectl {verb} pod -n {namespace} {pod} {key}-"
 
 REMEDIES: Final[Mapping[str, str]] = {
     Blocker.BUDGET: "see which of its pods are not Ready: gracectl budgets -n {namespace}",
     Blocker.UNOBSERVED: "wait; if it stays so, kube-controller-manager does not count budgets",
-    Blocker.PROTECTION: "end its protection: kubectl {verb} pod -n {namespace} {pod} {key}-",
+    Blocker.PROTECTION: f"end its protection: {_END_PROTECTION}",
     Blocker.UNDECODABLE: "fix or delete it: kubectl delete pod -n {namespace} {pod}",
+    UNREADY: _LET_UNREADY_GO,
+    PROTECTED_JOB: f"wait for its Job, or end its protection, which kills the Job's pod: {_END_PROTECTION}",
+    NO_SCALE: "give it a controller, or delete it: kubectl delete pod -n {namespace} {pod}",
     "MultipleBudgets": "change their selectors so that one is left: kubectl edit pdb -n {namespace} {budgets}",
-    "BudgetNotCounted": "fix or delete it: kubectl describe pdb -n {namespace} {budgets}",
-    "BudgetAllowsNothing": "widen it, or run more pods: kubectl edit pdb -n {namespace} {budgets}",
+    "BudgetNotCounted": "see why, then fix or delete it: kubectl describe pdb -n {namespace} {budgets}",
+    "BudgetAllowsNothing": (
+        "run more pods, or widen it: kubectl patch pdb -n {namespace} {budgets} --type merge -p {patch}"
+    ),
+    "BudgetUnhealthy": _LET_UNREADY_GO,
     "InvalidProtection": (
         "give it a duration: kubectl annotate pod -n {namespace} {pod} --overwrite " + names.DO_NOT_DISRUPT + "=4h"
     ),
@@ -34,14 +58,15 @@ REMEDIES: Final[Mapping[str, str]] = {
     "FinalizerMissing": "see whether a controller runs and manages it: gracectl doctor",
     "NoController": "see whether a controller runs: gracectl doctor",
     "NodeBudgetBlocks": "see what it counts: gracectl budgets",
-    "NeverDrains": "give the node a deadline: kubectl annotate node {node} " + names.TERMINATION_TIMESTAMP + "=TIME",
+    "NeverDrains": (
+        "give the node a deadline, which overrides budgets and protection: kubectl annotate node {node} --overwrite "
+        f"{names.TERMINATION_TIMESTAMP}={_SOON}"
+    ),
     "MachineKeepsRunning": "terminate it in the cloud, or set provider.name before",
     "NotReady": "see why: kubectl describe node {node}",
-    "SeveralNodeClaims": "delete all but one: kubectl delete nodeclaim NAME",
+    "SeveralNodeClaims": "see which is right, and delete the others: kubectl get nodeclaims {claims}",
     "InvalidDeadline": (
-        "write it as an instant: kubectl annotate {kind} {name} --overwrite "
-        + names.TERMINATION_TIMESTAMP
-        + "=2026-01-01T00:00:00Z"
+        "write it as an instant: kubectl annotate {kind} {name} --overwrite " + f"{names.TERMINATION_TIMESTAMP}={_SOON}"
     ),
     "BudgetViolated": _LONGER,
     "GraceShortened": _LONGER,
@@ -49,7 +74,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     "WavesTooLong": f"give its waves shorter periods, or {_LONGER}",
     "OutOfOrder": "give its wave a longer period",
 }
-"""By the value of a Blocker or a WarningKind. Causes that are missing have none: they end by themselves."""
+"""By the value of a Blocker or a WarningKind, or of POD_REASONS. Causes that are missing have none: they end by
+themselves."""
 
 
 LONGEST_NAME: Final = 253
@@ -61,19 +87,36 @@ def remedy(reason: str, **fields: str) -> str:
     return REMEDIES.get(reason, "").format_map({key: _quoted(value) for key, value in fields.items()})
 
 
+def budget_remedy(reason: str, *budgets: PodDisruptionBudget) -> str:
+    """The remedy of a reason that lies with these budgets, which have one namespace."""
+    return remedy(
+        reason,
+        namespace=budgets[0].namespace,
+        budgets=" ".join(budget.name for budget in budgets),
+        patch=_patch(reason, budgets[0]),
+    )
+
+
 def pod_remedy(entry: PodPlan, budgets: Sequence[PodDisruptionBudget]) -> str:
     """The owner to ask, and the command that lets a blocked pod go; empty for a pod that is not blocked itself.
 
     `budgets`: those that select it.
     """
-    pod, key = entry.pod, names.DO_NOT_DISRUPT
-    if entry.protection is not None and entry.protection.kind == "do-not-evict":
-        key = names.DO_NOT_EVICT
+    if entry.blocker is Blocker.UNDECODABLE or entry.outcome in (Outcome.PROTECTED, Outcome.BLOCKED):
+        return blocker_remedy(entry.pod, entry.protection, budgets)
+    return ""
+
+
+def blocker_remedy(pod: Pod, protection: Protection | None, budgets: Sequence[PodDisruptionBudget]) -> str:
+    """The same for a pod with this protection, if any; empty for one that only waits for its turn."""
+    reason = _reason(pod, protection, budgets)
+    key = names.DO_NOT_EVICT if protection is not None and protection.kind == "do-not-evict" else names.DO_NOT_DISRUPT
     found = remedy(
-        _reason(entry, budgets),
+        reason,
         namespace=pod.namespace,
         pod=pod.name,
         budgets=" ".join(budget.name for budget in budgets),
+        patch=_patch(reason, budgets[0]) if budgets else "",
         verb="label" if key in pod.labels and key == names.DO_NOT_EVICT else "annotate",
         key=key,
     )
@@ -90,23 +133,43 @@ def owner_of(pod: Pod) -> str:
     return ""
 
 
-def _reason(entry: PodPlan, budgets: Sequence[PodDisruptionBudget]) -> str:
-    """The reason why a pod is blocked, as REMEDIES has it; empty if it is not, or waits for other pods."""
-    if entry.blocker is Blocker.UNDECODABLE:
-        return entry.blocker
-    if entry.outcome is Outcome.PROTECTED and entry.protection is not None:
-        return Blocker.PROTECTION if entry.protection.is_valid else "InvalidProtection"
-    if entry.outcome is not Outcome.BLOCKED or not budgets:
-        return ""
-    if len(budgets) > 1:
-        return "MultipleBudgets"
-    if failure_of(budgets[0]) is not None:
-        return "BudgetNotCounted"
-    if entry.blocker is Blocker.UNOBSERVED:
-        return entry.blocker
-    if never_allows(budgets[0]):
-        return "BudgetAllowsNothing"
-    return "" if budgets[0].disruptions_allowed > 0 else Blocker.BUDGET  # else it waits for its turn only
+_OF_BUDGETS: Final = {Allowance.AMBIGUOUS: "MultipleBudgets", Allowance.NOT_OBSERVED: Blocker.UNOBSERVED}
+
+
+def _reason(pod: Pod, protection: Protection | None, budgets: Sequence[PodDisruptionBudget]) -> str:
+    """The reason why a pod is blocked, as REMEDIES has it; empty if it only waits for its turn."""
+    if isinstance(pod, UnknownPod):
+        return Blocker.UNDECODABLE
+    if protection is not None:
+        if not protection.is_valid:
+            return "InvalidProtection"
+        return PROTECTED_JOB if any(each.controller and each.kind == JOB for each in pod.owners) else Blocker.PROTECTION
+    allowance = eviction_verdict(pod, tuple(budgets)).allowance
+    if allowance not in (Allowance.EXHAUSTED, Allowance.NOT_COUNTABLE):
+        return _OF_BUDGETS.get(allowance, "")
+    if not pod.ready:
+        return UNREADY
+    if allowance is Allowance.NOT_COUNTABLE:
+        return NO_SCALE if has_no_scale(pod, budgets[0]) else "BudgetNotCounted"
+    return "BudgetAllowsNothing" if never_allows(budgets[0]) else Blocker.BUDGET
+
+
+def _patch(reason: str, budget: PodDisruptionBudget) -> str:
+    """The merge patch of a remedy that changes a budget; empty for one that does not."""
+    spec: dict[str, Any]
+    match reason:
+        case "UnreadyPod" | "BudgetUnhealthy":
+            spec = {"unhealthyPodEvictionPolicy": names.ALWAYS_ALLOW}
+        case "BudgetAllowsNothing" if isinstance(budget.min_available, int):
+            # Also counts pods without a controller, which maxUnavailable does not.
+            spec = {"minAvailable": max(budget.expected_pods - 1, 0)}
+        case "BudgetAllowsNothing" if budget.max_unavailable is None:
+            spec = {"minAvailable": None, "maxUnavailable": 1}
+        case "BudgetAllowsNothing":
+            spec = {"maxUnavailable": 1}
+        case _:
+            return ""
+    return msgspec.json.encode({"spec": spec}).decode()
 
 
 def _quoted(text: str) -> str:

@@ -28,17 +28,10 @@ from gracectl.policy.evictability import ignored, undecodable_reason
 from gracectl.policy.health import first_untolerated, unhealthy_conditions
 from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.protection import Protection, protection_of
+from gracectl.policy.remedies import blocker_remedy
 from gracectl.policy.settings import PolicySettings
 
 _PERCENTAGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%")
-
-REMEDIES: Final = {
-    Allowance.EXHAUSTED: "give the budget more healthy pods or a wider bound",
-    Allowance.NOT_COUNTABLE: "fix what its condition names, or delete the budget",
-    Allowance.AMBIGUOUS: "change their selectors so that one is left",
-    Allowance.NOT_OBSERVED: "wait for the disruption controller",
-}
-"""What would allow the eviction of a pod whose budget blocks."""
 
 
 class Cause(StrEnum):
@@ -219,9 +212,8 @@ def explain_blockers(blockers: tuple[VoluntaryBlocker, ...]) -> str:
     more = len(blockers) - 1
     others = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
     return (
-        f"pod {first.pod.full_name} {first.reason}{until}{others}; to terminate the node, "
-        f"{first.remedy}, or give the node a terminationGracePeriod (in nodeGroups, if its claim has none), or delete "
-        "it"
+        f"pod {first.pod.full_name} {first.reason}{until}{others}; to terminate the node, delete it, or give it a "
+        f"terminationGracePeriod (in nodeGroups, if its claim has none), or {first.remedy}"
     )
 
 
@@ -241,12 +233,14 @@ def _blocker(
     pod: Pod, budgets: tuple[PodDisruptionBudget, ...], now: float, settings: PolicySettings
 ) -> VoluntaryBlocker | None:
     if isinstance(pod, UnknownPod):
-        return VoluntaryBlocker(pod, f"blocks it: {undecodable_reason(pod)}", None, "fix or delete the pod")
+        return VoluntaryBlocker(pod, f"blocks it: {undecodable_reason(pod)}", None, blocker_remedy(pod, None, budgets))
     if pod.deletion_timestamp is not None:
         return None
     if protection := protection_of(pod, now, settings.protection):
-        way_out = f"take {protection.kind} off the pod"
-        return VoluntaryBlocker(pod, f"is {protection.description}", protection.until, way_out, protection)
+        helps = blocker_remedy(pod, protection, budgets)
+        return VoluntaryBlocker(pod, f"is {protection.description}", protection.until, helps, protection)
     verdict = eviction_verdict(pod, budgets)
-    remedy = REMEDIES.get(verdict.allowance)
-    return None if remedy is None else VoluntaryBlocker(pod, f"cannot be evicted: {verdict.reason}", None, remedy)
+    if verdict.allowance in (Allowance.UNCHARGED, Allowance.ALLOWED):
+        return None
+    helps = blocker_remedy(pod, None, budgets)
+    return VoluntaryBlocker(pod, f"cannot be evicted: {verdict.reason}", None, helps)

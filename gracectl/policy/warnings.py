@@ -18,13 +18,13 @@ from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.policy.budgets import BudgetKey, failure_of, never_allows
+from gracectl.policy.budgets import BudgetKey, failure_of, is_unhealthy, never_allows
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
 from gracectl.policy.forecast import NodeForecast, PodForecast
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.protection import Protection
-from gracectl.policy.remedies import pod_remedy, remedy
+from gracectl.policy.remedies import budget_remedy, pod_remedy, remedy
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.simulation import RemovalMethod
 from gracectl.policy.waves import period_share
@@ -49,6 +49,7 @@ class WarningKind(StrEnum):
     MULTIPLE_BUDGETS = "MultipleBudgets"
     BUDGET_NOT_COUNTED = "BudgetNotCounted"
     BUDGET_ALLOWS_NOTHING = "BudgetAllowsNothing"
+    BUDGET_UNHEALTHY = "BudgetUnhealthy"
     BUDGET_VIOLATED = "BudgetViolated"
     GRACE_SHORTENED = "GraceShortened"
     PROTECTION_OVERRIDDEN = "ProtectionOverridden"
@@ -272,12 +273,8 @@ def _multiple_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
         budgets = listed([f"{namespace}/{name}" for namespace, name in keys])
         message = f"{len(keys)} budgets select {listed(pods)} ({budgets}), and the eviction API refuses such a pod"
         kind = WarningKind.MULTIPLE_BUDGETS
-        yield PlanWarning(kind, message, tuple(pods), _budget_remedy(kind, *keys))
-
-
-def _budget_remedy(kind: WarningKind, *keys: BudgetKey) -> str:
-    """`keys`: of budgets of one namespace."""
-    return remedy(kind, namespace=keys[0][0], budgets=" ".join(name for _, name in keys))
+        names_ = " ".join(name for _, name in keys)
+        yield PlanWarning(kind, message, tuple(pods), remedy(kind, namespace=keys[0][0], budgets=names_))
 
 
 def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:
@@ -286,14 +283,22 @@ def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:
         if (failure := failure_of(budget)) is not None:
             message = f"budget {called} cannot be counted and allows nothing: {failure}"
             kind = WarningKind.BUDGET_NOT_COUNTED
-            yield PlanWarning(kind, message, (called,), _budget_remedy(kind, budget.key))
-        elif never_allows(budget):
+            yield PlanWarning(kind, message, (called,), budget_remedy(kind, budget))
+            continue
+        if never_allows(budget):
             message = (
                 f"budget {called} allows no disruption even when all of its pods are healthy ({budget.desired_healthy} "
                 f"of {budget.expected_pods} required)"
             )
             kind = WarningKind.BUDGET_ALLOWS_NOTHING
-            yield PlanWarning(kind, message, (called,), _budget_remedy(kind, budget.key))
+            yield PlanWarning(kind, message, (called,), budget_remedy(kind, budget))
+        if is_unhealthy(budget):
+            message = (
+                f"budget {called} allows no disruption: none of its {budget.expected_pods} pods is Ready "
+                f"({budget.desired_healthy} required)"
+            )
+            kind = WarningKind.BUDGET_UNHEALTHY
+            yield PlanWarning(kind, message, (called,), budget_remedy(kind, budget))
 
 
 def _budget_violated(node: NodeForecast) -> Iterator[PlanWarning]:

@@ -14,10 +14,10 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import failure_of, never_allows
+from gracectl.policy.budgets import failure_of, is_unhealthy, never_allows
 from gracectl.policy.explain import listed
-from gracectl.policy.remedies import remedy
-from gracectl.policy.warnings import keeps_running
+from gracectl.policy.remedies import budget_remedy, remedy
+from gracectl.policy.warnings import WarningKind, keeps_running
 
 SHOWN: Final = 3
 """Names in a line; JSON has all."""
@@ -84,20 +84,26 @@ def _machines(managed: Sequence[Node], settings: Settings) -> Finding:
 def budget_finding(budgets: Iterable[PodDisruptionBudget]) -> Finding:
     """Budgets that never allow a disruption."""
     found = sorted(budgets, key=lambda budget: natural_key(budget.full_name))
-    never = [each.full_name for each in found if never_allows(each)]
-    uncounted = [each.full_name for each in found if failure_of(each) is not None and each.full_name not in never]
+    never = [each for each in found if never_allows(each)]
+    uncounted = [each for each in found if failure_of(each) is not None and each not in never]
+    unhealthy = [each for each in found if is_unhealthy(each)]
     if never:
-        allow = _verb(never, "allow")
-        message = f"{listed(never, SHOWN)}: never {allow} a disruption; a drain of {_its(never)} pods cannot end"
-        namespace, _, name = never[0].partition("/")
-        help_ = remedy("BudgetAllowsNothing", namespace=namespace, budgets=name)
-        return Finding(BUDGETS, CheckState.FAILED, message, help_, tuple(never))
+        blocking, allow = _names(never), _verb(never, "allow")
+        message = f"{listed(blocking, SHOWN)}: never {allow} a disruption; a drain of {_its(never)} pods cannot end"
+        helps = budget_remedy(WarningKind.BUDGET_ALLOWS_NOTHING, never[0])
+        return Finding(BUDGETS, CheckState.FAILED, message, helps, blocking)
     if uncounted:
-        allow = _verb(uncounted, "allow")
-        message = f"{listed(uncounted, SHOWN)}: cannot be counted, and {allow} nothing until that is fixed"
-        namespace, _, name = uncounted[0].partition("/")
-        help_ = remedy("BudgetNotCounted", namespace=namespace, budgets=name)
-        return Finding(BUDGETS, CheckState.FAILED, message, help_, tuple(uncounted))
+        blocking, allow = _names(uncounted), _verb(uncounted, "allow")
+        message = f"{listed(blocking, SHOWN)}: cannot be counted, and {allow} nothing until that is fixed"
+        helps = budget_remedy(WarningKind.BUDGET_NOT_COUNTED, uncounted[0])
+        return Finding(BUDGETS, CheckState.FAILED, message, helps, blocking)
+    if unhealthy:
+        blocking, allow = _names(unhealthy), _verb(unhealthy, "allow")
+        message = (
+            f"{listed(blocking, SHOWN)}: none of {_its(unhealthy)} pods is Ready, so {_it(unhealthy)} {allow} nothing"
+        )
+        helps = budget_remedy(WarningKind.BUDGET_UNHEALTHY, unhealthy[0])
+        return Finding(BUDGETS, CheckState.WARNING, message, helps, blocking)
     message = f"{counted(len(found), 'budget')}, each can allow a disruption" if found else "there is none"
     return Finding(BUDGETS, CheckState.OK, message)
 
@@ -121,13 +127,21 @@ def _nodes(found: Sequence[str]) -> str:
     return f"{listed(found, SHOWN)} {'is' if len(found) == 1 else 'are'}"
 
 
+def _names(budgets: Sequence[PodDisruptionBudget]) -> tuple[str, ...]:
+    return tuple(budget.full_name for budget in budgets)
+
+
 def _has(found: Sequence[str]) -> str:
     return "has" if len(found) == 1 else "have"
 
 
-def _verb(found: Sequence[str], many: str) -> str:
+def _verb(found: Sequence[object], many: str) -> str:
     return f"{many}s" if len(found) == 1 else many
 
 
-def _its(found: Sequence[str]) -> str:
+def _it(found: Sequence[object]) -> str:
+    return "it" if len(found) == 1 else "they"
+
+
+def _its(found: Sequence[object]) -> str:
     return "its" if len(found) == 1 else "their"

@@ -355,7 +355,9 @@ def test_budgets_that_never_allow_a_disruption() -> None:
     finding = budget_finding((a_budget("web"), never))
     assert (finding.state, finding.objects) == (CheckState.FAILED, ("shop/never",))
     assert finding.message == "shop/never: never allows a disruption; a drain of its pods cannot end"
-    assert finding.remedy == "widen it, or run more pods: kubectl edit pdb -n shop never"
+    patch = """'{"spec":{"minAvailable":null,"maxUnavailable":1}}'"""
+    widen = f"kubectl patch pdb -n shop never --type merge -p {patch}"
+    assert finding.remedy == f"run more pods, or widen it: {widen}"
     assert budget_finding(()).message == "there is none"
     spent = a_budget("spent", current_healthy=2, disruptions_allowed=0)
     assert budget_finding((a_budget("web"), spent)).message == "2 budgets, each can allow a disruption"

@@ -12,10 +12,15 @@ from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.policy.forecast import Assumptions, forecast
 from gracectl.policy.plan import Blocker
-from gracectl.policy.remedies import REMEDIES, owner_of, pod_remedy, remedy
+from gracectl.policy.remedies import POD_REASONS, REMEDIES, owner_of, pod_remedy, remedy
 from gracectl.policy.warnings import WarningKind, warnings_of
 
 UNCOUNTED = Condition(names.DISRUPTION_ALLOWED, "False", names.SYNC_FAILED, "found no controller")
+WIDEN = "run more pods, or widen it: kubectl patch pdb -n shop web --type merge -p"
+LET_GO = (
+    "let pods that are not Ready go: kubectl patch pdb -n shop web --type merge -p "
+    """'{"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}'"""
+)
 END = "end its protection: kubectl annotate pod -n shop web-1 karpenter.sh/do-not-disrupt-"
 
 
@@ -30,7 +35,7 @@ def told(pod: Pod, *budgets: Any, **world: Any) -> str:
 
 
 def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> None:
-    assert set(REMEDIES) <= {*Blocker, *WarningKind}
+    assert set(REMEDIES) <= {*Blocker, *WarningKind, *POD_REASONS}
     ends_by_itself = {WarningKind.OVERDUE, WarningKind.MAY_NEVER_DRAIN}  # the latter has the remedy of its pod
     assert {kind for kind in WarningKind if kind.is_blocking} - ends_by_itself <= set(REMEDIES)
     assert set(Blocker) - {Blocker.NEIGHBOUR, Blocker.WAVE, Blocker.MISCONFIGURATION} <= set(REMEDIES)
@@ -44,12 +49,30 @@ def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> 
         (
             web(),
             (a_budget(disruptions_allowed=0, desired_healthy=3),),
-            "widen it, or run more pods: kubectl edit pdb -n shop web",
+            f'{WIDEN} \'{{"spec":{{"minAvailable":null,"maxUnavailable":1}}}}\'',
+        ),
+        (
+            web(),
+            (a_budget(disruptions_allowed=0, desired_healthy=3, min_available=5),),
+            f'{WIDEN} \'{{"spec":{{"minAvailable":2}}}}\'',
+        ),
+        (
+            web(),
+            (a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable="0%"),),
+            f'{WIDEN} \'{{"spec":{{"maxUnavailable":1}}}}\'',
+        ),
+        (web(ready=False), (a_budget(disruptions_allowed=0, current_healthy=1),), LET_GO),
+        (web(ready=False), (a_budget(disruptions_allowed=0, desired_healthy=3, current_healthy=0),), LET_GO),
+        (web(ready=False), (a_budget(disruptions_allowed=0, verdict=UNCOUNTED, current_healthy=0),), LET_GO),
+        (
+            web(owners=()),
+            (a_budget(disruptions_allowed=0, expected_pods=0, desired_healthy=0, max_unavailable=1),),
+            "give it a controller, or delete it: kubectl delete pod -n shop web-1",
         ),
         (
             web(),
             (a_budget(disruptions_allowed=0, verdict=UNCOUNTED),),
-            "fix or delete it: kubectl describe pdb -n shop web",
+            "see why, then fix or delete it: kubectl describe pdb -n shop web",
         ),
         (web(), (a_budget(generation=2),), REMEDIES[Blocker.UNOBSERVED]),
         (
@@ -58,6 +81,11 @@ def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> 
             "change their selectors so that one is left: kubectl edit pdb -n shop also web",
         ),
         (web(annotations={names.DO_NOT_DISRUPT: "4h"}), (), END),
+        (
+            web(annotations={names.DO_NOT_DISRUPT: "4h"}, owners=owned_by("Job")),
+            (),
+            f"wait for its Job, or end its protection, which kills the Job's pod: {END.partition(': ')[2]}",
+        ),
         (
             web(annotations={names.DO_NOT_DISRUPT: "4 hours"}),
             (),
@@ -118,5 +146,6 @@ def test_a_node_that_never_drains_has_the_remedy_of_its_pod_and_a_deadline() -> 
     for world, deadline in (({}, True), ({"is_maintenance": True}, False)):
         (node,) = forecast([ending("n1", protected, **world)], NOW, Assumptions()).nodes
         (never,) = [each for each in warnings_of(node) if each.kind is WarningKind.NEVER_DRAINS]
-        helps = "kubectl annotate node n1 karpenter.sh/nodeclaim-termination-timestamp=TIME"
-        assert never.remedy == (f"{END}; or give the node a deadline: {helps}" if deadline else END)
+        command = "kubectl annotate node n1 --overwrite karpenter.sh/nodeclaim-termination-timestamp=$(date "
+        helps = f"; or give the node a deadline, which overrides budgets and protection: {command}"
+        assert never.remedy.startswith(f"{END}{helps}" if deadline else END)

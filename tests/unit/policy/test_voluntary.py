@@ -185,7 +185,7 @@ def test_a_pod_that_cannot_be_decoded_keeps_its_node() -> None:
     unknown = UnknownPod("shop", "unknown", "u", error="no `int`")
     assert explain_blockers(voluntary_blockers([unknown], {}, NOW, SETTINGS)).startswith(
         "pod shop/unknown blocks it: cannot decide: unknown pod, its object cannot be decoded (no `int`); to "
-        "terminate the node, fix or delete the pod, or "
+        "terminate the node, delete it, or "
     )
 
 
@@ -211,8 +211,8 @@ def test_people_are_told_which_pod_what_holds_it_and_what_would_change_that() ->
     pods = [a_pod(f"job-{h}", annotations={names.DO_NOT_DISRUPT: f"{h}h"}) for h in (2, 5, 3)]
     assert explain_blockers(voluntary_blockers(pods, {}, NOW, SETTINGS)) == (
         'pod shop/job-2 is protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z (and 2 more pods); to '
-        "terminate the node, take do-not-disrupt off the pod, or give the node a terminationGracePeriod (in "
-        "nodeGroups, if its claim has none), or delete it"
+        "terminate the node, delete it, or give it a terminationGracePeriod (in nodeGroups, if its claim has none), "
+        "or end its protection: kubectl annotate pod -n shop job-2 karpenter.sh/do-not-disrupt-"
     )
     message = explain_blockers(voluntary_blockers([a_pod()], {"uid-web-1": (spent(),)}, NOW, SETTINGS))
     assert message.startswith(

@@ -92,6 +92,12 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         "budget shop/web allows no disruption even when all of its pods are healthy (3 of 3 required)",
     ),
     (
+        WarningKind.BUDGET_UNHEALTHY,
+        {"pods": [a_replica(ready=False)], "budgets": (a_budget(disruptions_allowed=0, current_healthy=0),)},
+        ("shop/web",),
+        "budget shop/web allows no disruption: none of its 3 pods is Ready (2 required)",
+    ),
+    (
         WarningKind.BUDGET_VIOLATED,
         {"pods": [a_replica()], "budgets": (a_budget(**SPENT),), "deadline": 900.0},
         ("shop/web-1",),
