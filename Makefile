@@ -3,10 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The demo needs a third of the packages. It takes the whole environment where that is built.
+DEMO := $(if $(wildcard $(READY)),$(VENV),$(VENV)-demo)
 # Plain KEY=VALUE: versions of what is fetched.
 include hack/versions.env
-# Of a list that has all dependencies in it, with hashes; or of our packages, which have none, once those are there.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
+# The lists name every package with its hashes; our own packages have none.
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-deps
+PIP := $(BIN)/python $(PIP_INSTALL)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo example beforehand rehearsal picture board held chart test soak properties sieve fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
@@ -14,15 +17,27 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-dep
 help: ## show this list
 	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
-$(READY): pyproject.toml constraints.txt gracectl/__init__.py kubesim/pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gracectl needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes --requirement constraints.txt
-	$(PIP) --no-build-isolation --editable ./kubesim --editable .
+PROJECTS := pyproject.toml gracectl/__init__.py kubesim/pyproject.toml
+NEW_ENOUGH := $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gracectl needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
+
+$(READY): $(PROJECTS) constraints.txt
+	@$(NEW_ENOUGH)
+	@echo 'make: installing $(words $(shell grep -oE '^[a-z0-9._-]+==' constraints.txt)) packages for tests and lint into $(VENV); about two minutes'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --require-hashes --requirement constraints.txt
+	@$(PIP) --no-build-isolation --editable ./kubesim --editable .
 	@touch $(READY)
 
-demo: $(READY) ## drain three nodes of an embedded cluster and watch (ARGS=--ui: on its page, too; ARGS='--nodes 20 -o json')
-	$(BIN)/gracectl demo $(ARGS)
+$(VENV)-demo/.ready: $(PROJECTS) container/requirements.txt container/build-requirements.txt
+	@$(NEW_ENOUGH)
+	@echo 'make: installing $(words $(shell grep -oE '^[a-z0-9._-]+==' container/requirements.txt)) packages for the demo into $(VENV)-demo; about 20 seconds'
+	@$(PYTHON) -m venv $(VENV)-demo
+	@$(VENV)-demo/bin/python $(PIP_INSTALL) --require-hashes --requirement container/requirements.txt --requirement container/build-requirements.txt
+	@$(VENV)-demo/bin/python $(PIP_INSTALL) --no-build-isolation --editable ./kubesim --editable .
+	@touch $@
+
+demo: $(DEMO)/.ready ## drain three nodes of an embedded cluster and watch (ARGS=--ui: on its page, too; ARGS='--nodes 20 -o json')
+	@$(DEMO)/bin/gracectl demo $(ARGS)
 
 example: $(READY) ## three replicas and a deadline, on virtual time: the timelines of docs/deadlines.md (ARGS=--update writes them there)
 	$(BIN)/python -m examples.three_replicas $(ARGS)
@@ -160,4 +175,4 @@ lock: $(READY) ## versions and hashes of all dependencies, after a change in pyp
 	PATH="$(abspath $(BIN)):$$PATH" UV_VERSION=$(UV_VERSION) tools/lock.sh $(ARGS)
 
 clean: ## remove what make has built
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

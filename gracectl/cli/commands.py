@@ -49,6 +49,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "Show what budgets allow, and what they block.",
             (
                 ("budgets", "all budgets, those that block a termination first"),
+                ("budgets shop/web", "one of them"),
                 ("budgets -n shop -o json", "those of one namespace, for a program"),
             ),
         ),

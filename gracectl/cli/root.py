@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from gracectl import __version__
 from gracectl.cli.commands import COMMANDS, GROUPS
-from gracectl.cli.output import command
+from gracectl.cli.output import command, echo
 from gracectl.telemetry import logs
 
 EPILOG = (
@@ -24,16 +24,21 @@ EPILOG = (
 
 
 class Extra(NamedTuple):
-    """Extra of the distribution. `package`: what it installs, `module`: how that is imported."""
+    """Extra of the distribution: the package that it installs, the module to import, and the command that installs it.
+
+    The command runs in a checkout. Nothing is published, and `pip install gracectl[demo]` would take unclaimed names
+    from the index.
+    """
 
     name: str
     package: str
     module: str
+    command: str
 
 
-_DEMO: Final = Extra("demo", "kubesim", "kubesim")
+_DEMO: Final = Extra("demo", "kubesim", "kubesim", "pip install ./kubesim .")
 EXTRAS: Final[Mapping[str, Extra]] = {
-    "agent": Extra("agent", "dbus-fast", "dbus_fast"),
+    "agent": Extra("agent", "dbus-fast", "dbus_fast", "pip install '.[agent]'"),
     "demo": _DEMO,
     "simulate": _DEMO,
 }
@@ -50,6 +55,8 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """See click."""
+        if cmd_name == help_command.name:
+            return help_command
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -86,21 +93,35 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in entries.items()])
 
 
+@click.command("help")
+@click.argument("name", required=False, metavar="[COMMAND]")
+@click.pass_context
+def help_command(context: click.Context, name: str | None) -> None:
+    """Print the help of gracectl, or of a command."""
+    group = context.find_root()
+    if name is None:
+        echo(group.get_help())
+        return
+    assert isinstance(group.command, Commands)
+    name, found, _ = group.command.resolve_command(group, [name])
+    assert found is not None
+    with click.Context(found, parent=group, info_name=name) as nested:
+        echo(found.get_help(nested))
+
+
 def _without(extra: Extra, name: str) -> click.Command:
     """The command of that name, which says what to install."""
 
     from gracectl.cli.failures import MISUSED, fail  # which brings the client along
 
-    remedy = f"pip install 'gracectl[{extra.name}]'"
-
     def refuse(arguments: tuple[str, ...]) -> None:
-        fail(f"{name}: {extra.package} is not installed; {remedy}", MISUSED)
+        fail(f"{name}: {extra.package} is not installed; run in a checkout of gracectl: {extra.command}", MISUSED)
 
     return click.Command(
         name,
         callback=refuse,
         params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-        help=f"{COMMANDS[name].summary}\n\nNeeds: {remedy}",
+        help=f"{COMMANDS[name].summary}\n\nNeeds {extra.package}. Run in a checkout of gracectl: {extra.command}",
         context_settings={"ignore_unknown_options": True},
     )
 

@@ -279,7 +279,7 @@ async def _from_auth_provider(chosen: Context) -> str:
             "kubernetes-asyncio is not installed",
             source=chosen.user_source,
             field=field,
-            remedy="pip install 'gracectl[oidc]', or use an exec plugin",
+            remedy="run pip install '.[oidc]' in a checkout of gracectl, or use an exec plugin",
         ) from error
     settings: Any = Configuration()
     try:

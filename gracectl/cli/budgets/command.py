@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -11,7 +13,7 @@ from gracectl.cli.budgets.report import BudgetUsages, budgets_report
 from gracectl.cli.budgets.table import budgets_table
 from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.console import print_on, stdout_console
-from gracectl.cli.failures import interruptible, reporting_errors, run_async
+from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
 from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, connected
 from gracectl.cli.output import command, echo
@@ -35,15 +37,27 @@ from gracectl.model.budget import NodeDisruptionBudget
 
 
 class BudgetsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the command line."""
+    """Options of the command line. `names`: `NAMESPACE/NAME` of a PodDisruptionBudget, or a plain name."""
 
+    names: tuple[str, ...]
     namespace: str
     all_namespaces: bool
     blocking: bool
     output: Output
 
 
+class UnknownBudgets(Exception):
+    """No budgets have these names; the message names them all, and the budgets with similar names."""
+
+    def __init__(self, names: Collection[str], known: Collection[str]) -> None:
+        similar = (name for wrong in names for name in get_close_matches(wrong, known, n=1, cutoff=0.6))
+        hint = ", ".join(dict.fromkeys(similar))
+        meant = f"did you mean {hint}?" if hint else f"`{command('budgets')}` lists all budgets"
+        super().__init__(f"no such budget: {', '.join(names)}; {meant}")
+
+
 @click.command()
+@click.argument("names", nargs=-1, metavar="[NAMESPACE/NAME | NAME]...")
 @click.option(
     "-n",
     "--namespace",
@@ -61,9 +75,12 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
 
     For each NodeDisruptionBudget and PodDisruptionBudget: how many objects are available, how many must be, how many
     may be disrupted now. Below each: what is unavailable and why, and which nodes or pods it blocks, first those with
-    a pending removal. Only objects of the cluster are read. Needs to list nodes, pods, poddisruptionbudgets,
-    nodeclaims and nodedisruptionbudgets; with -n the rights to pods and poddisruptionbudgets of that namespace are
-    enough for those. With the right to list configmaps it has the controller's settings, on which depends which nodes
+    a pending removal. Names choose budgets: shop/web is a PodDisruptionBudget, batch is a NodeDisruptionBudget, or
+    with -n a PodDisruptionBudget of that namespace.
+
+    Only objects of the cluster are read. Needs to list nodes, pods, poddisruptionbudgets, nodeclaims and
+    nodedisruptionbudgets; for budgets of one namespace the rights to its pods and poddisruptionbudgets are enough.
+    With the right to list configmaps it has the controller's settings, on which depends which nodes
     are terminated for health, label or age; with that to list leases it says when no controller counts.
     docs/budgets.md explains every field.
 
@@ -84,7 +101,9 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
     chosen = msgspec.convert(options, BudgetsOptions)
     if chosen.namespace and chosen.all_namespaces:
         raise click.UsageError("give -n or -A, not both")
-    with reporting_errors():
+    if (chosen.all_namespaces or chosen.namespace) and any("/" in name for name in chosen.names):
+        raise click.UsageError("give NAMESPACE/NAME or -n or -A, not both")
+    with reporting_errors({UnknownBudgets: REFUSED}):
         source = SettingsSource(target)
         with interruptible():
             found = run_async(lambda: _read(target, chosen, source))
@@ -95,15 +114,18 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
 
 
 async def _read(target: ClusterTarget, options: BudgetsOptions, source: SettingsSource) -> BudgetUsages:
+    namespace = options.namespace or _only_namespace(options.names)
     async with connected(target, shows_cluster=not is_structured(options.output)) as connection:
         effective = await source.read(connection.client)
-        cluster, note = await _read_cluster(connection.client, options.namespace)
+        cluster, note = await _read_cluster(connection.client, namespace)
         node_budgets, note = (None, note) if note else await _node_budgets(connection.client)
         leadership = await read_leadership(connection.client, effective.settings.leader_election, connection.clock)
         now = connection.clock.now()
     policy = effective.settings.termination
     nodes = None if node_budgets is None else node_budget_usages(cluster, node_budgets, policy, now)
-    pods = pod_budget_usages(cluster, policy, now, options.namespace)
+    pods = pod_budget_usages(cluster, policy, now, namespace)
+    if options.names:
+        nodes, pods = _named(options, nodes, pods)
     if options.blocking:
         nodes = None if nodes is None else tuple(filter(_is_blocking, nodes))
         pods = tuple(filter(_is_blocking, pods))
@@ -115,8 +137,28 @@ async def _read(target: ClusterTarget, options: BudgetsOptions, source: Settings
         note=note,
         leadership=leadership,
         only_blocking=options.blocking,
+        only_named=bool(options.names),
         cluster=connection.cluster,
     )
+
+
+def _only_namespace(names: Iterable[str]) -> str:
+    """The namespace of all names, so that its rights are enough; "" if they have none, or several."""
+    namespaces = {name.partition("/")[0] if "/" in name else "" for name in names}
+    return namespaces.pop() if len(namespaces) == 1 else ""
+
+
+def _named(
+    options: BudgetsOptions, nodes: tuple[NodeBudgetUsage, ...] | None, pods: tuple[PodBudgetUsage, ...]
+) -> tuple[tuple[NodeBudgetUsage, ...] | None, tuple[PodBudgetUsage, ...]]:
+    """The budgets that the command line names. Raises UnknownBudgets."""
+    names = {f"{options.namespace}/{name}" if options.namespace else name for name in options.names}
+    found_nodes = tuple(usage for usage in nodes or () if usage.budget.name in names)
+    found_pods = tuple(usage for usage in pods if usage.budget.full_name in names)
+    found = {*(usage.budget.name for usage in found_nodes), *(usage.budget.full_name for usage in found_pods)}
+    if missing := sorted(names - found):
+        raise UnknownBudgets(missing, [*(u.budget.name for u in nodes or ()), *(u.budget.full_name for u in pods)])
+    return None if nodes is None else found_nodes, found_pods
 
 
 def _is_blocking(usage: NodeBudgetUsage | PodBudgetUsage) -> bool:

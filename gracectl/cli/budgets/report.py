@@ -22,7 +22,8 @@ class BudgetUsages(msgspec.Struct, frozen=True, kw_only=True):
     """All budgets in question, at `at` (Unix seconds by the server's clock).
 
     `nodes` None: budgets of nodes do not exist in the cluster or may not be read, as `note` says. `leadership`: whether
-    a controller counts them. `settings`: where they are from. `only_blocking`: those that allow something are left out.
+    a controller counts them. `settings`: where they are from. `only_blocking`: without budgets that allow something;
+    `only_named`: without budgets that the command line does not name.
     """
 
     at: float
@@ -32,6 +33,7 @@ class BudgetUsages(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     leadership: Leadership = UNKNOWN_LEADERSHIP
     only_blocking: bool = False
+    only_named: bool = False
     cluster: ClusterAddress = ClusterAddress()
 
 

@@ -42,18 +42,21 @@ def budgets_table(usages: BudgetUsages) -> RenderableType:
 
 def _parts(usages: BudgetUsages) -> Iterator[RenderableType]:
     yield Text(f"Budgets at {format_time(usages.at)} by the server's clock")
-    yield Text()
     if usages.nodes is None:
+        yield Text()
         yield Text(f"NodeDisruptionBudgets: {usages.note}", "dim")
     elif usages.nodes:
+        yield Text()
         rows = [_node_row(each, usages.leadership, usages.at) for each in usages.nodes]
         yield _table("nodedisruptionbudget", "available", rows)
-    else:
+    elif not usages.only_named:
+        yield Text()
         yield Text(_none(usages, "NodeDisruptionBudget"))
-    yield Text()
     if usages.pods:
+        yield Text()
         yield _table("poddisruptionbudget", "healthy", [_pod_row(each, usages.at) for each in usages.pods])
-    else:
+    elif not usages.only_named:
+        yield Text()
         yield Text(_none(usages, "PodDisruptionBudget"))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -12,7 +12,7 @@ from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.drain.preview import NeverDrained, Preview, endless
 from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Undrainable, check, read_nodes
-from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
+from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, duration, node_arguments
 from gracectl.cli.output import echo
 from gracectl.cli.plan.command import forecast_plan, show_details
@@ -41,9 +41,50 @@ def request_options(command: Command) -> Command:
     return command
 
 
+ALWAYS_SO: Final[Mapping[str, str]] = {
+    "--ignore-daemonsets": "pods of DaemonSets always stay",
+    "--delete-emptydir-data": "pods with emptyDir volumes are always evicted, after a warning that names them",
+    "--force": "pods without a controller are always evicted, after a warning that names them",
+}
+"""Flags of kubectl drain that name what `drain` does anyway."""
+
+NOT_SUPPORTED: Final[Mapping[str, str]] = {
+    "--grace-period": "each pod has its own terminationGracePeriodSeconds",
+    "--pod-selector": "a drain covers all pods of its nodes",
+    "--disable-eviction": "no command bypasses PodDisruptionBudgets",
+    "--skip-wait-for-delete-timeout": "pods that terminate for more than a minute are no longer waited for",
+    "--chunk-size": "lists are read in pages of 500",
+}
+"""Flags of kubectl drain that `drain` refuses, with what applies instead."""
+
+
+def kubectl_flags(command: Command) -> Command:
+    """Flags of kubectl drain: accepted with a note if `drain` does the same, otherwise refused with what applies."""
+
+    def note(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+        if is_given:
+            flag = parameter.opts[0]
+            print_error(f"{flag}: not needed: {ALWAYS_SO[flag]}")
+
+    def refuse(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            flag = parameter.opts[0]
+            raise click.UsageError(f"{flag}: not supported: {NOT_SUPPORTED[flag]}; leave it out")
+
+    for flag in ALWAYS_SO:
+        command = click.option(flag, is_flag=True, hidden=True, expose_value=False, callback=note)(command)
+    for flag in NOT_SUPPORTED:
+        option = click.option(
+            flag, is_flag=False, flag_value="", default=None, hidden=True, expose_value=False, callback=refuse
+        )
+        command = option(command)
+    return command
+
+
 @click.command()
 @node_arguments
 @request_options
+@kubectl_flags
 @settings_options
 def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     """Drain nodes, which stay, and wait until it is done.

@@ -3,4 +3,4 @@
 from importlib.util import find_spec
 
 if find_spec("aiobotocore") is None:
-    raise ImportError("No module named 'aiobotocore'; it comes with: pip install 'gracectl[aws]'")
+    raise ImportError("No module named 'aiobotocore'; run in a checkout of gracectl: pip install '.[aws]'")

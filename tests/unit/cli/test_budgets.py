@@ -135,6 +135,25 @@ def test_one_namespace_or_all_of_them(place: Fleet) -> None:
     assert "give -n or -A, not both" in both.stderr
 
 
+def test_names_choose_budgets(place: Fleet) -> None:
+    def chosen(*arguments: str) -> tuple[list[str], list[str]]:
+        report = in_json(place, *arguments)
+        return [each["name"] for each in report["nodeBudgets"]], [each["name"] for each in report["podBudgets"]]
+
+    assert chosen("default/web") == ([], ["web"])
+    assert chosen("web", "-n", "default") == ([], ["web"])
+    assert chosen("pool", "default/web") == (["pool"], ["web"])
+    text = place.run("budgets", "default/web").stdout
+    assert "default/web" in text
+    assert "NodeDisruptionBudget" not in text
+    unknown = place.run("budgets", "default/wbe", "default/web")
+    assert unknown.exit_code == 3
+    assert unknown.stderr.endswith("gracectl: no such budget: default/wbe; did you mean default/web?\n")
+    both = place.run("budgets", "default/web", "-n", "default")
+    assert both.exit_code == 2
+    assert "give NAMESPACE/NAME or -n or -A, not both" in both.stderr
+
+
 LEADS = Leadership(LeaderState.ACTIVE, "infra/gracectl", "a", NOW)
 GONE = "no controller leads, a\\x1b last renewed Lease infra/gracectl"
 NO_LEADER = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)

@@ -211,6 +211,29 @@ def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], 
     assert message in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--grace-period=30", "--grace-period: not supported: each pod has its own terminationGracePeriodSeconds"),
+        ("--pod-selector=app=web", "--pod-selector: not supported: a drain covers all pods of its nodes"),
+        ("--disable-eviction", "--disable-eviction: not supported: no command bypasses PodDisruptionBudgets"),
+        ("--chunk-size=0", "--chunk-size: not supported: lists are read in pages of 500"),
+    ],
+)
+def test_flags_of_kubectl_drain_without_a_counterpart_are_refused(flag: str, message: str) -> None:
+    refused = CliRunner().invoke(root, ["drain", "worker-7", flag])
+    assert refused.exit_code == 2
+    assert f"{message}; leave it out" in refused.stderr
+
+
+def test_flags_of_kubectl_drain_that_are_always_so_are_accepted() -> None:
+    flags = ["--ignore-daemonsets", "--delete-emptydir-data", "--force"]
+    result = CliRunner().invoke(root, ["drain", "worker-7", *flags, "--kubeconfig", "/does/not/exist"])
+    notes, (failure,) = result.stderr.splitlines()[:-1], result.stderr.splitlines()[-1:]
+    assert [note.split(": not needed: ")[0] for note in notes] == [f"gracectl: {flag}" for flag in flags]
+    assert "/does/not/exist" in failure
+
+
 def test_without_a_terminal_a_termination_must_be_confirmed_by_an_option() -> None:
     result = CliRunner().invoke(root, ["terminate", "--kubeconfig", "/nowhere", "n1"])
     assert (result.exit_code, result.stdout) == (2, "")

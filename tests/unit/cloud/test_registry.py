@@ -65,7 +65,7 @@ def test_one_whose_extra_is_not_installed_says_how_to_get_it(monkeypatch: pytest
     for module in [name for name in sys.modules if name.startswith("gracectl.cloud.aws")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "aiobotocore", None)
-    with pytest.raises(ConfigError, match=r"provider\.name: .*'aiobotocore'.*pip install 'gracectl\[aws\]'"):
+    with pytest.raises(ConfigError, match=r"provider\.name: .*'aiobotocore'.*pip install '\.\[aws\]'"):
         provider_of(Settings(provider=ProviderSettings("aws")))
 
 
