@@ -114,7 +114,7 @@ async def test_a_drain_continues_when_its_command_is_interrupted(story: Story) -
         await lines.until(f"{node}: terminating for")
         await story.sight.until("the pod is asked", lambda: story.sight.asked(slow))
         process.send_signal(signal.SIGINT)
-        told = await lines.until(f"the controller continues to terminate {node}, which cannot be undone")
+        told = await lines.until(f"the controller continues to terminate {node}; the deletion cannot be undone")
         assert f"gracectl status -w {node}" in told
         with anyio.fail_after(10):
             assert await process.wait() == 130

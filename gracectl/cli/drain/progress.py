@@ -9,9 +9,12 @@ import msgspec
 from gracectl.cli.output import command
 from gracectl.cli.status import messages
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
+from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, LeaderState
 from gracectl.inspect.status import NodePhase, NodeStatus
 from gracectl.model.node import Node
 from gracectl.policy.explain import listed
+from gracectl.policy.remedies import remedy
+from gracectl.policy.warnings import WarningKind
 
 
 class DrainProgress:
@@ -29,6 +32,7 @@ class DrainProgress:
             node.uid: requested_at if node.deletion_timestamp is None else node.deletion_timestamp for node in nodes
         }
         self._last: dict[str, NodeStatus] = {}  # by uid
+        self._leadership = UNKNOWN_LEADERSHIP
         self._deleted: set[str] = set()  # uids of those that were to stay
 
     @property
@@ -42,6 +46,7 @@ class DrainProgress:
 
     def update(self, frame: StatusFrame) -> Iterator[str]:
         """Take note of a frame, and return the lines to print about it."""
+        self._leadership = frame.leadership
         for terminated in frame.terminated:
             if self._left.pop(terminated.uid, None):
                 self.has_failed = self.has_failed or self.for_maintenance
@@ -81,13 +86,22 @@ class DrainProgress:
         goal = "drained" if self.for_maintenance else "terminated"
         waiting = [f"{name}{self._reason(uid)}" for uid, name in self._left.items()]
         return (
-            f"{nodes} not {goal} after {after}: {listed(waiting)}; the controller continues; "
+            f"{nodes} not {goal} after {after}: {listed(waiting)}; {self._continuation()}; "
             f"to watch: {command('status', '-w', *self.left)}"
         )
 
     def _reason(self, uid: str) -> str:
         reason = messages.waits_for(self._last[uid]) if uid in self._last else ""
         return f" ({reason})" if reason else ""
+
+    def _continuation(self, what: str = "") -> str:
+        """What happens without this command: only a leader continues. `what`: ` to drain worker-1`."""
+        match self._leadership.state:
+            case LeaderState.ACTIVE:
+                return f"the controller continues{what}"
+            case LeaderState.UNKNOWN:
+                return f"unknown whether a controller runs and continues{what}"
+        return f"nothing continues{what} until a controller leads; {remedy(WarningKind.NO_CONTROLLER)}"
 
     def unwatched(self) -> str:
         """What continues after this command was interrupted, how to watch it, and whether it can be undone."""
@@ -97,5 +111,5 @@ class DrainProgress:
         names = ", ".join(self.left)
         if self.for_maintenance:
             undo = f"to undo: {command('uncordon', *self.left)}"
-            return f"interrupted; the controller continues to drain {names}; {watch}; {undo}"
-        return f"interrupted; the controller continues to terminate {names}, which cannot be undone; {watch}"
+            return f"interrupted; {self._continuation(f' to drain {names}')}; {watch}; {undo}"
+        return f"interrupted; {self._continuation(f' to terminate {names}')}; the deletion cannot be undone; {watch}"

@@ -43,7 +43,7 @@ def test_a_deletion_that_is_not_watched_any_more_goes_on(place: Fleet) -> None:
         process.interrupt()
         assert process.ended(SOON) == (
             130,
-            "gracectl: interrupted; the controller continues to terminate worker-1, which cannot be undone; "
+            "gracectl: interrupted; the controller continues to terminate worker-1; the deletion cannot be undone; "
             "to watch: gracectl status -w worker-1\n",
         )
     assert place.is_deleted("worker-1")
@@ -59,7 +59,7 @@ def test_only_those_that_are_left_are_named(place: Fleet) -> None:
         code, told = process.ended(SOON)
     assert (code, told) == (
         130,
-        "gracectl: interrupted; the controller continues to terminate left, which cannot be undone; "
+        "gracectl: interrupted; the controller continues to terminate left; the deletion cannot be undone; "
         "to watch: gracectl status -w left\n",
     )
     place.release("left")

@@ -9,18 +9,21 @@ from support.builders import NOW, a_node
 
 from gracectl.cli.drain.progress import DrainProgress
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
+from gracectl.inspect.leadership import LeaderState, Leadership
 from gracectl.inspect.status import NodePhase, NodeStatus
 
 A, B = a_node("a"), a_node("b")
 WATCH = "gracectl status -w"
+LED = Leadership(LeaderState.ACTIVE, "gracectl/gracectl", "gracectl-0", NOW)
+LEADERLESS = Leadership(LeaderState.NONE, "gracectl/gracectl", "", NOW - 60)
 
 
 def status_of(node: Any, state: NodePhase = NodePhase.TERMINATING, **more: Any) -> NodeStatus:
     return NodeStatus(node=node, state=state, since=NOW, **more)
 
 
-def frame(*nodes: NodeStatus, terminated: tuple[TerminatedNode, ...] = ()) -> StatusFrame:
-    return StatusFrame(at=NOW, nodes=nodes, terminated=terminated)
+def frame(*nodes: NodeStatus, terminated: tuple[TerminatedNode, ...] = (), leadership: Leadership = LED) -> StatusFrame:
+    return StatusFrame(at=NOW, nodes=nodes, terminated=terminated, leadership=leadership)
 
 
 def said(awaited: DrainProgress, *nodes: NodeStatus, terminated: tuple[TerminatedNode, ...] = ()) -> list[str]:
@@ -95,6 +98,7 @@ def test_a_node_that_was_to_stay_and_is_deleted_is_watched_to_its_end() -> None:
 
 def test_nodes_that_are_left_are_named_with_what_each_waits_for() -> None:
     awaited = DrainProgress([A, B], NOW - 7, for_maintenance=False)
+    list(awaited.update(frame()))
     assert awaited.unfinished("10m0s") == (
         f"2 of 2 nodes are not terminated after 10m0s: a, b; the controller continues; to watch: {WATCH} a b"
     )
@@ -106,16 +110,35 @@ def test_nodes_that_are_left_are_named_with_what_each_waits_for() -> None:
     assert awaited.unfinished("10m0s") == (
         f"1 of 2 nodes is not terminated after 10m0s: b (budget x); the controller continues; to watch: {WATCH} b"
     )
-    assert DrainProgress([A], NOW - 7, for_maintenance=True).unfinished("5s") == (
+
+
+def test_what_continues_depends_on_who_leads() -> None:
+    awaited = DrainProgress([A], NOW - 7, for_maintenance=True)
+    assert awaited.unfinished("5s") == (
+        f"the node is not drained after 5s: a; unknown whether a controller runs and continues; to watch: {WATCH} a"
+    )
+    list(awaited.update(frame(status_of(A, NodePhase.MAINTENANCE, step="cordon"), leadership=LEADERLESS)))
+    assert awaited.unfinished("5s") == (
+        "the node is not drained after 5s: a; nothing continues until a controller leads; "
+        f"see whether a controller runs: gracectl doctor; to watch: {WATCH} a"
+    )
+    list(awaited.update(frame(status_of(A, NodePhase.MAINTENANCE, step="drain"))))
+    assert awaited.unfinished("5s") == (
         f"the node is not drained after 5s: a; the controller continues; to watch: {WATCH} a"
     )
 
 
-def test_a_stopped_watch_says_what_goes_on() -> None:
-    assert DrainProgress([A, B], NOW - 7, for_maintenance=False).unwatched() == (
-        f"interrupted; the controller continues to terminate a, b, which cannot be undone; to watch: {WATCH} a b"
+def test_a_stopped_watch_says_what_continues() -> None:
+    terminated = DrainProgress([A, B], NOW - 7, for_maintenance=False)
+    list(terminated.update(frame(status_of(A), status_of(B))))
+    assert terminated.unwatched() == (
+        f"interrupted; the controller continues to terminate a, b; the deletion cannot be undone; to watch: {WATCH} a b"
     )
-    assert DrainProgress([A], NOW - 7, for_maintenance=True).unwatched() == (
-        f"interrupted; the controller continues to drain a; to watch: {WATCH} a; to undo: gracectl uncordon a"
+    kept = DrainProgress([A], NOW - 7, for_maintenance=True)
+    list(kept.update(frame(leadership=LEADERLESS)))
+    assert kept.unwatched() == (
+        "interrupted; nothing continues to drain a until a controller leads; "
+        "see whether a controller runs: gracectl doctor; "
+        f"to watch: {WATCH} a; to undo: gracectl uncordon a"
     )
     assert DrainProgress([], NOW - 7, for_maintenance=False).unwatched() == "interrupted"
