@@ -155,6 +155,72 @@ def test_a_stuck_drain_catches_the_eye_the_worst_first(open_page: Open, serve: S
     expect(page.get_by_role("complementary").get_by_role("heading", name="stuck")).to_be_visible()
 
 
+def an_alarming_drain() -> Json:
+    """Thirty nodes, and seven alarms and warnings with long names."""
+    nodes, budgets, causes = [], [], []
+    for number in range(5):
+        budget, name = f"team-{number}/postgres-primary", f"ip-10-0-{number}-17.eu-west-1.compute.internal"
+        pod = blocked(f"db-{number}", budget, 1, 1)
+        nodes.append(a_node(name, pods=[pod], drained=None, never=True))
+        budgets.append(a_budget(budget, healthy=3, required=3, queue=[queued(pod, name)]))
+        remedy = f"ask payments (label team), or widen it: kubectl edit pdb -n team-{number} postgres-primary"
+        causes.append(a_cause(f"budget {budget}: db-{number} on {name}, never", never=True, remedy=remedy))
+    late = [
+        a_node(f"late-{number}", pods=[a_pod(f"api-{number}")], deadline=a_deadline(-20.0 if number else 60.0))
+        for number in range(25)
+    ]
+    return of_nodes([*nodes, *late], podBudgets=budgets, causes=causes)
+
+
+HEIGHTS = """() => {
+  const box = (name) => document.querySelector(name).getBoundingClientRect();
+  return {attention: box("#attention").height, top: box("#attention").top, list: innerHeight - box(".grid").top};
+}"""
+
+
+@pytest.mark.parametrize(("width", "height", "most", "least"), [(400, 800, 48, 320), (1280, 900, 270, 450)])
+def test_alarms_leave_the_list_its_room(
+    open_page: Open, serve: Serve, width: int, height: int, most: int, least: int
+) -> None:
+    page = open_page(serve(an_alarming_drain()).url, width=width, height=height)
+    attention = page.get_by_role("list", name="Attention")
+    expect(attention).to_contain_text("more")
+
+    found = page.evaluate(HEIGHTS)
+    assert found["attention"] <= most
+    assert found["list"] >= least
+
+    page.mouse.wheel(0, 2000)
+    page.wait_for_function("scrollY > 300")
+    expect(attention).to_be_in_viewport()
+    assert page.evaluate(HEIGHTS)["attention"] <= most
+
+
+def test_a_telephone_shows_details_and_commands_on_request(open_page: Open, serve: Serve) -> None:
+    page = open_page(serve(an_alarming_drain()).url, width=400, height=800)
+    attention = page.get_by_role("list", name="Attention")
+    command = attention.get_by_text("kubectl edit pdb -n team-0 postgres-primary")
+    expect(attention.get_by_role("listitem")).to_have_count(2)
+    expect(command).to_be_hidden()
+
+    attention.get_by_role("button", name="more").click()
+
+    expect(command).to_be_visible()
+    assert page.evaluate(HEIGHTS)["attention"] <= 480
+    attention.get_by_role("button", name="show fewer").click()
+    expect(command).to_be_hidden()
+
+
+def test_of_many_causes_the_first_are_shown(open_page: Open, serve: Serve) -> None:
+    page = open_page(serve(an_alarming_drain()).url)
+    causes = page.locator(".held .cause")
+    expect(causes).to_have_count(3)
+    page.get_by_role("button", name="and 2 more").click()
+    expect(causes).to_have_count(5)
+    page.get_by_role("button", name="show fewer").click()
+    expect(causes).to_have_count(3)
+
+
 def test_a_budget_that_is_spent_for_a_moment_needs_no_attention_yet(open_page: Open, serve: Serve) -> None:
     def of(*names: str, since: float) -> Json:
         pods = [blocked(name, "shop/web", 1, 1, since=since) for name in names]

@@ -1,10 +1,13 @@
-// What needs attention, the worst first, each with the way to it. It stays on the screen wherever the page is scrolled.
+// What needs attention, the worst first, each with the way to it. It stays on the screen wherever the page is scrolled, so
+// it is small: the list of nodes is what the page is for.
 
 import { fill, h, remedyElement, setText } from "./dom.js";
 import { clock, counted, elapsed, listed, ms } from "./format.js";
 import { budgetKey, budgetOf, deadlineRisk, isForEver, isNeverAllowing, remedyOf } from "./state.js";
 
-const MOST = 4;
+const MOST = 3;
+/** On a telephone: one line. */
+const NARROW = matchMedia("(max-width: 699px)");
 const SPOKEN_MS = 5000;
 /** Warnings that items of their own tell, about all nodes. */
 const TOLD = new Set(["NeverDrains", "Overdue", "NoController"]);
@@ -163,18 +166,23 @@ export class Attention {
 
   update(board) {
     const found = items(board);
+    const most = NARROW.matches ? 1 : MOST;
     const key = JSON.stringify([
       this.isOpen,
+      most,
       board.isLoaded,
       ...found.map((each) => [each.key, each.text, each.detail]),
     ]);
     if (key === this.key) return;
     this.key = key;
     this.root.classList.toggle("calm", !found.length);
-    const shown = this.isOpen ? found : found.slice(0, MOST);
+    this.root.classList.toggle("open", this.isOpen);
+    const shown = this.isOpen ? found : found.slice(0, most);
     const list = shown.map((each) => this.item(each));
-    if (found.length > MOST) {
-      const text = this.isOpen ? "show fewer" : `${found.length - MOST} more`;
+    // On a telephone the one line has no room for details and commands.
+    if (found.length > most || (NARROW.matches && found.some((each) => each.remedy))) {
+      const more = found.length - most;
+      const text = this.isOpen ? "show fewer" : more ? `${more} more` : "details";
       list.push(
         h(
           "li",

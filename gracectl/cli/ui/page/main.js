@@ -64,9 +64,8 @@ class Page {
     document.addEventListener("visibilitychange", () => document.hidden || this.stream.retry());
     addEventListener("beforeprint", () => this.print(true));
     addEventListener("afterprint", () => this.print(false));
-    new ResizeObserver(([{ target }]) =>
-      document.documentElement.style.setProperty("--top", `${target.offsetHeight}px`),
-    ).observe(find("top"));
+    const stays = new ResizeObserver(() => this.measureTop());
+    for (const id of ["top", "attention"]) stays.observe(find(id));
     setInterval(() => this.schedule(), TICK);
     this.now();
     this.stream.run();
@@ -204,6 +203,13 @@ class Page {
       setText(find(`tab-${view}`).querySelector("b"), number ? String(number) : "");
     }
     setAttribute(find("zoom").lastElementChild, "aria-pressed", this.timeline.axis.isFollowing);
+  }
+
+  /** The height of what stays on the screen: on a telephone what needs attention, without the header. */
+  measureTop() {
+    const header = find("top");
+    const height = (getComputedStyle(header).display === "contents" ? find("attention") : header).offsetHeight;
+    document.documentElement.style.setProperty("--top", `${height}px`);
   }
 
   print(isPrinting) {

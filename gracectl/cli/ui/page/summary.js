@@ -4,7 +4,9 @@ import { fill, h, link, setAttribute, setText } from "./dom.js";
 import { clock, counted, elapsed, ms, windowText } from "./format.js";
 import { budgetOf, counts, isForEver, isNeverDrained } from "./state.js";
 
-const MOST_CAUSES = 5;
+const MOST_CAUSES = 3;
+/** Tiles that a telephone shows only if they are alarming. */
+const QUIET = new Set(["breaker", "pace"]);
 
 /** The top line and the summary. `find(query)`: show the nodes of a cause. */
 export class Summary {
@@ -23,10 +25,12 @@ export class Summary {
       ]),
     );
     this.causes = h("ol", { class: "causes" });
+    this.areAllShown = false;
+    this.moreCauses = h("button", { type: "button", class: "link more", onclick: () => this.toggleCauses() });
     this.causesBox = h(
       "section",
       { class: "held", "aria-labelledby": "held-title" },
-      h("h2", { id: "held-title" }, "What holds them"),
+      h("div", { class: "held-head" }, h("h2", { id: "held-title" }, "What holds them"), this.moreCauses),
       this.causes,
     );
     fill(root, h("dl", { class: "tiles" }, ...Object.values(this.tiles).map((tile) => tile.element)), this.causesBox);
@@ -75,15 +79,33 @@ export class Summary {
 
   updateCauses(causes) {
     this.causesBox.hidden = !causes.length;
-    const key = JSON.stringify(causes.map((each) => [each.message, each.pods, isForEver(this.board, each)]));
+    const key = JSON.stringify([
+      this.areAllShown,
+      ...causes.map((each) => [each.message, each.pods, isForEver(this.board, each)]),
+    ]);
     if (key !== this.causesKey) {
       this.causesKey = key;
       this.texts = [];
-      const shown = causes.slice(0, MOST_CAUSES).map((cause) => this.cause(cause));
-      const more = causes.length - MOST_CAUSES;
-      fill(this.causes, shown, more > 0 ? h("li", { class: "faint" }, `and ${counted(more, "cause")} more`) : null);
+      const shown = this.areAllShown ? causes : causes.slice(0, MOST_CAUSES);
+      fill(
+        this.causes,
+        shown.map((cause) => this.cause(cause)),
+      );
+      this.causesBox.classList.toggle("open", this.areAllShown);
+      this.moreCauses.hidden = causes.length <= MOST_CAUSES;
+      setAttribute(this.moreCauses, "aria-expanded", this.areAllShown);
+      setText(this.moreCauses, this.areAllShown ? "show fewer" : `and ${causes.length - MOST_CAUSES} more`);
     }
-    for (const [element, cause] of this.texts) setText(element, causeText(cause, this.board.now));
+    for (const [element, cause] of this.texts) {
+      const text = causeText(cause, this.board.now);
+      setText(element, text);
+      setAttribute(element, "title", text);
+    }
+  }
+
+  toggleCauses() {
+    this.areAllShown = !this.areAllShown;
+    this.updateCauses(this.board.data.status.progress?.causes ?? []);
   }
 
   cause(cause) {
@@ -98,6 +120,7 @@ export class Summary {
 /** A number with its name. */
 class Tile {
   constructor(name) {
+    this.name = name;
     this.value = h("dd", { class: "value" });
     this.note = h("dd", { class: "note" });
     this.element = h(
@@ -115,6 +138,7 @@ class Tile {
     this.element.classList.toggle("alarm", kind === "alarm");
     this.element.classList.toggle("warn", kind === "warn");
     this.element.classList.toggle("absent", value === "–");
+    this.element.classList.toggle("quiet", kind !== "alarm" && (QUIET.has(this.name) || value === 0));
   }
 
   /** In place of the note: a bar of how much is done. */
