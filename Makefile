@@ -138,6 +138,8 @@ licences: $(READY) ## licences of all dependencies against docs/licences.md (ARG
 
 docs: $(READY) ## build the site of docs/ into build/site; a broken link or anchor fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'The site is in build/site. To read and search it: $(BIN)/python -m http.server --directory build/site --bind 127.0.0.1 8000'
+	@echo 'then open http://127.0.0.1:8000/ (the search does not work from files)'
 
 format: $(READY) ## rewrite the sources as the formatter wants them
 	$(BIN)/ruff check --fix .
