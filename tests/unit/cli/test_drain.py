@@ -373,8 +373,8 @@ def test_without_permission_to_watch_it_says_how_to_follow(place: Fleet) -> None
     assert errors(result.stderr).startswith("gracectl: ")
     assert "forbidden: add the verb " in result.stderr
     assert (
-        "interrupted; unknown whether a controller runs and continues to terminate unseen; the deletion cannot be undone; "
-        "to watch: gracectl status -w unseen\n"
+        "interrupted; unknown whether a controller runs and continues to terminate unseen; "
+        "the deletion cannot be undone; to watch: gracectl status -w unseen\n"
     ) in result.stderr
     assert place.is_deleted("unseen")
     place.release("unseen")

@@ -9,7 +9,7 @@ from support.builders import NOW, a_node
 
 from gracectl.cli.drain.progress import DrainProgress
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
-from gracectl.inspect.leadership import LeaderState, Leadership
+from gracectl.inspect.leadership import Leadership, LeaderState
 from gracectl.inspect.status import NodePhase, NodeStatus
 
 A, B = a_node("a"), a_node("b")
