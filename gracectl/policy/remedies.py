@@ -33,7 +33,7 @@ POD_REASONS: Final = (UNREADY, PROTECTED_JOB, NO_SCALE)
 """Reasons that are neither a Blocker nor a WarningKind."""
 
 _LET_UNREADY_GO: Final = (
-    "let pods that are not Ready go: kubectl patch pdb -n {namespace} {budgets} --type merge -p {patch}"
+    "let pods that are not Ready go: kubectl patch pdb -n {namespace} {budget} --type merge -p {patch}"
 )
 _END_PROTECTION: Final = "kubectl {verb} pod -n {namespace} {pod} {key}-"
 
@@ -45,10 +45,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     UNREADY: _LET_UNREADY_GO,
     PROTECTED_JOB: f"wait for its Job, or end its protection, which kills the Job's pod: {_END_PROTECTION}",
     NO_SCALE: "give it a controller, or delete it: kubectl delete pod -n {namespace} {pod}",
-    "MultipleBudgets": "change their selectors so that one is left: kubectl edit pdb -n {namespace} {budgets}",
-    "BudgetNotCounted": "see why, then fix or delete it: kubectl describe pdb -n {namespace} {budgets}",
+    "MultipleBudgets": "change the selector of one of them: kubectl edit pdb -n {namespace} {budget}",
+    "BudgetNotCounted": "see its condition, then fix or delete it: kubectl get pdb -n {namespace} {budget} -o yaml",
     "BudgetAllowsNothing": (
-        "run more pods, or widen it: kubectl patch pdb -n {namespace} {budgets} --type merge -p {patch}"
+        "run more pods, or widen it: kubectl patch pdb -n {namespace} {budget} --type merge -p {patch}"
     ),
     "BudgetUnhealthy": _LET_UNREADY_GO,
     "InvalidProtection": (
@@ -87,14 +87,9 @@ def remedy(reason: str, **fields: str) -> str:
     return REMEDIES.get(reason, "").format_map({key: _quoted(value) for key, value in fields.items()})
 
 
-def budget_remedy(reason: str, *budgets: PodDisruptionBudget) -> str:
-    """The remedy of a reason that lies with these budgets, which have one namespace."""
-    return remedy(
-        reason,
-        namespace=budgets[0].namespace,
-        budgets=" ".join(budget.name for budget in budgets),
-        patch=_patch(reason, budgets[0]),
-    )
+def budget_remedy(reason: str, budget: PodDisruptionBudget) -> str:
+    """The remedy of a reason that lies with this budget."""
+    return remedy(reason, namespace=budget.namespace, budget=budget.name, patch=_patch(reason, budget))
 
 
 def pod_remedy(entry: PodPlan, budgets: Sequence[PodDisruptionBudget]) -> str:
@@ -115,7 +110,7 @@ def blocker_remedy(pod: Pod, protection: Protection | None, budgets: Sequence[Po
         reason,
         namespace=pod.namespace,
         pod=pod.name,
-        budgets=" ".join(budget.name for budget in budgets),
+        budget=budgets[0].name if budgets else "",
         patch=_patch(reason, budgets[0]) if budgets else "",
         verb="label" if key in pod.labels and key == names.DO_NOT_EVICT else "annotate",
         key=key,

@@ -273,8 +273,7 @@ def _multiple_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
         budgets = listed([f"{namespace}/{name}" for namespace, name in keys])
         message = f"{len(keys)} budgets select {listed(pods)} ({budgets}), and the eviction API refuses such a pod"
         kind = WarningKind.MULTIPLE_BUDGETS
-        names_ = " ".join(name for _, name in keys)
-        yield PlanWarning(kind, message, tuple(pods), remedy(kind, namespace=keys[0][0], budgets=names_))
+        yield PlanWarning(kind, message, tuple(pods), remedy(kind, namespace=keys[0][0], budget=keys[0][1]))
 
 
 def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:

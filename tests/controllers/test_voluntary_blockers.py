@@ -131,7 +131,7 @@ async def test_a_pod_under_two_budgets_holds_its_node_until_one_of_them_is_gone(
         await stage.clock.sleep(500)
         assert deleted(stage) == []
         [message] = await told(stage, "n1")
-        assert "change their selectors so that one is left" in message
+        assert "change the selector of one of them" in message
         await stage.call("DELETE", BUDGET)
         start = stage.clock.monotonic()
         await stage.until_gone("n1")

@@ -72,13 +72,13 @@ def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> 
         (
             web(),
             (a_budget(disruptions_allowed=0, verdict=UNCOUNTED),),
-            "see why, then fix or delete it: kubectl describe pdb -n shop web",
+            "see its condition, then fix or delete it: kubectl get pdb -n shop web -o yaml",
         ),
         (web(), (a_budget(generation=2),), REMEDIES[Blocker.UNOBSERVED]),
         (
             web(),
             (a_budget("also"), a_budget()),
-            "change their selectors so that one is left: kubectl edit pdb -n shop also web",
+            "change the selector of one of them: kubectl edit pdb -n shop also",
         ),
         (web(annotations={names.DO_NOT_DISRUPT: "4h"}), (), END),
         (
