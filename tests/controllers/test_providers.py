@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from kubesim.controllers.cloud import CloudSettings
+from kubesim_support.patience import PATIENCE
 from support import instances
 from support.machines import DEFINITION, MACHINES, ClusterApi
 from support.stage import Stage, a_pod_manifest, reasons, staged
@@ -45,13 +46,13 @@ async def test_a_node_ends_with_every_provider(behind: Behind, tmp_path: Path) -
             plug(stage, provider)
             async with stage.controller() as controller:
                 await stage.settle(controller)
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE):
                     await stage.delete_node("n1")
                     await stage.until_gone("n1")
                 assert stage.instance_state("n1") == "terminated"
                 assert stage.instance_state("n2") == "running"
                 # An event is written after the deed, and nothing waits for its recorder.
-                with anyio.fail_after(10):
+                with anyio.fail_after(PATIENCE):
                     while "InstanceTerminated" not in await reasons(stage, "n1"):
                         await stage.clock.sleep(0.05)
         asked = min(entry.instant for entry in stage.cluster.cloud.journal if entry.what == "shutting-down")

@@ -12,7 +12,7 @@ from gracectl.app.controller import Controller
 from gracectl.inspect.status import NodePhase, node_statuses
 from gracectl.inspect.watcher import ClusterWatcher
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio]
 
 LOOKS = 400
 """Seconds that are looked at; most worlds are at rest by then."""

@@ -19,11 +19,12 @@ from e2e_support.story import Story
 from kubesim.controllers.client import MERGE, ApiClient
 from kubesim.controllers.paths import NODES, path_of
 from kubesim.server.api import JsonObject
+from kubesim_support.patience import PATIENCE
 from support.ports import free_ports
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -58,7 +59,7 @@ async def _until_asked(story: Story) -> None:
     (probe,) = await story.nodes("probe")
     budget = await story.node_budget("probe", maxUnavailable=0)
     said = ""
-    with anyio.move_on_after(30):
+    with anyio.move_on_after(PATIENCE):
         while True:
             status, answer = await deletion(story.api, probe, dryRun=["All"])
             if status == 429:
@@ -77,7 +78,7 @@ async def _until_asked(story: Story) -> None:
 
 async def until_deleted(story: Story, name: str) -> None:
     """Delete a node, with retries until it is admitted: replicas see changes one after the other."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while (await deletion(story.api, name))[0] != 200:
             await story.clock.sleep(0.1)
 
@@ -135,7 +136,7 @@ async def test_fifty_deletions_at_once_through_three_replicas_never_exceed_the_b
             answers[status] += 1
 
         left = list(fifty)
-        with anyio.fail_after(120):
+        with anyio.fail_after(PATIENCE):
             while left:
                 async with anyio.create_task_group() as group:
                     for name in left:
@@ -156,7 +157,7 @@ async def test_without_a_replica_only_unavailable_nodes_are_deleted_unless_the_p
         (name,) = await story.nodes("a")
         for program in programs:
             program.send(signal.SIGKILL)
-            await program.ended(10)
+            await program.ended()
         status, answer = await deletion(story.api, name, dryRun=["All"])
         if policy == "Ignore":
             assert status == 200
@@ -170,7 +171,7 @@ async def test_without_a_replica_only_unavailable_nodes_are_deleted_unless_the_p
         manifest["spec"] = {"taints": [{"key": "dead", "effect": "NoSchedule"}]}
         status, _ = await story.api.call("POST", NODES, manifest)
         assert status == 201  # nor does a dead webhook keep nodes from joining
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             while True:
                 unready = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Dead"}]}}
                 await story.api.call(

@@ -15,11 +15,12 @@ from e2e_support.story import Story
 from kubesim.controllers.client import MERGE, STRATEGIC, ApiClient, ask
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
+from kubesim_support.patience import PATIENCE
 from support.deployment import NODE_NAME, PATHS, POLICIES, agent_objects, policy_objects
 
 from benchmarks.ground.hollow import connected
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 APPLY = "application/apply-patch+yaml"
 NOTE: JsonObject = {"metadata": {"annotations": {"gracectl.io/shutdown-cordoned": ""}}}
@@ -143,7 +144,7 @@ def _kubeconfig(story: Story, token: str, name: str) -> Path:
 
 async def until_policies_count(story: Story, agent: Requester, elsewhere: str) -> None:
     """Wait until the API server applies roles and policies."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while "ValidatingAdmissionPolicy" not in (await agent.end(elsewhere, dryRun="All")).message:
             await story.clock.sleep(0.2)
         while (

@@ -379,7 +379,7 @@ async def until_served(port: int) -> None:
             while True:
                 with suppress(aiohttp.ClientError, TimeoutError):
                     url = f"https://{HOST}:{port}/validate/nodes"
-                    async with session.post(url, data=b"{}", timeout=aiohttp.ClientTimeout(total=5)) as answer:
+                    async with session.post(url, data=b"{}", timeout=aiohttp.ClientTimeout(total=PATIENCE)) as answer:
                         assert answer.status == 400
                         return
                 await anyio.sleep(0.2)

@@ -16,11 +16,12 @@ import pytest
 from e2e_support.story import Story
 from kubesim.controllers.objects import is_terminating
 from kubesim_support.kubectl import Lines
+from kubesim_support.patience import PATIENCE
 from support.fleet import errors
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 
 class Ended(NamedTuple):
@@ -36,7 +37,7 @@ def spelt(story: Story, command: str, *arguments: str) -> list[str]:
 
 
 async def run(story: Story, command: str, *arguments: str) -> Ended:
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         done = await anyio.run_process(spelt(story, command, *arguments), check=False)
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -116,7 +117,7 @@ async def test_a_drain_continues_when_its_command_is_interrupted(story: Story) -
         process.send_signal(signal.SIGINT)
         told = await lines.until(f"the controller continues to terminate {node}; the deletion cannot be undone")
         assert f"gracectl status -w {node}" in told
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await process.wait() == 130
     assert is_terminating(story.sees("Node", node))
     await story.until_gone(node)

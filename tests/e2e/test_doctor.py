@@ -13,16 +13,17 @@ import yaml
 from e2e_support.names import LABEL
 from e2e_support.story import Story
 from kubesim.controllers.client import ask
+from kubesim_support.patience import PATIENCE
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 
 async def doctor(story: Story, *arguments: str) -> dict[str, dict[str, Any]]:
     """What each check has found; its exit code fits."""
     command = [sys.executable, "-m", "gracectl", "doctor", "--kubeconfig", str(story.target.kubeconfig), "-o", "json"]
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         done = await anyio.run_process([*command, *arguments], check=False)
     assert not done.stderr, done.stderr
     told = msgspec.json.decode(done.stdout)

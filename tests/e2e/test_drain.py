@@ -9,7 +9,7 @@ from kubesim.server.api import JsonObject
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 
 def is_cordoned(node: JsonObject) -> bool:
@@ -100,7 +100,7 @@ async def test_an_unmanaged_node_is_deleted_without_a_drain(story: Story) -> Non
     before = story.sees("Node", foreign)
 
     await story.delete("Node", foreign)
-    await story.until_gone(foreign, seconds=5)
+    await story.until_gone(foreign, seconds=story.at_most(5))
     for seen in story.sight.events("Node", before["metadata"]["uid"]):
         assert not is_cordoned(seen.object)
         assert names.FINALIZER not in seen.object["metadata"].get("finalizers", ())

@@ -11,7 +11,7 @@ from kubesim.server.api import JsonObject
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 TERMINABLE = {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}
 STOPS = {"stop-seconds": "1"}
@@ -32,11 +32,9 @@ async def test_labelled_nodes_are_terminated_one_by_one_under_their_budget(budge
     assert status_of(story, budget)["disruptionsAllowed"] == 1
     for name in four[:3]:
         await story.patch("Node", name, TERMINABLE)
-    await story.until_gone(*four[:3], seconds=60)
+    await story.until_gone(*four[:3])
     assert story.most_ending() == 1
-    await story.sight.until(
-        "the last one is counted", lambda: status_of(story, budget)["expectedNodes"] == 1, seconds=10
-    )
+    await story.sight.until("the last one is counted", lambda: status_of(story, budget)["expectedNodes"] == 1)
     assert status_of(story, budget).get("disruptedNodes") in (None, {})
 
 
@@ -54,12 +52,12 @@ async def test_a_deleted_claim_waits_for_the_budget_of_its_node_over_a_kill(budg
 
     await story.sight.until("the claim says what it waits for", says_why)
     controller.send(signal.SIGKILL)
-    await controller.ended(10)
+    await controller.ended()
     await story.controller()
     await story.clock.sleep(2)
     assert "deletionTimestamp" not in story.sees("Node", first)["metadata"]
     await story.patch("NodeDisruptionBudget", budget, {"spec": {"minAvailable": "50%"}})
-    await story.until_gone(first, seconds=60)
+    await story.until_gone(first)
     assert story.sight.get("Node", second) is not None
     assert story.sees("Node", second)["metadata"]["labels"][LABEL] == story.run
 
@@ -72,5 +70,5 @@ async def test_a_deadline_stands_above_the_budget(budget_story: Story) -> None:
     await story.node_budget("pool", maxUnavailable=0)
     node = story.sees("Node", name)
     await story.delete("NodeClaim", f"{name}-claim")
-    await story.until_gone(name, seconds=30)
+    await story.until_gone(name)
     assert node["metadata"]["name"] == name

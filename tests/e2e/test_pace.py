@@ -13,7 +13,7 @@ from e2e_support.story import Story
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 TERMINABLE: dict[str, Any] = {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}
 NOT_TERMINABLE: dict[str, Any] = {"metadata": {"labels": {names.LIFECYCLE_PHASE: None}}}
@@ -55,11 +55,11 @@ async def test_of_ten_labelled_nodes_never_more_than_the_maximum_are_terminated_
     ten = await story.nodes(*"abcdefghij")
     for name in ten:
         await story.patch("Node", name, TERMINABLE)
-    await story.until_gone(*ten[:3], seconds=60)
+    await story.until_gone(*ten[:3])
     controller.send(signal.SIGKILL)
-    await controller.ended(10)
+    await controller.ended()
     await story.controller(voluntary={"maximumAtOnce": 2, "waitForReplacement": False})
-    await story.until_gone(*ten, seconds=90)
+    await story.until_gone(*ten)
     assert 1 <= story.most_ending() <= 2
 
 
@@ -72,7 +72,7 @@ async def test_no_more_pods_are_pending_than_those_of_the_terminating_node(story
     begun = len(story.sight.journal)
     for name in labelled:
         await story.patch("Node", name, TERMINABLE)
-    await story.until_gone(*labelled, seconds=120)
+    await story.until_gone(*labelled)
     await story.sight.until("all pods are Ready elsewhere", lambda: len(story.healthy("web")) == 12)
     assert story.most_ending() == 1
     most, fullest = most_without_a_place(story, bound, begun)
@@ -92,7 +92,7 @@ async def test_a_pending_node_shows_why_and_is_cordoned_until_its_label_is_remov
     assert told["pending"] == {"causes": ["terminable"], "hold": "Protected"}
     assert "guarded" in told["waitsFor"]
     controller.send(signal.SIGKILL)
-    await controller.ended(10)
+    await controller.ended()
     await story.delete("Pod", "guarded")
     await story.sight.until("the pod is gone", lambda: not story.pods_on(waiting))
     told = await status(story, waiting)
@@ -112,7 +112,7 @@ async def test_a_node_that_is_labelled_while_no_controller_runs_is_pending(story
     controller = await story.controller()
     (labelled,) = await story.nodes("a")
     controller.send(signal.SIGKILL)
-    await controller.ended(10)
+    await controller.ended()
     await story.pod("guarded", on=labelled, annotations={names.DO_NOT_EVICT: "true"})
     await story.patch("Node", labelled, TERMINABLE)
     told = await status(story, labelled)

@@ -14,7 +14,7 @@ from kubesim_support.kubectl import Kubectl, needs_kubectl
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 
 @needs_kubectl
@@ -48,7 +48,7 @@ async def test_kubectl_shows_why_a_node_is_not_drained(story: Story) -> None:
 async def test_missing_rights_are_named_by_verb_and_resource(story: Story) -> None:
     kubeconfig = await kubeconfig_without_rights(story)
     async with running(kubeconfig, {}, story.folder) as controller:
-        assert await controller.ended(30) == 3
+        assert await controller.ended() == 3
         text = controller.text()
     assert "Traceback" not in text
     for right in ("list nodes", "patch nodes/status", "create pods/eviction", "list poddisruptionbudgets"):

@@ -17,20 +17,21 @@ from e2e_support.wire import Hold
 from kubesim.controllers.client import ApiClient
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
+from kubesim_support.patience import PATIENCE
 from support.ports import free_port
 
 from benchmarks.ground.hollow import connected
 from gracectl.model.names import DO_NOT_DISRUPT, FINALIZER
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 PODS_OF_ONE_BUDGET = 6
 
 
 async def reached(hold: Hold) -> None:
     """Wait until an eviction has reached the gate."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         await hold.reached.wait()
 
 
@@ -64,7 +65,7 @@ async def test_a_drain_whose_controller_was_killed_is_finished_by_the_next_one(s
     hold.go_on.set()
 
     await story.controller(through=wire)
-    await story.until_gone(*leaving, seconds=60)
+    await story.until_gone(*leaving)
     assert sorted(wire.agreed) == sorted(pod["metadata"]["uid"] for pod in pods), "each once, and no other pod"
     assert story.sight.lowest_health(before, app="web") >= PODS_OF_ONE_BUDGET - 1
     for pod in pods:
@@ -88,7 +89,7 @@ async def test_sigterm_finishes_the_eviction_in_flight_and_exits_with_0(story: S
     await story.clock.sleep(0.3)
     assert controller.exit_code is None, "it waits for the answer"
     hold.go_on.set()
-    assert await controller.ended(5) == 0
+    assert await controller.ended(story.at_most(5)) == 0
     assert wire.agreed == [uid]
     assert [entry["uid"] for entry in controller.said("pod evicted")] == [uid]
     assert_json_lines(controller)
@@ -106,7 +107,7 @@ async def test_sigterm_stops_an_idle_controller_with_0(story: Story) -> None:
     controller = await story.controller()
     (node,) = await story.nodes("a")
     controller.send(signal.SIGTERM)
-    assert await controller.ended(5) == 0
+    assert await controller.ended(story.at_most(5)) == 0
     assert_json_lines(controller)
     assert story.is_held(node), "what it has promised stays"
 
@@ -122,7 +123,7 @@ async def test_a_second_sigterm_stops_it_at_once(story: Story) -> None:
     await controller.until_said("stopping")
     assert controller.exit_code is None
     controller.send(signal.SIGTERM)
-    assert await controller.ended(2) == 128 + signal.SIGTERM
+    assert await controller.ended(story.at_most(2)) == 128 + signal.SIGTERM
     assert wire.evictions == []
 
 
@@ -153,7 +154,7 @@ async def test_probes_and_metrics_of_the_process(story: Story) -> None:
         assert "FAILED running: stopping\n" in (await asked("/readyz"))[1]
         assert (await asked("/healthz"))[0] == 200, "it finishes what it has begun"
         hold.go_on.set()
-        assert await controller.ended(5) == 0
+        assert await controller.ended(story.at_most(5)) == 0
 
 
 async def test_changed_settings_count_while_it_runs(story: Story) -> None:
@@ -213,4 +214,4 @@ async def drain_with_two_controllers(
         await first.ended()
     assert all(sight.gone("Node", node) is None for node in leaving), "killed in the middle"
     async with running(target.kubeconfig, settings, folder):
-        await sight.until("they are gone", lambda: all(sight.gone("Node", node) for node in leaving), seconds=60)
+        await sight.until("they are gone", lambda: all(sight.gone("Node", node) for node in leaving))

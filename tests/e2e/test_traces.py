@@ -11,7 +11,7 @@ from support.collector import Collector, SeenSpan, collecting
 from gracectl.model import names
 from gracectl.model.times import parse_time
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 PODS = 6
 JOBS = ("early", "late")
@@ -49,7 +49,7 @@ async def test_a_kill_and_a_handover_leave_one_whole_trace(story: Story, monkeyp
         first.send(signal.SIGKILL)
         assert await first.ended() == -signal.SIGKILL
 
-        await second.until_said("this process leads", seconds=30)
+        await second.until_said("this process leads")
         third = await story.controller()
         await third.until_said("standby: ")
         await unprotected(story, "early")
@@ -62,7 +62,7 @@ async def test_a_kill_and_a_handover_leave_one_whole_trace(story: Story, monkeyp
         await third.until_said("this process leads")
         await unprotected(story, "late")
         node = story.sees("Node", leaving)
-        await story.until_gone(leaving, seconds=60)
+        await story.until_gone(leaving)
         await third.until_said("node is terminated")
         third.send(signal.SIGTERM)
         assert await third.ended() == 0

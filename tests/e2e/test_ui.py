@@ -17,7 +17,7 @@ from support.deltas import applied
 
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 SECONDS = 30.0
 

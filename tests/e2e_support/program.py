@@ -9,14 +9,19 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.abc
 import orjson
 import yaml
+from kubesim_support.patience import PATIENCE
 
+from gracectl.model.times import parse_time
 from gracectl.runtime.clock import SystemClock
+
+START_SECONDS: Final = 1.0
+"""Within which a program says something first, where the machine has nothing else to do."""
 
 
 class Program:
@@ -26,6 +31,7 @@ class Program:
         self._process = process
         self._config = config
         self._clock = SystemClock()
+        self._began = self._clock.now()
         self.errors = errors
 
     @property
@@ -57,7 +63,15 @@ class Program:
         """Send it a signal."""
         self._process.send_signal(number)
 
-    async def ended(self, seconds: float = 10.0) -> int:
+    @property
+    def slowness(self) -> float:
+        """How many times as long as on an idle machine things take, as its start shows: until it says something first,
+        it computes."""
+        entries = self.entries()
+        first = parse_time(entries[0]["ts"]) if entries else self._clock.now()
+        return max(1.0, (first - self._began) / START_SECONDS)
+
+    async def ended(self, seconds: float = PATIENCE) -> int:
         """Its exit code. Raises AssertionError if it has not ended after so many seconds."""
         with anyio.move_on_after(seconds):
             return await self._process.wait()
@@ -75,7 +89,7 @@ class Program:
         """The entries of its log whose message contains these words."""
         return [entry for entry in self.entries() if words in entry["message"]]
 
-    async def until_said(self, words: str, seconds: float = 30.0) -> None:
+    async def until_said(self, words: str, seconds: float = PATIENCE) -> None:
         """Wait until its log contains a message with these words."""
         with anyio.move_on_after(seconds):
             while not self.said(words):

@@ -15,6 +15,7 @@ from anyio.abc import TaskStatus
 from kubesim.controllers.client import ApiClient, follow
 from kubesim.controllers.objects import Key, is_finished, is_ready, is_terminating, key_of
 from kubesim.server.api import JsonObject
+from kubesim_support.patience import PATIENCE
 
 from gracectl.runtime.clock import Clock
 
@@ -94,7 +95,7 @@ class ClusterWatcher:
         """The objects of a kind, as they are now, that carry these labels."""
         return [o for o in self._objects[kind].values() if _carries(o, labels)]
 
-    async def until(self, what: str, condition: Callable[[], object], *, seconds: float = 30.0) -> None:
+    async def until(self, what: str, condition: Callable[[], object], *, seconds: float = PATIENCE) -> None:
         """Wait for a condition on what is seen. Raises AssertionError after so many seconds, with all there is."""
         with anyio.move_on_after(seconds):
             while not condition():

@@ -17,6 +17,7 @@ from kubesim.controllers.nodeclaims import NODE_CLAIMS
 from kubesim.controllers.objects import is_finished, is_ready, is_terminating
 from kubesim.controllers.paths import BUDGETS, EVENTS, KINDS, NAMESPACES, NODES, PODS, path_of
 from kubesim.server.api import JsonObject
+from kubesim_support.patience import PATIENCE
 
 from benchmarks.ground.hollow import connected
 from e2e_support import manifests
@@ -63,6 +64,7 @@ class Story:
         self._nodes: list[str] = []
         self._claims: list[str] = []
         self._node_budgets: list[str] = []
+        self._programs: list[Program] = []
 
     # -- the controller ------------------------------------------------------------------------------------------------
 
@@ -77,20 +79,25 @@ class Story:
             "leaderElection": {"namespace": self.namespace, "leaseDurationSeconds": 5, **TIMES},
         }
         command = ("controller", *arguments)
-        return await self._stack.enter_async_context(running(kubeconfig, {**own, **settings}, self.folder, *command))
+        return await self._start(kubeconfig, {**own, **settings}, *command)
 
     async def agent(self, node: str, through: Wire | Forger | None = None, **settings: Any) -> Program:
         """Start the agent of a node; it is killed when the story ends."""
         kubeconfig = through.kubeconfig if through else self.target.kubeconfig
         arguments = ("agent", "--node-name", node)
         own = {"log": {"level": "debug"}, **settings}
-        return await self._stack.enter_async_context(running(kubeconfig, own, self.folder, *arguments))
+        return await self._start(kubeconfig, own, *arguments)
 
     async def ui(self, *options: str) -> Program:
         """Start a server of the board, at a free port; it is killed when the story ends."""
         arguments = ("ui", "--bind", "127.0.0.1:0", *options)
         own = {"leaderElection": {"namespace": self.namespace}}
-        return await self._stack.enter_async_context(running(self.target.kubeconfig, own, self.folder, *arguments))
+        return await self._start(self.target.kubeconfig, own, *arguments)
+
+    async def _start(self, kubeconfig: Path, settings: Mapping[str, Any], *arguments: str) -> Program:
+        program = await self._stack.enter_async_context(running(kubeconfig, settings, self.folder, *arguments))
+        self._programs.append(program)
+        return program
 
     async def wire(self) -> Wire:
         """A wire to the cluster on which evictions are counted and can be held; cut when the story ends."""
@@ -264,11 +271,15 @@ class Story:
             most = max(most, len(deleted))
         return most
 
-    async def until_gone(self, *nodes: str, seconds: float = 30.0) -> None:
+    async def until_gone(self, *nodes: str, seconds: float = PATIENCE) -> None:
         """Wait until nodes are no more."""
         await self.sight.until(
             f"{nodes} are gone", lambda: all(self.sight.get("Node", name) is None for name in nodes), seconds=seconds
         )
+
+    def at_most(self, seconds: float) -> float:
+        """So many seconds of an idle machine, as seconds of this one: its programs have shown how much slower it is."""
+        return seconds * max((program.slowness for program in self._programs), default=1.0)
 
     # -- beginning and end ---------------------------------------------------------------------------------------------
 
@@ -278,7 +289,7 @@ class Story:
         await self.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}}
         )
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while True:
                 status, answer = await self._probe()
                 if status == 201:

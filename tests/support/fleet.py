@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import anyio
 import pytest
@@ -26,6 +26,7 @@ from e2e_support.target import embedded_cluster
 from kubesim.controllers.objects import is_ready
 from kubesim.server.api import JsonObject
 from kubesim_support.accounts import RBAC
+from kubesim_support.patience import PATIENCE
 
 from benchmarks.ground.hollow import connected
 from gracectl.cli.root import root
@@ -130,7 +131,7 @@ class Fleet:
         found: list[str] = (self.node(name) or {"metadata": {}})["metadata"].get("finalizers") or []
         return found
 
-    def until(self, what: str, is_so: Callable[[], object], seconds: float = 20.0) -> None:
+    def until(self, what: str, is_so: Callable[[], object], seconds: float = PATIENCE) -> None:
         """Ask the server again and again."""
         clock = SystemClock()
         end = clock.monotonic() + seconds
@@ -192,11 +193,16 @@ def errors(stderr: str) -> str:
     return PREVIEW.sub("", stderr)
 
 
+SOON: Final = 5.0
+"""Seconds: half of what a request waits for its answer."""
+
+
 class Process:
     """A command that runs."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self._began = SystemClock().monotonic()
         self.out = ""
         """What was read of stdout so far."""
 
@@ -213,7 +219,12 @@ class Process:
         """As Ctrl-C does."""
         self._process.send_signal(signal.SIGINT)
 
-    def ended(self, seconds: float = 20.0) -> tuple[int, str]:
+    def ended_soon(self) -> tuple[int, str]:
+        """As `ended`, after less time than any request may take, or than it took up to here: it starts more slowly
+        than it ends."""
+        return self.ended(max(SOON, SystemClock().monotonic() - self._began))
+
+    def ended(self, seconds: float = PATIENCE) -> tuple[int, str]:
         """Its exit code, and what it has said on stderr, without a preview."""
         out, err = self._process.communicate(timeout=seconds)
         self.out += out

@@ -13,6 +13,7 @@ import orjson
 from kubesim.admission.services import ANNOTATION
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.server.api import JsonObject, Request, Response
+from kubesim_support.patience import PATIENCE
 
 from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
@@ -66,7 +67,7 @@ class Hosted:
         """A node as the server has it."""
         return self.server.store.table("nodes").get("", name)
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Wait until a condition holds."""
         with anyio.fail_after(seconds):
             while not condition():

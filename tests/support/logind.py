@@ -16,6 +16,7 @@ from typing import Protocol
 
 import anyio
 from dbus_fast import Message, MessageType, Variant
+from kubesim_support.patience import PATIENCE
 
 from gracectl.agent.inhibit_delay import DropIn
 from support.message_bus import DBUS, MessageBusDaemon, Peer
@@ -24,8 +25,6 @@ LOGIN1 = "org.freedesktop.login1"
 MANAGER = (LOGIN1, "/org/freedesktop/login1", f"{LOGIN1}.Manager")
 SYSTEMD1 = "org.freedesktop.systemd1"
 JOB = "/org/freedesktop/systemd1/job/7"
-PATIENCE = 20.0
-"""Seconds after which a test gives up."""
 
 
 class LogindProcess(Protocol):

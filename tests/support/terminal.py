@@ -13,6 +13,8 @@ import termios
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kubesim_support.patience import PATIENCE
+
 COMMAND = (sys.executable, "-W", "error", "-m", "gracectl")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -52,7 +54,7 @@ def on_terminal(*arguments: str, columns: int = 80, answers: Sequence[tuple[str,
                 seen += chunk
                 if left and left[0][0] in seen:
                     os.write(master, left.pop(0)[1].encode())
-            code = process.wait(30)
+            code = process.wait(PATIENCE)
         finally:
             process.kill()
             os.close(master)

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+from kubesim_support.patience import PATIENCE
 
 from gracectl.agent.inhibit_delay import DropIn
 from gracectl.agent.watch import ShutdownWatch, Timeouts, WatchState
 from gracectl.runtime.clock import LoopClock
-from support.logind import PATIENCE, Machine
+from support.logind import Machine
 
 WHY = "pods of this node end in order"
 QUICK = Timeouts(initial_pause=0.01, maximum_pause=0.05)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from kubesim.cli import main
+from kubesim_support.patience import PATIENCE
 
 STRICTLY = (sys.executable, "-X", "dev", "-W", "error", "-m", "kubesim", "up", "--scenario", "demo")
 
@@ -81,7 +82,7 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> No
         assert process.stdout is not None
         assert process.stdout.readline().startswith("A cluster of 2 nodes")
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, complaints(errors)) == (0, [])
 
 
@@ -94,7 +95,7 @@ def test_a_temporary_kubeconfig_is_removed_at_the_end() -> None:
         path = Path(process.stdout.readline().removeprefix("kubeconfig: ").strip())
         assert path.is_file()
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, complaints(errors), path.parent.exists()) == (0, [], False)
 
 
@@ -106,5 +107,5 @@ def test_a_signal_ends_it_while_the_world_is_still_being_built(tmp_path: Path) -
         while not kubeconfig.exists():  # written when the server listens, before the first object
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output, complaints(errors)) == (0, "", [])

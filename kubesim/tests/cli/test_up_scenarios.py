@@ -20,6 +20,7 @@ import yaml
 from click.testing import CliRunner, Result
 from kubesim.cli import main
 from kubesim.scenarios import library
+from kubesim_support.patience import PATIENCE
 
 UP = (sys.executable, "-W", "error", "-m", "kubesim", "up")
 MINE = """
@@ -44,7 +45,7 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, errors) == (0, "")
 
 
@@ -152,7 +153,7 @@ def test_an_address_that_others_reach_is_warned_of(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         said(process, "kubeconfig:")
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert errors == (
         "kubesim: warning: every client that reaches 0.0.0.0 can change the cluster; "
         "--rbac admits only clients with the kubeconfig\n"

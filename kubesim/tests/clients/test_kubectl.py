@@ -131,7 +131,7 @@ async def test_cordon_drain_and_uncordon(kubectl: Kubectl, place: Place) -> None
     await place.cluster.until_ready()
     assert "cordoned" in await kubectl("cordon", "n1")
     assert "Ready,SchedulingDisabled" in await kubectl("get", "node", "n1")
-    drained = await kubectl("drain", "n1", "--ignore-daemonsets", "--timeout=20s")
+    drained = await kubectl("drain", "n1", "--ignore-daemonsets", "--timeout=100s")
     assert "node/n1 drained" in drained
     await place.cluster.until_ready()
     assert "n1" not in await kubectl("get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}")
@@ -156,28 +156,28 @@ async def test_delete_waits_or_does_not_and_shortens_the_grace(kubectl: Kubectl,
 
 async def test_wait_sees_conditions_and_ends(kubectl: Kubectl) -> None:
     await kubectl.apply(deployment("web"))
-    await kubectl("wait", "deployment/web", "--for=condition=Available", "--timeout=20s")
-    await kubectl("wait", "pod", "-l", "app=web", "--for=condition=Ready", "--timeout=20s")
-    await kubectl("wait", "deployment/web", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=20s")
+    await kubectl("wait", "deployment/web", "--for=condition=Available", "--timeout=100s")
+    await kubectl("wait", "pod", "-l", "app=web", "--for=condition=Ready", "--timeout=100s")
+    await kubectl("wait", "deployment/web", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=100s")
     async with anyio.create_task_group() as group:
-        group.start_soon(kubectl, "wait", "deployment/web", "--for=delete", "--timeout=20s")
+        group.start_soon(kubectl, "wait", "deployment/web", "--for=delete", "--timeout=100s")
         await anyio.sleep(0.2)
         await kubectl("delete", "deployment", "web", "--wait=false")
 
 
 async def test_a_rollout_is_followed_and_undone(kubectl: Kubectl) -> None:
     await kubectl.apply(deployment("web"))
-    assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=100s")
     await kubectl("set", "image", "deployment/web", "main=pause:4")
-    await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    await kubectl("rollout", "status", "deployment/web", "--timeout=100s")
     images = await kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.containers[0].image}")
     assert "pause:4" in images
     await kubectl("rollout", "undo", "deployment/web")
-    await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    await kubectl("rollout", "status", "deployment/web", "--timeout=100s")
     live = await kubectl.json("get", "deployment", "web")
     assert live["spec"]["template"]["spec"]["containers"][0]["image"] == "pause:3.9"
     await kubectl("rollout", "restart", "deployment/web")
-    await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    await kubectl("rollout", "status", "deployment/web", "--timeout=100s")
 
 
 async def test_things_are_created_from_the_command_line(kubectl: Kubectl, place: Place) -> None:
@@ -193,7 +193,7 @@ async def test_things_are_created_from_the_command_line(kubectl: Kubectl, place:
     assert (shown["spec"]["maxUnavailable"], shown["status"]["disruptionsAllowed"]) == (1, 1)
     assert (await kubectl.json("get", "configmap", "settings", "-n", "team"))["data"] == {"a": "b"}
     assert (await kubectl.json("get", "secret", "word", "-n", "team"))["data"] == {"pass": "d29yZA=="}
-    await kubectl("delete", "namespace", "team", "--timeout=25s")
+    await kubectl("delete", "namespace", "team", "--timeout=100s")
     assert (await kubectl.run("get", "namespace", "team")).code == 1
 
 

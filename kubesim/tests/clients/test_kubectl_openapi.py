@@ -41,7 +41,7 @@ async def test_kinds_are_explained_custom_ones_too(kubectl: Kubectl) -> None:
     assert "FIELD: containers <[]Container>" in await kubectl("explain", "pod.spec.containers")
     assert "maxUnavailable <IntOrString>" in await kubectl("explain", "pdb.spec.maxUnavailable")
     await kubectl.apply(WIDGETS)
-    await kubectl("wait", "--for=condition=Established", "crd/widgets.c.example", "--timeout=10s")
+    await kubectl("wait", "--for=condition=Established", "crd/widgets.c.example", "--timeout=100s")
     explained = await kubectl("explain", "widgets.spec.expireAfter")
     assert "KIND:       Widget" in explained
     assert "When it goes." in explained

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from clients.place import Place
 from kubernetes_asyncio import client, config, watch
+from kubesim_support.patience import PATIENCE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -57,7 +58,7 @@ async def test_a_watch_yields_models(api: Any) -> None:
     async with watch.Watch() as stream, anyio.create_task_group() as group:
 
         async def follow() -> None:
-            async for event in stream.stream(core.list_namespaced_pod, "default", timeout_seconds=20):
+            async for event in stream.stream(core.list_namespaced_pod, "default", timeout_seconds=int(PATIENCE)):
                 seen.append((event["type"], event["object"].metadata.name))
                 if event["type"] == "DELETED":
                     group.cancel_scope.cancel()
@@ -85,7 +86,7 @@ async def test_workloads_and_budgets(api: Any, place: Place) -> None:
     await policy.create_namespaced_pod_disruption_budget("default", budget)
     await place.cluster.until(lambda: place.cluster.pod_count == 3)
     await place.cluster.until_ready()
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         while True:
             read = await policy.read_namespaced_pod_disruption_budget("web", "default")
             if read.status.disruptions_allowed == 1:

@@ -16,6 +16,8 @@ import orjson
 import pytest
 from anyio.streams.text import TextReceiveStream
 
+from kubesim_support.patience import PATIENCE
+
 PROGRAM = shutil.which("kubectl")
 needs_kubectl = pytest.mark.skipif(PROGRAM is None, reason="kubectl is not on PATH")
 
@@ -39,7 +41,7 @@ class Kubectl:
     async def run(self, *arguments: str, stdin: str = "", editor: str = "") -> Printed:
         """Run one command, whatever comes of it."""
         environment = {**self._environment, **({"KUBE_EDITOR": editor} if editor else {})}
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             done = await anyio.run_process(
                 [*self._command, *arguments], input=stdin.encode(), env=environment, check=False
             )
@@ -81,9 +83,9 @@ class Lines:
         self._rest = ""
 
     async def until(self, *words: str) -> str:
-        """The first line from here on that holds all of these words. Fails the test after 20 seconds."""
+        """The first line from here on that holds all of these words. Fails the test after PATIENCE."""
         seen: list[str] = []
-        with anyio.move_on_after(20):
+        with anyio.move_on_after(PATIENCE):
             while True:
                 line = await self._next()
                 if all(word in line for word in words):

@@ -21,6 +21,7 @@ from kubesim.faults import DropWatch, Refuse, Rule
 from kubesim.http import HttpFace
 from kubesim.server.api import JsonObject
 from kubesim_support.clusters import NAMESPACE, pod, quiet
+from kubesim_support.patience import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -188,7 +189,7 @@ async def test_the_kubelet_runs_over_http_against_any_server() -> None:
         group.start_soon(informers.run)
         group.start_soon(kubelet.run)
         await group.start(cluster.run)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await cluster.add_node(NodeSpec(name="a"))
             await cluster.create(pod("one"))
             await cluster.until(lambda: [is_ready(found) for found in cluster.pods()] == [True])

@@ -21,6 +21,7 @@ from e2e_support.sight import ClusterWatcher, Scope
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
 from kubesim_support.kubectl import needs_kubectl
+from kubesim_support.patience import PATIENCE
 from support.helm import Release, needs_helm
 from support.ports import free_ports
 from support.shell import Shell, terminal
@@ -30,7 +31,7 @@ from benchmarks.ground.hollow import connected
 from gracectl.model.names import FINALIZER
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.real_time, pytest.mark.anyio, pytest.mark.timeout(180), needs_kubectl]
+pytestmark = [pytest.mark.real_time, pytest.mark.anyio, needs_kubectl]
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorial.md"
 EVERYWHERE = ("anywhere", "embedded")
@@ -143,7 +144,7 @@ async def seen(kubeconfig: Path) -> AsyncIterator[ClusterWatcher]:
 async def until_written(path: Path) -> None:
     """Wait for a file of a process that has just been started."""
     clock = SystemClock()
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while not _is_written(path):
             await clock.sleep(0.1)
 
@@ -211,7 +212,7 @@ async def _followed(shell: Shell, step: Step, exchanged: Mapping[str, Instead], 
 async def _until_as_before(shell: Shell, before: dict[str, Any]) -> None:
     """Wait for the garbage collector and for namespaces."""
     clock, after = SystemClock(), await everything(shell)
-    with anyio.move_on_after(30):
+    with anyio.move_on_after(PATIENCE):
         while after != before:
             await clock.sleep(1.5)  # each look starts kubectl twice
             after = await everything(shell)

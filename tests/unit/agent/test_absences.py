@@ -10,7 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 from dbus_fast import Message, MessageType
-from support.logind import MANAGER, PATIENCE, a_stand_in
+from kubesim_support.patience import PATIENCE
+from support.logind import MANAGER, a_stand_in
 from support.message_bus import DBUS, Peer
 from support.watching import QUICK, WHY, Listener, has_problem, is_locked, is_well, watching
 

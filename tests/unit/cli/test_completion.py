@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
+from kubesim_support.patience import PATIENCE
 from support.mute import mute
 
 from gracectl.cli import completion
@@ -37,7 +38,7 @@ def answer(words: str, number: int, **environment: str) -> subprocess.CompletedP
     patient = "from gracectl.cli import completion, main; completion.DEADLINE_SECONDS = 50; main()"  # on a busy machine
     command = [sys.executable, "-c", patient]
     whole = {**os.environ, **asked, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=whole)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=whole)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def test_commands_complete_without_being_imported() -> None:
         "ShellComplete(root, {}, 'gracectl', '').get_completions([], '')\n"
         "assert 'aiohttp' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
+    subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, check=True)
 
 
 def test_nodes_complete_each_once_and_from_the_cluster_that_is_named(tmp_path: Path) -> None:
@@ -110,9 +111,9 @@ def test_the_process_ends_in_time_whatever_blocks_it() -> None:
         "from gracectl.cli import completion\n"
         "completion.DEADLINE_SECONDS = 0.1\n"
         "completion.become_quiet()\n"
-        "time.sleep(50)\n"
+        "time.sleep(1000)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=40, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -129,7 +130,7 @@ def test_the_script_of_a_shell_is_printed_and_the_shell_takes_it(shell: str) -> 
     assert printed.exit_code == 0
     assert completion.VARIABLE in printed.stdout
     if program := shutil.which(shell):
-        subprocess.run([program, "-n"], input=printed.stdout, text=True, timeout=30, check=True)
+        subprocess.run([program, "-n"], input=printed.stdout, text=True, timeout=PATIENCE, check=True)
 
 
 def test_an_unknown_shell_is_refused_with_those_that_are_known() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from kubesim_support.patience import PATIENCE
 from rich.console import Console
 
 from gracectl.cli import demo_play
@@ -60,7 +61,7 @@ def kept_log(result: Result) -> Path:
 class TestWholeDemo:
     def test_json_is_one_object_with_stable_keys_and_there_is_no_warning(self) -> None:
         arguments = ("demo", "--speed", "20", "--pods", "20", "--seed", "3", "-o", "json")
-        result = subprocess.run([*STRICTLY, *arguments], capture_output=True, text=True, timeout=110, check=False)
+        result = subprocess.run([*STRICTLY, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert (result.returncode, result.stderr) == (0, "")
         found = json.loads(result.stdout)
         assert list(found) == KEYS
@@ -136,7 +137,7 @@ class TestWholeDemo:
                 if line.startswith("Deleting"):
                     process.send_signal(signal.SIGINT)
                     break
-            _, errors = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, errors) == (130, "gracectl: interrupted\n")
 
     def test_it_ends_quietly_when_its_output_is_closed(self) -> None:
@@ -144,7 +145,7 @@ class TestWholeDemo:
         with subprocess.Popen([*STRICTLY, "demo", "--speed", "20"], stdout=pipe, stderr=pipe, text=True) as process:
             assert process.stdout is not None
             process.stdout.close()
-            assert process.wait(timeout=20) == 1
+            assert process.wait(PATIENCE) == 1
             assert process.stderr is not None
             assert process.stderr.read() == ""
 

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from click.testing import Result
 from e2e_support.target import embedded_cluster
+from kubesim_support.patience import PATIENCE
 from rich.console import Console
 from support.builders import a_budget, a_node, a_pod
 from support.fleet import Fleet, overheard
@@ -293,7 +294,9 @@ def test_it_carries_no_embedded_cluster() -> None:
     program = (
         "import sys, gracectl.cli.doctor.command\nassert not [n for n in sys.modules if n.startswith('kubesim')]\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

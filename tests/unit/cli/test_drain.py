@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from kubesim_support.patience import PATIENCE
 from support.fleet import NODES, Fleet, errors, fleet, overheard
 from support.terminal import on_terminal
 
@@ -570,5 +571,7 @@ def test_it_carries_no_embedded_cluster() -> None:
         "import sys, gracectl.cli.drain.command, gracectl.cli.uncordon\n"
         "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr

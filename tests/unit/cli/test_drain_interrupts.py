@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubesim_support.patience import PATIENCE
 from support.fleet import STRICTLY, Fleet, errors, fleet, started
 from support.mute import mute
 
@@ -21,8 +22,6 @@ from gracectl.model import names
 pytestmark = pytest.mark.real_time
 
 ASKED = "deletion requested"
-SOON = 5.0
-"""Seconds within which it must be over, where no answer would take ten; a busy machine needs some."""
 CERTIFICATES = Path(__file__).parents[3] / "kubesim/tests/unit/certificates"
 VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
@@ -41,7 +40,7 @@ def test_a_deletion_that_is_not_watched_any_more_goes_on(place: Fleet) -> None:
     with place.running("terminate", "--yes", "worker-1") as process:
         process.until("worker-1: terminating for")
         process.interrupt()
-        assert process.ended(SOON) == (
+        assert process.ended_soon() == (
             130,
             "gracectl: interrupted; the controller continues to terminate worker-1; the deletion cannot be undone; "
             "to watch: gracectl status -w worker-1\n",
@@ -56,7 +55,7 @@ def test_only_those_that_are_left_are_named(place: Fleet) -> None:
     with place.running("terminate", "--yes", "done", "left") as process:
         process.until("done: terminated after")
         process.interrupt()
-        code, told = process.ended(SOON)
+        code, told = process.ended_soon()
     assert (code, told) == (
         130,
         "gracectl: interrupted; the controller continues to terminate left; the deletion cannot be undone; "
@@ -70,7 +69,7 @@ def test_a_drain_of_a_node_that_stays_can_be_taken_back(place: Fleet) -> None:
     with place.running("drain", "worker-2") as process:
         process.until("worker-2: being drained for maintenance")
         process.interrupt()
-        assert process.ended(SOON) == (
+        assert process.ended_soon() == (
             130,
             "gracectl: interrupted; the controller continues to drain worker-2; "
             "to watch: gracectl status -w worker-2; to undo: gracectl uncordon worker-2\n",
@@ -87,9 +86,9 @@ def test_before_anything_was_asked_for_that_is_said(tmp_path: Path, command: tup
         mute(tmp_path, "worker-1", deaf=True) as (server, kubeconfig),
         started([*STRICTLY, *command, "worker-1", "--kubeconfig", str(kubeconfig)]) as process,
     ):
-        assert server.asked[""].wait(20)
+        assert server.asked[""].wait(PATIENCE)
         process.interrupt()
-        assert process.ended(SOON) == (130, "gracectl: interrupted; nothing was requested\n")
+        assert process.ended_soon() == (130, "gracectl: interrupted; nothing was requested\n")
 
 
 def test_interrupted_while_it_asks_it_names_requested_and_unknown_nodes(tmp_path: Path) -> None:
@@ -100,9 +99,9 @@ def test_interrupted_while_it_asks_it_names_requested_and_unknown_nodes(tmp_path
         with started([*STRICTLY, "terminate", "--yes", *nodes, "--kubeconfig", str(kubeconfig)]) as process:
             process.until(f"asked: {ASKED}")
             for name in silent:
-                assert server.asked[name].wait(20)
+                assert server.asked[name].wait(PATIENCE)
             process.interrupt()
-            assert process.ended(SOON) == (
+            assert process.ended_soon() == (
                 130,
                 "gracectl: interrupted; deletion requested: asked (cannot be undone); outcome "
                 f"unknown: {', '.join(silent)}; not requested: waiting-1, waiting-2\n",

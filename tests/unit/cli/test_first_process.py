@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from kubesim_support.patience import PATIENCE
 
 # SIGTERM comes while a command still loads, to a process that believes to be number `sys.argv[1]`.
 LOADING = """
@@ -37,5 +38,5 @@ main()
 )
 def test_a_sigterm_while_it_is_still_loading_ends_it(number: int, before: str, code: int) -> None:
     command = [sys.executable, "-c", LOADING, str(number), before]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout) == (code, "still there\n" if code == 0 else ""), ended.stderr

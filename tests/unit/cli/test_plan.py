@@ -15,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from e2e_support.target import embedded_cluster
+from kubesim_support.patience import PATIENCE
 from support.fleet import Fleet, overheard
 from support.nodebudgets import a_node_budget_manifest
 
@@ -294,7 +295,7 @@ def test_nothing_is_written_and_no_other_pods_are_asked_for(place: Place, monkey
 
 def test_as_a_process_it_leaves_nothing_behind(place: Place) -> None:
     command = [sys.executable, "-X", "dev", "-W", "error", "-m", "gracectl", "plan", "--kubeconfig", str(place.reader)]
-    done = subprocess.run([*command, "worker-1"], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([*command, "worker-1"], capture_output=True, text=True, timeout=PATIENCE, check=False)
     complaints = [line for line in done.stderr.splitlines() if not line.startswith("Executing <")]
     assert (done.returncode, complaints) == (0, [])
     assert "worker-1: drained between 0:02 and 10:00 after its deletion" in done.stdout
@@ -311,5 +312,7 @@ def test_it_carries_no_embedded_cluster() -> None:
         "import sys, gracectl.cli.plan.command\n"
         "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kubesim_support.kubectl import PROGRAM, needs_kubectl
+from kubesim_support.patience import PATIENCE
 
 from gracectl.cli.commands import COMMANDS
 from gracectl.cli.output import command, program
@@ -50,7 +51,7 @@ def path(tmp_path: Path) -> str:
 
 def run(path: str, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": path}
-    return subprocess.run(command, capture_output=True, text=True, timeout=40, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
 
 
 def assert_speaks_as_the_plugin(path: str, *plugin: str) -> None:

@@ -16,6 +16,7 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
+from kubesim_support.patience import PATIENCE
 
 from gracectl import __version__
 from gracectl.cli import main
@@ -71,7 +72,9 @@ def test_help_loads_no_command_and_no_client() -> None:
         "loaded = sorted({'aiohttp', 'rich', 'yaml', 'msgspec', 'gracectl.kube'} & set(sys.modules))\n"
         "assert not loaded, loaded\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -105,7 +108,9 @@ def test_a_controller_carries_nothing_that_only_others_need() -> None:
         "loaded &= set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -158,5 +163,7 @@ def test_without_any_extra_all_other_commands_are_there() -> None:
         "for name in set(COMMANDS) - set(EXTRAS):\n"
         "    root.main([name, '--help'], standalone_mode=False)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr

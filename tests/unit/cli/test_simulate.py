@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from kubesim.clock import LoopClock
 from kubesim.scenarios import library
 from kubesim.scenarios.simulation import InitialState, Simulation
+from kubesim_support.patience import PATIENCE
 
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cli.root import root
@@ -51,7 +52,7 @@ def test_it_runs_until_it_is_told_to_end(tmp_path: Path) -> None:
         assert process.stdout is not None
         printed = [process.stdout.readline() for _ in range(8)]
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, [line for line in errors.splitlines() if not line.startswith("Executing <")]) == (0, [])
     assert printed[0].startswith("A cluster of 2 nodes")
     assert f"  gracectl controller --kubeconfig {tmp_path / 'kubeconfig'}\n" in printed

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from e2e_support.target import embedded_cluster
+from kubesim_support.patience import PATIENCE
 from support.fleet import STRICTLY, Fleet, fleet, overheard, started
 
 from gracectl.cli.root import root
@@ -243,7 +244,7 @@ def test_a_server_that_goes_away_is_told_once_and_nothing_else_is(tmp_path: Path
             Fleet(kubeconfig, tmp_path).delete("n1")
             process.until("n1: terminating for")
             cluster.close()
-            process.until("connection lost, retrying; this status is 0:0")
+            process.until("connection lost, retrying; this status is 0:")
             process.interrupt()
             assert process.ended() == (130, "gracectl: interrupted\n")
 
@@ -259,7 +260,7 @@ def test_a_terminal_gets_a_table_that_changes_and_is_left_as_it_was(place: Fleet
         said = _read(main, "protected by do-not-disrupt")
         process.send_signal(signal.SIGINT)
         said += _read(main, "\x1b[?25h")  # the cursor is back
-        assert process.wait(timeout=10) == 130
+        assert process.wait(PATIENCE) == 130
         assert process.stderr is not None
         assert process.stderr.read() == b"gracectl: interrupted\n"
     os.close(main)
@@ -268,7 +269,7 @@ def test_a_terminal_gets_a_table_that_changes_and_is_left_as_it_was(place: Fleet
     place.release(f"seen-{columns}")
 
 
-def _read(terminal: int, words: str, seconds: float = 20.0) -> str:
+def _read(terminal: int, words: str, seconds: float = PATIENCE) -> str:
     """What appears on a terminal, up to these words."""
     clock, said = SystemClock(), ""
     end = clock.monotonic() + seconds
@@ -284,5 +285,7 @@ def test_it_carries_no_embedded_cluster() -> None:
         "import sys, gracectl.cli.status.command\n"
         "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -21,6 +21,7 @@ from e2e_support.target import embedded_cluster
 from google.protobuf.json_format import ParseDict
 from kubesim.controllers.client import ApiClient, ask
 from kubesim.controllers.paths import NODES, PODS, path_of
+from kubesim_support.patience import PATIENCE
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from support.collector import HANGING, SeenSpan, as_span, attributes_of, collecting, read, receiving, tree
 from support.span_rules import assert_flawless
@@ -215,7 +216,7 @@ async def _held(api: ApiClient) -> str:
     """The name of a node with pods, when the controller has put its finalizer on it."""
     _, body = await ask(api, "GET", PODS)
     name: str = next(pod["spec"]["nodeName"] for pod in body["items"] if "ownerReferences" in pod["metadata"])
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while True:
             _, node = await ask(api, "GET", path_of(NODES, name=name))
             if FINALIZER in node["metadata"].get("finalizers", ()):

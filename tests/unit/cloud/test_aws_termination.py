@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from kubesim.server.api import JsonObject
+from kubesim_support.patience import PATIENCE
 from support.aws import ZONE, at, give_credentials, moto_server, provider_id
 from support.stage import Stage, a_workload, reasons, staged
 
@@ -40,12 +41,12 @@ async def test_a_node_that_is_deleted_is_drained_and_goes_with_its_instance(monk
                 await stage.settle(controller)
                 moto.protect(instance)
                 await stage.delete_node(worker)
-                with anyio.fail_after(20):
+                with anyio.fail_after(PATIENCE):
                     await stage.until(lambda: refused(stage, worker))
                 assert moto.state(instance) == "running"
                 assert stage.pods_on(worker) == []
                 moto.protect(instance, False)
-                with anyio.fail_after(20):
+                with anyio.fail_after(PATIENCE):
                     await stage.until_gone(worker)
             assert moto.state(instance) == "terminated"
             told = await reasons(stage, worker)

@@ -13,6 +13,7 @@ import anyio
 import msgspec
 import pytest
 from kubesim.controllers.cloud import PREFIX, CloudSettings
+from kubesim_support.patience import PATIENCE
 from msgspec import inspect
 from support.instances import over_http
 from support.stage import staged
@@ -72,7 +73,7 @@ async def test_a_node_ends_with_the_provider_that_the_page_writes(installed: Non
         stage.provider = provider
         async with stage.controller() as controller:
             await stage.settle(controller)
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 await stage.delete_node("n1")
                 await stage.until_gone("n1")
         assert (stage.instance_state("n1"), stage.instance_state("n2")) == ("terminated", "running")

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from kubesim_support.patience import PATIENCE
 
 from gracectl.cloud import exec as execs
 from gracectl.cloud.exec import LONGEST_OUTPUT, ExecProvider
@@ -46,7 +47,7 @@ def made(command: list[str], **options: Any) -> ExecProvider:
 
 async def until(condition: Callable[[], bool]) -> None:
     clock = SystemClock()
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while not condition():
             await clock.sleep(0.01)
 
@@ -260,7 +261,7 @@ async def test_one_that_obeys_may_clear_up(tmp_path: Path) -> None:
 async def test_a_child_that_stays_behind_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execs, "LINGER_SECONDS", 0.1)
     pids = tmp_path / "pids"
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         answer = await sh(f"""sleep 1000 & echo $! > {pids}; echo '{{"state": "running"}}'""").state(ID)
     assert answer is InstanceState.RUNNING
     await until(lambda: not is_alive(pids_in(pids)[0]))

@@ -11,6 +11,7 @@ from kubesim.controllers.cloud import PREFIX, Cloud, CloudSettings
 from kubesim.controllers.pace import Pace
 from kubesim.http import HttpFace
 from kubesim.server.api import Request, Response
+from kubesim_support.patience import PATIENCE
 
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 from gracectl.cloud.simulated import SimulatedProvider
@@ -55,7 +56,7 @@ async def test_the_life_of_an_instance(site: Site) -> None:
     await provider.terminate(ID)
     assert await provider.state(ID) is InstanceState.ENDING
     await provider.terminate(ID)  # idempotent
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         await site.ended.wait()
     assert await provider.state(ID) is InstanceState.GONE
     await provider.terminate(ID)

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 from kubesim.cli import Choice
 from kubesim.scenarios.options import options_of
+from kubesim_support.patience import PATIENCE
 
 import gracectl
 from gracectl.cli.crds import shipped_definitions
@@ -54,7 +55,9 @@ def test_printing_them_loads_no_embedded_cluster() -> None:
         "loaded = sorted(name for name in sys.modules if name.startswith(('kubesim', 'gracectl.kube')))\n"
         "assert not loaded, loaded\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "kind: CustomResourceDefinition" in done.stdout
 

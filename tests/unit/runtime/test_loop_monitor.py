@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import anyio
 import pytest
 
-from gracectl.runtime.clock import Clock, LoopClock, SystemClock
+from gracectl.runtime.clock import Clock, LoopClock
 from gracectl.runtime.loop_monitor import INTERVAL_SECONDS, LoopMonitor
 
 pytestmark = pytest.mark.anyio
@@ -31,15 +29,23 @@ async def test_it_turns_twice_a_second() -> None:
     assert (statistics.lag.count, statistics.lag.total) == (7, 0.0)
 
 
-@pytest.mark.real_time
+class BlockedClock(LoopClock):
+    """Shows that the loop was blocked: `blocked` seconds have passed in which no task had a turn."""
+
+    blocked = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.blocked
+
+
 async def test_it_measures_how_long_the_loop_was_blocked() -> None:
-    monitor = LoopMonitor(SystemClock())
+    clock = BlockedClock()
+    monitor = LoopMonitor(clock)
     async with anyio.create_task_group() as group:
         group.start_soon(monitor.run)
-        await anyio.sleep(0.3)
-        time.sleep(0.5)  # noqa: ASYNC251  blocking the loop is the point
-        await anyio.sleep(0.1)
+        await anyio.sleep(INTERVAL_SECONDS - 0.1)
+        clock.blocked = 0.75
+        await anyio.sleep(0.2)
         group.cancel_scope.cancel()
     lag = monitor.statistics().lag
-    assert lag.count == 1
-    assert lag.total >= 0.25
+    assert (lag.count, lag.total) == (1, 0.75)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from kubesim_support.patience import PATIENCE
 
 pytestmark = pytest.mark.real_time
 
@@ -67,7 +68,7 @@ def test_the_first_signal_lets_a_write_finish_and_the_process_ends_with_0(number
         assert said(process) == "writing"
         process.send_signal(number)
         assert [said(process), said(process)] == ["stopping", "written"]
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -77,7 +78,7 @@ def test_the_second_signal_ends_the_process_at_once(number: signal.Signals, code
         process.send_signal(signal.SIGTERM)
         assert said(process) == "stopping"
         process.send_signal(number)
-        assert process.wait(10) == code
+        assert process.wait(PATIENCE) == code
         assert said(process) == ""
 
 
@@ -87,4 +88,4 @@ def test_the_second_signal_ends_even_a_process_whose_event_loop_does_not_run() -
         process.send_signal(signal.SIGTERM)
         assert said(process) == "stopping"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 143
+        assert process.wait(PATIENCE) == 143

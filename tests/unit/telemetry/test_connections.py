@@ -13,6 +13,7 @@ import anyio.lowlevel
 import pytest
 from aiohttp import web
 from anyio.abc import SocketStream
+from kubesim_support.patience import PATIENCE
 from support.serving import StillClock, serving
 
 from gracectl.runtime.certificates import issue, load
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
 HEAD = b"POST /take HTTP/1.1\r\nHost: a\r\n"
 GET = b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n"
-BRIEF = 0.1
+BRIEF, IDLE = 0.5, 2.0
 MIB = 1024 * 1024
 
 
@@ -63,7 +64,7 @@ class Place:
 
     async def until(self, dropped: Mapping[str, int]) -> None:
         """Wait for connections to be closed from our side."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while self.dropped != dropped:
                 await LoopClock().sleep(0.005)
 
@@ -88,7 +89,7 @@ async def place(limits: Limits, tls: ssl.SSLContext | None = None) -> AsyncItera
 async def rest_of(stream: SocketStream) -> bytes:
     """All that comes until the other side closes."""
     found = b""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         try:
             while True:
                 found += await stream.receive()
@@ -114,12 +115,13 @@ async def test_a_body_that_does_not_end_is_answered_with_408() -> None:
         await stream.send(HEAD + b"Connection: close\r\nContent-Length: 100\r\n\r\nhel")
         answer = await rest_of(stream)
         assert answer.startswith(b"HTTP/1.1 408 ")
-        assert answer.endswith(b"body incomplete after 0.1 s")
+        assert answer.endswith(b"body incomplete after 0.5 s")
 
 
 async def test_a_connection_that_is_idle_for_too_long_ends_and_one_in_use_stays() -> None:
-    async with place(Limits(idle=3 * BRIEF)) as there, await anyio.connect_tcp("127.0.0.1", there.port) as stream:
-        for _ in range(4):
+    async with place(Limits(idle=IDLE)) as there, await anyio.connect_tcp("127.0.0.1", there.port) as stream:
+        began = anyio.current_time()
+        while anyio.current_time() < began + 1.5 * IDLE:
             await stream.send(HEAD + b"Content-Length: 2\r\n\r\nhi")
             assert (await stream.receive()).endswith(b"2 bytes")
             await anyio.sleep(BRIEF)

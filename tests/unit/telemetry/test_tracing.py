@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from kubesim_support.patience import PATIENCE
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from support.collector import HANGING, Collector, Conduct, SeenEvent, as_span, duplicates, receiving
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
 AT = 1_767_225_600.0
 TRACE = Trace.of("a", AT)
-LONG = 20.0
+LONG = PATIENCE
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from kubesim_support.patience import PATIENCE
 
 from gracectl.cli.root import root
 from gracectl.cli.ui.access import TokenFile
@@ -89,7 +90,7 @@ def test_a_page_and_an_object_for_a_program_exclude_each_other() -> None:
 
 
 def board_at(url: str) -> Any:
-    with urllib.request.urlopen(f"{url}api/v1/board", timeout=60) as answer:
+    with urllib.request.urlopen(f"{url}api/v1/board", timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
@@ -100,13 +101,13 @@ def test_the_demo_is_shown_on_its_page_and_stays_there() -> None:
         try:
             assert demo.stdout is not None
             url = next(found[0] for line in demo.stdout if (found := re.search(r"http://\S+/", line)))
-            with urllib.request.urlopen(f"{url}api/v1/changes", timeout=60) as stream:
+            with urllib.request.urlopen(f"{url}api/v1/changes", timeout=PATIENCE) as stream:
                 assert stream.readline().startswith(b"id: ")
                 assert next(line for line in demo.stdout if line.startswith("The page stays"))
             # The board may be a second behind.
             boards = (board_at(url) for _ in range(1000))
             assert next(board for board in boards if len(board["history"]) == 3)
             demo.send_signal(signal.SIGINT)
-            assert demo.wait(30) == 0
+            assert demo.wait(PATIENCE) == 0
         finally:
             demo.kill()
