@@ -10,9 +10,9 @@ from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
+from gracectl.policy.answers import Answer, Never, Unknown
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin
 from gracectl.policy.eviction_queues import QueuePosition
-from gracectl.policy.forecast import Window
 from gracectl.policy.plan import Outcome, PodPlan
 
 DAY = 86_400
@@ -45,15 +45,15 @@ def elapsed(seconds: float) -> str:
     return f"{sign}{minutes}:{seconds_left:02}"
 
 
-def elapsed_window(window: Window | None, since: float) -> str:
-    """`0:00`, `0:00-4:32`, `0:00 or later`; `never` for None. `since`: the instant (Unix seconds) that is 0:00."""
-    if window is None:
+def elapsed_answer(answer: Answer, since: float) -> str:
+    """`0:00`, `0:00-4:32`, `unknown`, `never`. `since`: the instant (Unix seconds) that is 0:00."""
+    if isinstance(answer, Never):
         return "never"
-    earliest = elapsed(max(window.earliest - since, 0.0))
-    if window.latest is None:
-        return f"{earliest} or later"
-    latest = elapsed(max(window.latest - since, 0.0))
-    return earliest if earliest == latest or window.is_certain else f"{earliest}-{latest}"
+    if isinstance(answer, Unknown):
+        return "unknown"
+    earliest = elapsed(max(answer.earliest - since, 0.0))
+    latest = elapsed(max(answer.latest - since, 0.0))
+    return earliest if earliest == latest or answer.is_certain else f"{earliest}-{latest}"
 
 
 def counted(number: int, one: Literal["pod", "node", "budget", "range", "nodeclaim"]) -> str:

@@ -9,11 +9,11 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from gracectl.cli.console import indented, marked
-from gracectl.cli.format import counted, elapsed, joined
+from gracectl.cli.format import counted, elapsed, elapsed_answer, joined
 from gracectl.cli.output import command
 from gracectl.inspect.progress import BlockingCause, Progress
 from gracectl.model.times import format_time
-from gracectl.policy.forecast import Window
+from gracectl.policy.answers import Answer, Never, Unknown
 from gracectl.policy.plan import Blocker, Outcome, PodPlan
 
 FEW_CAUSES = 6
@@ -109,20 +109,20 @@ def _elapsed(progress: Progress, at: float) -> str:
 def _remaining(progress: Progress, at: float) -> str:
     """`about 0:40 left; 2 never`."""
     left, never = left_text(progress.drained, at), len(progress.never)
+    if progress.unknown:
+        left = f"unknown for {counted(len(progress.unknown), 'node')}"
     if left:
         return f"{left}; {never} never" if never else left
     return f"{counted(never, 'node')} never {'drains' if never == 1 else 'drain'}" if never else ""
 
 
-def left_text(window: Window | None, at: float) -> str:
-    """`about 0:40 left`, `about 0:05-0:40 left`, `at least 0:05 left`; empty for None."""
-    if window is None:
+def left_text(answer: Answer | None, at: float) -> str:
+    """`about 0:40 left`, `about 0:05-0:40 left`, `unknown`; empty for None and never."""
+    if answer is None or isinstance(answer, Never):
         return ""
-    earliest = elapsed(max(window.earliest - at, 0.0))
-    if window.latest is None:
-        return f"at least {earliest} left"
-    latest = elapsed(max(window.latest - at, 0.0))
-    return f"about {latest if window.is_certain or earliest == latest else f'{earliest}-{latest}'} left"
+    if isinstance(answer, Unknown):
+        return "unknown"
+    return f"about {elapsed_answer(answer, at)} left"
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import yaml
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
+from gracectl.policy.answers import Answer, Never, Unknown, Window
 from gracectl.policy.eviction_queues import QueuePosition
-from gracectl.policy.forecast import Window
 from gracectl.policy.protection import Protection
 from gracectl.policy.warnings import PlanWarning
 
@@ -66,14 +66,32 @@ class PlanWarningReport(WarningReport, frozen=True):
     remedy: str | None
 
 
-class WindowReport(JsonObject, frozen=True):
-    """Between which instants something happens. `latest` null: perhaps never; seconds count from `at` of the whole."""
+class NeverCauseReport(JsonObject, frozen=True):
+    """Why something never happens unless it is changed."""
 
-    earliest: str
-    latest: str | None
-    earliest_seconds: float
-    latest_seconds: float | None
-    certain: bool
+    kind: str
+    message: str
+    pod: str
+    budgets: tuple[str, ...]
+
+
+class AnswerReport(JsonObject, frozen=True, kw_only=True):
+    """When something happens: `answer` is range, unknown or never; what an answer does not have is null or empty.
+
+    Seconds count from `at` of the whole, and are never negative. `expected`: when it probably happens. `missing`: what
+    is not known. `causes`: why never.
+    """
+
+    answer: str
+    earliest: str | None = None
+    latest: str | None = None
+    expected: str | None = None
+    earliest_seconds: float | None = None
+    latest_seconds: float | None = None
+    expected_seconds: float | None = None
+    certain: bool = False
+    missing: tuple[str, ...] = ()
+    causes: tuple[NeverCauseReport, ...] = ()
 
 
 def to_json(value: object, *, indent: int = 2) -> str:
@@ -124,14 +142,32 @@ def warning_report(warning: PlanWarning) -> PlanWarningReport:
     return PlanWarningReport(kind.value, kind.is_blocking, warning.message, warning.objects, warning.remedy or None)
 
 
-def window_report(window: Window | None, at: float) -> WindowReport | None:
-    """A window; seconds count from `at`."""
-    if window is None:
-        return None
-    return WindowReport(
-        earliest=format_time(window.earliest),
-        latest=instant(window.latest),
-        earliest_seconds=round(window.earliest - at, 3),
-        latest_seconds=None if window.latest is None else round(window.latest - at, 3),
-        certain=window.is_certain,
-    )
+def answer_report(answer: Answer | None, at: float) -> AnswerReport | None:
+    """An answer; seconds count from `at`."""
+    match answer:
+        case Window(earliest, latest, expected):
+            return AnswerReport(
+                answer="range",
+                earliest=format_time(earliest),
+                latest=format_time(latest),
+                expected=instant(expected),
+                earliest_seconds=_seconds(earliest, at),
+                latest_seconds=_seconds(latest, at),
+                expected_seconds=_seconds(expected, at),
+                certain=answer.is_certain,
+            )
+        case Unknown(missing, soonest):
+            return AnswerReport(
+                answer="unknown",
+                earliest=instant(soonest),
+                earliest_seconds=_seconds(soonest, at),
+                missing=missing,
+            )
+        case Never(causes):
+            found = (NeverCauseReport(cause.kind.value, cause.reason, cause.pod, cause.budgets) for cause in causes)
+            return AnswerReport(answer="never", causes=tuple(found))
+    return None
+
+
+def _seconds(instant: float | None, at: float) -> float | None:
+    return None if instant is None else max(round(instant - at, 3), 0.0)

@@ -15,8 +15,9 @@ import msgspec
 from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.status import NodeStatus
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.policy.answers import Answer, Never, Unknown, last_of
 from gracectl.policy.explain import urgency_of
-from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, Window, forecast, last_window
+from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, forecast
 from gracectl.policy.plan import Blocker, Outcome
 from gracectl.policy.simulation import DrainingNode
 from gracectl.runtime.clock import Clock
@@ -37,7 +38,7 @@ class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
     """What blocks pods of several nodes, or, without `example`, the step at which nodes without pods are.
 
     `age`: of the pod that has been blocked for longest, in seconds. `at_once`: how many pods the budget lets go at the
-    same time, once all of its pods are healthy. `left`: when the last of the pods is gone; None: unknown.
+    same time, once all of its pods are healthy. `left`: when the last of the pods is gone; None: there is no forecast.
     """
 
     example: PodStatus | None
@@ -47,8 +48,12 @@ class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     age: float = 0.0
     at_once: int | None = None
-    left: Window | None = None
-    is_never: bool = False
+    left: Answer | None = None
+
+    @property
+    def is_never(self) -> bool:
+        """Whether no pod leaves until something is changed."""
+        return isinstance(self.left, Never)
 
     @property
     def remedy(self) -> str:
@@ -59,7 +64,8 @@ class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress since the first frame. `began`: when the first of the nodes was requested (Unix seconds).
 
-    `drained`: when the last of the nodes is drained that ever are; None: unknown. `never`: names of the others.
+    `drained`: when the last of the nodes is drained that ever are; None: none of them has pods. `unknown`: names of the
+    nodes of which that is unknown; `never`: of those that are never drained.
     """
 
     nodes_done: int
@@ -67,7 +73,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     pods_done: int
     pods: int
     began: float
-    drained: Window | None
+    drained: Answer | None
+    unknown: tuple[str, ...]
     never: tuple[str, ...]
     causes: tuple[BlockingCause, ...]
 
@@ -139,7 +146,8 @@ class ProgressTracker:
             pods_done=total - len(left),
             pods=total,
             began=min(begun, default=at),
-            drained=_drained(in_progress),
+            drained=last_of(_answer(node) for node in in_progress if node.pods),
+            unknown=tuple(node.name for node in in_progress if node.pods and isinstance(_answer(node), Unknown)),
             never=tuple(node.name for node in in_progress if node.is_never_drained),
             causes=blocking_causes(in_progress, budgets, at),
         )
@@ -153,10 +161,12 @@ class ProgressTracker:
             self._gone_began = began if self._gone_began is None else min(began, self._gone_began)
 
 
-def _drained(nodes: Iterable[NodeStatus]) -> Window | None:
-    """When the last of them is drained that has pods and is ever drained."""
-    windows = [node.forecast.drained for node in nodes if node.pods and node.forecast and node.forecast.drained]
-    return last_window(windows)
+NO_FORECAST = Unknown(("a forecast: it is being computed, or there are too many pods",))
+
+
+def _answer(node: NodeStatus) -> Answer:
+    """When a node is drained."""
+    return NO_FORECAST if node.forecast is None else node.forecast.drained
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------
@@ -204,7 +214,6 @@ def _cause(
 ) -> BlockingCause:
     example = next(pod for _, pod in alike if pod.entry.outcome is not Outcome.EVICT)
     known = [forecasts[pod.entry.pod.uid] for _, pod in alike if pod.entry.pod.uid in forecasts]
-    windows = [pod.terminated for pod in known if pod.terminated is not None]
     keys = example.entry.budgets
     budget = budgets(*keys[0]) if example.entry.outcome is Outcome.BLOCKED and len(keys) == 1 else None
     return BlockingCause(
@@ -213,8 +222,7 @@ def _cause(
         nodes=len({node for node, _ in alike}),
         age=at - min(pod.since for _, pod in alike),
         at_once=None if budget is None else _at_once(budget),
-        left=last_window(windows) if len(windows) == len(alike) else None,
-        is_never=bool(known) and all(pod.terminated is None and not pod.methods for pod in known),
+        left=last_of(pod.gone for pod in known if pod.gone is not None) if len(known) == len(alike) else None,
     )
 
 

@@ -24,6 +24,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
+from gracectl.policy.answers import Never
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
 from gracectl.policy.disruption import explain_due
 from gracectl.policy.evictability import is_disrupted
@@ -126,7 +127,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_never_drained(self) -> bool:
         """Whether it drains only if something is changed, by its forecast."""
-        return self.forecast is not None and self.forecast.drained is None and bool(self.pods)
+        return self.forecast is not None and isinstance(self.forecast.drained, Never) and bool(self.pods)
 
 
 class NodeClaimStatus(msgspec.Struct, frozen=True):

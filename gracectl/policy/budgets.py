@@ -95,6 +95,11 @@ def allows_unready(budget: PodDisruptionBudget) -> bool:
     return 0 < budget.desired_healthy <= budget.current_healthy
 
 
+def is_counted(budget: PodDisruptionBudget) -> bool:
+    """Whether the status counts pods by the latest spec; a budget without pods is not counted yet for who sees some."""
+    return budget.observed_generation >= budget.generation and budget.expected_pods > 0
+
+
 def never_allows(budget: PodDisruptionBudget) -> bool:
     """Whether the budget allows no disruption even while all of its pods are healthy."""
     return 0 < budget.expected_pods <= budget.desired_healthy

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from gracectl.policy.answers import SAME_SECONDS, Answer, Never, NeverCause, Unknown, Window
 from gracectl.policy.budgets import UNCHARGED_PHASES, BudgetKey
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuedPod, queues_of
@@ -28,17 +29,14 @@ from gracectl.policy.simulation import (
     SimulationResult,
     simulate,
 )
+from gracectl.policy.staying import why_it_stays
 
 MIXED_SCENARIOS = 2
 """Scenarios in which some pods are quick and others slow."""
 
 
-SAME_SECONDS = 1.0
-"""Two instants that are less apart are shown as one."""
-
-
-class Window(msgspec.Struct, frozen=True):
-    """Between which instants something happens (Unix seconds); `latest` None: perhaps never."""
+class Bounds(msgspec.Struct, frozen=True):
+    """Bounds of an instant (Unix seconds) by the scenarios; `latest` None: in some of them it is never reached."""
 
     earliest: float
     latest: float | None
@@ -49,30 +47,26 @@ class Window(msgspec.Struct, frozen=True):
         return self.latest is not None and self.latest - self.earliest < SAME_SECONDS
 
 
-def last_window(windows: Sequence[Window]) -> Window | None:
-    """When the last of these has happened; None for none."""
-    if not windows:
-        return None
-    latest = [window.latest for window in windows if window.latest is not None]
-    is_bounded = len(latest) == len(windows)
-    return Window(max(window.earliest for window in windows), max(latest) if is_bounded else None)
-
-
 class PodForecast(msgspec.Struct, frozen=True):
     """Forecast of one pod. `entry`: its plan at the beginning.
 
-    `removal`: when it is evicted or deleted for the first time; None: never, or that was before. `terminated`: when its
-    containers have stopped; None: not before its node ends, or never. `methods`: how it may be removed; with two it is
-    not known which. `removals`: all requests if it takes its time: the first, and perhaps others with less grace.
-    `final_entry`: its plan in the end, if it may be that it is never removed.
+    `removal`: when it is evicted or deleted for the first time; None: in no scenario, or that was before. `terminated`:
+    when its containers have stopped; None: in no scenario before its node ends. `methods`: how it may be removed; with
+    two it is not known which. `removals`: all requests if it takes its time: the first, and perhaps others with less
+    grace. `final_entry`: its plan in the end, if a scenario does not remove it.
+
+    `leaves`: when it is evicted or deleted; None: it stays, or was removed before. `gone`: when it blocks its node no
+    longer; None: it does not block it.
     """
 
     entry: PodPlan
-    removal: Window | None = None
-    terminated: Window | None = None
+    removal: Bounds | None = None
+    terminated: Bounds | None = None
     methods: tuple[RemovalMethod, ...] = ()
     removals: tuple[PodRemoval, ...] = ()
     final_entry: PodPlan | None = None
+    leaves: Answer | None = None
+    gone: Answer | None = None
 
     @property
     def is_certain(self) -> bool:
@@ -96,12 +90,13 @@ class Assumptions(msgspec.Struct, frozen=True):
 
 
 class NodeForecast(msgspec.Struct, frozen=True):
-    """Forecast of one node. `drained`: when nothing is left to wait for; None: never."""
+    """Forecast of one node, made at the instant `at`. `drained`: when nothing is left to wait for."""
 
     draining: DrainingNode
     plan: Plan
     pods: tuple[PodForecast, ...]
-    drained: Window | None
+    drained: Answer
+    at: float
 
     @property
     def name(self) -> str:
@@ -110,10 +105,10 @@ class NodeForecast(msgspec.Struct, frozen=True):
 
     @property
     def held(self) -> tuple[PodForecast, ...]:
-        """The pods that hold it for ever unless something changes: not even the fastest scenario removes them."""
-        if self.drained is not None:
+        """The pods that block it until a person changes something."""
+        if not isinstance(self.drained, Never):
             return ()
-        return tuple(pod for pod in self.pods if pod.is_waited_for and pod.terminated is None and not pod.methods)
+        return tuple(pod for pod in self.pods if isinstance(pod.gone, Never))
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -136,8 +131,9 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     found = []
     for each, decision in zip(nodes, plans, strict=True):
         pods = _forecast_pods(decision, results, simultaneous)
-        drained = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
-        found.append(NodeForecast(each, decision, pods, drained))
+        bounds = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
+        drained, pods = _answered(each.view, bounds, pods)
+        found.append(NodeForecast(each, decision, pods, drained, now))
     begun = ((each.since, each.view.node.name, decision) for each, decision in zip(nodes, plans, strict=True))
     return Forecast(now, tuple(found), queues_of(begun), assumptions)
 
@@ -151,7 +147,7 @@ def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario
     return [quick, slow, *contested, *mixtures]
 
 
-def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[PodForecast]) -> Window | None:
+def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[PodForecast]) -> Bounds | None:
     """From when the last pod may be gone until when it is, but no later than the deadline."""
     found, settled = _window_of(instants), settled_at(view)
     if found is None or settled is None:
@@ -162,11 +158,61 @@ def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[Po
     if latest is not None:
         latest = max([latest, *(window.latest for window in terminated if window.latest is not None)])
         latest = latest if view.deadline is None else min(latest, max(view.deadline, found.earliest))
-    return Window(min(found.earliest, soonest), latest)
+    return Bounds(min(found.earliest, soonest), latest)
+
+
+def _answered(
+    view: NodeView, bounds: Bounds | None, pods: Sequence[PodForecast]
+) -> tuple[Answer, tuple[PodForecast, ...]]:
+    """The answer for a node, and its pods with theirs."""
+    answer: Answer = _bounded(bounds) or _endless(view, bounds, pods)
+    return answer, tuple(_with_answer(pod, answer) for pod in pods)
+
+
+def _endless(view: NodeView, bounds: Bounds | None, pods: Iterable[PodForecast]) -> Unknown | Never:
+    """Why a node is not drained in some scenario, or in none (`bounds` None)."""
+    reasons = [
+        why_it_stays(
+            pod.final_entry, view.budgets.get(pod.entry.pod.uid, ()), is_hopeless=bounds is None and _is_hopeless(pod)
+        )
+        for pod in pods
+        if pod.final_entry is not None
+    ]
+    causes = tuple(reason for reason in reasons if isinstance(reason, NeverCause))
+    if causes:
+        return Never(causes)
+    missing = tuple(dict.fromkeys(reason for reason in reasons if isinstance(reason, str) and reason))
+    earliest = None if bounds is None else bounds.earliest
+    return Unknown(missing or (f"when the pods of {view.node.name} leave",), earliest)
+
+
+def _is_hopeless(pod: PodForecast) -> bool:
+    """Whether no scenario removes it."""
+    return pod.terminated is None and not pod.methods
+
+
+def _with_answer(pod: PodForecast, node: Answer) -> PodForecast:
+    """The pod with its answers: by its own bounds, or else with its node."""
+    if not pod.is_waited_for:
+        return pod
+    gone = _bounded(pod.terminated) or node
+    if isinstance(node, Never) and (own := tuple(each for each in node.causes if each.pod == pod.entry.pod.full_name)):
+        gone = Never(own)
+    if pod.removal is None and pod.entry.pod.deletion_timestamp is not None:
+        return msgspec.structs.replace(pod, gone=gone)
+    leaves = _bounded(pod.removal) or gone
+    earliest = None if pod.removal is None else pod.removal.earliest
+    if earliest is not None and isinstance(leaves, Window | Unknown):
+        leaves = msgspec.structs.replace(leaves, earliest=earliest)
+    return msgspec.structs.replace(pod, leaves=leaves, gone=gone)
+
+
+def _bounded(bounds: Bounds | None) -> Window | None:
+    return None if bounds is None or bounds.latest is None else Window(bounds.earliest, bounds.latest)
 
 
 def _forecast_pods(
-    decision: Plan, results: Sequence[SimulationResult], simultaneous: Mapping[str, Window | None]
+    decision: Plan, results: Sequence[SimulationResult], simultaneous: Mapping[str, Bounds | None]
 ) -> tuple[PodForecast, ...]:
     """Forecast the pods of one node, in the plan's order. `simultaneous`: see `_simultaneous_removals`."""
     joined = [_from_simulations(entry, results, simultaneous.get(entry.pod.uid)) for entry in decision.pods]
@@ -179,7 +225,7 @@ def _forecast_pods(
     return tuple(_with_grace(each, decision.deadline) for each in behind)
 
 
-def _simultaneous_removals(plans: Iterable[Plan], results: Sequence[SimulationResult]) -> dict[str, Window | None]:
+def _simultaneous_removals(plans: Iterable[Plan], results: Sequence[SimulationResult]) -> dict[str, Bounds | None]:
     """By pod UID, when any of its simultaneous pods is removed. Hundreds of pods have the same ones: computed once."""
     found = _simultaneous_pods(plans, results)
     windows = {
@@ -209,15 +255,15 @@ def _simultaneous_pods(plans: Iterable[Plan], results: Iterable[SimulationResult
     return found
 
 
-def _window_of(instants: Sequence[float | None]) -> Window | None:
+def _window_of(instants: Sequence[float | None]) -> Bounds | None:
     """From the first to the last; a scenario that is fast for one pod may be slow for another under the same budget."""
     known = [at for at in instants if at is not None]
     if not known:
         return None
-    return Window(min(known), None if len(known) < len(instants) else max(known))
+    return Bounds(min(known), None if len(known) < len(instants) else max(known))
 
 
-def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simultaneous: Window | None) -> PodForecast:
+def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simultaneous: Bounds | None) -> PodForecast:
     """What the simulations say, where the position of each simultaneous pod may be that of this one."""
     own = [result.pods.get(entry.pod.uid, PodResult()) for result in results]
     removal = _window_of(_first_removals(own))
@@ -255,18 +301,18 @@ def _after_earlier_waves(
     if pod.removal.latest is not None and freed.latest is not None:
         simulated = max(_last_terminated(before, result) for result in results)
         latest = pod.removal.latest + max(freed.latest - simulated, 0.0)
-    return msgspec.structs.replace(pod, removal=_capped(Window(earliest, latest), pod.removal, pod.entry))
+    return msgspec.structs.replace(pod, removal=_capped(Bounds(earliest, latest), pod.removal, pod.entry))
 
 
 def _is_before(other: PodForecast, pod: PodForecast) -> bool:
     return other.is_waited_for and other.entry.wave < pod.entry.wave
 
 
-def _last_of(windows: Sequence[Window | None]) -> Window:
+def _last_of(windows: Sequence[Bounds | None]) -> Bounds:
     """When all of it has happened; what has no known window may happen at once, or never."""
     latest = [math.inf if each is None or each.latest is None else each.latest for each in windows]
     earliest = max((each.earliest for each in windows if each is not None), default=-math.inf)
-    return Window(earliest, None if math.inf in latest else max(latest))
+    return Bounds(earliest, None if math.inf in latest else max(latest))
 
 
 def _last_terminated(pods: Sequence[PodForecast], result: SimulationResult) -> float:
@@ -281,12 +327,12 @@ def _protected_until(pod: PodForecast) -> float:
     return math.inf if protection.until is None else protection.until
 
 
-def _capped(window: Window, own: Window, entry: PodPlan) -> Window:
+def _capped(window: Bounds, own: Bounds, entry: PodPlan) -> Bounds:
     """A window derived from other pods, but not beyond the pod's own deletion for the deadline."""
     if entry.delete_at is None or own.latest is None:
         return window
     last = max(entry.delete_at, own.latest)
-    return Window(window.earliest, last if window.latest is None else min(window.latest, last))
+    return Bounds(window.earliest, last if window.latest is None else min(window.latest, last))
 
 
 def _with_grace(pod: PodForecast, deadline: float | None) -> PodForecast:
@@ -298,7 +344,7 @@ def _with_grace(pod: PodForecast, deadline: float | None) -> PodForecast:
     if removal.latest is not None and terminated.latest is not None:
         latest = max(terminated.latest, removal.latest + grace_of(pod.entry.pod))
         latest = latest if deadline is None else min(latest, max(deadline, terminated.latest))
-    return msgspec.structs.replace(pod, terminated=Window(min(terminated.earliest, removal.earliest), latest))
+    return msgspec.structs.replace(pod, terminated=Bounds(min(terminated.earliest, removal.earliest), latest))
 
 
 def _first_removals(pods: Iterable[PodResult]) -> list[float | None]:

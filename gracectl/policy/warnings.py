@@ -18,6 +18,7 @@ from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
+from gracectl.policy.answers import Unknown
 from gracectl.policy.budgets import BudgetKey, failure_of, is_unhealthy, never_allows
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.explain import listed
@@ -150,9 +151,9 @@ def _remedy(node: NodeForecast, pod: PodForecast) -> str:
 
 
 def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
-    if node.drained is None or node.drained.latest is not None:
+    if not isinstance(node.drained, Unknown):
         return
-    waiting = [pod for pod in node.pods if pod.removal is not None and pod.removal.latest is None]
+    waiting = [pod for pod in node.pods if isinstance(pod.leaves, Unknown)]
     for reason, pods in _by_reason(_roots(waiting)):
         called = tuple(map(_called, pods))
         message = (

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from support.board_server import ServedBoard
 from support.boards import (
+    NEVER,
     Json,
     a_budget,
     a_cause,
@@ -122,7 +123,7 @@ def a_stuck_drain() -> Json:
     )
     nodes = [
         *(a_node(f"worker-{number}", pods=[a_pod(f"api-{number}")]) for number in range(1, 6)),
-        a_node("stuck", pods=[db], drained=None, never=True, warnings=[never]),
+        a_node("stuck", pods=[db], drained=NEVER, never=True, warnings=[never]),
         a_node("late", pods=[a_pod("slow-0", "terminating")], drained=a_window(90.0, 120.0), deadline=a_deadline(60.0)),
         a_node("perhaps", pods=[a_pod("slow-1")], drained=a_window(30.0, 120.0), deadline=a_deadline(60.0)),
     ]
@@ -224,7 +225,7 @@ def test_of_many_causes_the_first_are_shown(open_page: Open, serve: Serve) -> No
 def test_a_budget_that_is_spent_for_a_moment_needs_no_attention_yet(open_page: Open, serve: Serve) -> None:
     def of(*names: str, since: float) -> Json:
         pods = [blocked(name, "shop/web", 1, 1, since=since) for name in names]
-        node = a_node("worker-1", since=since, pods=pods, drained=None, never=True)
+        node = a_node("worker-1", since=since, pods=pods, drained=NEVER, never=True)
         cause = a_cause("budget shop/web: never", pods=len(pods), never=True) | {"ageSeconds": -since}
         queue = [queued(pod, "worker-1") for pod in pods]
         return of_nodes([node], podBudgets=[a_budget("shop/web", queue=queue)], causes=[cause])

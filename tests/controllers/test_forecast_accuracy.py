@@ -15,6 +15,7 @@ from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
 
 from gracectl.app.controller import Controller
 from gracectl.inspect.forecast import DrainForecast, forecast_drains
+from gracectl.policy.answers import Never, Unknown, Window
 from gracectl.policy.forecast import Assumptions, NodeForecast, PodForecast
 from gracectl.policy.simulation import RemovalMethod
 
@@ -134,13 +135,15 @@ def ends(stage: Stage, node: NodeForecast) -> float | None:
 
 def drains(node: NodeForecast, at: float | None) -> list[str]:
     """When the node was drained, held against what was predicted."""
-    if node.drained is None:
-        return [f"{node.name}: never drained predicted, drained at {at}"] if at is not None else []
-    earliest, latest = node.drained.earliest, node.drained.latest
-    if at is None:
-        return [] if latest is None else [f"{node.name}: drained by {latest} predicted, never drained"]
-    if at < earliest - SLACK or (latest is not None and at > latest + SLACK):
-        return [f"{node.name}: drained at {earliest} to {latest} predicted, drained at {at}"]
+    match node.drained:
+        case Never():
+            return [f"{node.name}: never drained predicted, drained at {at}"] if at is not None else []
+        case Unknown(_, earliest):
+            return [f"{node.name}: not before {earliest}, drained at {at}"] if at and earliest and at < earliest else []
+        case Window(_, latest) if at is None:
+            return [f"{node.name}: drained by {latest} predicted, never drained"]
+        case Window(earliest, latest) if at is not None and not earliest - SLACK <= at <= latest + SLACK:
+            return [f"{node.name}: drained at {earliest} to {latest} predicted, drained at {at}"]
     return []
 
 

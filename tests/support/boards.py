@@ -24,14 +24,24 @@ def at(seconds: float | None) -> str | None:
 
 
 def a_window(earliest: float, latest: float | None) -> Json:
-    """The window of a forecast, in seconds from NOW."""
+    """The answer of a forecast, in seconds from NOW: a range, or unknown without a `latest`."""
+    is_known = latest is not None
     return {
+        "answer": "range" if is_known else "unknown",
         "earliest": at(earliest),
         "latest": at(latest),
+        "expected": None,
         "earliestSeconds": earliest,
         "latestSeconds": latest,
+        "expectedSeconds": None,
         "certain": earliest == latest,
+        "missing": [] if is_known else ["when budget shop/db recovers: 1 of 3 pods is not Ready"],
+        "causes": [],
     }
+
+
+NEVER: Json = {**a_window(0.0, None), "answer": "never", "earliest": None, "earliestSeconds": None, "missing": []}
+"""The answer never."""
 
 
 def a_pod(name: str, state: str = "leaving", *, since: float = -30.0, **more: Any) -> Json:
@@ -193,6 +203,7 @@ def progress_of(nodes: Iterable[Json], done: int, causes: Sequence[Json] = (), p
         "began": at(-120.0),
         "elapsedSeconds": 120.0,
         "drained": a_window(max(latest) / 2, max(latest)) if latest else None,
+        "unknown": [node["name"] for node in going if node["drained"] and node["drained"]["answer"] == "unknown"],
         "never": [node["name"] for node in going if node["never"]],
         "causes": list(causes),
     }
@@ -210,7 +221,7 @@ def a_cause(
         "nodes": 1,
         "ageSeconds": 60.0,
         "atOnce": 1,
-        "left": None if never else a_window(10.0, 60.0),
+        "left": NEVER if never else a_window(10.0, 60.0),
         "never": never,
     }
 

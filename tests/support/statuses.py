@@ -133,7 +133,7 @@ def documented() -> StatusFrame:
 def crowd() -> StatusFrame:
     """One node with sixty pods, most of them under a budget that allows nothing."""
     pods = tuple(replica(f"web-{n:02}", labels={"app": "web"} if n % 3 else {"app": "free"}) for n in range(60))
-    return a_scene(cluster(going(), pods=pods, budgets=(a_budget(disruptions_allowed=0),)))
+    return a_scene(cluster(going(), pods=pods, budgets=(a_budget(disruptions_allowed=0, desired_healthy=3),)))
 
 
 def many() -> StatusFrame:
@@ -149,7 +149,8 @@ def many() -> StatusFrame:
         for n in range(0, 40, 8)
     ]
     budgets = [
-        a_budget(f"api-{n}", selector=LabelSelector({"app": f"api-{n}"}), disruptions_allowed=0) for n in range(20)
+        a_budget(f"api-{n}", selector=LabelSelector({"app": f"api-{n}"}), disruptions_allowed=0, desired_healthy=3)
+        for n in range(20)
     ]
     return a_scene(cluster(*nodes, pods=tuple(pods), budgets=tuple(budgets)))
 

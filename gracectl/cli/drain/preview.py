@@ -13,13 +13,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import marked
-from gracectl.cli.format import cluster_text, counted, elapsed, elapsed_window
+from gracectl.cli.format import cluster_text, counted, elapsed_answer
 from gracectl.cli.plan.messages import time_origin_of
 from gracectl.cli.plan.table import summary_table
 from gracectl.cli.plan.text import node_summary
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.node import Node
+from gracectl.policy.answers import Never, Unknown
 from gracectl.policy.explain import listed
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
 
@@ -47,7 +48,7 @@ class NeverDrained(Exception):
 
 def endless(forecast: DrainForecast) -> tuple[NodeDrainForecast, ...]:
     """The nodes whose drain would be requested now and would never end."""
-    return tuple(node for node in forecast.nodes if node.forecast.drained is None and not node.is_requested)
+    return tuple(node for node in forecast.nodes if isinstance(node.forecast.drained, Never) and not node.is_requested)
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +138,7 @@ def _summary(forecast: DrainForecast, is_whole: bool) -> Iterator[RenderableType
     origin = time_origin_of(forecast)
     nodes = forecast.nodes
     if len(nodes) > MANY and not is_whole:
-        nodes = tuple(sorted(nodes, key=lambda node: node.forecast.drained is not None))[:MANY]
+        nodes = tuple(sorted(nodes, key=lambda node: not isinstance(node.forecast.drained, Never)))[:MANY]
     yield summary_table([node_summary(node, origin) for node in nodes])
     if len(nodes) < len(forecast.nodes):
         yield Text(f"… and {len(forecast.nodes) - len(nodes)} more nodes; --dry-run shows all", "dim")
@@ -150,11 +151,12 @@ def _pods(forecast: DrainForecast) -> str:
 def _drained(forecast: DrainForecast) -> str:
     """`drained in 0:10-4:32`; of several, when all are, and which never."""
     last, never = forecast.drained, forecast.never
-    if last is None:
+    if last is None or isinstance(last, Never):
         return "never drained"
-    when = elapsed_window(last, forecast.whole.at)
-    if last.latest is None:
-        when = f"{elapsed(last.earliest - forecast.whole.at)} at the earliest, perhaps never"
+    if isinstance(last, Unknown):
+        nodes = f" for {counted(len(forecast.unknown), 'node')}" if len(forecast.nodes) > 1 else ""
+        return f"drained at an unknown time{nodes}{f', never: {listed(never)}' if never else ''}"
+    when = elapsed_answer(last, forecast.whole.at)
     drained = len(forecast.nodes) - len(never)
     if never:
         return f"{drained} drained in {when}, never: {listed(never)}"

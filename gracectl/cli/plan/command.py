@@ -76,14 +76,15 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     what is not.
 
     \b
-    -o json prints one object; windows are {earliest, latest, earliestSeconds,
-    latestSeconds, certain}, latest null is "perhaps never", a window null is "never":
+    -o json prints one object; answers are {answer [range|unknown|never], earliest,
+    latest, expected, earliestSeconds, latestSeconds, expectedSeconds, certain,
+    missing [text], causes [{kind, message, pod, budgets}]}:
       cluster {context, server}, at, note,
       assumptions {replacementSeconds, evictionQps, evictionBurst, settings},
-      drained (window), never [node],
+      drained (answer), unknown [node], never [node],
       nodes [{name, terminating, deletedAt,
         deadline {at, atSeconds, source, holder, gracePeriodSeconds},
-        drained (window),
+        drained (answer),
         warnings [{kind, blocking, message, objects, remedy}],
         waves [{name, periodSeconds}],
         pods [{namespace, name, uid, wave, outcome, reason, until, message,

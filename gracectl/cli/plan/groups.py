@@ -14,8 +14,9 @@ import msgspec
 
 from gracectl.cli.plan.messages import TimeOrigin, pod_name, removal_text, removal_time, short_removal_text
 from gracectl.model.meta import natural_key
+from gracectl.policy.answers import Answer, Window, last_of
 from gracectl.policy.deadlines import grace_of
-from gracectl.policy.forecast import PodForecast, Window
+from gracectl.policy.forecast import Bounds, PodForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.simulation import RemovalMethod
 
@@ -27,14 +28,15 @@ MANY = 16
 
 
 class PodGroup(msgspec.Struct, frozen=True):
-    """Pods that leave alike, in their order, and the windows in which all of them are removed and terminated.
+    """Pods that leave alike, in their order, and the bounds in which all of them are removed and terminated.
 
     `is_coarse`: they are alike in the large only, each with its own budget and grace.
     """
 
     pods: tuple[PodForecast, ...]
-    removal_window: Window | None
-    terminated_window: Window | None
+    removal_window: Bounds | None
+    terminated_window: Bounds | None
+    leaves: Answer | None
     is_coarse: bool = False
 
     @property
@@ -53,7 +55,7 @@ class PodGroup(msgspec.Struct, frozen=True):
 
     def when(self, at: float) -> str:
         """When they are evicted or deleted."""
-        return removal_time(self.removal_window, self.first.entry.outcome, at)
+        return removal_time(self.leaves, self.first.entry.outcome, at)
 
     def text(self, origin: TimeOrigin) -> str:
         """How they leave, and why."""
@@ -96,17 +98,21 @@ def _by(likeness: Callable[[PodForecast], Any], pods: Iterable[PodForecast]) -> 
 
 
 def _grouped(pods: Sequence[PodForecast]) -> PodGroup:
-    return PodGroup(tuple(pods), _around([pod.removal for pod in pods]), _around([pod.terminated for pod in pods]))
+    removal = _around([pod.removal for pod in pods])
+    leaves = last_of(pod.leaves for pod in pods if pod.leaves is not None)
+    if isinstance(leaves, Window) and removal is not None:
+        leaves = Window(removal.earliest, leaves.latest)
+    return PodGroup(tuple(pods), removal, _around([pod.terminated for pod in pods]), leaves)
 
 
-def _around(windows: Sequence[Window | None]) -> Window | None:
+def _around(windows: Sequence[Bounds | None]) -> Bounds | None:
     """From the first to the last of them."""
     known = [window for window in windows if window is not None]
     if not known:
         return None
     latest = [math.inf if window.latest is None else window.latest for window in known]
     last = None if math.inf in latest or len(known) < len(windows) else max(latest)
-    return Window(min(window.earliest for window in known), last)
+    return Bounds(min(window.earliest for window in known), last)
 
 
 def _order(pod: PodForecast, origin: TimeOrigin) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from gracectl.cli.format import (
     counted,
     deadline_cause,
     elapsed,
-    elapsed_window,
+    elapsed_answer,
     joined,
     queue_text,
 )
@@ -24,10 +24,11 @@ from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.meta import natural_key
 from gracectl.model.times import format_time
+from gracectl.policy.answers import SAME_SECONDS, Answer, Never, Unknown
 from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuePosition, positions_of
-from gracectl.policy.forecast import SAME_SECONDS, PodForecast, Window
+from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.simulation import PodRemoval, RemovalMethod
 from gracectl.policy.warnings import WarningKind
@@ -67,13 +68,11 @@ def pod_name(pod: PodForecast) -> str:
     return f"{pod.entry.pod.namespace}/{pod.entry.pod.name}"
 
 
-def removal_time(window: Window | None, outcome: Outcome, at: float) -> str:
-    """When a pod is evicted or deleted: `0:00-5:00`, `never`, `already`, or `stays`."""
-    if outcome is Outcome.IGNORED:
-        return "stays"
-    if window is None and outcome is Outcome.TERMINATING:
-        return "already"
-    return elapsed_window(window, at)
+def removal_time(leaves: Answer | None, outcome: Outcome, at: float) -> str:
+    """When a pod is evicted or deleted: `0:00-5:00`, `unknown`, `never`, `already`, or `stays`."""
+    if leaves is None:
+        return "stays" if outcome is Outcome.IGNORED else "already"
+    return elapsed_answer(leaves, at)
 
 
 def removal_text(pod: PodForecast, origin: TimeOrigin, *, of_many: bool = False) -> str:
@@ -164,16 +163,16 @@ def drained_text(node: NodeDrainForecast, at: float) -> str:
 
 
 def _drained(node: NodeDrainForecast, at: float) -> str:
-    window = node.forecast.drained
+    answer = node.forecast.drained
     since = "from now" if node.is_requested or node.is_maintenance else "after its deletion"
-    if window is None:
+    if isinstance(answer, Never):
         return "never drained"
-    earliest = elapsed(window.earliest - at)
-    if window.latest is None:
-        return f"drained {earliest} {since} at the earliest, perhaps never"
-    if window.is_certain:
+    if isinstance(answer, Unknown):
+        return f"drained at an unknown time: unknown {joined(answer.missing)}"
+    earliest = elapsed(max(answer.earliest - at, 0.0))
+    if answer.is_certain:
         return f"drained {earliest} {since}"
-    return f"drained between {earliest} and {elapsed(window.latest - at)} {since}"
+    return f"drained between {earliest} and {elapsed(max(answer.latest - at, 0.0))} {since}"
 
 
 def deadline_text(node: NodeDrainForecast, at: float) -> str:

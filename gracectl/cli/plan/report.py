@@ -6,18 +6,18 @@ from gracectl.cli.format import blocked_by
 from gracectl.cli.plan.groups import in_order
 from gracectl.cli.plan.messages import TimeOrigin, budgets_of, removal_text, time_origin_of
 from gracectl.cli.report import (
+    AnswerReport,
     ClusterReport,
     JsonObject,
     PlanWarningReport,
     ProtectionReport,
     QueuePositionReport,
-    WindowReport,
+    answer_report,
     cluster_report,
     instant,
     protection_report,
     queue_position_report,
     warning_report,
-    window_report,
 )
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.kube.credentials import ClusterAddress
@@ -40,7 +40,10 @@ class RequestReport(JsonObject, frozen=True):
 
 
 class PodReport(JsonObject, frozen=True, kw_only=True):
-    """A pod. `blockedBy`: what keeps it in the end, if it may never leave."""
+    """A pod. `removalWindow`: when it is evicted or deleted, null: it stays, or was before; `terminatedWindow`: when it
+    blocks its node no longer, null: it does not. `blockedBy`: what keeps it in the end, if a scenario does not remove
+    it.
+    """
 
     namespace: str
     name: str
@@ -50,8 +53,8 @@ class PodReport(JsonObject, frozen=True, kw_only=True):
     reason: str
     until: str | None
     message: str
-    removal_window: WindowReport | None
-    terminated_window: WindowReport | None
+    removal_window: AnswerReport | None
+    terminated_window: AnswerReport | None
     certain: bool
     methods: tuple[str, ...]
     requests: tuple[RequestReport, ...]
@@ -83,13 +86,13 @@ class WaveReport(JsonObject, frozen=True):
 
 
 class NodeReport(JsonObject, frozen=True, kw_only=True):
-    """A node. `deletedAt`: when it was deleted, or is assumed to be; `drained` null: never."""
+    """A node. `deletedAt`: when it was deleted, or is assumed to be."""
 
     name: str
     terminating: bool
     deleted_at: str
     deadline: DeadlineReport | None
-    drained: WindowReport | None
+    drained: AnswerReport | None
     warnings: tuple[PlanWarningReport, ...]
     waves: tuple[WaveReport, ...]
     pods: tuple[PodReport, ...]
@@ -125,8 +128,9 @@ class AssumptionsReport(JsonObject, frozen=True):
 
 
 class PlanReport(JsonObject, frozen=True, kw_only=True):
-    """The whole object. `drained`: when the last node is drained that ever is; null: none is.
+    """The whole object. `drained`: when the last node is drained that ever is; null: there are no nodes.
 
+    `unknown`: names of the nodes of which that is unknown; `never`: of the nodes that are never drained.
     `alsoDraining`: other draining nodes, with pods under the same budgets. `note`: that no controller leads, or that
     gracectl is not installed.
     """
@@ -135,7 +139,8 @@ class PlanReport(JsonObject, frozen=True, kw_only=True):
     at: str
     note: str | None
     assumptions: AssumptionsReport
-    drained: WindowReport | None
+    drained: AnswerReport | None
+    unknown: tuple[str, ...]
     never: tuple[str, ...]
     nodes: tuple[NodeReport, ...]
     also_draining: tuple[str, ...]
@@ -158,7 +163,8 @@ def plan_report(
             eviction_burst=whole.assumptions.rate.burst,
             settings=settings,
         ),
-        drained=window_report(forecast.drained, origin.at),
+        drained=answer_report(forecast.drained, origin.at),
+        unknown=forecast.unknown,
         never=forecast.never,
         nodes=tuple(_node(node, origin) for node in forecast.nodes),
         also_draining=tuple(node.name for node in whole.nodes if node.name not in asked),
@@ -173,7 +179,7 @@ def _node(node: NodeDrainForecast, origin: TimeOrigin) -> NodeReport:
         terminating=node.is_terminating,
         deleted_at=format_time(node.forecast.draining.since),
         deadline=_deadline(node, origin),
-        drained=window_report(node.forecast.drained, origin.at),
+        drained=answer_report(node.forecast.drained, origin.at),
         warnings=tuple(map(warning_report, node.warnings)),
         waves=tuple(WaveReport(wave.name, wave.period) for wave in waves),
         pods=tuple(_pod(node, pod, origin) for pod in in_order(node.forecast.pods, origin)),
@@ -192,8 +198,8 @@ def _pod(node: NodeDrainForecast, pod: PodForecast, origin: TimeOrigin) -> PodRe
         reason=entry.reason,
         until=instant(entry.until),
         message=removal_text(pod, origin),
-        removal_window=window_report(pod.removal, origin.at),
-        terminated_window=window_report(pod.terminated, origin.at),
+        removal_window=answer_report(pod.leaves, origin.at),
+        terminated_window=answer_report(pod.gone, origin.at),
         certain=pod.is_certain,
         methods=tuple(method.value for method in pod.methods),
         requests=tuple(_request(request, origin) for request in pod.removals),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gracectl.cli.format import counted, elapsed, elapsed_window
+from gracectl.cli.format import counted, elapsed, elapsed_answer
 from gracectl.cli.plan.groups import groups_of
 from gracectl.cli.plan.messages import (
     BudgetLine,
@@ -28,8 +28,9 @@ from gracectl.cli.plan.messages import (
 )
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.times import format_time
+from gracectl.policy.answers import Window, last_of
 from gracectl.policy.explain import listed
-from gracectl.policy.forecast import PodForecast, last_window
+from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import PlanWarning
 
@@ -127,15 +128,17 @@ def _title(forecast: DrainForecast) -> str:
 
 
 def _all_drained(forecast: DrainForecast) -> str:
-    """`All 6 nodes are drained in 0:40-5:00.`; with those that never are."""
+    """`All 6 nodes are drained in 0:40-5:00.`; with the nodes that never are, or of which that is unknown."""
     unmanaged = [node.name for node in forecast.nodes if is_unmanaged(node)]
-    drained = [node.forecast.drained for node in forecast.nodes if node.forecast.drained and not is_unmanaged(node)]
-    never = [name for name in forecast.never if name not in unmanaged]
+    answers = [node.forecast.drained for node in forecast.nodes if not is_unmanaged(node)]
+    drained = last_of(answer for answer in answers if isinstance(answer, Window))
+    never, unknown = ([name for name in each if name not in unmanaged] for each in (forecast.never, forecast.unknown))
     parts = [f"never drained: {listed(never)}"] if never else []
+    parts += [f"unknown: {listed(unknown)}"] if unknown else []
     parts += [f"not managed: {listed(unmanaged)}"] if unmanaged else []
-    if drained:
-        nodes = "the others are" if parts else f"all {len(drained)} nodes are"
-        parts.append(f"{nodes} drained in {elapsed_window(last_window(drained), forecast.whole.at)}")
+    if drained is not None:
+        nodes = "the others are" if parts else f"all {len(answers)} nodes are"
+        parts.append(f"{nodes} drained in {elapsed_answer(drained, forecast.whole.at)}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -147,7 +150,7 @@ def node_summary(node: NodeDrainForecast, origin: TimeOrigin) -> NodeSummary:
     """One line about a node."""
     return NodeSummary(
         node=node.name,
-        drained="not drained" if is_unmanaged(node) else elapsed_window(node.forecast.drained, origin.at),
+        drained="not drained" if is_unmanaged(node) else elapsed_answer(node.forecast.drained, origin.at),
         deadline="none" if node.deadline is None else elapsed(node.deadline.at - origin.at),
         pods=sum(pod.is_waited_for for pod in node.forecast.pods),
         kinds=tuple(dict.fromkeys(warning.kind.value for warning in node.warnings)),
@@ -203,7 +206,7 @@ def _ignored(pods: Iterable[PodForecast]) -> str:
 def _remarks(forecast: DrainForecast, detail: Detail, nodes: Iterable[NodeText]) -> Iterator[str]:
     windows = [pod.removal for node in forecast.nodes for pod in node.forecast.pods if pod.removal is not None]
     is_endless = any(window.latest is None for window in windows) or any(
-        each.forecast.drained is None for each in forecast.nodes
+        not isinstance(each.forecast.drained, Window) for each in forecast.nodes
     )
     certainty = "Nothing was changed. A single time is certain, unless objects are changed meanwhile."
     if not all(window.is_certain for window in windows):
@@ -214,7 +217,7 @@ def _remarks(forecast: DrainForecast, detail: Detail, nodes: Iterable[NodeText])
         )
     yield certainty
     if is_endless:
-        yield '"Never" and "or later" hold until something is changed; the warnings say what.'
+        yield '"Never" holds until something is changed; the warnings say what, and what is not known.'
     yield f"Drained: no pod is waited for any more; {_afterwards(forecast)}."
     if any(line.count > 1 for node in nodes for wave in node.waves for line in wave.lines):
         yield "Pods that leave alike share a line; -v lists each of them."

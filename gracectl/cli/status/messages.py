@@ -11,12 +11,22 @@ from typing import TypeVar
 
 import msgspec
 
-from gracectl.cli.format import NO_DEADLINE, blocked_by, counted, deadline_cause, elapsed, elapsed_window, queue_text
+from gracectl.cli.format import (
+    NO_DEADLINE,
+    blocked_by,
+    counted,
+    deadline_cause,
+    elapsed,
+    elapsed_answer,
+    joined,
+    queue_text,
+)
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.status import NodeClaimStatus, NodePhase, NodeStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
+from gracectl.policy.answers import Never, Unknown
 from gracectl.policy.explain import HELD, URGENCY, listed, urgency_of
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import WarningKind
@@ -128,7 +138,7 @@ def left_of(node: NodeStatus, at: float) -> str:
     """The time until it is drained, by its forecast: `0:05-0:40`, `never`; `-` where there is none."""
     if not node.pods or node.forecast is None:
         return "-"
-    return elapsed_window(node.forecast.drained, at)
+    return elapsed_answer(node.forecast.drained, at)
 
 
 def most_urgent(nodes: Iterable[NodeStatus]) -> tuple[NodeStatus, ...]:
@@ -231,9 +241,11 @@ def _deadline(node: NodeStatus, at: float) -> str:
 
 def _forecast(node: NodeStatus, at: float) -> str:
     """`forecast: drained in 0:05-0:40`; that it never is stands among its warnings."""
-    if not node.pods or node.forecast is None or node.forecast.drained is None:
+    if not node.pods or node.forecast is None or isinstance(node.forecast.drained, Never):
         return ""
-    return f"forecast: drained in {elapsed_window(node.forecast.drained, at)}"
+    if isinstance(node.forecast.drained, Unknown):
+        return f"forecast: unknown {joined(node.forecast.drained.missing)}"
+    return f"forecast: drained in {elapsed_answer(node.forecast.drained, at)}"
 
 
 def _pod(pod: PodStatus, at: float, *, with_remedy: bool) -> PodText:

@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 from gracectl.cli.progress import cause_text
 from gracectl.cli.report import (
+    AnswerReport,
     ClusterReport,
     JsonObject,
     PlanWarningReport,
     ProtectionReport,
     QueuePositionReport,
-    WindowReport,
+    answer_report,
     cluster_report,
     instant,
     protection_report,
     queue_position_report,
     warning_report,
-    window_report,
 )
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.messages import pod_reason, pod_state
@@ -76,7 +76,7 @@ class TraceReport(JsonObject, frozen=True):
 class NodeReport(JsonObject, frozen=True, kw_only=True):
     """A node. `state`: terminating, maintenance, uncordoning, pending or idle. `pods` null: not listed yet.
 
-    `drained`, by the forecast: null: never, or there is none; `never` null: there is no forecast.
+    `drained`: the answer of the forecast; null, and `never` null: there is no forecast.
     """
 
     name: str
@@ -90,7 +90,7 @@ class NodeReport(JsonObject, frozen=True, kw_only=True):
     trace: TraceReport | None
     pending: PendingReport | None
     pods_left: int | None
-    drained: WindowReport | None
+    drained: AnswerReport | None
     never: bool | None
     deadline: DeadlineReport | None
     warnings: tuple[PlanWarningReport, ...]
@@ -146,7 +146,7 @@ class CauseReport(JsonObject, frozen=True, kw_only=True):
     nodes: int
     age_seconds: float
     at_once: int | None
-    left: WindowReport | None
+    left: AnswerReport | None
     never: bool
 
 
@@ -159,7 +159,8 @@ class ProgressReport(JsonObject, frozen=True, kw_only=True):
     pods: int
     began: str
     elapsed_seconds: float
-    drained: WindowReport | None
+    drained: AnswerReport | None
+    unknown: tuple[str, ...]
     never: tuple[str, ...]
     causes: tuple[CauseReport, ...]
 
@@ -216,7 +217,7 @@ def _node(node: NodeStatus, frame: StatusFrame, *, with_pods: bool) -> NodeRepor
         trace=_trace(node.trace_id, frame),
         pending=_pending(node.pending),
         pods_left=None if node.pods is None else len(node.pods),
-        drained=None if node.forecast is None else window_report(node.forecast.drained, at),
+        drained=None if node.forecast is None else answer_report(node.forecast.drained, at),
         never=None if node.forecast is None else node.is_never_drained,
         deadline=_deadline(node.deadline, at, node),
         warnings=tuple(map(warning_report, node.warnings)),
@@ -274,7 +275,8 @@ def _progress(progress: Progress, at: float) -> ProgressReport:
         pods=progress.pods,
         began=format_time(progress.began),
         elapsed_seconds=round(at - progress.began, 3),
-        drained=window_report(progress.drained, at),
+        drained=answer_report(progress.drained, at),
+        unknown=progress.unknown,
         never=progress.never,
         causes=tuple(_cause(cause, at) for cause in progress.causes),
     )
@@ -290,7 +292,7 @@ def _cause(cause: BlockingCause, at: float) -> CauseReport:
         nodes=cause.nodes,
         age_seconds=round(cause.age, 3),
         at_once=cause.at_once,
-        left=window_report(cause.left, at),
+        left=answer_report(cause.left, at),
         never=cause.is_never,
     )
 

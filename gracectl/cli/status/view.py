@@ -6,6 +6,7 @@ import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+import msgspec
 from rich.console import Console
 
 from gracectl.cli.console import Screen
@@ -152,6 +153,13 @@ def _lasting(node: NodeStatus) -> tuple[object, ...]:
     return node.state, node.step, node.is_never_drained, warnings
 
 
+def _timeless(node: NodeStatus) -> NodeStatus:
+    """The status, whenever its forecast was made."""
+    if node.forecast is None:
+        return node
+    return msgspec.structs.replace(node, forecast=msgspec.structs.replace(node.forecast, at=0.0))
+
+
 class ObjectView:
     """One object at each change of more than the time: JSON on a line, or a YAML document.
 
@@ -176,7 +184,7 @@ class ObjectView:
         if not frame.is_complete:
             return
         error = frame.connection_loss and frame.connection_loss.error
-        timeless = repr((frame.nodes, frame.claims, frame.terminated, error))
+        timeless = repr(([*map(_timeless, frame.nodes)], frame.claims, frame.terminated, error))
         if timeless != self._last:
             self._last = timeless
             report = status_report(frame, self._settings)

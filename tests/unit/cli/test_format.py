@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gracectl.cli.format import elapsed, elapsed_window
-from gracectl.policy.forecast import Window
+from gracectl.cli.format import elapsed, elapsed_answer
+from gracectl.policy.answers import Answer, Never, Unknown, Window
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,13 @@ def test_seconds_are_counted(seconds: float, words: str) -> None:
 @pytest.mark.parametrize(
     ("span", "words"),
     [
-        (None, "never"),
+        (Never(()), "never"),
+        (Unknown(("when it ends",), 160.0), "unknown"),
         (Window(100.0, 100.0), "0:00"),
         (Window(100.0, 100.9), "0:00"),
         (Window(100.0, 372.0), "0:00-4:32"),
-        (Window(160.0, None), "1:00 or later"),
+        (Window(40.0, 160.0), "0:00-1:00"),
     ],
 )
-def test_spans_are_counted_from_a_beginning(span: Window | None, words: str) -> None:
-    assert elapsed_window(span, 100.0) == words
+def test_spans_are_counted_from_a_beginning(span: Answer, words: str) -> None:
+    assert elapsed_answer(span, 100.0) == words

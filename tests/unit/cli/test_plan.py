@@ -162,7 +162,7 @@ def test_waves_and_groups_are_those_of_the_settings(place: Place, tmp_path: Path
     (node,) = forecast(place.reader, "plain", "--config", str(settings))["nodes"]
     assert (node["deadline"]["atSeconds"], node["deadline"]["holder"]) == (600.0, "nodeGroups[0]")
     (before,) = forecast(place.reader, "plain")["nodes"]
-    assert (before["deadline"], before["drained"]) == (None, None)
+    assert (before["deadline"], before["drained"]["answer"]) == (None, "never")
 
 
 def test_a_node_that_never_drains_says_so_and_is_no_failure(place: Place) -> None:

@@ -23,13 +23,25 @@ from gracectl.policy.warnings import WarningKind
 
 CLUSTER = ClusterAddress("prod", "https://10.0.0.1:6443")
 PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
-SPAN = {"earliest": "t", "latest": "t?", "earliestSeconds": "n", "latestSeconds": "n?", "certain": "b"}
+SPAN: dict[str, Any] = {
+    "answer": "s",
+    "earliest": "t?",
+    "latest": "t?",
+    "expected": "t?",
+    "earliestSeconds": "n?",
+    "latestSeconds": "n?",
+    "expectedSeconds": "n?",
+    "certain": "b",
+    "missing": ["s"],
+    "causes": [{"kind": "s", "message": "s", "pod": "s", "budgets": ["s"]}],
+}
 SHAPE: dict[str, Any] = {
     "cluster": {"context": "s?", "server": "s"},
     "at": "t",
     "note": "s?",
     "assumptions": {"replacementSeconds": "n", "evictionQps": "n", "evictionBurst": "n", "settings": "s"},
     "drained": SPAN,
+    "unknown": ["s"],
     "never": ["s"],
     "nodes": [
         {
@@ -160,27 +172,34 @@ def test_of_three_replicas() -> None:
     assert [waiting["node"] for waiting in budget["queue"]] == ["node-2", "node-1", "node-3"]
 
 
-def test_what_never_happens_is_null_and_what_keeps_it_is_said() -> None:
+def test_what_never_happens_has_its_causes() -> None:
     (node,) = reported(never())["nodes"]
-    assert node["drained"] is None
+    assert node["drained"]["answer"] == "never"
+    kinds = {cause["pod"]: cause["kind"] for cause in node["drained"]["causes"]}
+    assert kinds["shop/notebook"] == "protection"
     assert node["warnings"][0]["kind"] == "NeverDrains"
     assert node["warnings"][0]["blocking"]
     kept = {pod["name"]: (pod["removalWindow"], pod["blockedBy"]) for pod in node["pods"]}
-    assert kept["notebook"] == (None, "protected by do-not-disrupt")
+    assert (kept["notebook"][0]["answer"], kept["notebook"][1]) == ("never", "protected by do-not-disrupt")
     assert kept["quick"][1] is None
     assert [pod["wave"] for pod in node["pods"]] == ["non-critical"] * 4 + ["critical"]
 
 
-def test_what_happens_perhaps_never_has_no_latest() -> None:
+def test_of_what_is_unknown_it_is_said_what_is_not_known() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
     (node,) = reported(predicted(ending("n1", a_pod(owners=REPLICA), budgets=(budget,))))["nodes"]
-    assert node["drained"]["latest"] is None
+    assert (node["drained"]["answer"], node["drained"]["latest"]) == ("unknown", None)
     assert node["pods"][0]["removalWindow"] == {
+        "answer": "unknown",
         "earliest": "1970-01-12T13:46:40Z",
         "latest": None,
+        "expected": None,
         "earliestSeconds": 0.0,
         "latestSeconds": None,
+        "expectedSeconds": None,
         "certain": False,
+        "missing": ["when budget shop/web recovers: 1 of 3 pods is not Ready"],
+        "causes": [],
     }
 
 

@@ -22,7 +22,8 @@ from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
-from gracectl.policy.forecast import Assumptions, Window
+from gracectl.policy.answers import Answer, Unknown, Window
+from gracectl.policy.forecast import Assumptions
 from gracectl.runtime.clock import LoopClock
 
 DONE = (Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)
@@ -83,11 +84,11 @@ def test_nodes_that_were_drained_before_or_are_uncordoned_do_not_count() -> None
         (None, ""),
         (Window(NOW + 40, NOW + 40), "about 0:40 left"),
         (Window(NOW + 5, NOW + 40), "about 0:05-0:40 left"),
-        (Window(NOW + 5, None), "at least 0:05 left"),
+        (Unknown(("when it ends",), NOW + 5), "unknown"),
         (Window(NOW - 9, NOW - 5), "about 0:00 left"),
     ],
 )
-def test_what_is_left(window: Window | None, text: str) -> None:
+def test_what_is_left(window: Answer | None, text: str) -> None:
     assert left_text(window, NOW) == text
 
 

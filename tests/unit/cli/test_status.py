@@ -89,7 +89,8 @@ def test_a_terminating_node_says_what_blocks_it_and_for_how_long(place: Fleet, r
     (node,) = in_json(place, "ends", as_=reader)["nodes"]
     (pod,) = node["pods"]
     assert (node["state"], node["step"], node["podsLeft"], pod["state"]) == ("terminating", "drain", 1, "protected")
-    assert (node["never"], node["drained"]) == (True, None)
+    assert (node["never"], node["drained"]["answer"]) == (True, "never")
+    assert [cause["kind"] for cause in node["drained"]["causes"]] == ["protection"]
     assert 0 <= pod["sinceSeconds"] < 60
     place.release("ends")
 

@@ -89,7 +89,7 @@ def test_several_nodes_have_a_line_each_and_those_that_are_held_say_more() -> No
     assert lines[0].startswith(title)
     rows = {line.split()[0]: line.split()[1:] for line in lines[3:11]}
     assert rows["ip-10-0-1-17.eu-central-1.compute.internal"][:5] == ["drain", "1:40", "1", "0:00-10:00", "10:00"]
-    assert rows["worker-2"][:7] == ["drain", "1:23:20", "3", "0:00", "or", "later", "-"]
+    assert rows["worker-2"][:5] == ["drain", "1:23:20", "3", "unknown", "-"]
     assert rows["worker-3"][:6] == ["drain", "1d", "01:00:00", "2", "3:00:00-3:01:00", "-"]
     assert rows["worker-4"][:5] == ["drained", "1:40", "0", "-", "-"]
     assert rows["worker-5"][:2] == ["uncordon", "-"]
@@ -147,7 +147,7 @@ def test_a_pod_that_cannot_be_decoded_says_so_and_is_a_cause() -> None:
     frame = a_scene(cluster(going(), pods=(unknown,)))
     why = "cannot decide: unknown pod, its object cannot be decoded (no `int`)"
     assert f"shop/unknown waiting 1:40 {why}" in flat(as_table(frame))
-    assert "cannot be decoded: shop/unknown on n1, never" in flat(live(frame))
+    assert "cannot be decoded: shop/unknown on n1, unknown" in flat(live(frame))
     assert why in to_json(status_report(frame), indent=0)
 
 
@@ -177,10 +177,12 @@ def test_that_protection_has_no_maximum_is_told_where_a_pod_is_protected_for_eve
 def test_of_many_nodes_it_is_told_what_blocks_them_all_in_all() -> None:
     *lines, _, unlimited = as_table(many())
     assert unlimited == f"! {words.UNLIMITED}"
-    helps = "    -> see which of its pods are not Ready: gracectl budgets -n shop"
-    causes = [f"  ! budget shop/api-{n}: 6 pods on 6 nodes, never" for n in range(FEW_CAUSES)]
+    causes = [
+        f"  ! budget shop/api-{n}, which never allows a disruption: 6 pods on 6 nodes, never" for n in range(FEW_CAUSES)
+    ]
+    helps = [f"    -> widen it, or run more pods: kubectl edit pdb -n shop api-{n}" for n in range(FEW_REMEDIES)]
     assert lines[2 : 10 + FEW_REMEDIES] == [
-        *(line for cause in causes[:FEW_REMEDIES] for line in (cause, helps)),
+        *(line for pair in zip(causes, helps, strict=False) for line in pair),
         *causes[FEW_REMEDIES:],
         f"  … and {21 - FEW_CAUSES} more causes: gracectl status -o json",
         "  -v, or the name of a node, shows more",
@@ -288,11 +290,16 @@ def test_fields_of_json() -> None:
         "trace": None,
         "podsLeft": 1,
         "drained": {
+            "answer": "range",
             "earliest": "1970-01-12T13:46:40Z",
             "latest": "1970-01-12T13:56:40Z",
+            "expected": None,
             "earliestSeconds": 0.0,
             "latestSeconds": 600.0,
+            "expectedSeconds": None,
             "certain": False,
+            "missing": [],
+            "causes": [],
         },
         "never": False,
         "deadline": {
@@ -351,7 +358,7 @@ def test_an_address_that_leads_to_no_trace_is_refused(url: str) -> None:
 def of_n1(seconds: float, *pods: str, **more: Any) -> StatusFrame:
     """n1 so many seconds later, with these pods of a budget that is spent."""
     found = tuple(replica(name) for name in pods)
-    seen = cluster(going(), pods=found, budgets=(a_budget(disruptions_allowed=0),))
+    seen = cluster(going(), pods=found, budgets=(a_budget(disruptions_allowed=0, desired_healthy=3),))
     return a_scene(seen, at=NOW + seconds, **more)
 
 
@@ -362,7 +369,7 @@ def test_lines_tell_what_is_new_and_no_more(capsys: pytest.CaptureFixture[str]) 
         view.show(frame)
         return [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
 
-    budget = "budget shop/web allows no disruption now (3 of 3 healthy, 2 required)"
+    budget = "budget shop/web allows no disruption now (3 of 3 healthy, 3 required)"
     first = (
         f"n1: terminating for 1:40, since 1970-01-12T13:45:00Z; step drain, 2 pods left, never drained: "
         f"{budget} – shop/a and 1 more"

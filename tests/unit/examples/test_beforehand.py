@@ -7,6 +7,7 @@ import pytest
 from examples.beforehand import PAGE, PICTURE, Prediction, blocks_of, drawn, predict
 from examples.pages import put_in
 from examples.three_replicas import PLAYS, perform
+from gracectl.policy.answers import Window
 
 TEXT = PAGE.read_text(encoding="utf-8")
 REMEDY = "if that is as it should be, `make beforehand ARGS=--update` writes it anew"
@@ -40,7 +41,7 @@ def test_what_is_predicted_of_the_three_replicas_is_what_then_happens(predicted:
         assert leaver.asked[0].grace == 600
         assert node.deadline is not None
         assert node.deadline.at - at == history.deadline
-        assert node.forecast.drained is not None
+        assert isinstance(node.forecast.drained, Window)
         (life,) = [each for each in history.nodes if each.name == node.name]
         assert node.forecast.drained.earliest - at <= life.instance_ended
-        assert life.instance_ended <= (node.forecast.drained.latest or 0) - at
+        assert life.instance_ended <= node.forecast.drained.latest - at

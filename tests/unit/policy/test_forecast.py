@@ -9,7 +9,8 @@ from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
-from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, Window, forecast
+from gracectl.policy.answers import Answer, Never, Unknown
+from gracectl.policy.forecast import Assumptions, Bounds, Forecast, PodForecast, forecast
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 from gracectl.policy.simulation import DrainingNode, EvictionRate, RemovalMethod
 from gracectl.policy.waves import by_priority
@@ -26,10 +27,13 @@ def of(told: Forecast, name: str) -> PodForecast:
     return next(pod for node in told.nodes for pod in node.pods if pod.entry.pod.name == name)
 
 
-def span(found: Window | None) -> tuple[float, float | None] | None:
-    """In seconds from the deletion."""
-    if found is None:
-        return None
+def span(found: Bounds | Answer | None) -> tuple[float, float | None] | None:
+    """In seconds from the deletion; None for never, and for what is removed in no scenario."""
+    match found:
+        case None | Never():
+            return None
+        case Unknown(_, earliest):
+            return (-1.0 if earliest is None else round(earliest - NOW, 3), None)
     return (round(found.earliest - NOW, 3), None if found.latest is None else round(found.latest - NOW, 3))
 
 
@@ -118,7 +122,7 @@ def test_a_budget_of_pods_that_are_not_replaced_is_used_up() -> None:
     pods = [a_pod(f"web-{n}", owners=()) for n in range(3)]
     told = predicted(ending("n1", *pods, budgets=(a_budget(disruptions_allowed=2, desired_healthy=1),)))
     assert tell(told) == {"web-0": (0, 0), "web-1": (0, 0), "web-2": None}
-    assert told.nodes[0].drained is None
+    assert isinstance(told.nodes[0].drained, Never)
     assert [pod.entry.pod.name for pod in told.nodes[0].held] == ["web-2"]
 
 
@@ -127,7 +131,7 @@ def test_a_budget_that_can_never_allow_anything_holds_the_node_for_ever() -> Non
     told = predicted(ending("n1", a_pod("web", owners=REPLICA), a_pod("other"), budgets=()))
     assert told.nodes[0].held == ()
     told = predicted(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
-    assert told.nodes[0].drained is None
+    assert isinstance(told.nodes[0].drained, Never)
     assert [pod.entry.pod.name for pod in told.nodes[0].held] == ["web"]
 
 
@@ -157,7 +161,7 @@ def test_a_pod_that_is_not_ready_leaves_as_the_budget_s_policy_says() -> None:
 
 def test_two_budgets_hold_a_pod_until_the_deadline() -> None:
     both = (a_budget("web"), a_budget("also"))
-    assert predicted(ending("n1", a_pod("web"), budgets=both)).nodes[0].drained is None
+    assert isinstance(predicted(ending("n1", a_pod("web"), budgets=both)).nodes[0].drained, Never)
     told = predicted(ending("n1", a_pod("web"), budgets=both, deadline=900))
     assert tell(told) == {"web": (870, 870)}
     assert of(told, "web").methods == (RemovalMethod.DELETED,)

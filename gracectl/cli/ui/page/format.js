@@ -54,11 +54,10 @@ export function rough(seconds) {
   return `${Math.round(all / DAY)} d`;
 }
 
-/** `0:00`, `0:00–4:32`, `0:00 or later`; `never` for null. Seconds from now. */
+/** `0:00`, `0:00–4:32`, `unknown`, `never`: an answer of the forecast, in seconds from now. */
 export function windowText(window, now) {
-  if (!window) return "never";
+  if (window.answer !== "range") return window.answer;
   const earliest = elapsed(Math.max((ms(window.earliest) - now) / 1000, 0));
-  if (window.latest === null) return `${earliest} or later`;
   const latest = elapsed(Math.max((ms(window.latest) - now) / 1000, 0));
   return earliest === latest || window.certain ? earliest : `${earliest}–${latest}`;
 }

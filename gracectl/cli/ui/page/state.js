@@ -129,7 +129,7 @@ export function deadlineRisk(node, now) {
   if (deadline === null || node.done) return null;
   if (deadline <= now) return "passed";
   if (!node.podsLeft || node.never === null) return null;
-  if (!node.drained) return "will";
+  if (!node.drained || node.drained.answer === "never") return "will";
   if (ms(node.drained.earliest) > deadline + SLACK) return "will";
   const latest = ms(node.drained.latest);
   if (latest === null || latest > deadline + SLACK) return "may";
@@ -229,7 +229,7 @@ export function haystackOfFinished(finished) {
 /** When the drain of a node is over at the latest, for sorting: Infinity where it never is or is not known. */
 function end(node) {
   const window = node.drained;
-  return window ? ms(window.latest ?? window.earliest) + (window.latest ? 0 : 1e12) : Infinity;
+  return window && window.answer !== "never" ? ms(window.latest ?? window.earliest) + (window.latest ? 0 : 1e12) : Infinity;
 }
 
 const GROUPS = ["terminating", "claim", "pending", "maintenance", "idle"];

@@ -181,7 +181,7 @@ function remaining(board) {
   if (progress.nodesDone === progress.nodes) return ["0:00", `over after ${elapsed(progress.elapsedSeconds)}`];
   const stuck = [...board.nodes.values()].filter((node) => isNeverDrained(board, node)).length;
   const never = stuck ? `${stuck} never` : "";
-  if (!progress.drained) return never ? ["never", counted(stuck, "node"), "alarm"] : ["–", "no forecast"];
+  if (!progress.drained || progress.drained.answer === "never") return never ? ["never", counted(stuck, "node"), "alarm"] : ["–", "no forecast"];
   const latest = ms(progress.drained.latest);
   const by = latest === null ? "" : `by ${clock(Math.max(latest, now), now)}`;
   return [shortWindow(progress.drained, now), [by, never].filter(Boolean).join(", "), never ? "alarm" : ""];

@@ -1,0 +1,101 @@
+"""Answers of a forecast: a time range, unknown, or never.
+
+Texts, JSON, the board and `doctor` give the same three answers. Invariants: an answer that is not known names what is
+not known; "never" names a structural cause, and holds until a person changes a budget, an annotation, a workload or
+settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+SAME_SECONDS = 1.0
+"""Two instants that are less apart are shown as one."""
+
+
+class Window(msgspec.Struct, frozen=True, tag="range", tag_field="answer"):
+    """Time range in which something happens (Unix seconds). `expected`: when it probably does; None: unknown."""
+
+    earliest: float
+    latest: float
+    expected: float | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """It is known to the second."""
+        return self.latest - self.earliest < SAME_SECONDS
+
+
+class Unknown(msgspec.Struct, frozen=True, tag="unknown", tag_field="answer"):
+    """It is unknown when something happens. `missing`: what is not known, in words for users.
+
+    `earliest`: not before this instant (Unix seconds); None: unknown, too.
+    """
+
+    missing: tuple[str, ...]
+    earliest: float | None = None
+
+
+class NeverKind(StrEnum):
+    """Kind of a structural cause, for machines."""
+
+    TWO_BUDGETS = "two-budgets"
+    """The eviction API refuses a pod that two budgets select."""
+    BUDGET_NOT_COUNTED = "budget-not-counted"
+    """The server cannot tell how many pods a budget expects, and so the budget allows nothing."""
+    BUDGET_ALLOWS_NOTHING = "budget-allows-nothing"
+    """A budget requires all pods that it expects."""
+    NOT_REPLACED = "not-replaced"
+    """A budget requires all pods that are left, and its pods have no controller that replaces them."""
+    PROTECTION = "protection"
+    """A pod is protected indefinitely."""
+
+
+class NeverCause(msgspec.Struct, frozen=True):
+    """Structural cause. `reason`: the policy's own words; `pod`: `namespace/name`; `budgets`: `namespace/name` of each.
+
+    `is_settled`: one reading of the cluster proves it. Otherwise it may be a moment of a status that is being counted,
+    and must be seen twice.
+    """
+
+    kind: NeverKind
+    reason: str
+    pod: str
+    budgets: tuple[str, ...] = ()
+    is_settled: bool = True
+
+
+class Never(msgspec.Struct, frozen=True, tag="never", tag_field="answer"):
+    """It does not happen, for these causes."""
+
+    causes: tuple[NeverCause, ...]
+
+
+Answer = Window | Unknown | Never
+"""When something happens."""
+
+
+def last_of(answers: Iterable[Answer]) -> Answer | None:
+    """When the last of several things has happened that ever do; None for none.
+
+    Unknown as soon as one of them is unknown: never a range of the rest. Never only if all of them are.
+    """
+    every = list(answers)
+    windows = [each for each in every if isinstance(each, Window)]
+    unknown = [each for each in every if isinstance(each, Unknown)]
+    if unknown:
+        instants = [each.earliest for each in every if not isinstance(each, Never)]
+        missing = tuple(dict.fromkeys(text for each in unknown for text in each.missing))
+        return Unknown(missing, max((at for at in instants if at is not None), default=None))
+    if windows:
+        expected = [each.expected for each in windows if each.expected is not None]
+        return Window(
+            max(each.earliest for each in windows),
+            max(each.latest for each in windows),
+            max(expected) if len(expected) == len(windows) else None,
+        )
+    causes = tuple(dict.fromkeys(cause for each in every if isinstance(each, Never) for cause in each.causes))
+    return Never(causes) if every else None

@@ -1,0 +1,88 @@
+"""Why a pod stays that a forecast does not see leave: a structural cause, or what is not known.
+
+Only what a person must change is a structural cause. Everything else may end by itself, and is called unknown.
+"""
+
+from __future__ import annotations
+
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.policy.answers import NeverCause, NeverKind
+from gracectl.policy.budgets import failure_of, is_counted, never_allows
+from gracectl.policy.plan import Blocker, Outcome, PodPlan
+
+JOB = "Job"
+
+
+def why_it_stays(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], *, is_hopeless: bool) -> NeverCause | str:
+    """Why a pod stays: a structural cause, or in words what is not known; empty if it only waits for other pods.
+
+    `entry`: its plan when nothing happens by itself any longer; `budgets`: those that select it, as the cluster shows
+    them now. `is_hopeless`: it stays in every scenario; otherwise nothing is structural.
+    """
+    found = _why(entry, budgets, is_hopeless)
+    return found if isinstance(found, str) or is_hopeless else f"when this ends: {found.reason}"
+
+
+def _why(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], is_hopeless: bool) -> NeverCause | str:
+    pod, name = entry.pod, entry.pod.full_name
+    if entry.outcome is Outcome.TERMINATING:
+        return f"when {name} terminates"
+    if entry.blocker is Blocker.UNDECODABLE:
+        return f"what becomes of {name}: it cannot be decoded"
+    if entry.outcome is Outcome.PROTECTED:
+        return _protected(entry)
+    if entry.outcome is not Outcome.BLOCKED or not budgets:
+        return ""
+    if (job := job_of(pod)) is not None:
+        return f"when {job} of {name} ends"
+    listed = tuple(budget.full_name for budget in budgets)
+    if len(budgets) > 1:
+        return NeverCause(NeverKind.TWO_BUDGETS, entry.reason, name, listed)
+    return _under_budget(entry, budgets[0], is_hopeless)
+
+
+def job_of(pod: Pod) -> str | None:
+    """`Job shop/report`: the Job with which a pod ends by itself; None without one."""
+    owner = next((owner for owner in pod.owners if owner.controller and owner.kind == JOB), None)
+    return None if owner is None else f"Job {pod.namespace}/{owner.name}"
+
+
+def _protected(entry: PodPlan) -> NeverCause | str:
+    pod, protection = entry.pod, entry.protection
+    assert protection is not None
+    if (job := job_of(pod)) is not None:
+        return f"when {job} of {pod.full_name} ends"
+    if protection.is_valid and protection.value != "true":
+        return f"when {pod.full_name} starts: its protection counts from then"
+    return NeverCause(NeverKind.PROTECTION, protection.description, pod.full_name)
+
+
+def _under_budget(entry: PodPlan, budget: PodDisruptionBudget, is_hopeless: bool) -> NeverCause | str:
+    name = entry.pod.full_name
+    if (failure := failure_of(budget)) is not None:
+        reason = f"budget {budget.full_name} allows nothing, as it cannot be counted: {failure}"
+        return NeverCause(NeverKind.BUDGET_NOT_COUNTED, reason, name, (budget.full_name,), is_settled=False)
+    if not is_counted(budget):
+        return f"what budget {budget.full_name} allows: it is being counted"
+    if never_allows(budget):
+        kind, is_settled = NeverKind.BUDGET_ALLOWS_NOTHING, requires_all(budget)
+        return NeverCause(kind, entry.reason, name, (budget.full_name,), is_settled)
+    if is_hopeless and not entry.pod.owners:
+        # Even where every pod becomes Ready and every controller replaces its pods immediately, it stays.
+        reason = f"{entry.reason}, and its pods without a controller are not replaced"
+        return NeverCause(NeverKind.NOT_REPLACED, reason, name, (budget.full_name,), is_settled=False)
+    unready = budget.expected_pods - budget.current_healthy
+    if unready > 0:
+        return (
+            f"when budget {budget.full_name} recovers: {unready} of {budget.expected_pods} "
+            f"pods {'is' if unready == 1 else 'are'} not Ready"
+        )
+    return f"when budget {budget.full_name} allows a disruption again"
+
+
+def requires_all(budget: PodDisruptionBudget) -> bool:
+    """Whether a budget requires all of its pods by its spec, however many they are."""
+    if budget.max_unavailable is not None:
+        return budget.max_unavailable in (0, "0%")
+    return budget.min_available == "100%"
