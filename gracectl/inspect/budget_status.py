@@ -284,10 +284,10 @@ class _Blocks:
 
 
 def _pod_state(budget: PodDisruptionBudget, failure: str | None) -> BudgetState:
-    if budget.observed_generation < budget.generation:
-        return BudgetState.UNOBSERVED
     if failure is not None:
         return BudgetState.UNCOUNTED
+    if budget.observed_generation < budget.generation:
+        return BudgetState.UNOBSERVED
     return BudgetState.ALLOWING if budget.disruptions_allowed > 0 else BudgetState.SPENT
 
 

@@ -67,16 +67,16 @@ def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, take
     budget = budgets[0]
     if not pod.ready and allows_unready(budget):
         return EvictionVerdict(Allowance.UNCHARGED)
+    # Before the generations: the disruption controller does not write observedGeneration when it fails.
+    if (failure := failure_of(budget)) is not None:
+        return EvictionVerdict(
+            Allowance.NOT_COUNTABLE, f"budget {budget.full_name} allows nothing, as it cannot be counted: {failure}"
+        )
     if budget.observed_generation < budget.generation:
         return EvictionVerdict(
             Allowance.NOT_OBSERVED, f"budget {budget.full_name} has just changed and is being counted"
         )
     if budget.disruptions_allowed <= 0:
-        if (failure := failure_of(budget)) is not None:
-            return EvictionVerdict(
-                Allowance.NOT_COUNTABLE,
-                f"budget {budget.full_name} allows nothing, as it cannot be counted: {failure}",
-            )
         if has_no_scale(pod, budget):
             reason = f"budget {budget.full_name} counts no pods without a controller, unless minAvailable is an integer"
             return EvictionVerdict(Allowance.NOT_COUNTABLE, reason)
@@ -132,8 +132,11 @@ def has_no_scale(pod: Pod, budget: PodDisruptionBudget) -> bool:
 
 
 def failure_of(budget: PodDisruptionBudget) -> str | None:
-    """Why the server cannot count the pods of this budget, and so allows nothing; None if it can."""
+    """Why the server cannot count the pods of this budget, and so allows nothing; None if it can.
+
+    A failed sync sets disruptionsAllowed to 0 and keeps observedGeneration, which is 0 if the budget was never counted.
+    """
     verdict = budget.verdict
-    if verdict is None or verdict.reason != names.SYNC_FAILED:
+    if verdict is None or verdict.reason != names.SYNC_FAILED or budget.disruptions_allowed > 0:
         return None
     return harmless(verdict.message, LONGEST_FAILURE) or "(no reason given)"

@@ -46,7 +46,7 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.nodebudgets.admitter import Refusal
-from gracectl.policy.budgets import allows_unready
+from gracectl.policy.budgets import allows_unready, failure_of
 from gracectl.policy.disruption import (
     DueTermination,
     Hold,
@@ -464,4 +464,5 @@ def _relevant(node: Node) -> tuple[Any, ...]:
 def _gist(budget: PodDisruptionBudget) -> tuple[Any, ...]:
     """What of a budget decides about each pod by itself; its figures change with every eviction."""
     is_counted = budget.observed_generation >= budget.generation
-    return (budget.generation, is_counted, budget.disruptions_allowed > 0, allows_unready(budget))
+    failure = failure_of(budget)
+    return (budget.generation, is_counted, failure, budget.disruptions_allowed > 0, allows_unready(budget))

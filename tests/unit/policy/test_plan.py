@@ -20,6 +20,7 @@ from gracectl.policy.explain import explain
 from gracectl.policy.plan import Blocker, Outcome, Plan, plan
 
 DAEMON = owned_by("DaemonSet")
+UNCOUNTED = Condition(names.DISRUPTION_ALLOWED, names.FALSE, names.SYNC_FAILED, "no scale")
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,13 @@ def test_pods_under_one_budget_take_turns() -> None:
     [
         ({}, [{"disruptions_allowed": 0, "current_healthy": 2}], "blocked", "allows no disruption now (2 of 3 healthy"),
         ({}, [{"generation": 2}], "blocked", "has just changed"),
+        (
+            {},
+            [{"generation": 2, "disruptions_allowed": 0, "verdict": UNCOUNTED}],
+            "blocked",
+            "cannot be counted: no scale",
+        ),
+        ({}, [{"generation": 2, "verdict": UNCOUNTED}], "blocked", "has just changed"),
         ({}, [{}, {"name": "also"}], "blocked", "budgets shop/web and shop/also both select it"),
         ({"phase": "Pending", "ready": False}, [{}, {"name": "also"}], "evict", ""),
         ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 2}], "evict", ""),
