@@ -20,11 +20,12 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from gracectl.agent.cordon import ShutdownCordon
-from gracectl.agent.reporting import ShutdownCondition, ShutdownReporter, ShutdownTrace
+from gracectl.agent.reporting import ShutdownCondition, ShutdownReporter, ShutdownTrace, disruption_target
 from gracectl.agent.sequence import ShutdownSequence
 from gracectl.agent.shutdown import AgentStatistics, MachineShutdown, ShutdownDependencies, ShutdownOutcome
 from gracectl.agent.watch import Machine, WatchState
-from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion, PodDeleter
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient
@@ -90,7 +91,9 @@ class Agent:
             # Uncached, 5,000 agents that start at once would each have etcd read all pods for the few of their node.
             self._reflector(PODS.read_by(PodDecoder(sharing)), self.pods, bound_to(self._name), cached=True),
         )
-        self._deleter = PodDeleter(deps.deleting, self.pods, deps.clock, deps.eviction, self._deletion_backoff)
+        self._deleter = PodDeleter(
+            deps.deleting, self.pods, deps.clock, deps.eviction, self._deletion_backoff, disruption_target
+        )
         self._reporter = ShutdownReporter(deps.recorder, self._name, self.node)
         self._condition = ShutdownCondition(deps.client, deps.clock, self.node, self._backoff)
         self._cordon = ShutdownCordon(deps.client, self.node, lambda: self._is_up, self._backoff)
@@ -385,6 +388,7 @@ RIGHTS = (
     *(Permission(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
     Permission("patch", "nodes", subresource="status"),
     *(Permission(verb, "pods") for verb in ("get", "list", "watch", "delete")),
+    Permission("patch", "pods", subresource="status"),
     *(Permission(verb, "events") for verb in ("create", "patch")),
 )
 """All requests that it makes. RBAC cannot limit them to the agent's own node; an admission policy can."""

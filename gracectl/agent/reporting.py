@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 import anyio
 import msgspec
 
-from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.kube.client import KubeClient
 from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal
 from gracectl.kube.errors import ApiError, NotFound, Throttled, Unreachable
@@ -108,6 +109,14 @@ class ShutdownReporter:
         logger.warning("pod %s", message, extra=_keys(pod))
         if not isinstance(refusal, Throttled | Unreachable):
             self._recorder.record(_subject(pod), EventReason.DELETION_FAILED, message, "Warning")
+
+
+def disruption_target(pod: ScheduledDeletion) -> ConditionUpdate:
+    """The condition DisruptionTarget of a pod that is about to be deleted, as the kubelet sets it at a shutdown."""
+    message = (
+        f"deleted by gracectl: the machine of node {pod.node} shuts down; waiting until {format_time(pod.deadline)}"
+    )
+    return ConditionUpdate(names.DISRUPTION_TARGET, names.TRUE, names.TERMINATION_BY_GRACECTL, message)
 
 
 def describe(pods: Sequence[Pod]) -> str:

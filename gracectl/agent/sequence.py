@@ -16,7 +16,8 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from gracectl.eviction.deleter import PodDeleter, ScheduledDeletion
+from gracectl.eviction.deleter import PodDeleter
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.kube.cache import Cache
 from gracectl.model.pod import Pod
 from gracectl.policy.shutdown import (

@@ -19,7 +19,8 @@ import msgspec
 from gracectl.agent.cordon import ShutdownCordon
 from gracectl.agent.reporting import ShutdownCondition, ShutdownReporter, ShutdownTrace, counted, describe
 from gracectl.agent.sequence import SequenceResult, ShutdownSequence
-from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventType
 from gracectl.model.names import EventReason

@@ -26,7 +26,7 @@ from gracectl.controllers.nodeclaim.controller import NodeClaimController
 from gracectl.controllers.pipeline.registry import ResultCounter
 from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.events import PodEventReporter, report_undecodable
+from gracectl.controllers.reporting.events import PodEventReporter, disruption_target, report_undecodable
 from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.tracing.tracer import Tracer
@@ -94,7 +94,7 @@ class ControllerManager:
             return Backoff(eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=means.rng)
 
         self._evictor = Evictor(means.client, cluster.pods, cluster.budgets, self._clock, eviction, patience)
-        self._deleter = PodDeleter(means.deleting, cluster.pods, self._clock, eviction, patience)
+        self._deleter = PodDeleter(means.deleting, cluster.pods, self._clock, eviction, patience, disruption_target)
         pod_events = PodEventReporter(means.recorder)
         self.tracer = Tracer(means.spans, self._clock, lambda: self._settings.policy, means.led_until())
         pod_outcomes = PodOutcomeTracker(

@@ -13,6 +13,7 @@ RIGHTS = (
     *(Permission(verb, "nodes") for verb in ("get", "list", "watch", "patch", "delete")),
     Permission("patch", "nodes", subresource="status"),
     *(Permission(verb, "pods") for verb in ("get", "list", "watch", "delete")),
+    Permission("patch", "pods", subresource="status"),
     Permission("create", "pods", subresource="eviction"),
     *(Permission(verb, "poddisruptionbudgets", "policy") for verb in ("list", "watch")),
     *(Permission(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),

@@ -15,7 +15,6 @@ given. At the deadline there is no grace left to protect, so nothing is read. A 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -26,13 +25,23 @@ import anyio.lowlevel
 import msgspec
 
 from gracectl.eviction.connections import ConnectionOpener
+from gracectl.eviction.deletions import (
+    PendingDeletion,
+    PendingDeletions,
+    ScheduledDeletion,
+    expected_deletion,
+    is_terminating_within,
+    pending_deletion,
+)
+from gracectl.eviction.disruption_target import DisruptionMarker
 from gracectl.eviction.pdb_queue import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.resources import PODS
 from gracectl.model.pod import Pod
-from gracectl.policy.deadlines import delete_at, grace_of, granted, granted_already
+from gracectl.policy.deadlines import delete_at, grace_of, granted
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram, empty_distribution
@@ -57,27 +66,6 @@ milliseconds, as timers have elsewhere, would be a fifth of what the last of the
 
 RESCHEDULED_PER_TURN: Final = 100
 """When the clock has jumped all pods are scheduled anew, a few milliseconds at a time."""
-
-
-class ScheduledDeletion(msgspec.Struct, frozen=True):
-    """Pod of `node` that must have ended by `deadline` (Unix seconds); policy.deadlines says when it is deleted.
-
-    `cause`: why that is before the deadline of the node; empty if it is the same. `begins` (Unix seconds): the
-    deletion is sent then, even if the grace would fit later, and is not shortened once it was sent in time.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
-    deadline: float
-    cause: str = ""
-    begins: float | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """(namespace, name)"""
-        return (self.namespace, self.name)
 
 
 class Deletion(msgspec.Struct, frozen=True):
@@ -162,7 +150,8 @@ class PodDeleter:
     """Owner of the timers. `set_pods` and `remove_node` may be called at any time; `run` sends the requests.
 
     `client` must not repeat requests: each try has its own grace. `settings.max_in_flight` times PLACES_FACTOR bounds
-    the DELETEs in flight in one namespace. `backoff` makes the backoff of a pod after failures.
+    the DELETEs in flight in one namespace. `backoff` makes the backoff of a pod after failures, `condition` the
+    condition DisruptionTarget of a pod before its deletion.
     """
 
     def __init__(
@@ -172,9 +161,11 @@ class PodDeleter:
         clock: Clock,
         settings: EvictionSettings,
         backoff: Callable[[], Backoff],
+        condition: Callable[[ScheduledDeletion], ConditionUpdate],
     ) -> None:
         self._client = client
         self._clock = clock
+        self._marker = DisruptionMarker(client, clock, settings, condition)
         self._shares = Shares(clock, _places(settings), self._namespace_of)
         self._backoff = backoff
         self._pending = PendingDeletions(pods)
@@ -198,6 +189,7 @@ class PodDeleter:
     def configure(self, settings: EvictionSettings) -> None:
         """Apply new settings. Every timer stays armed, and requests in flight go on."""
         self._shares.resize(_places(settings))
+        self._marker.configure(settings)
         for state in self._states.values():
             if state.backoff is not None:
                 state.backoff.configure(settings.backoff_initial_seconds, settings.backoff_maximum_seconds)
@@ -247,6 +239,7 @@ class PodDeleter:
         """Delete until cancelled; a request in flight is finished first."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow_clock)
+            group.start_soon(self._marker.run)
             group.start_soon(self._wheel.run)
             group.start_soon(self._connections.run)
             group.start_soon(partial(run_workers, self._queue, self._process, self._shares, in_bursts=True))
@@ -279,6 +272,7 @@ class PodDeleter:
         if at is None:
             state.at = None
             self._wheel.cancel(uid)
+            self._marker.skip(uid)
             state.close()
             return
         due = today + max(at - now, 0.0)
@@ -286,6 +280,7 @@ class PodDeleter:
         # An instant that has passed counts from when it was first known.
         state.due = due if is_ahead or at != state.at else min(state.due, due)
         state.at = at
+        self._mark_before(state)
         if is_ahead:
             # In steps of the wheel.
             if self._wheel.due_at(uid) != (instant := round(due, 6)):
@@ -294,6 +289,14 @@ class PodDeleter:
         else:
             self._wheel.cancel(uid)
             self._queue.add(uid)
+
+    def _mark_before(self, state: _DeletionState) -> None:
+        deletion = state.deletion
+        pod = self._pending.pod(deletion.namespace, deletion.name, deletion.uid)
+        if pod is None or pod.deletion_timestamp is not None:
+            self._marker.skip(deletion.uid)  # an eviction has marked it; other clients mean no disruption
+        else:
+            self._marker.schedule(deletion, state.due)
 
     def _decide(self, deletion: ScheduledDeletion, now: float) -> tuple[float | None, _DeleteRequest | None]:
         """When to delete the pod (None: never), and what to request if that time has come."""
@@ -307,6 +310,7 @@ class PodDeleter:
 
     def _cancel(self, uid: str) -> None:
         self._wheel.cancel(uid)
+        self._marker.forget(uid)
         self._states.pop(uid).close()
 
     def _is_current(self, state: _DeletionState) -> bool:
@@ -455,79 +459,3 @@ def _places(settings: EvictionSettings) -> int:
 
 def _is_due(at: float, now: float) -> bool:
     return at - now <= ROUNDING_SECONDS
-
-
-class PendingDeletion(msgspec.Struct, frozen=True):
-    """The grace (seconds) that a pod was given, and the instant at which it ends; grace 0: the pod is gone."""
-
-    grace: int
-    ends: float
-
-
-class PendingDeletions:
-    """View of the pods with the deletions applied that the server has agreed to and the watch has not shown yet: a
-    cache that lags must not cause another. `pod_changed` must receive every change of the cache.
-
-    Invariant: a pod is seen as the cache has it or as the last response left it, whichever is nearer to its end. A
-    pending deletion is forgotten as soon as the cache shows it, or the pod is gone.
-    """
-
-    def __init__(self, pods: Cache[Pod]) -> None:
-        self._pods = pods
-        self._pending: dict[str, PendingDeletion] = {}
-
-    def __len__(self) -> int:
-        """Number of deletions that the cache does not show yet."""
-        return len(self._pending)
-
-    def pod(self, namespace: str, name: str, uid: str) -> Pod | None:
-        """The pod with this UID as the server has it, as far as known; None when it is gone."""
-        pod = self._pods.get(namespace, name)
-        if pod is None or pod.uid != uid:
-            return None
-        deletion = self._pending.get(uid)
-        if deletion is None:
-            return pod
-        return msgspec.structs.replace(pod, deletion_timestamp=deletion.ends, deletion_grace_seconds=deletion.grace)
-
-    def add(self, uid: str, key: tuple[str, str], deletion: PendingDeletion) -> None:
-        """Record an agreed deletion, unless the watch was faster than the response."""
-        seen = self._pods.get(*key)
-        if seen is not None and seen.uid == uid and not is_terminating_within(seen, deletion.grace):
-            self._pending[uid] = deletion
-
-    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """See Cache.subscribe."""
-        pod = new or old
-        if (
-            pod is not None
-            and pod.uid in self._pending
-            and (new is None or is_terminating_within(new, self._pending[pod.uid].grace))
-        ):
-            del self._pending[pod.uid]
-
-
-def is_terminating_within(pod: Pod, grace: int) -> bool:
-    """Whether the pod terminates with no more than this grace."""
-    if pod.deletion_timestamp is None:
-        return False
-    return pod.deletion_grace_seconds is None or pod.deletion_grace_seconds <= grace
-
-
-def pending_deletion(pod: Pod) -> PendingDeletion | None:
-    """The deletion that a terminating pod shows; None for one that runs."""
-    if pod.deletion_timestamp is None:
-        return None
-    return PendingDeletion(granted_already(pod), pod.deletion_timestamp)
-
-
-def expected_deletion(pod: Pod, grace: int, now: float) -> PendingDeletion:
-    """What a server makes of a DELETE with this grace at `now`.
-
-    A first one counts from then, in whole seconds, a shorter one from the first, but ends nothing before `now`
-    (kubernetes pull 122646).
-    """
-    before = pending_deletion(pod)
-    if before is None:
-        return PendingDeletion(grace, math.floor(now) + grace)
-    return PendingDeletion(grace, max(before.ends - before.grace + grace, math.floor(now)))

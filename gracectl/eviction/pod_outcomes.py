@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.errors import ApiError
 from gracectl.policy.plan import Plan

@@ -132,6 +132,12 @@ SYSTEM_NODE_CRITICAL: Final = "system-node-critical"
 CRITICAL_PRIORITY_CLASSES: Final = frozenset({SYSTEM_CLUSTER_CRITICAL, SYSTEM_NODE_CRITICAL})
 CRITICAL_PRIORITY: Final = 2_000_000_000
 """The priority of SYSTEM_CLUSTER_CRITICAL, the least that is critical."""
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+"""Condition of pods that end because of a disruption; the Job controller does not take it for a failure (KEP-3329)."""
+DELETION_BY_GRACECTL: Final = "DeletionByGracectl"
+"""Reason of DISRUPTION_TARGET: deleted for the deadline of its node. An eviction has EvictionByEvictionAPI."""
+TERMINATION_BY_GRACECTL: Final = "TerminationByGracectl"
+"""Reason of DISRUPTION_TARGET: its machine shuts down. The kubelet's own shutdown has TerminationByKubelet."""
 DAEMON_SET: Final = "DaemonSet"
 NODE_KIND: Final = "Node"
 """Owner kind of a mirror pod."""

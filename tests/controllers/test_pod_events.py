@@ -8,7 +8,8 @@ from support.deletion import LOST
 from support.eviction import DENIED, FAULT, EvictionServer, busy
 
 from gracectl.controllers.reporting.events import PodEventReporter, deletion_message, is_cut
-from gracectl.eviction.deleter import Deletion, PendingDeletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion
+from gracectl.eviction.deletions import PendingDeletion, ScheduledDeletion
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, error_for
 from gracectl.kube.events import EventRecorder

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 from support.builders import a_node, a_pod
 
-from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.eviction.pod_outcomes import PodOutcome, PodOutcomeTracker
 from gracectl.policy.plan import NodeView, Plan, plan

@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 import anyio.abc
+from kubesim.server.api import JsonObject
 from kubesim.server.selectors import selector_matches
 from kubesim.values import parse_time
 from kubesim.verifier.verifier import Verifier
@@ -16,6 +17,7 @@ from support.inprocess import Arrived, Executed, uid_of
 from support.stored import Deed, follow, options_of
 
 from gracectl.kube.transport import Request
+from gracectl.model import names
 from simulation.contract import (
     NEVER,
     blocks_node,
@@ -33,6 +35,10 @@ from simulation.observer import NOISE, Observer, PodFacts, Rule, ThingFacts
 
 UNSEEN: Final = 60.0
 """Seconds for which a process may hold on to a decision whose cause has gone: a request may take as long."""
+
+
+MARK_SECONDS: Final = 2.0
+"""A pod has the condition DisruptionTarget for no longer than this before it is deleted."""
 
 
 class Deletions(Rule):
@@ -57,8 +63,20 @@ class Deletions(Rule):
         if deed.is_by("delete", "pods"):
             self.count += 1
             self._judge(deed, facts)
+        elif deed.is_by("patch", "pods/status"):
+            self._judge_mark(deed, facts)
         elif deed.request is not None and not deed.is_by("create", "pods/eviction"):
             self.violated(f"pod {facts.name} was changed by {deed.request.method}")
+
+    def _judge_mark(self, deed: Deed, facts: PodFacts) -> None:
+        """The condition DisruptionTarget, shortly before a deletion for a deadline."""
+        assert deed.old is not None
+        if _unmarked(deed.old) != _unmarked(deed.new):
+            self.violated(f"pod {facts.name}: its status was changed beyond DisruptionTarget")
+        found = [self._deadline_of(node, facts) for node in _hosts(self.seen, facts, deed.sender)]
+        left = min(found, default=(NEVER, NEVER))[0] - self.seen.now - own_grace(deed.old)
+        if left > MARK_SECONDS + self.seen.terms.clock_error + NOISE:
+            self.violated(f"pod {facts.name} was marked {left:.3f} s before its deletion is due")
 
     def _judge(self, deed: Deed, facts: PodFacts) -> None:
         pod, before = deed.object, deed.old
@@ -102,6 +120,15 @@ class Deletions(Rule):
             deadline = self._deadlines.earliest(node)
         behind = max(seconds_behind(wave_of(facts.object, ranges), ranges) for ranges in self.seen.ranges(node))
         return deadline - behind, deadline
+
+
+def _unmarked(pod: JsonObject | None) -> JsonObject:
+    """What of a pod no mark may change."""
+    assert pod is not None
+    kept = ("name", "uid", "labels", "annotations", "ownerReferences", "finalizers", "deletionTimestamp")
+    metadata = {key: pod["metadata"].get(key) for key in kept}
+    conditions = [each for each in pod["status"].get("conditions", ()) if each["type"] != names.DISRUPTION_TARGET]
+    return {**pod, "metadata": metadata, "status": {**pod["status"], "conditions": conditions}}
 
 
 class Evictions(Rule):

@@ -173,6 +173,30 @@ async def change_a_pod(world: World) -> None:
     await world.culprit.patch(f"/api/v1/namespaces/{NAMESPACE}/pods/web", {"metadata": {"labels": {"a": "b"}}})
 
 
+async def mark(world: World, message: str = "") -> None:
+    entry = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByGracectl", "message": message}
+    conditions = world.stage.pods_on("timed")[0]["status"]["conditions"]
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/web/status"
+    await world.culprit.patch(path, {"status": {"conditions": [*conditions, entry]}})
+
+
+async def mark_before_its_time(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "timed", terminationGracePeriodSeconds=10))
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD - 22)
+    await mark(world)
+
+
+async def mark_more_than_the_condition(world: World) -> None:
+    await world.stage.create(a_pod_manifest("web", "timed", terminationGracePeriodSeconds=10))
+    await world.stage.delete_node("timed")
+    await world.wait(PERIOD - 11)
+    await mark(world)
+    assert world.invariants.violations == []
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/web/status"
+    await world.culprit.patch(path, {"status": {"message": "no condition"}})
+
+
 async def evict_protected(world: World) -> None:
     await world.stage.create(a_pod_manifest("web", "n1", annotations={names.DO_NOT_DISRUPT: "1h"}))
     await world.stage.delete_node("n1")
@@ -577,6 +601,8 @@ CRIMES: dict[Crime, str] = {
     delete_by_name: "early deletion: pod web: DELETE with grace 1 and uid ''",
     delete_at_once: "early deletion: pod web: DELETE with grace 0 and uid",
     change_a_pod: "early deletion: pod web was changed by PATCH",
+    mark_before_its_time: r"early deletion: pod web was marked 12\.0* s before its deletion is due",
+    mark_more_than_the_condition: "early deletion: pod web: its status was changed beyond DisruptionTarget",
     evict_protected: "eviction: pod web was evicted, and it is protected until",
     evict_what_no_clock_lets_go: "eviction: pod web was evicted, and it is protected until",
     evict_with_invalid_protection: "eviction: pod web was evicted, and it is protected until inf",

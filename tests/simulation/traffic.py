@@ -17,6 +17,7 @@ OTHER: Final = (10.0, 60.0)
 LIMITS: Final = {
     ("create", "pods/eviction"): (12.0, 60.0),  # and as often as a budget that allows nothing is tried: every minute
     ("delete", "pods"): (6.0, 60.0),
+    ("patch", "pods/status"): (3.0, 12.0),  # once before its deletion; again if that was called off meanwhile
     ("patch", "nodes"): (24.0, 60.0),  # each request for a drain, and each end of one, takes some
     ("patch", "nodeclaims"): (24.0, 60.0),
     ("patch", "nodes/status"): (40.0, 120.0),  # what is left is shown as it leaves, some seconds apart

@@ -19,7 +19,9 @@ from kubesim.apiserver import ApiServer
 from kubesim.faults import LateWatch, Rule
 from kubesim.server import api
 
-from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
+from gracectl.controllers.reporting.events import disruption_target
+from gracectl.eviction.deleter import Deletion, PodDeleter
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -70,6 +72,10 @@ class Wire:
         self.opened: list[float] = []
         """When a connection was opened."""
         self.in_flight = self.most_in_flight = 0
+        self.patched: list[tuple[float, str, Any]] = []
+        """The patches of pods: when, which, and their bodies."""
+        self.patch_seconds = 0.0
+        self.patch_refusal: errors.ApiError | None = None
 
     async def send(self, request: Request) -> Response:
         name = request.path.removeprefix(PATH).strip("/")
@@ -80,6 +86,8 @@ class Wire:
             self.opened.append(instant)
             await anyio.sleep(self.seconds)
             return await self.transport.send(request)
+        if request.method == "PATCH":
+            return await self._patched(request, name.removesuffix("/status"))
         if request.method == "GET":
             self.looked_at.append((instant, name))
         else:
@@ -92,6 +100,15 @@ class Wire:
             return await self._answered(request, name)
         finally:
             self.in_flight -= 1
+
+    async def _patched(self, request: Request, name: str) -> Response:
+        self.patched.append(
+            (round(self.transport.clock.monotonic(), 6), name, msgspec.json.decode(request.body or b""))
+        )
+        await anyio.sleep(self.patch_seconds)
+        if self.patch_refusal is not None:
+            raise self.patch_refusal
+        return await self.transport.send(request)
 
     async def _answered(self, request: Request, name: str) -> Response:
         answer = self.down
@@ -145,7 +162,7 @@ class DeletionStage:
         once = ClientSettings(timeout=5.0, write_timeout=5.0, retry=RetrySettings(attempts=1))
         client = KubeClient(self.wire, self.ours, settings=once, rng=random.Random(1)).fenced(self.fence)
         backoff = partial(Backoff, 0.1, 10.0, jitter=0.0)
-        deleter = PodDeleter(client, self.pods, self.ours, self.settings, backoff)
+        deleter = PodDeleter(client, self.pods, self.ours, self.settings, backoff, disruption_target)
         deleter.listen(self.ears)
         return deleter
 

@@ -71,6 +71,7 @@ class EvictionServer:
         self.uids: list[str] = []
         """The preconditions of these requests."""
         self.looked_at: list[tuple[float, str]] = []
+        self.patched: list[tuple[float, str]] = []
         self.in_flight = 0
         self.most_in_flight = 0
         self._clock = clock
@@ -79,9 +80,9 @@ class EvictionServer:
         if request.path == "/version":
             return Response(status=200, body=b"{}")  # a connection is opened
         namespace, name = request.path.split("/")[4:7:2]
-        log = self.looked_at if request.method == "GET" else self.asked
+        log = {"GET": self.looked_at, "PATCH": self.patched}.get(request.method, self.asked)
         log.append((round(self._clock.monotonic(), 6), name))
-        if request.method != "GET":
+        if request.method not in ("GET", "PATCH"):
             self.uids.append(uid_of(request))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -91,6 +92,8 @@ class EvictionServer:
             self.in_flight -= 1
         if request.method == "GET":
             return self.pods.get(name) or gone(name)
+        if request.method == "PATCH":
+            return gone(name)
         answer = self.answers[name].popleft() if self.answers[name] else AGREED
         if isinstance(answer, ApiError):
             raise answer

@@ -15,8 +15,10 @@ import anyio
 import msgspec
 from kubesim.server.api import JsonObject
 
+from gracectl.agent.reporting import disruption_target
 from gracectl.agent.sequence import SequenceResult, ShutdownSequence
-from gracectl.eviction.deleter import Deletion, PodDeleter, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion, PodDeleter
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -87,7 +89,7 @@ class ShuttingMachine:
         once = ClientSettings(timeout=10.0, write_timeout=10.0, retry=RetrySettings(attempts=1))
         client = KubeClient(self.line, self.clock, settings=once, rng=random.Random(1))
         backoff = partial(Backoff, 0.1, 10.0, jitter=0.0)
-        self.deleter = PodDeleter(client, self.pods, self.clock, EvictionSettings(), backoff)
+        self.deleter = PodDeleter(client, self.pods, self.clock, EvictionSettings(), backoff, disruption_target)
         self.ears = Ears(self)
         self.deleter.listen(self.ears)
         self.sequence = ShutdownSequence(NODE, self.pods, self.deleter, self.clock, self.ears, own_uid)

@@ -17,7 +17,7 @@ from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wa
 from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import emit_event, report_multiple_budgets
 from gracectl.controllers.reporting.protection import report_protection
-from gracectl.eviction.deleter import ScheduledDeletion
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names

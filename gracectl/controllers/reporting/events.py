@@ -10,9 +10,11 @@ from typing import Any, Final
 
 from gracectl.controllers.cluster.tracked import AnyTracked
 from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.cache import Cache
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError, BudgetExhausted, MultipleBudgets, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, EventType, Subject
 from gracectl.kube.resources import BUDGETS, NODE_BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS, Resource
@@ -124,6 +126,12 @@ def deletion_message(deletion: Deletion) -> str:
     else:
         action = f"deleted again by gracectl with {granted} of grace, still running after {before.grace} s"
     return f"{action}: {_demand(deletion.pod)}, whatever budgets and protection say"
+
+
+def disruption_target(pod: ScheduledDeletion) -> ConditionUpdate:
+    """The condition DisruptionTarget of a pod that is about to be deleted for a deadline."""
+    message = f"deleted by gracectl: {_demand(pod)}"
+    return ConditionUpdate(names.DISRUPTION_TARGET, names.TRUE, names.DELETION_BY_GRACECTL, message)
 
 
 def _demand(pod: ScheduledDeletion) -> str:

@@ -14,7 +14,8 @@ import msgspec
 from gracectl.controllers.pipeline.state import AnyState, NodeClaimState, NodeState
 from gracectl.controllers.tracing.pods import DrainSpans, PriorProgress
 from gracectl.controllers.tracing.trace import NodeClaimTrace, TerminationTrace
-from gracectl.eviction.deleter import Deletion, ScheduledDeletion
+from gracectl.eviction.deleter import Deletion
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.errors import ApiError
 from gracectl.model import names

@@ -196,6 +196,22 @@ def ends(pod: str, on: str | None, **more: Any) -> Request:
     return Request(**{**request, "name": pod, **more})
 
 
+def marks(on: str, patch: JsonObject, **more: Any) -> Request:
+    """A patch of the status of a pod on this node."""
+    running: JsonObject = {
+        "metadata": {"name": "web", "labels": {"app": "web"}, "annotations": {}, "resourceVersion": "1"},
+        "spec": {"nodeName": on},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    new = merged(running, {"metadata": {"resourceVersion": "2"}, **patch})
+    request = {"node": "a", "operation": "UPDATE", "resource": "pods/status", "name": "web", "namespace": "shop"}
+    return Request(**{**request, "old": running, "new": new, **more})
+
+
+TARGET = {"type": "DisruptionTarget", "status": "True"}
+MARKED: JsonObject = {"status": {"conditions": [{"type": "Ready", "status": "True"}, TARGET]}}
+
+
 def a_node_of(name: str, **more: Any) -> JsonObject:
     """As a server has it, with what others have put on it."""
     foreign = {"key": "dedicated", "value": "gpu", "effect": "NoExecute"}
@@ -235,6 +251,7 @@ def changes(changed: str, patch: JsonObject | None = None, **more: Any) -> Reque
         ends("web", "a"),
         changes("a"),
         changes("a", resource="nodes/status"),
+        marks("a", MARKED),
         # The policies are about agents only.
         ends("web", "b", user="system:serviceaccount:kube-system:daemon-set-controller"),
         ends("web", "b", user="system:serviceaccount:shop:gracectl-agent", node=None),
@@ -245,6 +262,7 @@ def test_an_agent_may_do_on_its_own_node_what_it_is_for_and_others_whatever_they
     assert denial(POLICIES, request_) == ""
 
 
+OF_A_POD = "an agent may change nothing of a pod but the condition DisruptionTarget"
 NAMES_NONE = "and this token names none: it must be that of a pod, on Kubernetes 1.30 or newer"
 
 
@@ -255,6 +273,13 @@ NAMES_NONE = "and this token names none: it must be that of a pod, on Kubernetes
         (ends("web", None), "the agent of node a may delete pods of that node only, and pod shop/web is on none"),
         (ends("web", "a", node=None), f"an agent may delete pods of its own node only, {NAMES_NONE}"),
         (ends("web", None, node=None), f"an agent may delete pods of its own node only, {NAMES_NONE}"),
+        (marks("b", MARKED), "the agent of node a may delete pods of that node only, and pod shop/web is on node b"),
+        (marks("a", {"status": {"conditions": [TARGET]}}), OF_A_POD),
+        (marks("a", {**MARKED, "metadata": {"labels": {"app": "other"}}}), OF_A_POD),
+        (marks("a", {**MARKED, "metadata": {"annotations": {"a": "b"}}}), OF_A_POD),
+        (marks("a", {**MARKED, "metadata": {"finalizers": ["a/b"]}}), OF_A_POD),
+        (marks("a", {"status": {"phase": "Failed"}}), OF_A_POD),
+        (marks("a", {"status": {"podIP": "10.0.0.1"}}), OF_A_POD),
         (changes("b"), "the agent of node a may change that node only, not node b"),
         (changes("b", resource="nodes/status"), "the agent of node a may change that node only, not node b"),
         (changes("a", node=None), f"an agent may change its own node only, {NAMES_NONE}"),

@@ -10,7 +10,7 @@ from kubesim.faults import Latency, Rule
 from support.builders import a_pod
 from support.deletion import LOST, NAMESPACE, REFUSED, deleting
 
-from gracectl.eviction.deleter import ScheduledDeletion
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.kube.transport import Response
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +63,7 @@ async def test_a_pod_that_names_no_sensible_grace(grace: int | None, instant: fl
         await stage.add(odd=30)
         odd = stage.pods.get(NAMESPACE, "odd")
         assert odd is not None
+        stage.wire.patch_refusal = REFUSED  # else the watch would show the pod as the server has it
         stage.pods.put(msgspec.structs.replace(odd, grace_seconds=grace, resource_version="cached"))
         stage.set_pods(100)
         await stage.until(100)

@@ -298,7 +298,8 @@ async def test_behind_a_closed_fence_no_deletion_is_sent_and_none_is_reported() 
         stage.set_pods(100)
         await stage.until(80)
         assert (stage.asked, stage.ears.refusals, stage.deleter.statistics().results) == ([], [], {})
-        assert stage.fence.statistics().refused == 7  # 0.1, 0.2, 0.4, 0.8, 1.6, 3.2 and 6.4 s after each other
+        # The condition, and seven deletions: 0.1, 0.2, 0.4, 0.8, 1.6, 3.2 and 6.4 s after each other.
+        assert stage.fence.statistics().refused == 8
         stage.fence.open()
         await stage.until(99)
         assert stage.asked == [(82.7, "web", 18)]

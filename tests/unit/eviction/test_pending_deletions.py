@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from support.builders import NOW, a_pod
 
-from gracectl.eviction.deleter import PendingDeletion, PendingDeletions, expected_deletion
+from gracectl.eviction.deletions import PendingDeletion, PendingDeletions, expected_deletion
 from gracectl.kube.cache import Cache
 from gracectl.model.pod import Pod
 

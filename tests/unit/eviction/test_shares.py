@@ -10,7 +10,9 @@ import pytest
 from support.builders import NOW, a_budget, a_pod
 from support.eviction import EvictionServer, a_candidate
 
-from gracectl.eviction.deleter import PodDeleter, ScheduledDeletion
+from gracectl.controllers.reporting.events import disruption_target
+from gracectl.eviction.deleter import PodDeleter
+from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube.cache import Cache
@@ -42,7 +44,7 @@ class Slow:
         client = KubeClient(self.server, self.clock, settings=ONCE, rng=random.Random(1))
         chosen = EvictionSettings(**settings)  # type: ignore[arg-type]  # whole numbers are numbers
         self.evictor = Evictor(client, self.pods, self.budgets, self.clock, chosen, a_backoff)
-        self.deleter = PodDeleter(client, self.pods, self.clock, chosen, a_backoff)
+        self.deleter = PodDeleter(client, self.pods, self.clock, chosen, a_backoff, disruption_target)
 
     def show(self, namespace: str, count: int, *, with_budgets: bool = False) -> list[Pod]:
         """Pods of a namespace, each with a budget of its own if wanted."""
