@@ -35,6 +35,7 @@ APPS = "/apis/apps/v1/namespaces/default"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 NODE_BUDGETS = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
 KIND = {"apiVersion": "termination.karpenter.sh/v1alpha2", "kind": "NodeDisruptionBudget"}
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 STAND_IN = "support.kubectl"
 REPOSITORY = Path(__file__).parents[3]
@@ -195,6 +196,16 @@ def _a_pod_that_cannot_be_decoded(place: Fleet) -> None:
     place.pod("odd", place.held("odd"))
     pasted(place, blocker_remedy(UnknownPod("default", "odd", "u-1", error="no `int`"), None, ()))
     place.until("it is gone", lambda: not place.pod_is_there("odd"))
+
+
+@state(Blocker.VOLUME)
+def _a_volume_that_stays_attached(place: Fleet) -> None:
+    node = place.held("attached")
+    spec = {"attacher": "csi.example.com", "nodeName": node, "source": {"persistentVolumeName": "kept"}}
+    create(place, ATTACHMENTS, {"metadata": {"name": "csi-kept"}, "spec": spec})
+    shown = pasted(place, remedy(Blocker.VOLUME, attachment="csi-kept"))
+    assert "csi.example.com" in shown
+    assert node in shown
 
 
 @state(UNREADY, WarningKind.BUDGET_UNHEALTHY)
