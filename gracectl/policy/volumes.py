@@ -3,7 +3,7 @@
 A volume is detached when its pod is gone and the kubelet has unstaged it, with the CSI node plugin of its driver.
 Plugins run as DaemonSet pods. Nothing reliable says which DaemonSet serves which driver, so all of them stay until the
 volumes of drained pods are detached: without its plugin a volume stays attached indefinitely. Sources:
-kubernetes-sigs/aws-ebs-csi-driver#1955, kubernetes-sigs/karpenter#944; DESIGN 3.15.
+kubernetes-sigs/aws-ebs-csi-driver#1955, kubernetes-sigs/karpenter#944.
 
 Invariant: a pod with volumes of its own waits for no volume, so that pods never wait for each other.
 """
