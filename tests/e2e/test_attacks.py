@@ -29,7 +29,6 @@ from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
 from support.helm import defaults
 from support.ports import free_ports
-from support.thorough import thorough
 
 from benchmarks.ground.process import peak_memory
 from gracectl.model.names import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
@@ -140,10 +139,6 @@ ATTACKS: dict[str, Attack] = {
         annotated("large"),
     ),
 }
-
-
-FLOODS = {name for name, attack in ATTACKS.items() if attack.pods > 3}
-"""What only a mass of it makes an attack."""
 
 
 class Lead(msgspec.Struct, frozen=True):
@@ -270,7 +265,7 @@ async def besieged(
     return held
 
 
-@pytest.mark.parametrize("name", [*(name for name in ATTACKS if name not in FLOODS), *thorough(*sorted(FLOODS))])
+@pytest.mark.parametrize("name", ATTACKS)
 async def test_another_node_is_drained_during_the_attack(story: Story, name: str) -> None:
     siege = await besieged(story, ATTACKS[name])
     await siege.end()
@@ -345,7 +340,6 @@ async def test_a_drain_with_server_dates_of_a_far_year(story: Story) -> None:
 # -- sockets -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 async def test_half_open_and_idle_connections_to_its_servers(story: Story) -> None:
     metrics, webhook = free_ports(2)
     own = {"url": f"https://{HOST}:{webhook}", "name": story.run, "secret": f"{story.run}-tls", "register": False}
@@ -385,7 +379,7 @@ async def until_served(port: int) -> None:
             while True:
                 with suppress(aiohttp.ClientError, TimeoutError):
                     url = f"https://{HOST}:{port}/validate/nodes"
-                    async with session.post(url, data=b"{}", timeout=aiohttp.ClientTimeout(total=20)) as answer:
+                    async with session.post(url, data=b"{}", timeout=aiohttp.ClientTimeout(total=PATIENCE)) as answer:
                         assert answer.status == 400
                         return
                 await anyio.sleep(0.2)
