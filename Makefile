@@ -12,7 +12,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-deps
 PIP := $(BIN)/python $(PIP_INSTALL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example beforehand rehearsal picture board held chart test soak properties sieve fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
+.PHONY: help demo example beforehand rehearsal picture board held chart test test-all soak properties sieve fuzz unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
 
 help: ## show this list
 	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -73,9 +73,13 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 # Stories start hundreds of processes; without bytecode each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-test: $(READY) ## run every test (ARGS='-k lane' passes options)
+test: $(READY) ## run the tests, but for searches, floods and the browser: five minutes (ARGS='-k lane' passes options)
 	-@$(MAKE) --no-print-directory helm
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m 'not thorough' $(ARGS)
+
+test-all: $(READY) ## run every test (ARGS='-k lane'), with 100 examples of each property
+	-@$(MAKE) --no-print-directory helm
+	$(PYTEST) --hypothesis-profile thorough $(ARGS)
 
 SEEDS ?= 300
 
@@ -105,7 +109,7 @@ mutants-sample: $(VENV)/.sample ## the share of 150 random mutations that the fa
 	PYTHONPATH=tests:. $(BIN)/python -m mutants.sample $(ARGS)
 
 unit: $(READY) ## the tests that start no other program: a minute
-	$(PYTEST) tests --ignore tests/e2e --ignore tests/browser --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
+	$(PYTEST) -m 'not thorough' tests --ignore tests/e2e --ignore tests/browser --ignore tests/unit/cli --ignore tests/unit/benchmarks $(ARGS)
 
 kind: ## gracectl on a cluster in Docker, with fake nodes, traces, metrics, and a drain that is stuck (KUBERNETES=1.36 NODES=50)
 	hack/kind-up

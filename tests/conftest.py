@@ -14,9 +14,13 @@ from typing import Any
 
 import looptime
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from support.thorough import thorough
 
-settings.register_profile("soak", max_examples=2000, deadline=None)
+# No machine is too slow for an example.
+for profile, number in (("quick", 25), ("thorough", 100), ("soak", 2000)):
+    settings.register_profile(profile, max_examples=number, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("quick")
 
 # Workers of xdist inherit the width of a terminal that they do not have: what commands print would be broken at it.
 os.environ.pop("COLUMNS", None)
@@ -59,10 +63,12 @@ def logging_as_before() -> Iterator[None]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test with `@pytest.mark.seeds(6)` gets a `seed` from 0 to 5; with GRACECTL_SEEDS=300, one up to 299."""
+    """A test with `@pytest.mark.seeds(6)` gets a `seed` from 0 to 5; with GRACECTL_SEEDS=300, one up to 299. All but
+    the first are thorough."""
     marker = metafunc.definition.get_closest_marker("seeds")
     if marker:
-        metafunc.parametrize("seed", range(int(os.environ.get("GRACECTL_SEEDS", marker.args[0]))))
+        number = int(os.environ.get("GRACECTL_SEEDS", marker.args[0]))
+        metafunc.parametrize("seed", [0, *thorough(*range(1, number))])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -153,6 +153,7 @@ class Controller:
         # server.
         once = ClientSettings(timeout=min(client_settings.timeout, _READ_SECONDS), retry=RetrySettings(attempts=1))
         reflectors = Reflectors(self._client, cluster, clock, rng=rng)
+        self._identity = reflectors.identity
         # Every replica admits and writes to the store, not only the leader: resource versions keep replicas apart.
         self._admitter = Admitter(self._client, cluster.nodes, Cache("node-budgets"), clock, rng=rng)
         self._reflectors: tuple[Reflector[Any], ...] = (
@@ -320,6 +321,10 @@ class Controller:
         except ValueError as error:
             raise ConfigError(f"{error}; provide a PEM file, or correct the path") from error
         return self.observers.components()
+
+    def compare_clusters(self) -> None:
+        """List everything again if the server is another cluster after a lost connection (see `kube.identity`)."""
+        self._identity.is_compared = True
 
     def show_skew(self, skew: SkewEstimate | None) -> None:
         """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""

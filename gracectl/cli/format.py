@@ -56,7 +56,9 @@ def elapsed_answer(answer: Answer, since: float) -> str:
     return earliest if earliest == latest or answer.is_certain else f"{earliest}-{latest}"
 
 
-def counted(number: int, one: Literal["pod", "node", "budget", "range", "nodeclaim"]) -> str:
+def counted(
+    number: int, one: Literal["pod", "node", "budget", "range", "nodeclaim", "more budget", "more warning"]
+) -> str:
     """`1 pod`, `2 pods`."""
     return f"{number} {one}{'' if number == 1 else 's'}"
 

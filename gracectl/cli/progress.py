@@ -151,6 +151,8 @@ def cause_title(entry: PodPlan, at: float) -> str:
     match entry.blocker:
         case Blocker.UNDECODABLE:
             return "cannot be decoded"
+        case Blocker.VOLUME:
+            return "volumes of drained pods, still attached"
         case Blocker.UNOBSERVED:
             return f"budget {budgets}, not counted yet"
         case Blocker.MISCONFIGURATION if len(entry.budgets) > 1:

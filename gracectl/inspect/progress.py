@@ -234,7 +234,7 @@ def _at_once(budget: PodDisruptionBudget) -> int | None:
 def _likeness(pod: PodStatus) -> tuple[object, ...] | None:
     """Equal for pods with the same cause; None for a pod that is no cause."""
     entry = pod.entry
-    if entry.blocker is Blocker.UNDECODABLE:
+    if entry.blocker in (Blocker.UNDECODABLE, Blocker.VOLUME):
         return (entry.blocker,)
     if entry.outcome in (Outcome.BLOCKED, Outcome.EVICT):
         return ("budgets", entry.budgets) if entry.budgets else None

@@ -116,6 +116,7 @@ class ClusterWatcher:
         self._with_all_pods = with_all_pods
         self._clock = clock
         self._reflectors = Reflectors(client, self.cluster, clock, settings=_WATCHED, rng=rng)
+        self._reflectors.identity.is_compared = True
         self._selected: dict[str, str] = {}  # uid by name
         self._others: frozenset[str] = frozenset()  # names of nodes that are selected beside
         self._changed_nodes: dict[str, None] = {}  # names of nodes to be checked again

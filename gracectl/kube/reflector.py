@@ -25,7 +25,8 @@ import msgspec
 
 from gracectl.kube.cache import T, Writable
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized
+from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized, Unreachable
+from gracectl.kube.identity import ClusterIdentity
 from gracectl.kube.reading import is_absent
 from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import Resource
@@ -101,6 +102,7 @@ class Reflector(Generic[T]):
     """Keeps `cache`, or a part of one, equal to the server's `resource`.
 
     Of several versions of a resource, given in the order of preference, the first one that the server serves is taken.
+    `identity`: after a lost connection a watch is resumed only on the cluster that was listed.
     """
 
     def __init__(
@@ -114,6 +116,9 @@ class Reflector(Generic[T]):
         rng: random.Random | None = None,
     ) -> None:
         self._client = client
+        self.identity: ClusterIdentity | None = None
+        self._listed_cluster = ""  # the identity that the list had; "" if unknown
+        self._has_lost_connection = False
         self._versions = resource if isinstance(resource, tuple) else (resource,)
         self._resource = self._versions[0]
         self._cache = cache
@@ -186,6 +191,8 @@ class Reflector(Generic[T]):
         undecodable: list[UndecodableObject] = []
         version = ""
         try:
+            # Before the list: at worst a list of the new cluster is taken for one of the old, and read twice.
+            cluster = "" if self.identity is None else await self.identity.read_if_reachable()
             settings = self._settings
             not_older = (self._version or "0") if settings.cached and not self._has_refused else ""
             listing = self._client.list(
@@ -207,6 +214,8 @@ class Reflector(Generic[T]):
         self._undecodable += len(undecodable)
         self._take_over(objects, undecodable)
         self._version = version
+        self._listed_cluster = cluster
+        self._has_lost_connection = False
         self._lists += 1
         return True
 
@@ -251,6 +260,8 @@ class Reflector(Generic[T]):
         problem: Exception | str | None = None
         then = _Next.RESUME
         try:
+            if self._has_lost_connection and await self._is_another_cluster():
+                return _Next.RELIST
             if await self._follow():
                 self._stalls += 1
                 problem = f"no line for {self._settings.stall:g} s"
@@ -262,6 +273,7 @@ class Reflector(Generic[T]):
             problem, then = f"undecodable: {error}", _Next.RELIST
         except ApiError as error:
             problem = error
+            self._has_lost_connection |= isinstance(error, Unreachable)
             if isinstance(error, Gone | Invalid | NotServed):
                 then = _Next.RELIST
         healthy = self._clock.monotonic() - started >= self._settings.healthy
@@ -273,6 +285,20 @@ class Reflector(Generic[T]):
             # A server that ends every stream at once would otherwise be asked in a tight loop.
             await self._clock.sleep(self._backoff.next())
         return then
+
+    async def _is_another_cluster(self) -> bool:
+        """Whether the server is another cluster than the one that was listed. Raises Unreachable."""
+        if self.identity is None or not self._listed_cluster:
+            self._has_lost_connection = False
+            return False
+        cluster = await self.identity.read()
+        self._has_lost_connection = False
+        if cluster in ("", self._listed_cluster):
+            return False
+        message = "%s: the server is another cluster now (its namespace kube-system is a new one); listing again"
+        logger.warning(message, self._followed, extra={"resource": self._resource.qualified})
+        self._version = ""
+        return True
 
     async def _follow(self) -> bool:
         """Read one stream until it ends; True when it was given up because it had stalled."""

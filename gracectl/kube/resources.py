@@ -26,7 +26,7 @@ from gracectl.model.decode import (
     decode_volume_claim,
     unknown_pod,
 )
-from gracectl.model.envelope import UndecodableObject
+from gracectl.model.envelope import UndecodableObject, decode_birth
 from gracectl.model.machine import Machine, decode_machine
 from gracectl.model.meta import ConfigMap, Lease
 from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
@@ -114,6 +114,10 @@ PODS: Resource[Pod] = Resource(
 NODES: Resource[Node] = Resource(
     group="", version="v1", plural="nodes", kind="Node", namespaced=False, decode=decode_node
 )
+NAMESPACES: Resource[str] = Resource(
+    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, decode=decode_birth
+)
+"""Decoded to what tells one from another of the same name."""
 BUDGETS: Resource[PodDisruptionBudget] = Resource(
     group="policy",
     version="v1",

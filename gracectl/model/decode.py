@@ -39,6 +39,9 @@ LONGEST_ANNOTATION: Final = 1024
 LONGEST_NAME: Final = 253
 """Characters: no object has a longer one, so a volume of a longer one is never mounted."""
 
+LONGEST_VOLUME_ID: Final = 1024
+"""Characters: no cloud has a longer one."""
+
 
 class _SharingDecoder:
     """Shares what its objects have in common through `sharing` (its own, unless one is given)."""
@@ -86,6 +89,7 @@ class PodDecoder(_SharingDecoder):
             _is_ready(status.conditions or ()),
             _volume_claims(meta.name, volumes) if volumes else (),
             volumes is not None and any(volume.empty_dir is not None for volume in volumes),
+            _inline_volumes(volumes) if volumes else (),
         )
 
 
@@ -234,6 +238,7 @@ def decode_attachment(raw: bytes | msgspec.Raw) -> VolumeAttachment:
     meta = read.metadata
     spec = read.spec or wire.AttachmentSpec()
     source = spec.source or wire.AttachmentSource()
+    inline = source.inline_volume_spec
     return VolumeAttachment(
         name=meta.name,
         uid=meta.uid or "",
@@ -242,6 +247,8 @@ def decode_attachment(raw: bytes | msgspec.Raw) -> VolumeAttachment:
         volume_name=source.persistent_volume_name or "",
         attached=bool(read.status and read.status.attached),
         deletion_timestamp=_instant(meta.deletion_timestamp),
+        driver=spec.attacher or "",
+        volume_handle=(inline.csi.volume_handle if inline and inline.csi else None) or "",
     )
 
 
@@ -333,6 +340,23 @@ def _volume_claims(pod: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
         elif volume.ephemeral is not None:
             claims.append(f"{pod}-{volume.name}")
     return tuple([claim for claim in claims if len(claim) <= LONGEST_NAME])
+
+
+def _inline_volumes(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
+    """Ids of the disks that a pod names itself: kinds of volumes that are attached, by CSI drivers since migration."""
+    found = []
+    for volume in volumes:
+        disk = (
+            volume.aws_elastic_block_store
+            or volume.azure_disk
+            or volume.cinder
+            or volume.gce_persistent_disk
+            or volume.portworx_volume
+            or volume.vsphere_volume
+        )
+        if disk is not None and disk.id and len(disk.id) <= LONGEST_VOLUME_ID:
+            found.append(disk.id)
+    return tuple(found)
 
 
 def _annotations(read: wire.PodAnnotations | wire.ClaimAnnotations | None, longest: int) -> Mapping[str, str]:

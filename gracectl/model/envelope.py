@@ -152,6 +152,13 @@ def decode_meta(raw: bytes | msgspec.Raw) -> str:
     return _BOOKMARK.decode(raw).metadata.resource_version or ""
 
 
+def decode_birth(raw: bytes | msgspec.Raw) -> str:
+    """The UID of an object of any kind and its creation (Unix seconds), which tells simulated clusters of one seed
+    apart; msgspec.DecodeError without metadata."""
+    meta = _PLAIN.decode(raw).metadata
+    return f"{meta.uid}/{meta.creation_timestamp}"
+
+
 def decode_envelope(found: bytes | msgspec.Raw | wire.Object, error: msgspec.DecodeError) -> UndecodableObject:
     """What can be read of an object whose decoder has raised `error`; never raises itself."""
     raw = msgspec.json.encode(found) if isinstance(found, wire.Object) else found
@@ -234,5 +241,6 @@ _LIST_META = Decoder(_WireListMeta)
 _EVENT = Decoder(WatchEvent[msgspec.Raw])
 _STATUS = Decoder(_WireStatus)
 _BOOKMARK = Decoder(wire.Bookmark)
+_PLAIN = Decoder(wire.Plain)
 _ENVELOPE = Decoder(_Envelope)
 _TEXT: Decoder[str | None] = Decoder(str | None)

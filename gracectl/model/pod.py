@@ -62,6 +62,8 @@ class Pod(NamespacedObject, frozen=True, gc=False):
     """Names of the PersistentVolumeClaims it mounts, those of generic ephemeral volumes included."""
     empty_dir: bool = False
     """Whether it has an emptyDir volume, whose data is lost with the pod."""
+    inline_volumes: tuple[str, ...] = ()
+    """Ids of the disks that its spec names itself, without a claim; they are attached to its node as well."""
 
 
 class UnknownPod(Pod, frozen=True, gc=False):
@@ -81,6 +83,10 @@ class VolumeAttachment(ClusterObject, frozen=True, gc=False):
     """The PersistentVolume; empty for an inline volume."""
     attached: bool = False
     deletion_timestamp: float | None = None
+    driver: str = ""
+    """The CSI driver that attaches and detaches it."""
+    volume_handle: str = ""
+    """Id of an inline volume, as its driver knows it; empty for a PersistentVolume."""
 
 
 class PersistentVolumeClaim(NamespacedObject, frozen=True, gc=False):

@@ -55,6 +55,12 @@ class Meta(Object):
     owner_references: msgspec.Raw = ABSENT
 
 
+class Plain(Object):
+    """An object of which only the metadata is read."""
+
+    metadata: Meta
+
+
 class Owner(Object):
     api_version: str | None = None
     kind: str | None = None
@@ -103,11 +109,35 @@ class Present(Object):
     """A source of which it matters only that it is there."""
 
 
+class DiskById(Object):
+    """Of AWS, Cinder and Portworx."""
+
+    id: str | None = msgspec.field(default=None, name="volumeID")
+
+
+class AzureDisk(Object):
+    id: str | None = msgspec.field(default=None, name="diskURI")
+
+
+class GceDisk(Object):
+    id: str | None = msgspec.field(default=None, name="pdName")
+
+
+class VsphereDisk(Object):
+    id: str | None = msgspec.field(default=None, name="volumePath")
+
+
 class Volume(Object):
     name: str | None = None
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: Present | None = None
     empty_dir: Present | None = None
+    aws_elastic_block_store: DiskById | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: DiskById | None = None
+    gce_persistent_disk: GceDisk | None = None
+    portworx_volume: DiskById | None = None
+    vsphere_volume: VsphereDisk | None = None
 
 
 class PodSpec(Object):
@@ -251,11 +281,21 @@ class NodeBudget(Object):
     status: NodeBudgetStatus | None = None
 
 
+class CsiVolume(Object):
+    volume_handle: str | None = None
+
+
+class InlineVolume(Object):
+    csi: CsiVolume | None = None
+
+
 class AttachmentSource(Object):
     persistent_volume_name: str | None = None
+    inline_volume_spec: InlineVolume | None = None
 
 
 class AttachmentSpec(Object):
+    attacher: str | None = None
     node_name: str | None = None
     source: AttachmentSource | None = None
 

@@ -82,11 +82,13 @@ class PodForecast(msgspec.Struct, frozen=True):
 class Assumptions(msgspec.Struct, frozen=True):
     """Assumptions of a forecast beside the cluster's objects.
 
-    `replacement_seconds`: the longest time from the creation of a replacement until it is Ready.
+    `replacement_seconds`: the longest time from the creation of a replacement until it is Ready. `detach_seconds`: from
+    the end of the last pod with volumes of a node until they are detached.
     """
 
     replacement_seconds: float = 30.0
     rate: EvictionRate = EvictionRate()
+    detach_seconds: float = 60.0
 
 
 class NodeForecast(msgspec.Struct, frozen=True):
@@ -140,7 +142,12 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
 
 def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario]:
     quick = Scenario(uses_grace=False, replacement_seconds=0.0, pods_recover=True)
-    slow = Scenario(uses_grace=True, replacement_seconds=assumptions.replacement_seconds, pods_recover=False)
+    slow = Scenario(
+        uses_grace=True,
+        replacement_seconds=assumptions.replacement_seconds,
+        pods_recover=False,
+        detach_seconds=assumptions.detach_seconds,
+    )
     is_contested = len(plans) > 1 and any(entry.budgets for decision in plans for entry in decision.pods)
     contested = [msgspec.structs.replace(scenario, last_first=True) for scenario in (quick, slow) if is_contested]
     mixtures = [msgspec.structs.replace(slow, mixture=number + 1) for number in range(MIXED_SCENARIOS)]

@@ -29,6 +29,14 @@ from gracectl.policy.evictability import (
 )
 from gracectl.policy.protection import Protection, asks_for_protection, protection_of
 from gracectl.policy.settings import PolicySettings
+from gracectl.policy.volumes import (
+    VolumesByClaim,
+    attachments_to_await,
+    has_volumes,
+    listed_attachments,
+    unread_claims,
+    waits_for_volumes,
+)
 from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, WaveDeadlines, wave_deadlines
 
 
@@ -41,8 +49,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """By pod UID, the budgets that select it; a pod without one may be missing."""
     attachments: tuple[VolumeAttachment, ...] = ()
     """Volumes attached to the node."""
-    staying_volumes: frozenset[str] = frozenset()
-    """Names of the PersistentVolumes of pods that stay until the node ends."""
+    volumes: VolumesByClaim = {}
+    """PersistentVolumes of pods that stay until the node ends, as far as they are known."""
     cordoned_at: float | None = None
     """When the node was seen to be cordoned; None before."""
     deadline: float | None = None
@@ -80,6 +88,8 @@ class Blocker(StrEnum):
     """Another pod of the node is protected by do-not-evict, which blocks the whole node."""
     WAVE = "wave"
     """Pods of an earlier wave are not gone yet."""
+    VOLUME = "volume"
+    """A volume of a drained pod is attached to the node, and this DaemonSet pod may have to unstage it."""
     UNDECODABLE = "undecodable"
     """Its object cannot be decoded, so that nothing can be decided about it."""
 
@@ -112,6 +122,8 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     """It is ignored and keeps running on the node."""
     blocker: Blocker | None = None
     """What blocks it; None for a pod that is evicted, deleted, terminating or ignored."""
+    attachments: tuple[VolumeAttachment, ...] = ()
+    """The attachments that it waits for."""
 
     @property
     def is_ambiguous(self) -> bool:
@@ -137,6 +149,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     """The next instant at which the clock alone changes this plan; None when only an event can."""
     deadline: float | None = None
     """When everything must be over; None without a deadline."""
+    unread_claims: tuple[tuple[Pod, str], ...] = ()
+    """Claims of pods that stay, where they matter and their volumes are unknown."""
     order: DrainOrder = DEFAULT_ORDER
     """The waves in which the pods leave."""
     awaited: frozenset[str] = frozenset()
@@ -167,12 +181,12 @@ def plan(view: NodeView, now: float) -> Plan:
     settled = settled_at(view)
     is_overdue = view.deadline is not None and view.deadline <= now
     is_empty = all(entry.outcome is Outcome.IGNORED for entry in pods)
-    detaching = tuple(a for a in view.attachments if a.volume_name not in view.staying_volumes)
     instants = (*planner.instants(pods), settled, view.deadline)
     return Plan(
         pods=pods,
         drained=is_overdue or (is_empty and settled is not None and settled <= now),
-        detaching=() if is_overdue else detaching,
+        detaching=() if is_overdue else planner.detaching,
+        unread_claims=unread_claims(planner.staying, view.volumes) if planner.detaching else (),
         overdue=is_overdue,
         next_change=min((at for at in instants if at is not None and at > now), default=None),
         deadline=view.deadline,
@@ -201,7 +215,16 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
             waited_for.append(pod)
         else:
             ignored_pods[pod.uid] = verdict
-    occupied = {waves[pod.uid] for pod in waited_for}
+    staying: tuple[Pod, ...] = ()
+    detaching: tuple[VolumeAttachment, ...] = ()
+    if view.attachments:
+        staying = tuple(pod for pod in view.pods if pod.uid in ignored_pods and ignored_pods[pod.uid].stays)
+        detaching = attachments_to_await(view.attachments, staying, view.volumes)
+    attached = () if is_kubelet_gone else detaching  # without a kubelet no volume is unstaged
+    occupied = in_turn = {waves[pod.uid] for pod in waited_for}
+    if attached and any(has_volumes(pod) for pod in waited_for):
+        # The volumes may be those of a later wave, which must not wait for the pods that wait for it.
+        in_turn = {waves[pod.uid] for pod in waited_for if not waits_for_volumes(pod)}
     deadlines = wave_deadlines(order, occupied, view.deadline, began)
     protections = {
         pod.uid: protection
@@ -216,7 +239,10 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
         deadlines=deadlines,
         ignored_pods=ignored_pods,
         protections=protections,
-        wave=min((wave for wave in occupied if not _is_over(deadlines.of(wave), now)), default=None),
+        wave=min((wave for wave in in_turn if not _is_over(deadlines.of(wave), now)), default=None),
+        staying=staying,
+        detaching=detaching,
+        attached=attached,
         node_blocker=_node_blocker(waited_for, protections),
         taken=Counter(),
         verdicts={},
@@ -263,6 +289,10 @@ class _PodPlanner(msgspec.Struct, frozen=True):
     protections: Mapping[str, Protection]
     wave: int | None
     """The current one; a pod that is still there when the time of its wave is over blocks no other."""
+    staying: tuple[Pod, ...]
+    detaching: tuple[VolumeAttachment, ...]
+    attached: tuple[VolumeAttachment, ...]
+    """The attachments that DaemonSet pods wait for."""
     node_blocker: Pod | None
     taken: Counter[BudgetKey]
     verdicts: dict[tuple[tuple[BudgetKey, ...], bool, str, int], tuple[_Decision, bool]]
@@ -292,6 +322,7 @@ class _PodPlanner(msgspec.Struct, frozen=True):
             deadline=limit,
             protection=decided.protection,
             blocker=decided.blocker,
+            attachments=self.attached if decided.blocker is Blocker.VOLUME else (),
         )
 
     def _before_deadline(self, pod: Pod, wave: int, budgets: tuple[BudgetKey, ...]) -> _Decision:
@@ -308,6 +339,9 @@ class _PodPlanner(msgspec.Struct, frozen=True):
         if self.wave is not None and wave > self.wave:
             reason = f"waiting for {self.order.waves[self.wave].pods}"
             return _Decision(Outcome.WAITING, reason, blocker=Blocker.WAVE)
+        if self.attached and waits_for_volumes(pod):
+            reason = f"waiting for volumes of drained pods to detach: {listed_attachments(self.attached)}"
+            return _Decision(Outcome.WAITING, reason, blocker=Blocker.VOLUME)
         return self._under_budget(pod, budgets)
 
     def _under_budget(self, pod: Pod, budgets: tuple[BudgetKey, ...]) -> _Decision:

@@ -41,6 +41,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     Blocker.BUDGET: "see which of its pods are not Ready: gracectl budgets -n {namespace}",
     Blocker.UNOBSERVED: "wait; if it stays so, kube-controller-manager does not count budgets",
     Blocker.PROTECTION: f"end its protection: {_END_PROTECTION}",
+    Blocker.VOLUME: "see why it is still attached: kubectl describe volumeattachment {attachment}",
     Blocker.UNDECODABLE: "fix or delete it: kubectl delete pod -n {namespace} {pod}",
     UNREADY: _LET_UNREADY_GO,
     PROTECTED_JOB: f"wait for its Job, or end its protection, which kills the Job's pod: {_END_PROTECTION}",
@@ -54,15 +55,6 @@ REMEDIES: Final[Mapping[str, str]] = {
     "InvalidProtection": (
         "give it a duration: kubectl annotate pod -n {namespace} {pod} --overwrite " + names.DO_NOT_DISRUPT + "=4h"
     ),
-    "LocalVolume": "copy its data elsewhere before",
-    "ReplacementPending": "see why: kubectl describe pod -n {namespace} {pod}",
-    "NoOtherNode": "add a node that fits; to see what it needs: kubectl get pod -n {namespace} {pod} -o yaml",
-    "LocalTraffic": (
-        "run a Ready pod on a node that stays, or let every node forward, which hides the clients' addresses: "
-        "kubectl patch service -n {namespace} {service} --type merge -p "
-        """'{{"spec":{{"externalTrafficPolicy":"Cluster"}}}}'"""
-    ),
-    "NoBudget": ("create one: kubectl create pdb {budget} -n {namespace} --selector={selector} --max-unavailable=1"),
     "NotManaged": "change nodeSelector of the settings, or its labels: kubectl get node {node} --show-labels",
     "FinalizerMissing": "see whether a controller runs and manages it: gracectl doctor",
     "NoController": "see whether a controller runs: gracectl doctor",
@@ -108,7 +100,7 @@ def pod_remedy(entry: PodPlan, budgets: Sequence[PodDisruptionBudget]) -> str:
     """
     if entry.blocker is Blocker.UNDECODABLE or entry.outcome in (Outcome.PROTECTED, Outcome.BLOCKED):
         return blocker_remedy(entry.pod, entry.protection, budgets)
-    return ""
+    return remedy(Blocker.VOLUME, attachment=entry.attachments[0].name) if entry.attachments else ""
 
 
 def blocker_remedy(pod: Pod, protection: Protection | None, budgets: Sequence[PodDisruptionBudget]) -> str:

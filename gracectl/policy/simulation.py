@@ -24,6 +24,7 @@ from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, evic
 from gracectl.policy.deadlines import grace_of, granted, granted_already
 from gracectl.policy.eviction_queues import QueuedPod
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
+from gracectl.policy.volumes import has_volumes
 
 NAMESAKE_TIMEOUT_SECONDS = 120.0
 """For so long a budget does not count a pod with the name of an evicted one if it has not seen that one go
@@ -49,7 +50,9 @@ class Scenario(msgspec.Struct, frozen=True):
     `uses_grace`: pods need all of their grace to terminate, otherwise none. `replacement_seconds`: from the moment in
     which a pod is replaced until its replacement is Ready. `pods_recover`: pods that are not Ready now become Ready
     at once, otherwise never. `last_first`: of pods queued in the same instant the last goes first, as the order in
-    which nodes are reconciled is not known. `mixture`: unless 0, about half of the waves, and of the budgets'
+    which nodes are reconciled is not known. `detach_seconds`: from the end of the last pod with volumes of a node until
+    they are detached; volumes of pods that had ended before are never detached, or immediately if this is 0. `mixture`:
+    unless 0, about half of the waves, and of the budgets'
     replacements, take no time; another number selects another half.
     """
 
@@ -57,6 +60,7 @@ class Scenario(msgspec.Struct, frozen=True):
     replacement_seconds: float
     pods_recover: bool
     last_first: bool = False
+    detach_seconds: float = 0.0
     mixture: int = 0
 
     def is_quick(self, *names: object) -> bool:
@@ -108,12 +112,13 @@ def simulate(nodes: Iterable[DrainingNode], now: float, scenario: Scenario, rate
 
 
 class _Event(msgspec.Struct, frozen=True, order=True):
-    """Event that comes by itself: a pod has stopped, or a budget has one more healthy pod."""
+    """Event that comes by itself: a pod has stopped, a budget has one more healthy pod, a node no volume attached."""
 
     at: float
     number: int
     uid: str = ""
     budget: BudgetKey | None = None
+    node: str = ""
 
 
 class _Simulation:
@@ -135,6 +140,8 @@ class _Simulation:
         self._terminates_at: dict[str, float] = {}  # by pod uid, once removed
         self._replacement_ready: dict[tuple[str, BudgetKey], float] = {}  # by owner and budget
         self._drained: dict[str, float] = {}
+        self._detaching: set[str] = set()  # names of nodes with volumes that are being detached
+        self._detached: set[str] = set()
         self._events: list[_Event] = []
         self._numbers = count()
         self._rate_limit = RateLimit(rate, now)
@@ -233,9 +240,9 @@ class _Simulation:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _push(self, at: float, *, uid: str = "", budget: BudgetKey | None = None) -> None:
+    def _push(self, at: float, *, uid: str = "", budget: BudgetKey | None = None, node: str = "") -> None:
         if at < math.inf:
-            heapq.heappush(self._events, _Event(max(at, self._now), next(self._numbers), uid, budget))
+            heapq.heappush(self._events, _Event(max(at, self._now), next(self._numbers), uid, budget, node))
 
     def _next(self) -> float | None:
         """The next instant at which anything can change."""
@@ -257,6 +264,9 @@ class _Simulation:
             event = heapq.heappop(self._events)
             if event.budget is not None:
                 self._adjust_healthy(event.budget, 1)
+            elif event.node:
+                self._detached.add(event.node)
+                changed.add(event.node)
             elif self._terminates_at.get(event.uid) == event.at and event.uid not in self._terminated:
                 name = self._node_of[event.uid]
                 self._terminated[event.uid] = self._now
@@ -282,7 +292,11 @@ class _Simulation:
         if name in self._drained:
             return
         node = self._nodes[name]
-        decision = plan(msgspec.structs.replace(node.view, pods=tuple(self._pods[name].values())), self._now)
+        attachments = () if name in self._detached else node.view.attachments
+        pods = tuple(self._pods[name].values())
+        decision = plan(msgspec.structs.replace(node.view, pods=pods, attachments=attachments), self._now)
+        if decision.detaching and name not in self._detaching:
+            self._detach(name, decision)
         before = {entry.pod.uid: entry for entry in self._plans[name].leaving} if name in self._plans else {}
         self._plans[name] = decision
         if decision.drained:
@@ -296,6 +310,17 @@ class _Simulation:
                 self._unblocked.add(entry.budgets)
         for uid, entry in before.items():
             self._queues[entry.budgets].remove(uid)
+
+    def _detach(self, name: str, decision: Plan) -> None:
+        """Detach the volumes of a node if the last of its pods with volumes is gone."""
+        if any(has_volumes(entry.pod) for entry in decision.left):
+            return
+        self._detaching.add(name)
+        takes = self._scenario.detach_seconds
+        if takes and not any(has_volumes(pod) for pod in self._nodes[name].view.pods):
+            takes = math.inf  # their pods were gone before: they may be left over
+        is_quick = bool(self._scenario.mixture) and self._scenario.is_quick(name, "volumes")
+        self._push(self._now if is_quick else self._now + takes, node=name)
 
     def _delete(self, nodes: Iterable[str]) -> set[str]:
         """Delete the pods whose time before the deadline has come; returns their nodes."""

@@ -10,6 +10,7 @@ from gracectl.model.pod import Pod
 from gracectl.policy.answers import NeverCause, NeverKind
 from gracectl.policy.budgets import failure_of, is_counted, never_allows
 from gracectl.policy.plan import Blocker, Outcome, PodPlan
+from gracectl.policy.volumes import listed_attachments
 
 JOB = "Job"
 
@@ -30,6 +31,8 @@ def _why(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], is_hopeless: 
         return f"when {name} terminates"
     if entry.blocker is Blocker.UNDECODABLE:
         return f"what becomes of {name}: it cannot be decoded"
+    if entry.attachments:
+        return f"when these volumes are detached: {listed_attachments(entry.attachments)}"
     if entry.outcome is Outcome.PROTECTED:
         return _protected(entry)
     if entry.outcome is not Outcome.BLOCKED or not budgets:

@@ -13,10 +13,12 @@ os.environ.pop("COLUMNS", None)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test with `@pytest.mark.seeds(3)` gets a `seed` from 0 to 2; with KUBESIM_SEEDS=300, one up to 299."""
+    """A test with `@pytest.mark.seeds(3)` gets a `seed` from 0 to 2; with KUBESIM_SEEDS=300, one up to 299. All but the
+    first are thorough."""
     marker = metafunc.definition.get_closest_marker("seeds")
     if marker:
-        metafunc.parametrize("seed", range(int(os.environ.get("KUBESIM_SEEDS", marker.args[0]))))
+        number = int(os.environ.get("KUBESIM_SEEDS", marker.args[0]))
+        metafunc.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, number))])
 
 
 @pytest.fixture

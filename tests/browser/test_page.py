@@ -31,6 +31,8 @@ from support.deltas import applied
 
 from gracectl.cli.ui.delta import merged
 
+pytestmark = pytest.mark.thorough
+
 Open = Callable[..., Page]
 Serve = Callable[..., ServedBoard]
 

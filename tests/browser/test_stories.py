@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+pytestmark = pytest.mark.thorough
+
 Open = Callable[..., Page]
 
 ADDRESS = re.compile(r"The board is at (http://127\.0\.0\.1:\d+/)")

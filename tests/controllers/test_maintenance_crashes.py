@@ -31,6 +31,7 @@ from support.maintenance import (
 )
 from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 from support.stored import Deed, follow
+from support.thorough import thorough
 
 from gracectl.model import names
 
@@ -83,9 +84,14 @@ async def a_maintenance(stage: Stage, give_back: Way) -> None:
     await give_back(stage, "n1")
 
 
-@pytest.mark.parametrize("carried_out", [False, True])
-@pytest.mark.parametrize(("number", "give_back"), KILLS)
-async def test_a_kill_at_any_write_is_survived(number: int, carried_out: bool, give_back: Way) -> None:
+@pytest.mark.parametrize(
+    ("number", "give_back", "carried_out"),
+    [
+        *((*kill, bool(n % 2)) for n, kill in enumerate(KILLS)),
+        *thorough(*((*kill, not n % 2) for n, kill in enumerate(KILLS))),
+    ],
+)
+async def test_a_kill_at_any_write_is_survived(number: int, give_back: Way, carried_out: bool) -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(
             a_pod_manifest("slow", "n1", behaviour={"stop-seconds": 4}),

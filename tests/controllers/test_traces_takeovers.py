@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from itertools import cycle, pairwise, product
 
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged
+from support.thorough import thorough
 from support.traces import Collector, a_world, assert_one_trace, until_told
 
 from gracectl.config import Settings
@@ -33,8 +34,13 @@ async def taken_over(stage: Stage, after: float, *, pause: float = 0.0, is_kille
     return collector
 
 
-@pytest.mark.parametrize("lost", [0.0, 1.0, 100.0], ids=["nothing lost", "the last second lost", "all lost"])
-@pytest.mark.parametrize("after", [0.0, 0.005, 0.1, 0.45, 0.9, 1.5, 3.1, 4.0, 4.3, 5.0, 6.5, 8.0, 9.5])
+POINTS = (0.0, 0.005, 0.1, 0.45, 0.9, 1.5, 3.1, 4.0, 4.3, 5.0, 6.5, 8.0, 9.5)
+LOST = (0.0, 1.0, 100.0)
+"""Seconds of the trace that are lost with the process: none, the last one, all."""
+REST = sorted(set(product(POINTS, LOST)) - set(zip(POINTS, cycle(LOST), strict=False)))
+
+
+@pytest.mark.parametrize(("after", "lost"), [*zip(POINTS, cycle(LOST), strict=False), *thorough(*REST)])
 async def test_a_kill_at_any_point_leaves_one_trace(after: float, lost: float) -> None:
     async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=5.0)) as stage:
         await a_world(stage)

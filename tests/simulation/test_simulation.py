@@ -1,4 +1,4 @@
-"""A few seeds in every run of the tests; `make soak SEEDS=10000` runs many.
+"""A few seeds in every run of `make test-all`; `make soak SEEDS=10000` runs many.
 
 Each batch is a program of its own: a run must not depend on PYTHONHASHSEED, nor on the tests before it.
 """
@@ -19,7 +19,7 @@ from simulation.plan import Plan
 from simulation.shrink import shrink
 
 FIRST = "1-20"
-"""Seeds in every run of the tests."""
+"""Seeds that are always run."""
 HERE = Path(__file__).parents[1]
 
 
@@ -39,11 +39,13 @@ def simulation(request: pytest.FixtureRequest) -> subprocess.CompletedProcess[st
     return simulated(FIRST if seed is None else str(seed), "--fingerprints", "--workers", "2", PYTHONHASHSEED="1")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_no_seed_breaks_a_rule(simulation: subprocess.CompletedProcess[str]) -> None:
     assert simulation.returncode == 0, simulation.stdout + simulation.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_a_seed_replays_exactly_whatever_ran_before_it(simulation: subprocess.CompletedProcess[str]) -> None:
     before = [line for line in simulation.stdout.splitlines() if re.match(r"seed [0-9]+: [0-9a-f]{16}$", line)]

@@ -27,6 +27,7 @@ PATHS = {
     "node": "/api/v1/nodes",
     "pdb": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "nodeclaims": "/apis/karpenter.sh/v1/nodeclaims",
+    "volumeattachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "nodeclaim": "/apis/karpenter.sh/v1/nodeclaims",
 }
 VERBS = ("get", "describe", "delete", "edit", "patch", "annotate", "label", "create")

@@ -11,6 +11,7 @@ import anyio
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.identity import ClusterIdentity
 from gracectl.kube.operation import Operation
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.resources import LEASES
@@ -38,7 +39,13 @@ class FullLength(random.Random):
 class World:
     """A scripted server, a cache that follows it, and what the cache told when."""
 
-    def __init__(self, settings: ReflectorSettings | None = None, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        settings: ReflectorSettings | None = None,
+        rng: random.Random | None = None,
+        *,
+        with_identity: bool = False,
+    ) -> None:
         self.clock = LoopClock()
         self.transport = ScriptedTransport(self.clock)
         # One attempt: the reflector's own pauses are what is looked at here.
@@ -46,7 +53,10 @@ class World:
         client = KubeClient(self.transport, self.clock, settings=once)
         self.cache: Cache[Lease] = Cache("leases")
         self.cache.subscribe(self._told)
+        identity = ClusterIdentity(client, self.clock)
+        identity.is_compared = with_identity
         self.reflector = Reflector(client, LEASES, self.cache, self.clock, settings=settings, rng=rng or FullLength())
+        self.reflector.identity = identity
         self.told: list[tuple[float, str]] = []
 
     def _told(self, old: Lease | None, new: Lease | None) -> None:

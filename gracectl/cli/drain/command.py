@@ -15,11 +15,8 @@ from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Un
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, duration, node_arguments
 from gracectl.cli.output import echo
-from gracectl.cli.plan.command import forecast_plan, show_details
+from gracectl.cli.plan.command import computing, forecast_plan, show_details
 from gracectl.cli.settings import SettingsSource, settings_options
-
-SLOW = 2000
-"""So many pods take seconds."""
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -162,9 +159,8 @@ def _preview(found: ReadNodes, options: DrainOptions) -> str:
         check(found.nodes, found.settings, found.now, for_maintenance=stays)
     forecast = None
     if found.inputs is not None:
-        if (pods := len(found.inputs.cluster.pods)) > SLOW:
-            echo(f"computing the forecast of {len(found.nodes)} nodes and {pods} pods …", err=True)
-        forecast = forecast_plan(found.inputs, for_maintenance=stays)
+        with computing(found.inputs):
+            forecast = forecast_plan(found.inputs, for_maintenance=stays)
     never = () if forecast is None or stays or options.force else endless(forecast)
     preview = Preview(
         cluster=None if sys.stdout.isatty() else found.cluster,

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from gracectl.cli.console import marked
 from gracectl.cli.format import cluster_text, counted, elapsed_answer
+from gracectl.cli.plan.brief import joined_warnings
 from gracectl.cli.plan.messages import time_origin_of
 from gracectl.cli.plan.table import summary_table
 from gracectl.cli.plan.text import node_summary
@@ -22,18 +23,9 @@ from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.node import Node
 from gracectl.policy.answers import Never, Unknown
 from gracectl.policy.explain import listed
-from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
 
 MANY = 20
 """So many nodes have a line, and so many warnings; the others are counted."""
-
-FEW = 3
-"""So many names are listed, and so many warnings of one kind that is not blocking."""
-
-OF_BUDGETS = frozenset(
-    (WarningKind.MULTIPLE_BUDGETS, WarningKind.BUDGET_NOT_COUNTED, WarningKind.BUDGET_ALLOWS_NOTHING)
-)
-"""They say again why a node is never drained."""
 
 
 class NeverDrained(Exception):
@@ -89,7 +81,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         yield Text(f"{self.action}, {_pods(self.forecast)}; {_drained(self.forecast)}")
         yield Text()
         yield from _summary(self.forecast, self.is_whole)
-        lines = list(_warnings(self.forecast, self.is_whole))
+        lines = joined_warnings(self.forecast, is_whole=self.is_whole)
         if lines:
             yield Text()
         shown = lines if self.is_whole else lines[:MANY]
@@ -97,40 +89,6 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
             yield marked(warning.message, warning.remedy, is_blocking=warning.kind.is_blocking)
         if len(lines) > len(shown):
             yield Text(f"… and {len(lines) - len(shown)} more warnings; --dry-run shows all", "dim")
-
-
-def _warnings(forecast: DrainForecast, is_whole: bool) -> tuple[PlanWarning, ...]:
-    """Each cause once, with the nodes that it is about; of many causes of one kind only the first."""
-    alike: dict[tuple[WarningKind, str], list[tuple[str, PlanWarning]]] = {}
-    for node in forecast.nodes:
-        is_caused = any(warning.cause for warning in node.warnings)
-        for warning in node.warnings:
-            if not (is_caused and warning.kind in OF_BUDGETS):
-                alike.setdefault((warning.kind, warning.cause or warning.message), []).append((node.name, warning))
-    of_kind: dict[WarningKind, list[PlanWarning]] = {}
-    for (kind, cause), found in alike.items():
-        of_kind.setdefault(kind, []).append(_joined(cause, found, len(found) if is_whole else FEW))
-    shown: list[PlanWarning] = []
-    for kind, warnings in of_kind.items():
-        if is_whole or kind.is_blocking or len(warnings) <= FEW:
-            shown += warnings
-        else:
-            first = warnings[0]
-            message = f"{first.message}; and {len(warnings) - 1} more of this kind"
-            shown.append(msgspec.structs.replace(first, message=message))
-    return by_importance(shown)
-
-
-def _joined(cause: str, found: Sequence[tuple[str, PlanWarning]], most: int) -> PlanWarning:
-    """One warning for all that have the same cause."""
-    nodes, first = listed(list(dict.fromkeys(name for name, _ in found)), most), found[0][1]
-    message = f"{nodes}: {first.message}"
-    if first.cause:
-        pods = [pod for _, warning in found for pod in warning.objects]
-        which = pods[0] if len(pods) == 1 else counted(len(pods), "pod")
-        ends = "never ends" if first.kind is WarningKind.NEVER_DRAINS else "ends only if something changes"
-        message = f"{ends}: {which} on {nodes}: {cause}"
-    return msgspec.structs.replace(first, message=message)
 
 
 def _summary(forecast: DrainForecast, is_whole: bool) -> Iterator[RenderableType]:

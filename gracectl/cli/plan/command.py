@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from rich.console import Console
 
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import MISUSED, REFUSED, fail, interruptible, reporting_errors, run_async
-from gracectl.cli.notation import WIDE, Output, is_structured, output_option
+from gracectl.cli.format import counted
+from gracectl.cli.notation import Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, connected, node_arguments
 from gracectl.cli.output import echo
+from gracectl.cli.plan.brief import MOST_LINES, BriefPlan
 from gracectl.cli.plan.chart import chart_of
 from gracectl.cli.plan.html import html_of
 from gracectl.cli.plan.report import plan_report
@@ -25,14 +31,15 @@ from gracectl.cli.report import structured
 from gracectl.cli.settings import EffectiveSettings, SettingsSource, installation_note, settings_options
 from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache
-from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets, with_surroundings
+from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets
 from gracectl.inspect.leadership import read_leadership
-from gracectl.inspect.surroundings import read_surroundings
 from gracectl.inspect.watcher import read_node_budgets, snapshot
 from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.budget import NodeDisruptionBudget
-from gracectl.policy.surroundings import Surroundings
+
+SLOW_PODS = 500
+"""The forecast of more pods takes about a second or more."""
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +62,9 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
 
 @click.command()
 @node_arguments
-@output_option("table", "wide", help=WIDE)
+@output_option(
+    "table", "wide", help=f"wide: all of it; on a terminal a table has {MOST_LINES} lines. json, yaml: one object."
+)
 @click.option("--timeline", is_flag=True, help="Show times as bars instead of reasons.")
 @click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Also draw the bars into this file.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write all of it as a page.")
@@ -109,14 +118,15 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
         source = SettingsSource(target)
         with interruptible():
             inputs = run_async(lambda: _read(target, nodes, source, shows_cluster=not is_structured(chosen.output)))
-            forecast = forecast_plan(inputs, chosen.replacement_seconds)
+            with computing(inputs):
+                forecast = forecast_plan(inputs, chosen.replacement_seconds)
         _answer(inputs, forecast, nodes, chosen)
 
 
 class PlanInput(msgspec.Struct, frozen=True):
     """The cluster at `now` (Unix seconds, the server's clock), and the names of the nodes in question.
 
-    `note`: what the forecast assumes of the controller, if none leads; what was not checked.
+    `note`: what the forecast assumes of the controller, if none leads.
     """
 
     effective: EffectiveSettings
@@ -126,7 +136,6 @@ class PlanInput(msgspec.Struct, frozen=True):
     node_budgets: tuple[NodeDisruptionBudget, ...] = ()
     address: ClusterAddress = ClusterAddress()
     note: str = ""
-    around: Surroundings = Surroundings()
 
     @property
     def settings(self) -> Settings:
@@ -154,9 +163,8 @@ async def read_input(connection: Connection, nodes: NodeChoice, effective: Effec
     now = float(math.floor(connection.clock.now()))
     budgets = await read_node_budgets(connection.client)
     asked = nodes.among(cluster.nodes.values())
-    around = await read_surroundings(connection.client, cluster, asked)
-    note = "; ".join(filter(None, (installation_note(effective, leadership), around.note)))
-    return PlanInput(effective, cluster, asked, now, budgets, connection.cluster, note, around)
+    note = installation_note(effective, leadership)
+    return PlanInput(effective, cluster, asked, now, budgets, connection.cluster, note)
 
 
 def forecast_plan(
@@ -173,12 +181,34 @@ def forecast_plan(
     forecast = forecast_drains(
         inputs.cluster, settings.termination, inputs.asked, inputs.now, assumptions, for_maintenance=for_maintenance
     )
-    return with_node_budgets(with_surroundings(forecast, inputs.around), inputs.node_budgets, inputs.now)
+    return with_node_budgets(forecast, inputs.node_budgets, inputs.now)
+
+
+@contextmanager
+def computing(inputs: PlanInput) -> Iterator[None]:
+    """Say on stderr that the forecast of many pods is being computed inside, and on a terminal for how long already."""
+    pods = len(inputs.cluster.pods)
+    if pods <= SLOW_PODS:
+        yield
+        return
+    text = f"computing the forecast of {counted(len(inputs.asked), 'node')} and {pods:,} pods"
+    if not sys.stderr.isatty():
+        echo(f"{text} …", err=True)
+        yield
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as line:
+        line.add_task(text, total=None)
+        yield
 
 
 def show(forecast: DrainForecast, detail: Detail, *, is_wide: bool = False) -> None:
-    """Print the table, as wide as the terminal unless `is_wide`."""
-    print_on(stdout_console(is_wide=is_wide), plan_table(plan_text(forecast, detail)))
+    """Print the table; on a terminal in few lines, unless `is_wide` or verbose."""
+    console, text = stdout_console(is_wide=is_wide), plan_text(forecast, detail)
+    is_brief = console.is_terminal and not is_wide and not detail.verbose
+    print_on(console, BriefPlan(text, forecast) if is_brief else plan_table(text))
 
 
 def show_details(forecast: DrainForecast, detail: Detail) -> None:

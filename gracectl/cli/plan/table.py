@@ -28,12 +28,17 @@ def _parts(text: PlanText) -> Iterator[RenderableType]:
     yield from foot(text)
 
 
-def head(text: PlanText) -> Iterator[RenderableType]:
-    """What comes before the nodes."""
+def title(text: PlanText) -> Iterator[RenderableType]:
+    """The first lines."""
     if text.note:
         yield Text(text.note, "yellow")
         yield Text()
     yield Text(text.title)
+
+
+def head(text: PlanText) -> Iterator[RenderableType]:
+    """What comes before the nodes."""
+    yield from title(text)
     if text.summary:
         yield Text()
         yield summary_table(text.summary)
@@ -54,13 +59,26 @@ def foot(text: PlanText) -> Iterator[RenderableType]:
     """What comes after the nodes: budgets, and what all of it rests on."""
     if text.budgets or text.other_budgets:
         yield Text()
-        yield from _budgets(text.budgets, text.other_budgets)
+        if text.budgets:
+            yield budget_table(text.budgets)
+        if text.other_budgets:
+            yield Text(text.other_budgets, "dim")
     for remark in text.remarks:
         yield Text()
         yield Text(remark, "dim")
 
 
 def _pods(node: NodeText) -> Iterator[RenderableType]:
+    table = pod_table(node)
+    if table is not None:
+        yield Text()
+        yield table
+    if node.ignored:
+        yield indented(Text(node.ignored, "dim"))
+
+
+def pod_table(node: NodeText) -> Table | None:
+    """A line for each pod or group of pods, wave by wave; None without pods."""
     rows: list[Row] = []
     for wave in node.waves:
         if wave.title:
@@ -68,25 +86,24 @@ def _pods(node: NodeText) -> Iterator[RenderableType]:
         rows += [
             Row([Text(line.when, "red" if line.when == NEVER else ""), line.name, line.text]) for line in wave.lines
         ]
-    if rows:
-        yield Text()
-        yield Table(("when", "pod", "how"), rows, has_message=True, indent=INDENT)
-    if node.ignored:
-        yield indented(Text(node.ignored, "dim"))
+    return Table(("when", "pod", "how"), rows, has_message=True, indent=INDENT) if rows else None
+
+
+def is_never(node: NodeSummary) -> bool:
+    """Whether it is not drained unless something is changed."""
+    return node.drained in (NEVER, "not drained")
 
 
 def summary_table(nodes: Sequence[NodeSummary]) -> Table:
     """A line for each node."""
     rows = []
     for node in nodes:
-        drained = Text(node.drained, "red" if node.drained in (NEVER, "not drained") else "")
+        drained = Text(node.drained, "red" if is_never(node) else "")
         rows.append(Row([node.node, drained, node.deadline, str(node.pods), Text(", ".join(node.kinds), "yellow")]))
     headers = ("node", "drained", "deadline", "pods", "warnings" if any(node.kinds for node in nodes) else "")
     return Table(headers, rows, frozenset({"pods"}), has_message=True, droppable=("deadline", "pods"))
 
 
-def _budgets(budgets: Iterable[BudgetLine], others: str) -> Iterator[RenderableType]:
-    if rows := [Row([line.name, line.text]) for line in budgets]:
-        yield Table(("budget", "status"), rows, has_message=True)
-    if others:
-        yield Text(others, "dim")
+def budget_table(budgets: Iterable[BudgetLine]) -> Table:
+    """A line for each budget."""
+    return Table(("budget", "status"), [Row([line.name, line.text]) for line in budgets], has_message=True)

@@ -13,6 +13,7 @@ import msgspec
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.kube.cache import T, Writable
 from gracectl.kube.client import KubeClient
+from gracectl.kube.identity import ClusterIdentity
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import ALL, bound_to
 from gracectl.kube.resources import (
@@ -72,6 +73,7 @@ class Reflectors:
         self._clock = clock
         self._settings = settings or ReflectorSettings()
         self._rng = rng or random.Random()
+        self.identity = ClusterIdentity(client, clock)
         self._sources = sources = new_informers()
         optional = msgspec.structs.replace(self._settings, optional=True)
         self.nodes = self._reflector(sources.nodes, cluster.nodes, self._settings)
@@ -97,4 +99,6 @@ class Reflectors:
     def _reflector(
         self, resource: Resource[T] | tuple[Resource[T], ...], into: Writable[T], settings: ReflectorSettings
     ) -> Reflector[T]:
-        return Reflector(self._client, resource, into, self._clock, settings=settings, rng=self._rng)
+        reflector = Reflector(self._client, resource, into, self._clock, settings=settings, rng=self._rng)
+        reflector.identity = self.identity
+        return reflector

@@ -45,6 +45,8 @@ def hold_of(entry: PodPlan, plan: Plan, wave: int) -> str | None:
         return "blocked by an object that cannot be decoded"
     if entry.blocker is Blocker.WAVE:
         return f"waiting for wave {plan.order.waves[wave].name}"
+    if entry.blocker is Blocker.VOLUME:
+        return "waiting for volumes to detach"
     if entry.blocker is Blocker.NEIGHBOUR:
         return "protected by do-not-evict of another pod"
     if entry.protection is not None and entry.blocker is Blocker.PROTECTION:

@@ -26,7 +26,7 @@ from gracectl.model.node import Node
 ALL = os.environ.get("GRACECTL_SIEVE") == "all"
 assert {stories_starts, stories_proceeds, stories_ends}  # whose import has filled the catalogue
 
-pytestmark = pytest.mark.sieve
+pytestmark = [pytest.mark.sieve, pytest.mark.thorough]
 
 
 def is_in_sample(name: str, point: Point) -> bool:

@@ -7,6 +7,7 @@ from support.reflecting import LOST, World
 from support.scripted import FOREVER, answer, page, refusal
 
 from gracectl.kube.reflector import ReflectorSettings
+from gracectl.kube.transport import Response
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +41,41 @@ async def test_an_optional_resource_that_is_not_served_is_live_and_does_not_fail
     world.transport.answers.extend([LOST, NOT_SERVED])
     async with world.running(1):
         assert (world.reflector.live, world.reflector.statistics().failing) == (True, False)
+
+
+def kube_system(uid: str) -> Response:
+    return answer({"metadata": {"name": "kube-system", "uid": uid}})
+
+
+@pytest.mark.parametrize(
+    ("after", "resumed"),
+    [
+        (kube_system("a"), ["watch leases @7"]),
+        (kube_system("b"), ["list leases", "watch leases @5"]),
+        (refusal(403, "Forbidden"), ["watch leases @7"]),
+    ],
+    ids=["the same cluster", "another cluster", "unknown"],
+)
+async def test_after_a_lost_connection_another_cluster_is_listed_from_the_beginning(
+    after: Response, resumed: list[str]
+) -> None:
+    world = World(with_identity=True)
+    world.transport.answers.extend([kube_system("a"), page(7), after])
+    if "list leases" in resumed:
+        world.transport.answers.append(page(5))
+    world.transport.streams.extend([[20.0, LOST], [FOREVER]])
+    async with world.running(25):
+        first = ["get namespaces kube-system", "list leases", "watch leases @7"]
+        assert world.transport.story == [*first, "get namespaces kube-system", *resumed]
+
+
+async def test_a_watch_that_ends_without_a_lost_connection_is_resumed_without_a_question() -> None:
+    world = World(with_identity=True)
+    world.transport.answers.extend([kube_system("a"), page(7)])
+    world.transport.streams.extend([[20.0], [FOREVER]])
+    async with world.running(25):
+        first = ["get namespaces kube-system", "list leases"]
+        assert world.transport.story == [*first, "watch leases @7", "watch leases @7"]
 
 
 async def test_where_others_have_shown_our_rights_a_refusal_is_waited_out_from_the_beginning() -> None:

@@ -224,9 +224,12 @@ def test_the_selector_of_a_budget(selector: object, expected: LabelSelector | No
 def test_a_volume_attachment_and_an_inline_one() -> None:
     spec = {"attacher": "csi", "nodeName": "node-1", "source": {"persistentVolumeName": "pv-1"}}
     attachment = decode_attachment(encoded(metadata=META, spec=spec, status={"attached": True}))
-    assert attachment == VolumeAttachment("web-1", "4f9c", "42", "node-1", "pv-1", True)
+    assert attachment == VolumeAttachment("web-1", "4f9c", "42", "node-1", "pv-1", True, driver="csi")
     inline = decode_attachment(encoded(metadata=META, spec={"nodeName": "node-1", "source": {"inlineVolumeSpec": {}}}))
     assert (inline.volume_name, inline.attached) == ("", False)
+    source = {"inlineVolumeSpec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": "csi", "volumeHandle": "vol-1"}}}
+    inline = decode_attachment(encoded(metadata=META, spec={"nodeName": "node-1", "source": source}))
+    assert (inline.volume_name, inline.volume_handle) == ("", "vol-1")
 
 
 def test_a_volume_claim_bound_and_unbound() -> None:

@@ -9,8 +9,10 @@ from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
+from gracectl.model.pod import VolumeAttachment
 from gracectl.policy.answers import Answer, Never, Unknown
 from gracectl.policy.forecast import Assumptions, Bounds, Forecast, PodForecast, forecast
+from gracectl.policy.plan import Blocker
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
 from gracectl.policy.simulation import DrainingNode, EvictionRate, RemovalMethod
 from gracectl.policy.waves import by_priority
@@ -232,6 +234,35 @@ def test_pods_of_a_node_without_a_kubelet_are_waited_for_until_they_count_as_stu
     told = predicted(ending("n1", a_pod("web"), conditions=(Condition("Ready", "Unknown"),)))
     assert span(told.nodes[0].drained) == (2, 90)
     assert span(of(told, "web").terminated) == (0, None)
+
+
+ATTACHED = (VolumeAttachment("csi-1", "u", node_name="n1", volume_name="v1", driver="d"),)
+
+
+def test_daemons_leave_when_the_volumes_of_drained_pods_may_be_detached() -> None:
+    db, plugin = a_pod("db", claims=("data",)), a_pod("plugin", owners=owned_by("DaemonSet"))
+    told = predicted(ending("n1", db, plugin, attachments=ATTACHED))
+    assert tell(told) == {"db": (0, 0), "plugin": (0, 90)}
+    assert span(told.nodes[0].drained) == (2, 120)
+    assert tell(predicted(ending("n1", db, plugin))) == {"db": (0, 0), "plugin": (0, 30)}
+
+
+def test_when_a_volume_of_a_pod_that_is_gone_is_detached_is_unknown() -> None:
+    told = predicted(ending("n1", a_pod("plugin", owners=owned_by("DaemonSet")), attachments=ATTACHED))
+    assert tell(told) == {"plugin": (0, None)}
+    assert span(told.nodes[0].drained) == (2, None)
+    (entry,) = told.nodes[0].plan.pods
+    assert entry.blocker is Blocker.VOLUME
+    missing = "when these volumes are detached: v1 (attachment csi-1, driver d)"
+    assert told.nodes[0].drained == Unknown((missing,), NOW + 2)
+    late = predicted(ending("n1", a_pod("plugin", owners=owned_by("DaemonSet")), attachments=ATTACHED, deadline=300))
+    assert span(late.nodes[0].drained) == (2, 300)
+
+
+def test_daemons_leave_after_a_later_wave_with_volumes() -> None:
+    etcd = a_pod("etcd", claims=("data",), priority_class="system-cluster-critical")
+    told = predicted(ending("n1", etcd, a_pod("plugin", owners=owned_by("DaemonSet")), attachments=ATTACHED))
+    assert tell(told) == {"etcd": (0, 0), "plugin": (0, 90)}
 
 
 def test_all_waves_of_a_node_without_a_kubelet_wait_for_it_once() -> None:

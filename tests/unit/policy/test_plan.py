@@ -194,10 +194,96 @@ def test_the_next_instant_is_the_first_one_at_which_the_clock_alone_changes_some
     assert decide(a_pod()).next_change is None
 
 
+# -- attached volumes --------------------------------------------------------------------------------------------------
+
+TOLERANT = tolerating("Exists")
+CSI = "ebs.csi.aws.com"
+
+
+def attached(*volumes: str) -> tuple[VolumeAttachment, ...]:
+    return tuple(VolumeAttachment(f"csi-{each}", f"uid-{each}", volume_name=each, driver=CSI) for each in volumes)
+
+
 def test_volumes_of_pods_that_stay_are_not_waited_for() -> None:
-    attached = [VolumeAttachment(f"csi-{volume}", f"uid-{volume}", volume_name=volume) for volume in ("db", "logs")]
-    decision = decide(attachments=tuple(attached), staying_volumes=frozenset({"logs"}))
-    assert [attachment.volume_name for attachment in decision.detaching] == ["db"]
+    agent = a_pod("agent", claims=("logs",), **TOLERANT)
+    unread = decide(agent, attachments=attached("db", "logs"))
+    assert [each.volume_name for each in unread.detaching] == ["db", "logs"]
+    assert unread.unread_claims == ((agent, "logs"),)
+    decision = decide(agent, attachments=attached("db", "logs"), volumes={(agent.uid, "logs"): "logs"})
+    assert [each.volume_name for each in decision.detaching] == ["db"]
+    assert decision.unread_claims == ()
+    namesake = decide(agent, attachments=attached("logs"), volumes={("another-uid", "logs"): "logs"})
+    assert [each.volume_name for each in namesake.detaching] == ["logs"]
+
+
+@pytest.mark.parametrize(
+    ("volume", "handle"),
+    [
+        ("vol-1", "vol-1"),
+        ("aws://eu-central-1a/vol-1", "vol-1"),
+        ("vol-1", "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/vol-1"),
+        ("/subscriptions/s/disks/vol-1", "/subscriptions/s/disks/vol-1"),
+    ],
+)
+def test_an_inline_volume_of_a_pod_that_stays_is_not_waited_for(volume: str, handle: str) -> None:
+    inline = (VolumeAttachment("csi-1", "u1", volume_handle=handle), VolumeAttachment("csi-2", "u2"))
+    stays, leaves = (a_pod(name, inline_volumes=(volume,), **more) for name, more in (("a", TOLERANT), ("b", {})))
+    assert [each.name for each in decide(stays, attachments=inline).detaching] == ["csi-2"]
+    assert [each.name for each in decide(leaves, attachments=inline).detaching] == ["csi-1", "csi-2"]
+
+
+def test_no_daemon_leaves_while_a_volume_of_a_drained_pod_is_attached() -> None:
+    plugin = a_pod("plugin", owners=DAEMON)
+    network = a_pod("network", owners=DAEMON, priority_class="system-node-critical", priority=2_000_001_000)
+    decision = decide(plugin, network, attachments=attached("v1", "v2", "v3", "v10"))
+    assert outcomes(decision) == {"plugin": Outcome.WAITING, "network": Outcome.WAITING}
+    assert entry(decision, "plugin").blocker is Blocker.VOLUME
+    assert reason(decision, "plugin") == (
+        "waiting for volumes of drained pods to detach: v1 (attachment csi-v1, driver ebs.csi.aws.com), "
+        "v2 (attachment csi-v2, driver ebs.csi.aws.com), v3 (attachment csi-v3, driver ebs.csi.aws.com), and 1 more"
+    )
+    assert [each.name for each in entry(decision, "plugin").attachments] == ["csi-v1", "csi-v2", "csi-v3", "csi-v10"]
+    assert entry(decision, "network").blocker is Blocker.WAVE
+    only_critical = decide(network, attachments=attached("v1"))
+    assert entry(only_critical, "network").blocker is Blocker.VOLUME
+    assert outcomes(decide(plugin, network)) == {"plugin": Outcome.EVICT, "network": Outcome.WAITING}
+
+
+def test_a_later_wave_with_volumes_does_not_wait_for_the_daemons_that_wait_for_its_volumes() -> None:
+    plugin, dns = a_pod("plugin", owners=DAEMON), a_pod("dns", priority_class="system-cluster-critical")
+    etcd = a_pod("etcd", priority_class="system-cluster-critical", claims=("data",))
+    storage = a_pod("storage", owners=DAEMON, priority_class="system-node-critical", inline_volumes=("vol-1",))
+    waits = decide(plugin, dns, attachments=attached("v1"))
+    assert outcomes(waits) == {"plugin": Outcome.WAITING, "dns": Outcome.WAITING}
+    first = decide(plugin, dns, etcd, storage, attachments=attached("v1"))
+    assert outcomes(first) == {
+        "plugin": Outcome.WAITING,
+        "dns": Outcome.EVICT,
+        "etcd": Outcome.EVICT,
+        "storage": Outcome.WAITING,
+    }
+    assert {each.pod.name: each.blocker for each in first.left} == {
+        "plugin": Blocker.VOLUME,
+        "dns": None,
+        "etcd": None,
+        "storage": Blocker.WAVE,
+    }
+    assert first.awaited == {dns.uid, etcd.uid}
+    # A DaemonSet pod with a volume of its own waits for none.
+    assert outcomes(decide(plugin, storage, attachments=attached("v1")))["storage"] is Outcome.EVICT
+
+
+def test_the_deadline_is_above_attached_volumes() -> None:
+    plugin = a_pod("plugin", owners=DAEMON)
+    assert outcomes(decide(plugin, attachments=attached("v1"), deadline=NOW + 31)) == {"plugin": Outcome.WAITING}
+    assert outcomes(decide(plugin, attachments=attached("v1"), deadline=NOW + 30)) == {"plugin": Outcome.DELETE}
+
+
+def test_without_a_kubelet_no_daemon_waits_for_volumes() -> None:
+    silent = a_node(conditions=(Condition("Ready", "Unknown"),))
+    stuck, plugin = a_pod("stuck", deletion_timestamp=NOW - 60), a_pod("plugin", owners=DAEMON)
+    seen = msgspec.structs.replace(view(stuck, plugin, attachments=attached("v1")), node=silent)
+    assert outcomes(plan(seen, NOW)) == {"stuck": Outcome.IGNORED, "plugin": Outcome.EVICT}
 
 
 # -- on a node that stays ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
-from gracectl.model.pod import Pod, UnknownPod
+from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
 from gracectl.policy.forecast import Assumptions, forecast
 from gracectl.policy.plan import Blocker
 from gracectl.policy.remedies import POD_REASONS, REMEDIES, owner_of, pod_remedy, remedy
@@ -32,6 +32,12 @@ def told(pod: Pod, *budgets: Any, **world: Any) -> str:
     (node,) = forecast([ending("n1", pod, budgets=budgets, **world)], NOW, Assumptions()).nodes
     (planned,) = node.plan.pods
     return pod_remedy(planned, node.draining.view.budgets.get(pod.uid, ()))
+
+
+def test_what_a_daemon_waits_for_is_an_attachment_to_look_at() -> None:
+    attached = (VolumeAttachment("csi-1", "u", volume_name="v1", driver="d"),)
+    plugin = a_pod("plugin", owners=owned_by("DaemonSet"), annotations={names.A8R_OWNER: "storage"})
+    assert told(plugin, attachments=attached) == "see why it is still attached: kubectl describe volumeattachment csi-1"
 
 
 def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> None:
