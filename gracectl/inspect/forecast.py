@@ -30,6 +30,7 @@ from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_n
 from gracectl.policy.plan import NodeView
 from gracectl.policy.remedies import remedy
 from gracectl.policy.simulation import DrainingNode
+from gracectl.policy.surroundings import Surroundings, surrounding_warnings
 from gracectl.policy.warnings import (
     PlanWarning,
     WarningKind,
@@ -125,6 +126,16 @@ def forecast_drains(
         if node.name in asked
     )
     return DrainForecast(found, whole)
+
+
+def with_surroundings(forecast: DrainForecast, around: Surroundings) -> DrainForecast:
+    """The same, with warnings about what stands around the pods."""
+
+    def with_warnings(node: NodeDrainForecast) -> NodeDrainForecast:
+        found = surrounding_warnings(node.forecast, around)
+        return msgspec.structs.replace(node, warnings=by_importance([*node.warnings, *found]))
+
+    return msgspec.structs.replace(forecast, nodes=tuple(map(with_warnings, forecast.nodes)))
 
 
 def with_node_budgets(forecast: DrainForecast, budgets: Collection[NodeDisruptionBudget], now: float) -> DrainForecast:

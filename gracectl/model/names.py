@@ -88,6 +88,9 @@ NOT_READY_TAINT_KEY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE_TAINT_KEY: Final = "node.kubernetes.io/unreachable"
 
 NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+POD_TEMPLATE_HASH: Final = "pod-template-hash"
+HOSTNAME: Final = "kubernetes.io/hostname"
 
 # -- conditions ---------------------------------------------------------------------------------------
 READY: Final = "Ready"

@@ -55,6 +55,15 @@ REMEDIES: Final[Mapping[str, str]] = {
     "InvalidProtection": (
         "give it a duration: kubectl annotate pod -n {namespace} {pod} --overwrite " + names.DO_NOT_DISRUPT + "=4h"
     ),
+    "LocalVolume": "copy its data elsewhere before",
+    "ReplacementPending": "see why: kubectl describe pod -n {namespace} {pod}",
+    "NoOtherNode": "add a node that fits; to see what it needs: kubectl get pod -n {namespace} {pod} -o yaml",
+    "LocalTraffic": (
+        "run a Ready pod on a node that stays, or let every node forward, which hides the clients' addresses: "
+        "kubectl patch service -n {namespace} {service} --type merge -p "
+        """'{{"spec":{{"externalTrafficPolicy":"Cluster"}}}}'"""
+    ),
+    "NoBudget": ("create one: kubectl create pdb {budget} -n {namespace} --selector={selector} --max-unavailable=1"),
     "NotManaged": "change nodeSelector of the settings, or its labels: kubectl get node {node} --show-labels",
     "FinalizerMissing": "see whether a controller runs and manages it: gracectl doctor",
     "NoController": "see whether a controller runs: gracectl doctor",

@@ -97,6 +97,50 @@ ATTACHMENT: Final = {
     "status": {"attached": True},
 }
 VOLUME_CLAIM: Final = {"kind": "PersistentVolumeClaim", "metadata": META, "spec": {"volumeName": "v"}}
+_AFFINITY: Final = {
+    "nodeSelectorTerms": [
+        {
+            "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}],
+            "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
+        }
+    ]
+}
+VOLUME: Final = {
+    "kind": "PersistentVolume",
+    "metadata": META,
+    "spec": {"local": {"path": "/x"}, "nodeAffinity": {"required": _AFFINITY}},
+}
+WORKLOAD: Final = {
+    "kind": "ReplicaSet",
+    "metadata": META,
+    "spec": {
+        "replicas": 3,
+        "selector": SELECTOR,
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "nodeSelector": {"pool": "a"},
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _AFFINITY}},
+                "containers": [{"resources": {"requests": {"cpu": "1500m", "memory": "2Gi", "x/gpu": 1}}}],
+            },
+        },
+    },
+}
+SERVICE: Final = {
+    "kind": "Service",
+    "metadata": META,
+    "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "externalTrafficPolicy": "Local"},
+}
+ROOM: Final = {"kind": "Node", "metadata": META, "status": {"allocatable": {"cpu": "4", "memory": "8Gi"}}}
+PENDING: Final = {
+    "kind": "Pod",
+    "metadata": META,
+    "status": {
+        "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+        ]
+    },
+}
 LEASE: Final = {
     "kind": "Lease",
     "metadata": META,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Coroutine
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,12 +28,17 @@ from fuzz.samples import (
     META,
     NODE,
     NODE_BUDGET,
+    PENDING,
     POD,
+    ROOM,
     RUNNING,
     SELECTOR,
+    SERVICE,
     STATUS,
     TRACEPARENT,
+    VOLUME,
     VOLUME_CLAIM,
+    WORKLOAD,
 )
 from fuzz.target import POLICY_SHARE, Target
 from gracectl.admission.nodebudgets import NodeBudgetValidator
@@ -83,14 +89,17 @@ from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector
 from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
 from gracectl.model.untrusted import finish
+from gracectl.model.workloads import decode_pending, decode_room, decode_service, decode_volume, decode_workload
 from gracectl.policy.budgets import eviction_verdict
 from gracectl.policy.deadlines import deadline_of, parse_grace_period
 from gracectl.policy.explain import explain, summarize
 from gracectl.policy.nodebudgets import desired_of, invalid_reason
+from gracectl.policy.placement import OtherNode, is_pinned, no_node_fits
 from gracectl.policy.plan import NodeView, plan
 from gracectl.policy.protection import invalid_annotation, protection_of
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.simulation import DrainingNode
+from gracectl.policy.surroundings import without_budget
 from gracectl.policy.voluntary import triggers_of
 from gracectl.telemetry.spans import Trace
 
@@ -172,6 +181,15 @@ def _allows(budget: Any) -> None:
 def _counts(budget: Any) -> None:
     invalid_reason(budget)
     desired_of(budget, 10)
+
+
+def _pins(volume: Any) -> None:
+    is_pinned(volume.terms, a_node())
+
+
+def _places(workload: Any) -> None:
+    no_node_fits(workload.needs, (), [OtherNode(a_node(), {"cpu": Fraction(4)})])
+    without_budget(workload)
 
 
 def _page_of(page: Any) -> None:
@@ -386,6 +404,11 @@ TARGETS: Final = (
     Target("node-budgets", _of_kind(NODE_BUDGET), _decodes(decode_node_budget, _counts)),
     Target("attachments", _of_kind(ATTACHMENT), _decodes(decode_attachment)),
     Target("volume-claims", _of_kind(VOLUME_CLAIM), _decodes(decode_volume_claim)),
+    Target("volumes", _of_kind(VOLUME), _decodes(decode_volume, _pins)),
+    Target("workloads", _of_kind(WORKLOAD), _decodes(decode_workload, _places)),
+    Target("services", _of_kind(SERVICE), _decodes(decode_service)),
+    Target("pending-pods", _of_kind(PENDING), _decodes(decode_pending)),
+    Target("rooms", _of_kind(ROOM), _decodes(decode_room)),
     Target("leases", _of_kind(LEASE), _decodes(decode_lease)),
     Target("whole-leases", _of_kind(LEASE), _decodes(LEASE_OBJECTS.decode)),
     Target("untyped-objects", _of_kind(LEASE), _decodes(untyped)),

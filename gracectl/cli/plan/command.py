@@ -31,12 +31,14 @@ from gracectl.cli.report import structured
 from gracectl.cli.settings import EffectiveSettings, SettingsSource, installation_note, settings_options
 from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache
-from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets
+from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining, with_node_budgets, with_surroundings
 from gracectl.inspect.leadership import read_leadership
+from gracectl.inspect.surroundings import read_surroundings
 from gracectl.inspect.watcher import read_node_budgets, snapshot
 from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.budget import NodeDisruptionBudget
+from gracectl.policy.surroundings import Surroundings
 
 SLOW_PODS = 500
 """The forecast of more pods takes about a second or more."""
@@ -126,7 +128,7 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
 class PlanInput(msgspec.Struct, frozen=True):
     """The cluster at `now` (Unix seconds, the server's clock), and the names of the nodes in question.
 
-    `note`: what the forecast assumes of the controller, if none leads.
+    `note`: what the forecast assumes of the controller, if none leads; what was not checked.
     """
 
     effective: EffectiveSettings
@@ -136,6 +138,7 @@ class PlanInput(msgspec.Struct, frozen=True):
     node_budgets: tuple[NodeDisruptionBudget, ...] = ()
     address: ClusterAddress = ClusterAddress()
     note: str = ""
+    around: Surroundings = Surroundings()
 
     @property
     def settings(self) -> Settings:
@@ -163,8 +166,9 @@ async def read_input(connection: Connection, nodes: NodeChoice, effective: Effec
     now = float(math.floor(connection.clock.now()))
     budgets = await read_node_budgets(connection.client)
     asked = nodes.among(cluster.nodes.values())
-    note = installation_note(effective, leadership)
-    return PlanInput(effective, cluster, asked, now, budgets, connection.cluster, note)
+    around = await read_surroundings(connection.client, cluster, asked)
+    note = "; ".join(filter(None, (installation_note(effective, leadership), around.note)))
+    return PlanInput(effective, cluster, asked, now, budgets, connection.cluster, note, around)
 
 
 def forecast_plan(
@@ -181,7 +185,7 @@ def forecast_plan(
     forecast = forecast_drains(
         inputs.cluster, settings.termination, inputs.asked, inputs.now, assumptions, for_maintenance=for_maintenance
     )
-    return with_node_budgets(forecast, inputs.node_budgets, inputs.now)
+    return with_node_budgets(with_surroundings(forecast, inputs.around), inputs.node_budgets, inputs.now)
 
 
 @contextmanager

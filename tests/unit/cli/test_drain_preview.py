@@ -57,7 +57,7 @@ def test_each_cause_of_a_drain_that_never_ends_is_named_once_with_what_helps() -
         "  ! never ends: shop/notebook on node-5: protected by do-not-disrupt",
     ]
     helps = [line for line in lines if line.startswith("    -> ")]
-    assert helps[0].startswith("    -> run more pods, or widen it: kubectl patch pdb -n shop web ")
+    assert helps[0].startswith("    -> run more pods, or widen it: kubectl patch pdb -n shop web --type merge -p ")
     assert helps[1].startswith("    -> end its protection: kubectl annotate pod -n shop notebook ")
 
 

@@ -58,15 +58,19 @@ RIGHTS = [
     {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list"]},
     {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments"], "verbs": ["list"]},
     {"apiGroups": ["karpenter.sh"], "resources": ["nodeclaims"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["services"], "verbs": ["list"]},
+    {"apiGroups": ["apps"], "resources": ["replicasets", "statefulsets"], "verbs": ["list"]},
 ]
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A cluster, as its administrator reaches it, as who may only list, and as who may list nodes and no more."""
+    """A cluster, as its administrator reaches it, as who may only list, as who may list nodes and no more,
+    and as who may list what a forecast needs."""
 
     admin: Path
     reader: Path
     stranger: Path
+    minimal: Path
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +82,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         cluster = Fleet(admin, folder)
         for node in ("worker-1", "worker-2", "worker-3", "plain"):
             cluster.patch(node, {"metadata": {"finalizers": [names.FINALIZER]}})  # as the keeper would
-        yield Place(admin, cluster.user("reader", *RIGHTS), cluster.user("stranger", *RIGHTS[:1]))
+        yield Place(
+            admin,
+            cluster.user("reader", *RIGHTS),
+            cluster.user("stranger", *RIGHTS[:1]),
+            cluster.user("minimal", *RIGHTS[:4]),
+        )
 
 
 def plan(kubeconfig: Path, *arguments: str) -> Result:
@@ -107,6 +116,13 @@ def test_a_node_is_predicted(place: Place) -> None:
     (row,) = [line for line in lines if "  shop/orders-" in line]
     assert row.endswith("  evicted, as budget shop/orders allows it now")
     assert lines[-1] == "Settings: defaults."
+
+
+def test_without_a_permission_some_warnings_are_not_checked(place: Place) -> None:
+    note = "not checked: missing permissions: list replicasets.apps, list services, list statefulsets.apps"
+    assert forecast(place.minimal, "worker-1")["note"] == note
+    assert forecast(place.reader, "worker-1")["note"] is None
+    assert plan(place.minimal, "worker-1").stdout.splitlines()[0] == note
 
 
 def test_nodes_by_their_labels_are_predicted_together(place: Place) -> None:

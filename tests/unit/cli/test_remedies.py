@@ -31,6 +31,7 @@ from gracectl.policy.warnings import WarningKind
 pytestmark = pytest.mark.real_time
 
 PDBS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+SERVICES = "/api/v1/namespaces/default/services"
 APPS = "/apis/apps/v1/namespaces/default"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 NODE_BUDGETS = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
@@ -45,7 +46,12 @@ SICK = {"never-ready": "true"}
 
 WITHOUT_COMMAND = {
     *(Blocker.UNOBSERVED, WarningKind.MACHINE_KEEPS_RUNNING, WarningKind.BUDGET_VIOLATED, WarningKind.GRACE_SHORTENED),
-    *(WarningKind.PROTECTION_OVERRIDDEN, WarningKind.WAVES_TOO_LONG, WarningKind.OUT_OF_ORDER),
+    *(
+        WarningKind.LOCAL_VOLUME,
+        WarningKind.PROTECTION_OVERRIDDEN,
+        WarningKind.WAVES_TOO_LONG,
+        WarningKind.OUT_OF_ORDER,
+    ),
 }
 
 
@@ -291,6 +297,39 @@ def _an_invalid_protection(place: Fleet) -> None:
     pasted(place, of_pod(place, node))
     assert warned(place, node, "InvalidProtection") == ""
     assert planned(place, node)["pods"][0]["protection"]["value"] == "4h"
+
+
+# -- around pods -------------------------------------------------------------------------------------------------------
+
+
+@state(WarningKind.REPLACEMENT_PENDING, WarningKind.NO_OTHER_NODE)
+def _a_pod_that_fits_nowhere(place: Fleet) -> None:
+    node = place.held("only", pool="only")
+    a_deployment(place, "only", node, 1)
+    assert "pool: only" in pasted(place, warned(place, node, "NoOtherNode"))
+    place.patch(node, {"spec": {"unschedulable": True}})
+    place.ask("PATCH", f"{APPS}/deployments/only", {"spec": {"replicas": 2}}, "application/merge-patch+json")
+    place.until("one is Pending", lambda: warned(place, node, "ReplacementPending"))
+    assert "Pending" in pasted(place, warned(place, node, "ReplacementPending"))
+
+
+@state(WarningKind.LOCAL_TRAFFIC)
+def _a_load_balancer(place: Fleet) -> None:
+    node = place.held("front")
+    place.pod("front", node)
+    spec = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "selector": {"app": "front"}}
+    create(place, SERVICES, {"metadata": {"name": "front"}, "spec": {**spec, "ports": [{"port": 80}]}})
+    pasted(place, warned(place, node, "LocalTraffic"))
+    assert warned(place, node, "LocalTraffic") == ""
+
+
+@state(WarningKind.NO_BUDGET)
+def _a_workload_without_a_budget(place: Fleet) -> None:
+    node = place.held("loose", pool="loose")
+    a_deployment(place, "loose", node, 2)
+    pasted(place, warned(place, node, "NoBudget"))
+    assert warned(place, node, "NoBudget") == ""
+    counted(place, "loose", expectedPods=2, disruptionsAllowed=1)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,181 @@
+"""Objects around the pods of some nodes, read once for warnings, with the permissions of the user.
+
+Only kinds that a warning is about are read, and of each only what the pods name: volumes by name, workloads and
+services of their namespaces. Invariant: a missing permission costs its warnings and is reported; nothing fails for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Final, TypeVar
+
+import anyio
+import msgspec
+
+from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import Forbidden, NotFound, NotServed
+from gracectl.kube.reading import read_all
+from gracectl.kube.requests import ALL, Key, Selection
+from gracectl.kube.resources import VOLUME_CLAIMS, Resource
+from gracectl.model.pod import Pod
+from gracectl.model.workloads import (
+    NodeRoom,
+    PendingPod,
+    PersistentVolume,
+    Service,
+    Workload,
+    decode_pending,
+    decode_room,
+    decode_service,
+    decode_volume,
+    decode_workload,
+)
+from gracectl.policy.placement import OtherNode
+from gracectl.policy.surroundings import Surroundings
+from gracectl.runtime.supervise import ungrouped
+
+MANY_NAMESPACES: Final = 10
+"""Of more namespaces than these all are read in one list."""
+
+MANY_NODES: Final = 500
+"""Of more nodes than these it is not read how much room they have."""
+
+_CONCURRENCY: Final = 10
+
+PERSISTENT_VOLUMES: Resource[PersistentVolume] = Resource(
+    group="", version="v1", plural="persistentvolumes", kind="PersistentVolume", namespaced=False, decode=decode_volume
+)
+SERVICES: Resource[Service] = Resource(
+    group="", version="v1", plural="services", kind="Service", namespaced=True, decode=decode_service
+)
+REPLICA_SETS: Resource[Workload] = Resource(
+    group="apps", version="v1", plural="replicasets", kind="ReplicaSet", namespaced=True, decode=decode_workload
+)
+STATEFUL_SETS: Resource[Workload] = msgspec.structs.replace(REPLICA_SETS, plural="statefulsets", kind="StatefulSet")
+PENDING_PODS: Resource[PendingPod] = Resource(
+    group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=decode_pending
+)
+ROOMS: Resource[NodeRoom] = Resource(
+    group="", version="v1", plural="nodes", kind="Node", namespaced=False, decode=decode_room
+)
+
+UNBOUND: Final = Selection(fields="spec.nodeName=,status.phase=Pending")
+
+T = TypeVar("T")
+
+
+async def read_surroundings(client: KubeClient, cluster: ClusterCache, asked: Collection[str]) -> Surroundings:
+    """Read what is around the pods of the nodes called `asked`. Raises ApiError, but not Forbidden."""
+    pods = [pod for name in asked for pod in cluster.pods_on(name)]
+    return await _Reader(client, cluster, frozenset(asked), pods).read()
+
+
+class _Reader:
+    """One read. All kinds are read at the same time."""
+
+    def __init__(self, client: KubeClient, cluster: ClusterCache, asked: frozenset[str], pods: list[Pod]) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._asked = asked
+        self._pods = pods
+        self._limit = anyio.CapacityLimiter(_CONCURRENCY)
+        self._missing: dict[str, None] = {}
+        namespaces = sorted({pod.namespace for pod in pods})
+        self._namespaces = namespaces if len(namespaces) <= MANY_NAMESPACES else [""]
+
+    async def read(self) -> Surroundings:
+        """All of it."""
+        volumes: dict[Key, PersistentVolume] = {}
+        workloads: dict[str, Workload] = {}
+        services: list[Service] = []
+        pending: list[PendingPod] = []
+        rooms: dict[str, NodeRoom] = {}
+        owners = {owner.uid for pod in self._pods for owner in pod.owners if owner.controller}
+
+        async def read_workloads(resource: Resource[Workload]) -> None:
+            found = await self._all(resource, self._namespaces, keep=lambda each: each.uid in owners)
+            workloads.update((each.uid, each) for each in found)
+
+        async def read_services() -> None:
+            services.extend(await self._all(SERVICES, self._namespaces, keep=lambda each: each.is_local))
+
+        async def read_pending() -> None:
+            found = await self._all(PENDING_PODS, self._namespaces, UNBOUND, keep=lambda each: bool(each.reason))
+            pending.extend(found)
+
+        async def read_rooms() -> None:
+            if self._pods and len(self._cluster.nodes) <= MANY_NODES:
+                rooms.update((each.name, each) for each in await self._all(ROOMS, [""]))
+
+        with ungrouped():
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._read_volumes, volumes)
+                group.start_soon(read_workloads, REPLICA_SETS)
+                group.start_soon(read_workloads, STATEFUL_SETS)
+                group.start_soon(read_services)
+                group.start_soon(read_pending)
+                group.start_soon(read_rooms)
+        return Surroundings(
+            volumes=volumes,
+            workloads=workloads,
+            services=tuple(services),
+            pending=tuple(pending),
+            others=tuple(self._others(rooms)),
+            missing=tuple(sorted(self._missing)),
+        )
+
+    def _others(self, rooms: dict[str, NodeRoom]) -> Iterable[OtherNode]:
+        for node in self._cluster.nodes.values():
+            if node.name not in self._asked and node.deletion_timestamp is None:
+                room = rooms.get(node.name)
+                yield OtherNode(node, room.allocatable if room is not None and room.uid == node.uid else None)
+
+    async def _read_volumes(self, found: dict[Key, PersistentVolume]) -> None:
+        names = {(pod.namespace, claim) for pod in self._pods for claim in pod.claims}
+
+        async def read(key: Key) -> None:
+            claim = await self._get(VOLUME_CLAIMS, key)
+            if claim is None or not claim.volume_name:
+                return
+            volume = await self._get(PERSISTENT_VOLUMES, ("", claim.volume_name))
+            if volume is not None:
+                found[key] = volume
+
+        async with anyio.create_task_group() as group:
+            for key in names:
+                group.start_soon(self._limited, read, key)
+
+    async def _limited(self, read: Callable[[Key], Awaitable[None]], key: Key) -> None:
+        async with self._limit:
+            await read(key)
+
+    async def _get(self, resource: Resource[T], key: Key) -> T | None:
+        """One object; None if it does not exist, or may not be read."""
+        try:
+            return await self._client.get(resource, key)
+        except (NotFound, NotServed):
+            return None
+        except Forbidden:
+            self._missing[f"get {resource.qualified}"] = None
+            return None
+
+    async def _all(
+        self,
+        resource: Resource[T],
+        namespaces: Collection[str],
+        selection: Selection = ALL,
+        *,
+        keep: Callable[[T], bool] = lambda _: True,
+    ) -> list[T]:
+        """The objects of these namespaces; none if they may not be listed."""
+        found: list[T] = []
+        try:
+            for namespace in namespaces:
+                found += await read_all(self._client, resource, selection, namespace=namespace, keep=keep)
+        except NotServed:
+            return []
+        except Forbidden:
+            self._missing[f"list {resource.qualified}"] = None
+            return []
+        return found

@@ -1,0 +1,97 @@
+"""What is read around the pods of a node for warnings: little, and without failing for a missing permission."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubesim_support.accounts import account_token, grant, rule
+from support.inprocess import InProcessTransport
+from support.stage import NAMESPACE, Stage, a_pod_manifest, staged
+from support.watchers import a_client, named
+
+from gracectl.inspect.surroundings import read_surroundings
+from gracectl.inspect.watcher import snapshot
+from gracectl.kube.client import KubeClient
+from gracectl.policy.surroundings import Surroundings
+
+pytestmark = pytest.mark.anyio
+
+NAMESPACED = f"/api/v1/namespaces/{NAMESPACE}"
+
+
+async def around(stage: Stage, client: KubeClient | None = None) -> Surroundings:
+    """Around the pods of n1."""
+    cluster = await snapshot(a_client(stage), named("n1"))
+    stage.transport.executed.clear()
+    return await read_surroundings(client or a_client(stage), cluster, ("n1",))
+
+
+async def a_local_volume(stage: Stage) -> dict[str, Any]:
+    """A pod of n1 with one; its manifest."""
+    affinity = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]}
+    volume = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "local": {"path": "/mnt"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [affinity]}},
+        "claimRef": {"namespace": NAMESPACE, "name": "data"},
+    }
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "",
+        "volumeName": "pv",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    await stage.call("POST", "/api/v1/persistentvolumes", {"metadata": {"name": "pv"}, "spec": volume})
+    await stage.call("POST", f"{NAMESPACED}/persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": claim})
+    pod = a_pod_manifest("db-0", "n1")
+    pod["spec"]["volumes"] = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
+    return pod
+
+
+async def test_only_what_the_pods_name_is_read() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("other", "n1"))
+        await stage.create(await a_local_volume(stage))
+        service: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "selector": {"app": "x"}}
+        inner: dict[str, Any] = {"selector": {"app": "x"}}
+        for name, spec in {"front": service, "inner": inner}.items():
+            body = {"metadata": {"name": name}, "spec": {**spec, "ports": [{"port": 80}]}}
+            await stage.call("POST", f"{NAMESPACED}/services", body)
+        found = await around(stage)
+        assert {key: volume.name for key, volume in found.volumes.items()} == {(NAMESPACE, "data"): "pv"}
+        assert [each.full_name for each in found.services] == [f"{NAMESPACE}/front"]
+        assert [each.node.name for each in found.others] == ["n2"]
+        assert (found.missing, found.note) == ((), "")
+        asked = sorted(str(each.operation) for each in stage.transport.executed)
+        assert asked == [
+            f"get persistentvolumeclaims {NAMESPACE}/data",
+            "get persistentvolumes pv",
+            "list nodes",
+            f"list pods in {NAMESPACE}",
+            f"list replicasets.apps in {NAMESPACE}",
+            f"list services in {NAMESPACE}",
+            f"list statefulsets.apps in {NAMESPACE}",
+        ]
+
+
+async def test_a_node_without_pods_costs_nothing() -> None:
+    async with staged("n1", "n2") as stage:
+        await around(stage)
+        assert stage.transport.executed == []
+
+
+async def test_what_may_not_be_read_is_reported_and_fails_nothing() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("other", "n1"))
+        await stage.create(await a_local_volume(stage))
+        token = await account_token(stage.server, "reader")
+        account = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}
+        await grant(stage.server, account, rule("list", "nodes pods"))
+        transport = InProcessTransport(stage.server, stage.clock, token=token)
+        found = await around(stage, KubeClient(transport, stage.clock))
+        assert found.note == (
+            "not checked: missing permissions: get persistentvolumeclaims, list replicasets.apps, list services, "
+            "list statefulsets.apps"
+        )
