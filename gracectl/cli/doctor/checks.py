@@ -24,6 +24,7 @@ from gracectl.admission.webhooks import (
 )
 from gracectl.cli.doctor.objects import ANNOTATIONS, BUDGETS, annotation_finding, budget_finding, node_findings
 from gracectl.cli.doctor.report import CheckState, Finding
+from gracectl.cli.doctor.surroundings import SURROUNDINGS, ClientCheck
 from gracectl.cli.format import elapsed
 from gracectl.cli.output import command
 from gracectl.cloud.provider import UnknownProvider, UsesCluster, load_provider
@@ -370,6 +371,10 @@ def _is_invalid(pod: Any) -> bool:
     return invalid_annotation(pod) is not None
 
 
+def _of_client(check: ClientCheck) -> Check:
+    return lambda doctor: check(doctor.client)
+
+
 CHECKS: Final[dict[str, Check]] = {
     CREDENTIALS: check_credentials,
     DEFINITIONS: check_definitions,
@@ -380,6 +385,7 @@ CHECKS: Final[dict[str, Check]] = {
     "nodes": check_nodes,
     BUDGETS: check_budgets,
     ANNOTATIONS: check_annotations,
+    **{name: _of_client(check) for name, check in SURROUNDINGS.items()},
 }
 """By the name of the finding if they cannot be done."""
 

@@ -30,11 +30,13 @@ from gracectl.cli.console import text_of
 from gracectl.cli.doctor.checks import COMPONENT, certificate_finding, run_check
 from gracectl.cli.doctor.objects import annotation_finding, budget_finding, node_findings
 from gracectl.cli.doctor.report import CheckState, Finding, doctor_table, summary
+from gracectl.cli.doctor.surroundings import balancer_finding, scheduling_finding, volume_finding, workload_finding
 from gracectl.cloud.provider import ProviderSettings
 from gracectl.config import Settings
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.operation import Operation
 from gracectl.model import names
+from gracectl.model.workloads import PendingPod, PersistentVolume, Service, Workload
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import SystemClock
 
@@ -97,7 +99,7 @@ def test_before_the_installation_it_says_what_is_missing(place: Fleet) -> None:
     found = found_in(place)
     assert list(found) == [
         *("API server", "credentials", "settings", "definitions", "controller", "permissions", "webhooks", "Karpenter"),
-        *("finalizers", "machines", "budgets", "annotations"),
+        *("finalizers", "machines", "budgets", "annotations", "workloads", "volumes", "load balancers", "scheduling"),
     ]
     assert found["API server"]["state"] == "ok"
     assert found["credentials"]["message"] == "accepted, as kubernetes-admin"
@@ -246,6 +248,7 @@ def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
     assert {each["state"] for each in found.values()} == {"ok", "unknown"}
     assert {name for name, each in found.items() if each["state"] == "unknown"} == {
         *("settings", "controller", "permissions", "webhooks", "Karpenter", "nodes", "budgets", "annotations"),
+        *("workloads", "volumes", "load balancers", "scheduling"),
     }
     assert found["nodes"]["message"] == "not checked: missing permission: list nodes"
     assert found["nodes"]["remedy"] == "grant the verb list on nodes"
@@ -375,6 +378,29 @@ def test_pods_with_an_invalid_annotation() -> None:
     )
     assert finding.message.startswith("shop/web-1, shop/web-2, shop/web-9, and 1 more: karpenter.sh/do-not-disrupt is ")
     assert annotation_finding(()).state is CheckState.OK
+
+
+def test_workloads_of_several_pods_without_a_budget() -> None:
+    labels = {"app": "web"}
+    replica_set = Workload("shop", "web-5d", "u1", workload="web", replicas=3, selector=labels, labels=labels)
+    finding = workload_finding([replica_set], [a_budget(namespace="elsewhere")])
+    assert (finding.state, finding.objects) == (CheckState.WARNING, ("shop/web",))
+    assert finding.remedy == "create one: kubectl create pdb web -n shop --selector=app=web --max-unavailable=1"
+    assert workload_finding([replica_set], [a_budget()]).state is CheckState.OK
+
+
+def test_what_a_drain_would_meet() -> None:
+    for none in (volume_finding(()), balancer_finding(()), scheduling_finding(())):
+        assert (none.state, none.remedy) == (CheckState.OK, None)
+    volume = volume_finding([PersistentVolume("pv-10", "u"), PersistentVolume("pv-9", "u")])
+    assert (volume.state, volume.objects) == (CheckState.WARNING, ("pv-9", "pv-10"))
+    balancer = balancer_finding([Service("shop", "web", "u")])
+    assert (balancer.state, balancer.objects) == (CheckState.WARNING, ("shop/web",))
+    pending = scheduling_finding([PendingPod("shop", "web-1", "u", reason="0/3 nodes are available: \x1b[31m")])
+    assert (pending.state, pending.message) == (
+        CheckState.WARNING,
+        "shop/web-1: Pending: 0/3 nodes are available: \\x1b[31m",
+    )
 
 
 @pytest.mark.parametrize(
