@@ -30,7 +30,7 @@ from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
 from gracectl.model import names
 from gracectl.policy.forecast import Assumptions
-from gracectl.policy.simulation import EvictionRate
+from gracectl.policy.simulated_queues import EvictionRate
 
 COLUMNS = 110
 ROOT = Path(__file__).parents[1]

@@ -27,7 +27,7 @@ from gracectl.policy.settings import (
     ShutdownPeriods,
     VoluntarySettings,
 )
-from gracectl.policy.simulation import EvictionRate
+from gracectl.policy.simulated_queues import EvictionRate
 from gracectl.policy.voluntary import parse_expire_after, parse_jitter
 from gracectl.policy.waves import DEFAULT_ORDER
 from gracectl.telemetry.settings import MetricsSettings, ProbesSettings, TracingSettings

@@ -88,6 +88,7 @@ class PodDecoder(_SharingDecoder):
             share.string(status.phase),
             _is_ready(status.conditions or ()),
             _volume_claims(meta.name, volumes) if volumes else (),
+            spec.restart_policy in ("Never", "OnFailure"),
             volumes is not None and any(volume.empty_dir is not None for volume in volumes),
             _inline_volumes(volumes) if volumes else (),
         )

@@ -60,6 +60,8 @@ class Pod(NamespacedObject, frozen=True, gc=False):
     """Whether the condition Ready is "True"."""
     claims: tuple[str, ...] = ()
     """Names of the PersistentVolumeClaims it mounts, those of generic ephemeral volumes included."""
+    completes: bool = False
+    """Whether its containers are not restarted when they succeed (restartPolicy Never or OnFailure)."""
     empty_dir: bool = False
     """Whether it has an emptyDir volume, whose data is lost with the pod."""
     inline_volumes: tuple[str, ...] = ()

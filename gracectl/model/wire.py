@@ -143,6 +143,7 @@ class Volume(Object):
 class PodSpec(Object):
     node_name: str | None = None
     termination_grace_period_seconds: Integer | None = None
+    restart_policy: str | None = None
     priority: Integer | None = None
     priority_class_name: str | None = None
     tolerations: msgspec.Raw = ABSENT

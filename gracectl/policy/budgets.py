@@ -100,6 +100,22 @@ def is_counted(budget: PodDisruptionBudget) -> bool:
     return budget.observed_generation >= budget.generation and budget.expected_pods > 0
 
 
+def evictions_in_flight(budget: PodDisruptionBudget) -> int:
+    """How many evictions the status has charged and not counted: `currentHealthy` still contains their pods.
+
+    The eviction API lowers `disruptionsAllowed` immediately; the disruption controller recounts the rest later.
+    """
+    if not is_counted(budget) or failure_of(budget) is not None:
+        return 0
+    return max(budget.current_healthy - budget.desired_healthy - budget.disruptions_allowed, 0)
+
+
+def is_evicted(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    """Whether the status has the eviction of a pod that the watch still shows without one."""
+    evicted_at = budget.disrupted_pods.get(pod.name)
+    return evicted_at is not None and pod.deletion_timestamp is None and pod.created < evicted_at
+
+
 def never_allows(budget: PodDisruptionBudget) -> bool:
     """Whether the budget allows no disruption even while all of its pods are healthy."""
     return 0 < budget.expected_pods <= budget.desired_healthy

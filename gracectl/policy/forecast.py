@@ -18,10 +18,11 @@ from gracectl.policy.answers import SAME_SECONDS, Answer, Never, NeverCause, Unk
 from gracectl.policy.budgets import UNCHARGED_PHASES, BudgetKey
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuedPod, queues_of
+from gracectl.policy.observations import NOTHING_OBSERVED, Observations
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan, settled_at
+from gracectl.policy.simulated_queues import EvictionRate
 from gracectl.policy.simulation import (
     DrainingNode,
-    EvictionRate,
     PodRemoval,
     PodResult,
     RemovalMethod,
@@ -82,13 +83,15 @@ class PodForecast(msgspec.Struct, frozen=True):
 class Assumptions(msgspec.Struct, frozen=True):
     """Assumptions of a forecast beside the cluster's objects.
 
-    `replacement_seconds`: the longest time from the creation of a replacement until it is Ready. `detach_seconds`: from
-    the end of the last pod with volumes of a node until they are detached.
+    `replacement_seconds`: the longest time from the creation of a replacement until it is Ready, unless others of its
+    budget were observed to take longer. `detach_seconds`: from the end of the last pod with volumes of a node until
+    they are detached. `observed`: while the cluster is followed.
     """
 
     replacement_seconds: float = 30.0
     rate: EvictionRate = EvictionRate()
     detach_seconds: float = 60.0
+    observed: Observations = NOTHING_OBSERVED
 
 
 class NodeForecast(msgspec.Struct, frozen=True):
@@ -129,15 +132,32 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     nodes = tuple(draining)
     plans = [plan(each.view, now) for each in nodes]
     results = [simulate(nodes, now, scenario, assumptions.rate) for scenario in _scenarios(plans, assumptions)]
+    expected = _expected(nodes, now, assumptions)
     simultaneous = _simultaneous_removals(plans, results)
     found = []
     for each, decision in zip(nodes, plans, strict=True):
         pods = _forecast_pods(decision, results, simultaneous)
         bounds = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
-        drained, pods = _answered(each.view, bounds, pods)
+        drained, pods = _answered(each.view, bounds, pods, expected.get(each.view.node.name))
         found.append(NodeForecast(each, decision, pods, drained, now))
     begun = ((each.since, each.view.node.name, decision) for each, decision in zip(nodes, plans, strict=True))
     return Forecast(now, tuple(found), queues_of(begun), assumptions)
+
+
+def _expected(nodes: Sequence[DrainingNode], now: float, assumptions: Assumptions) -> Mapping[str, float]:
+    """By node, when it is drained if pods and replacements take as long as others took; empty if none were observed."""
+    observed = assumptions.observed
+    if observed.termination_seconds is None or not observed.recoveries:
+        return {}
+    scenario = Scenario(
+        uses_grace=True,
+        replacement_seconds=assumptions.replacement_seconds,
+        pods_recover=False,
+        observed=observed,
+        detach_seconds=assumptions.detach_seconds,
+        is_expected=True,
+    )
+    return simulate(nodes, now, scenario, assumptions.rate).drained
 
 
 def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario]:
@@ -146,6 +166,7 @@ def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario
         uses_grace=True,
         replacement_seconds=assumptions.replacement_seconds,
         pods_recover=False,
+        observed=assumptions.observed,
         detach_seconds=assumptions.detach_seconds,
     )
     is_contested = len(plans) > 1 and any(entry.budgets for decision in plans for entry in decision.pods)
@@ -169,10 +190,12 @@ def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[Po
 
 
 def _answered(
-    view: NodeView, bounds: Bounds | None, pods: Sequence[PodForecast]
+    view: NodeView, bounds: Bounds | None, pods: Sequence[PodForecast], expected: float | None
 ) -> tuple[Answer, tuple[PodForecast, ...]]:
     """The answer for a node, and its pods with theirs."""
     answer: Answer = _bounded(bounds) or _endless(view, bounds, pods)
+    if isinstance(answer, Window) and expected is not None:
+        answer = msgspec.structs.replace(answer, expected=min(max(expected, answer.earliest), answer.latest))
     return answer, tuple(_with_answer(pod, answer) for pod in pods)
 
 

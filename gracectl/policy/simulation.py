@@ -20,10 +20,22 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, eviction_verdict, failure_of
+from gracectl.policy.budgets import (
+    UNCHARGED_PHASES,
+    Allowance,
+    BudgetKey,
+    eviction_verdict,
+    evictions_in_flight,
+    failure_of,
+    has_no_scale,
+    is_counted,
+    is_evicted,
+)
 from gracectl.policy.deadlines import grace_of, granted, granted_already
 from gracectl.policy.eviction_queues import QueuedPod
+from gracectl.policy.observations import NOTHING_OBSERVED, Observations
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
+from gracectl.policy.simulated_queues import EvictionRate, Rank, RateLimit, SimulatedQueue
 from gracectl.policy.volumes import has_volumes
 
 NAMESAKE_TIMEOUT_SECONDS = 120.0
@@ -52,8 +64,9 @@ class Scenario(msgspec.Struct, frozen=True):
     at once, otherwise never. `last_first`: of pods queued in the same instant the last goes first, as the order in
     which nodes are reconciled is not known. `detach_seconds`: from the end of the last pod with volumes of a node until
     they are detached; volumes of pods that had ended before are never detached, or immediately if this is 0. `mixture`:
-    unless 0, about half of the waves, and of the budgets'
-    replacements, take no time; another number selects another half.
+    unless 0, about half of the waves, and of the budgets' replacements, take no time; another number selects another
+    half. `observed`: since when pods are missing, and how long others took. `is_expected`: replacements and
+    terminations take the time that others took.
     """
 
     uses_grace: bool
@@ -62,12 +75,26 @@ class Scenario(msgspec.Struct, frozen=True):
     last_first: bool = False
     detach_seconds: float = 0.0
     mixture: int = 0
+    observed: Observations = NOTHING_OBSERVED
+    is_expected: bool = False
 
     def is_quick(self, *names: object) -> bool:
         """Whether the wave or budget of these names takes no time."""
         if not self.mixture:
             return not self.uses_grace
         return bool(crc32(repr((self.mixture, *names)).encode()) & 1)
+
+    def takes(self, key: BudgetKey) -> float:
+        """Seconds of a replacement under this budget."""
+        if self.is_expected and (expected := self.observed.expected_recovery(key)) is not None:
+            return expected
+        if self.pods_recover or (self.mixture and self.is_quick(key)):
+            return self.replacement_seconds if self.pods_recover else 0.0
+        return self.longest(key)
+
+    def longest(self, key: BudgetKey) -> float:
+        """Seconds of a replacement under this budget, at most."""
+        return max(self.replacement_seconds, self.observed.longest_recovery(key))
 
 
 class RemovalMethod(StrEnum):
@@ -144,6 +171,7 @@ class _Simulation:
         self._detached: set[str] = set()
         self._events: list[_Event] = []
         self._numbers = count()
+        self._uncounted: set[BudgetKey] = set()
         self._rate_limit = RateLimit(rate, now)
         self._wake: float | None = None  # when there are tokens again
         in_order = sorted((pod.key, pod.uid) for pods in self._pods.values() for pod in pods.values())
@@ -186,28 +214,79 @@ class _Simulation:
     # -- beginning -----------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Let terminating pods terminate; what budgets lack at present recovers as the scenario says."""
+        """Let terminating pods terminate; what budgets lack at present recovers as the scenario says.
+
+        It begins with what the statuses will be: with evictions counted that are only charged now.
+        """
         replaced: dict[BudgetKey, list[float]] = defaultdict(list)
         for pods in self._pods.values():
-            for pod in pods.values():
+            for pod in tuple(pods.values()):
+                keys = self._keys.get(pod.uid, ())
                 if pod.deletion_timestamp is not None:
                     # A pod that is still there after its time may stay for ever.
                     self._terminate(pod, pod.deletion_timestamp if pod.deletion_timestamp > self._now else math.inf)
-                    for key in self._keys.get(pod.uid, ()):
-                        replaced[key].append(self._replacement_ready_at(pod, key))
+                elif any(is_evicted(pod, self._budgets[key]) for key in keys):
+                    self._mark_removed(pod, RemovalMethod.EVICTED, grace_of(pod))
+                else:
+                    continue
+                for key in keys:
+                    replaced[key].append(self._replacement_ready_at(pod, key))
         for key, budget in self._budgets.items():
-            self._budgets[key] = msgspec.structs.replace(budget, observed_generation=budget.generation)
-            missing = max(budget.expected_pods - budget.current_healthy, 0)
-            late = [*sorted(replaced[key])[:missing], *self._recovering(budget, missing)][:missing]
-            for at in [self._now] * missing if self._scenario.pods_recover else late:
+            if self._is_uncounted(budget):
+                self._start_uncounted(budget)
+                continue
+            in_flight = evictions_in_flight(budget)
+            healthy = budget.current_healthy - in_flight
+            self._budgets[key] = msgspec.structs.replace(
+                budget, observed_generation=budget.generation, current_healthy=healthy
+            )
+            missing = max(budget.expected_pods - healthy, 0)
+            late = [*sorted(replaced[key]), *self._recovering(budget, missing, len(replaced[key]), in_flight)]
+            for at in [self._now] * missing if self._scenario.pods_recover else late[:missing]:
                 self._push(at, budget=key)
 
-    def _recovering(self, budget: PodDisruptionBudget, missing: int) -> list[float]:
-        """When the pods are Ready that a budget has been missing for no longer than replacements take."""
-        if budget.verdict is None or budget.verdict.last_transition is None or budget.disruptions_allowed > 0:
-            return []
-        at = budget.verdict.last_transition + self._scenario.replacement_seconds
-        return [at] * missing if at > self._now else []
+    def _is_uncounted(self, budget: PodDisruptionBudget) -> bool:
+        """Whether the status says nothing yet; pods that it can never count are another matter."""
+        if failure_of(budget) is not None or is_counted(budget):
+            return False
+        return not any(has_no_scale(pod, budget) for pod in self._pods_under(budget.key))
+
+    def _pods_under(self, key: BudgetKey) -> Iterator[Pod]:
+        return (pod for pods in self._pods.values() for pod in pods.values() if key in self._keys.get(pod.uid, ()))
+
+    def _start_uncounted(self, budget: PodDisruptionBudget) -> None:
+        """What a budget allows is unknown while it is being counted: everything, or nothing."""
+        self._uncounted.add(budget.key)
+        if self._scenario.pods_recover:
+            most = sum(budget.key in keys for keys in self._keys.values())
+            self._budgets[budget.key] = msgspec.structs.replace(
+                budget, observed_generation=budget.generation, disruptions_allowed=most, expected_pods=most
+            )
+
+    def _recovering(self, budget: PodDisruptionBudget, missing: int, seen: int, in_flight: int) -> list[float]:
+        """When the pods are Ready that a budget has been missing for no longer than replacements take.
+
+        `seen`: so many of them are terminating here. `in_flight`: evictions that are charged and not counted.
+        """
+        takes = self._takes_elsewhere(budget.key)
+        longest = takes + self._scenario.longest(budget.key) - self._scenario.takes(budget.key)
+        since = self._scenario.observed.missing_since.get(budget.key)
+        if since is not None:
+            return [at + takes for at in since[: max(len(since) - seen, 0)] if at + longest > self._now]
+        found = [self._now + takes] * (in_flight - max(seen - (missing - in_flight), 0))
+        verdict = budget.verdict
+        if verdict is not None and verdict.status != names.TRUE and verdict.last_transition is not None:
+            at = verdict.last_transition
+            found = [at + takes] * missing if at + longest > self._now else found
+        return found
+
+    def _takes_elsewhere(self, key: BudgetKey) -> float:
+        """Seconds from an eviction until the replacement is Ready, of a pod that is not seen here."""
+        takes = self._scenario.takes(key)
+        if self._scenario.is_expected or self._scenario.is_quick(key):
+            return takes
+        under = [pod for pod in self._pods_under(key) if _controller_kind(pod) not in RECREATED_IMMEDIATELY]
+        return takes + max(map(grace_of, under), default=0)
 
     def _replacement_ready_at(self, pod: Pod, key: BudgetKey) -> float:
         """When the replacement of a removed pod is Ready; infinity if there will be none.
@@ -221,9 +300,9 @@ class _Simulation:
         controller = next((owner for owner in pod.owners if owner.controller), None)
         if controller is None or controller.kind == names.DAEMON_SET:
             return math.inf
-        takes = 0.0 if self._scenario.mixture and self._scenario.is_quick(key) else self._scenario.replacement_seconds
-        if controller.kind in RECREATED_IMMEDIATELY:
-            return self._now + takes
+        takes = self._scenario.takes(key)
+        if controller.kind in RECREATED_IMMEDIATELY or self._scenario.is_expected:
+            return self._now + takes  # what was observed counts from the eviction
         previous_ready = self._replacement_ready.get((controller.uid, key), -math.inf)
         ready = max(self._terminates_at.get(pod.uid, math.inf), previous_ready) + takes
         if self._is_mistaken_for_successor(pod) and takes:
@@ -279,6 +358,8 @@ class _Simulation:
 
         Never more than it expects: the replacement of a pod that was not Ready may be the one that was missing.
         """
+        if key in self._uncounted:
+            return
         budget = self._budgets[key]
         most = max(budget.expected_pods, budget.current_healthy)
         healthy = min(max(budget.current_healthy + change, 0), most)
@@ -392,13 +473,18 @@ class _Simulation:
             ends = max(math.floor(first) + grace, math.floor(self._now))
         else:
             return False
-        self._removals[pod.uid].append(PodRemoval(self._now, method, grace))
-        terminating = msgspec.structs.replace(pod, deletion_timestamp=float(ends), deletion_grace_seconds=grace)
-        self._pods[self._node_of[pod.uid]][pod.uid] = terminating
-        self._terminate(terminating, self._now + grace)
+        self._mark_removed(pod, method, grace, ends)
         if pod.deletion_timestamp is None:
             self._charge_budgets(pod)
         return True
+
+    def _mark_removed(self, pod: Pod, method: RemovalMethod, grace: int, ends: int | None = None) -> None:
+        """Let a pod terminate. `ends`: when its grace ends, in whole seconds; None: counted from now."""
+        at = math.floor(self._now) + grace if ends is None else ends
+        self._removals[pod.uid].append(PodRemoval(self._now, method, grace))
+        terminating = msgspec.structs.replace(pod, deletion_timestamp=float(at), deletion_grace_seconds=grace)
+        self._pods[self._node_of[pod.uid]][pod.uid] = terminating
+        self._terminate(terminating, self._now + grace)
 
     def _charge_budgets(self, pod: Pod) -> None:
         for key in self._keys.get(pod.uid, ()):
@@ -413,6 +499,9 @@ class _Simulation:
         view = self._nodes[self._node_of[pod.uid]].view
         at = latest if view.node.ready else math.inf
         wave = view.settings.order_of(view.node.labels).wave_of(pod)
+        expected = self._scenario.observed.termination_seconds
+        if self._scenario.is_expected and expected is not None:
+            at = min(at, self._now + expected)
         if pod.phase in UNCHARGED_PHASES or self._scenario.is_quick(view.node.name, wave):
             at = self._now
         if at != self._terminates_at.get(pod.uid):
@@ -420,73 +509,5 @@ class _Simulation:
             self._push(at, uid=pod.uid)
 
 
-ROUNDING = 1e-9
-"""Part of an eviction: less than this is missing only by rounding."""
-
-SHORTEST_WAIT_SECONDS = 0.1
-"""Thousands of pods that wait for a rate are evicted in small groups; no instant is off by more than this."""
-
-
-class EvictionRate(msgspec.Struct, frozen=True):
-    """Rate limit of evictions without a budget: `qps`, after a burst; 0 means no limit."""
-
-    qps: float = 0.0
-    burst: int = 1
-
-
-class RateLimit:
-    """Token bucket for evictions without a budget."""
-
-    def __init__(self, rate: EvictionRate, now: float) -> None:
-        self._rate = rate
-        self._tokens = float(rate.burst)
-        self._at = now
-
-    def take(self, now: float) -> float | None:
-        """Take a token: None if there was one, else the instant of the next."""
-        if self._rate.qps == 0:
-            return None
-        self._tokens = min(self._rate.burst, self._tokens + (now - self._at) * self._rate.qps)
-        self._at = now
-        if self._tokens < 1 - ROUNDING:
-            return now + max((1 - self._tokens) / self._rate.qps, SHORTEST_WAIT_SECONDS)
-        self._tokens -= 1
-        return None
-
-
-Rank = tuple[float, ...]
-"""Position in a queue: less is earlier."""
-
-
-class SimulatedQueue:
-    """Pods that wait under the same budgets, in order.
-
-    `may_skip`: a budget may let a pod go and not the one before it, as one of them is not Ready. Otherwise the first
-    pod that is refused is refused for all, and thousands of others are not tried at each event. `reversed_at`: the
-    instant for which ranks were reversed.
-    """
-
-    def __init__(self) -> None:
-        self.may_skip = False
-        self.reversed_at: float | None = None
-        self._heap: list[tuple[Rank, str]] = []
-        self._waiting: dict[str, tuple[Rank, QueuedPod]] = {}
-
-    def add(self, queued: QueuedPod, place: Rank) -> None:
-        """Add a pod, or move it."""
-        uid = queued.entry.pod.uid
-        heapq.heappush(self._heap, (place, uid))
-        self._waiting[uid] = (place, queued)
-
-    def remove(self, uid: str) -> None:
-        """Remove a pod."""
-        self._waiting.pop(uid, None)
-
-    def in_order(self) -> Iterator[QueuedPod]:
-        """Take the pods out one by one, in order; a pod that is added again meanwhile waits on."""
-        while self._heap:
-            place, uid = heapq.heappop(self._heap)
-            found = self._waiting.get(uid)
-            if found is not None and found[0] == place:
-                del self._waiting[uid]
-                yield found[1]
+def _controller_kind(pod: Pod) -> str:
+    return next((owner.kind for owner in pod.owners if owner.controller), "")

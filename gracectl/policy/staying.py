@@ -8,11 +8,10 @@ from __future__ import annotations
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.policy.answers import NeverCause, NeverKind
-from gracectl.policy.budgets import failure_of, is_counted, never_allows
+from gracectl.policy.budgets import failure_of, has_no_scale, is_counted, never_allows
 from gracectl.policy.plan import Blocker, Outcome, PodPlan
+from gracectl.policy.remedies import JOB
 from gracectl.policy.volumes import listed_attachments
-
-JOB = "Job"
 
 
 def why_it_stays(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], *, is_hopeless: bool) -> NeverCause | str:
@@ -37,25 +36,27 @@ def _why(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], is_hopeless: 
         return _protected(entry)
     if entry.outcome is not Outcome.BLOCKED or not budgets:
         return ""
-    if (job := job_of(pod)) is not None:
-        return f"when {job} of {name} ends"
+    if (end := own_end_of(pod)) is not None:
+        return end
     listed = tuple(budget.full_name for budget in budgets)
     if len(budgets) > 1:
         return NeverCause(NeverKind.TWO_BUDGETS, entry.reason, name, listed)
     return _under_budget(entry, budgets[0], is_hopeless)
 
 
-def job_of(pod: Pod) -> str | None:
-    """`Job shop/report`: the Job with which a pod ends by itself; None without one."""
-    owner = next((owner for owner in pod.owners if owner.controller and owner.kind == JOB), None)
-    return None if owner is None else f"Job {pod.namespace}/{owner.name}"
+def own_end_of(pod: Pod) -> str | None:
+    """`when Job shop/report of shop/report-x7k2p ends`: when a pod ends by itself; None for one that runs on."""
+    job = next((owner for owner in pod.owners if owner.controller and owner.kind == JOB), None)
+    if job is not None:
+        return f"when Job {pod.namespace}/{job.name} of {pod.full_name} ends"
+    return f"when {pod.full_name} completes" if pod.completes else None
 
 
 def _protected(entry: PodPlan) -> NeverCause | str:
     pod, protection = entry.pod, entry.protection
     assert protection is not None
-    if (job := job_of(pod)) is not None:
-        return f"when {job} of {pod.full_name} ends"
+    if (end := own_end_of(pod)) is not None:
+        return end
     if protection.is_valid and protection.value != "true":
         return f"when {pod.full_name} starts: its protection counts from then"
     return NeverCause(NeverKind.PROTECTION, protection.description, pod.full_name)
@@ -66,6 +67,8 @@ def _under_budget(entry: PodPlan, budget: PodDisruptionBudget, is_hopeless: bool
     if (failure := failure_of(budget)) is not None:
         reason = f"budget {budget.full_name} allows nothing, as it cannot be counted: {failure}"
         return NeverCause(NeverKind.BUDGET_NOT_COUNTED, reason, name, (budget.full_name,), is_settled=False)
+    if has_no_scale(entry.pod, budget):
+        return NeverCause(NeverKind.BUDGET_NOT_COUNTED, entry.reason, name, (budget.full_name,), is_settled=False)
     if not is_counted(budget):
         return f"what budget {budget.full_name} allows: it is being counted"
     if never_allows(budget):

@@ -1,0 +1,103 @@
+"""What has been observed of replacements and terminations, for forecasts: since when pods are missing, and how long
+others took.
+
+Pure: the follower of a cluster notes each change of a budget's status, and each pod that is gone. Invariant: memory is
+bounded by the budgets that exist.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.pod import Pod
+from gracectl.policy.budgets import BudgetKey, evictions_in_flight, never_allows
+
+REMEMBERED: Final = 50
+"""Replacements, or terminations, of which a median is made."""
+
+
+class Observations(msgspec.Struct, frozen=True):
+    """What has been observed until now. Instants are Unix seconds.
+
+    `missing_since`: by budget, since when each of its missing pods is missing, the earliest first; only those that were
+    seen to become missing. `recoveries`: by budget, how many seconds replacements took from the eviction until they
+    counted as healthy. `termination_seconds`: the median; None: none was seen. `allowing`: budgets that have been seen
+    to require less than all of their pods.
+    """
+
+    missing_since: Mapping[BudgetKey, tuple[float, ...]] = {}
+    recoveries: Mapping[BudgetKey, tuple[float, ...]] = {}
+    termination_seconds: float | None = None
+    allowing: frozenset[BudgetKey] = frozenset()
+
+    def expected_recovery(self, key: BudgetKey) -> float | None:
+        """The median of a budget, or else of all; None: no replacement was seen."""
+        seconds = self.recoveries.get(key) or [each for found in self.recoveries.values() for each in found]
+        return statistics.median(seconds) if seconds else None
+
+    def longest_recovery(self, key: BudgetKey) -> float:
+        """The longest of a budget; 0 without one."""
+        return max(self.recoveries.get(key, ()), default=0.0)
+
+
+NOTHING_OBSERVED: Final = Observations()
+
+
+class _Watched(msgspec.Struct):
+    """A budget: how many pods were healthy, the instants at which others became missing, and what replacements took."""
+
+    uid: str
+    healthy: int
+    missing: deque[float]
+    recoveries: deque[float]
+    has_allowed: bool = False
+
+
+class ObservationLog:
+    """Observations while the cluster is followed. Mutable; one owner."""
+
+    def __init__(self) -> None:
+        self._budgets: dict[BudgetKey, _Watched] = {}
+        self._terminations: deque[float] = deque(maxlen=REMEMBERED)
+
+    def note_budget(self, budget: PodDisruptionBudget, now: float) -> None:
+        """Take note of the status of a budget."""
+        healthy = budget.current_healthy - evictions_in_flight(budget)
+        watched = self._budgets.get(budget.key)
+        if watched is None or watched.uid != budget.uid:
+            watched = _Watched(budget.uid, healthy, deque(), deque(maxlen=REMEMBERED))
+            self._budgets[budget.key] = watched
+        for _ in range(watched.healthy - healthy):
+            watched.missing.append(now)
+        for _ in range(min(healthy - watched.healthy, len(watched.missing))):
+            watched.recoveries.append(now - watched.missing.popleft())
+        while len(watched.missing) > max(budget.expected_pods - healthy, 0):
+            watched.missing.popleft()  # scaled down: it is not replaced
+        watched.healthy = healthy
+        watched.has_allowed = watched.has_allowed or (budget.expected_pods > 0 and not never_allows(budget))
+
+    def forget_budget(self, key: BudgetKey) -> None:
+        """The budget is deleted."""
+        self._budgets.pop(key, None)
+
+    def note_gone(self, pod: Pod, now: float) -> None:
+        """Take note of a pod that is gone; only one that was terminating says how long that takes."""
+        if pod.deletion_timestamp is not None and pod.deletion_grace_seconds is not None:
+            began = pod.deletion_timestamp - pod.deletion_grace_seconds
+            self._terminations.append(max(now - began, 0.0))
+
+    def observations(self) -> Observations:
+        """What has been observed until now; immutable."""
+        budgets = self._budgets.items()
+        return Observations(
+            missing_since={key: tuple(each.missing) for key, each in budgets if each.missing},
+            recoveries={key: tuple(each.recoveries) for key, each in budgets if each.recoveries},
+            termination_seconds=statistics.median(self._terminations) if self._terminations else None,
+            allowing=frozenset(key for key, each in budgets if each.has_allowed),
+        )
