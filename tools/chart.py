@@ -72,6 +72,7 @@ CHOICE: Final = {"enum": ["auto", True, False, "true", "false"]}
 NARROWER: Final[Mapping[str, dict[str, Any]]] = {
     "image.repository": {"type": "string", "minLength": 1},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+    "image.providers": {"type": "array", "items": {"type": "string", "minLength": 1}},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "fullnameOverride": {"type": "string", "pattern": "^([a-z]([-a-z0-9]{0,38}[a-z0-9])?)?$"},
     "replicaCount": {"type": "integer", "minimum": 0},

@@ -28,6 +28,18 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
+{{/* Takes a list of the root and the name of a definition: "true" if the cluster has it from another source than this release.
+helm refuses to install an object that is not its own. */}}
+{{- define "gracectl.foreignDefinition" -}}
+{{- $root := index . 0 -}}
+{{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (index . 1) -}}
+{{- $annotations := .metadata.annotations | default dict -}}
+{{- if or (ne $root.Release.Name (index $annotations "meta.helm.sh/release-name" | default "")) (ne $root.Release.Namespace (index $annotations "meta.helm.sh/release-namespace" | default "")) -}}
+true
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "gracectl.image" -}}
 {{- $image := .Values.image -}}
 {{- if $image.digest -}}
@@ -95,6 +107,10 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{/* The settings file of the controller: .Values.settings, and what only the chart knows. */}}
 {{- define "gracectl.settings" -}}
 {{- $settings := deepCopy .Values.settings -}}
+{{- $providers := concat (list "none" "aws" "clusterapi" "webhook" "exec" "simulated") .Values.image.providers -}}
+{{- if not (has $settings.provider.name $providers) -}}
+{{- fail (printf "settings.provider.name: %q is no provider; choose one of %s, or name a provider of your own image in image.providers" $settings.provider.name (join ", " $providers)) -}}
+{{- end -}}
 {{- $admission := $settings.admission -}}
 {{- if $admission.listen -}}
 {{- if not (or $admission.service $admission.url) -}}

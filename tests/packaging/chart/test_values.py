@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
 import yaml
 from support.chart_sets import AGENT
-from support.helm import CHART, ROOT, JsonObject, needs_helm, refusal
+from support.helm import CHART, ROOT, JsonObject, Release, needs_helm, refusal
 
 from gracectl import __version__
 
@@ -53,6 +55,10 @@ def test_unknown_values_are_refused_and_named(values: JsonObject, words: str) ->
     [
         ({"settings": {"leaderElection": {"enabled": False}}}, "set replicaCount to 1, or leave leader election on"),
         ({"agent": {"enabled": True}}, "agents need an order for shutdowns, and settings have none"),
+        (
+            {"settings": {"provider": {"name": "gce"}}},
+            'settings.provider.name: "gce" is no provider; choose one of none, aws, clusterapi, webhook',
+        ),
         (
             {"agent": {**AGENT, "terminationGracePeriodSeconds": 689}},
             "terminationGracePeriodSeconds is 689, and a shutdown takes up to 660 s",
@@ -152,3 +158,12 @@ def test_every_value_is_on_the_page() -> None:
 
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     assert list(missing(values)) == []
+
+
+def test_the_chart_knows_the_providers_that_are_shipped_and_takes_those_of_an_image() -> None:
+    shipped = {point.name for point in entry_points(group="gracectl.providers")}
+    assert (
+        set(re.findall(r"\w+", refusal({"settings": {"provider": {"name": "gce"}}}).partition("one of")[2])) >= shipped
+    )
+    own = Release(values={"settings": {"provider": {"name": "rental"}}, "image": {"providers": ["rental"]}})
+    assert "name: rental" in own.text()
