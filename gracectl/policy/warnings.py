@@ -299,7 +299,7 @@ def _budgets(node: NodeForecast) -> Iterator[PlanWarning]:
             yield PlanWarning(kind, message, (called,), budget_remedy(kind, budget))
         if is_unhealthy(budget):
             message = (
-                f"budget {called} allows no disruption: none of its {budget.expected_pods} pods is Ready "
+                f"budget {called} allows no disruption: 0 of {budget.expected_pods} pods are Ready "
                 f"({budget.desired_healthy} required)"
             )
             kind = WarningKind.BUDGET_UNHEALTHY

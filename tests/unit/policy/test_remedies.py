@@ -76,6 +76,11 @@ def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> 
             "give it a controller, or delete it: kubectl delete pod -n shop web-1",
         ),
         (
+            web(owners=()),
+            (a_budget(disruptions_allowed=0, expected_pods=0, desired_healthy=0, min_available=1),),
+            REMEDIES[Blocker.BUDGET],
+        ),
+        (
             web(),
             (a_budget(disruptions_allowed=0, verdict=UNCOUNTED),),
             "see its condition, then fix or delete it: kubectl get pdb -n shop web -o yaml",

@@ -95,7 +95,7 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         WarningKind.BUDGET_UNHEALTHY,
         {"pods": [a_replica(ready=False)], "budgets": (a_budget(disruptions_allowed=0, current_healthy=0),)},
         ("shop/web",),
-        "budget shop/web allows no disruption: none of its 3 pods is Ready (2 required)",
+        "budget shop/web allows no disruption: 0 of 3 pods are Ready (2 required)",
     ),
     (
         WarningKind.BUDGET_VIOLATED,
