@@ -18,7 +18,7 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod
+from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.budgets import BudgetKey
 from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.eviction_queues import QueuedPod, QueuePosition, in_order, positions_of
@@ -125,6 +125,7 @@ class DrainingNodes:
             cluster.pods.subscribe(self._pod_changed)
             cluster.budgets.subscribe(self._budget_changed)
             cluster.claims.subscribe(self._claim_changed)
+            cluster.attachments.subscribe(self._attachment_changed)
 
     def update(self, now: float) -> None:
         """Plan what has changed, at `now` (Unix seconds, the server's clock)."""
@@ -176,6 +177,8 @@ class DrainingNodes:
     def _is_outdated(self, known: DrainingPlan, now: float) -> bool:
         if not self._follows or known.node.name in self._changed:
             return True
+        if len(known.view.volumes) != len(self._cluster.volumes):
+            return True  # they only grow
         at = known.plan.next_change
         if at is not None and at <= now:
             return True
@@ -221,6 +224,9 @@ class DrainingNodes:
         pod = new or old
         assert pod is not None
         self._changed.add(pod.node_name)
+
+    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        self._changed.update(each.node_name for each in (old, new) if each is not None)
 
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         for claim in filter(None, (old, new)):

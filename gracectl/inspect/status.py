@@ -37,7 +37,8 @@ from gracectl.policy.maintenance import (
 )
 from gracectl.policy.pending import is_pending, pending_since
 from gracectl.policy.plan import Plan, PodPlan
-from gracectl.policy.remedies import remedy
+from gracectl.policy.remedies import attachment_remedy, remedy
+from gracectl.policy.volumes import listed_attachments
 from gracectl.policy.voluntary import Cause
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
 from gracectl.telemetry.spans import Trace
@@ -389,6 +390,12 @@ def _warnings(
     if is_draining(node, settings) and not is_disrupted(node) and now >= requested + ACTS_WITHIN_SECONDS:
         message = f"drain not started: not cordoned{IS_IT_RUNNING}"
         yield PlanWarning(WarningKind.NO_CONTROLLER, message, remedy=remedy(WarningKind.NO_CONTROLLER))
+    detached = condition_of(node.conditions, names.VOLUMES_DETACHED)
+    if decision is not None and decision.attached and detached is not None and detached.reason == names.STILL_ATTACHED:
+        message = f"attached for more than a minute after their pods: {listed_attachments(decision.attached)}"
+        attachments = tuple(each.name for each in decision.attached)
+        helps = attachment_remedy(decision.attached, node)
+        yield PlanWarning(WarningKind.VOLUMES_STILL_ATTACHED, message, attachments, helps)
     left = () if decision is None else decision.left
     late = tuple("/".join(entry.pod.key) for entry in left if _is_late(entry, requested, now))
     if late:

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 
 from gracectl.controllers.cluster.cache import BY_NODE, ClusterCache, empty_cluster_cache
 from gracectl.controllers.cluster.informers import MANY, Reflectors, new_informers
+from gracectl.controllers.cluster.volumes import read_volumes
 from gracectl.kube.cache import CachePartition
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
@@ -26,7 +27,9 @@ from gracectl.kube.requests import bound_to
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.node import Node
-from gracectl.model.pod import Pod
+from gracectl.model.pod import Pod, VolumeAttachment
+from gracectl.policy.evictability import may_stay
+from gracectl.policy.volumes import unread_claims
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import ungrouped
 
@@ -71,7 +74,14 @@ async def snapshot(
     pods = [read_pods] if len(selected) > MANY else [partial(read_pods_of, node) for node in sorted(selected)]
     await _all_of([read_budgets, read_attachments, *pods])
     cluster.pods.complete()
+    await read_volumes(client, cluster, _unread_claims(cluster, selected))
     return cluster
+
+
+def _unread_claims(cluster: ClusterCache, nodes: Iterable[str]) -> tuple[tuple[Pod, str], ...]:
+    """Claims of pods that may stay on these nodes, where volumes are attached."""
+    pods = (pod for node in nodes if cluster.attachments_on(node) for pod in cluster.pods_on(node))
+    return unread_claims((pod for pod in pods if pod.claims and may_stay(pod)), cluster.volumes)
 
 
 async def read_node_budgets(client: KubeClient) -> tuple[NodeDisruptionBudget, ...]:
@@ -125,6 +135,9 @@ class ClusterWatcher:
         self._all_pods: _PodWatch | None = None
         self._changes = self._changes_seen = 0
         self._wakeup = anyio.Event()
+        self._client = client
+        self._volumes_changed: set[str] = set()  # names of nodes with other attachments, or pods with claims
+        self._tried_claims: set[tuple[str, str]] = set()
         self._subscribe()
 
     async def run(self) -> None:
@@ -137,6 +150,7 @@ class ClusterWatcher:
             async with anyio.create_task_group() as group:
                 for reflector in self._reflectors.whole:
                     group.start_soon(reflector.run)
+                group.start_soon(self._read_volumes)
                 await self._keep_selecting(group)
 
     async def wait_live(self) -> None:
@@ -258,8 +272,22 @@ class ClusterWatcher:
         cluster.nodes.subscribe(self._node_changed)
         cluster.pods.subscribe(self._pod_changed)
         cluster.budgets.subscribe(self._any_changed)
-        cluster.attachments.subscribe(self._any_changed)
+        cluster.attachments.subscribe(self._attachment_changed)
         cluster.claims.subscribe(self._any_changed)
+
+    async def _read_volumes(self) -> None:
+        """Read claims of pods that may stay, once each."""
+        while True:
+            wakeup, nodes = self._wakeup, self._volumes_changed & self._selected.keys()
+            self._volumes_changed -= nodes
+            found = _unread_claims(self.cluster, nodes)
+            claims = [each for each in found if (each[0].uid, each[1]) not in self._tried_claims]
+            if not claims:
+                await wakeup.wait()
+                continue
+            self._tried_claims.update((pod.uid, claim) for pod, claim in claims)
+            await read_volumes(self._client, self.cluster, claims)
+            self._notify()
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -269,8 +297,14 @@ class ClusterWatcher:
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
+        if pod is not None and pod.claims:
+            self._volumes_changed.add(pod.node_name)
         if pod is not None and (self._with_all_pods or pod.node_name in self._selected):
             self._notify()
+
+    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        self._volumes_changed.update(each.node_name for each in (old, new) if each is not None)
+        self._notify()
 
     def _any_changed(self, old: object, new: object) -> None:
         self._notify()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from gracectl.model import names
@@ -49,6 +51,12 @@ def ignored(
     if stuck is not None and stuck <= now:
         return Ignored("stuck: still there a minute after its grace has ended", stays=True)
     return None
+
+
+def may_stay(pod: Pod) -> bool:
+    """Whether the pod stays until its node ends, now or later: also as a DaemonSet pod in maintenance, or stuck."""
+    verdict = ignored(pod, math.inf, is_maintenance=True)
+    return verdict is not None and verdict.stays
 
 
 def ignored_without_kubelet(pod: Pod) -> Ignored | None:

@@ -149,6 +149,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     """The next instant at which the clock alone changes this plan; None when only an event can."""
     deadline: float | None = None
     """When everything must be over; None without a deadline."""
+    attached: tuple[VolumeAttachment, ...] = ()
+    """Attachments of drained pods, also when they are no longer waited for."""
     unread_claims: tuple[tuple[Pod, str], ...] = ()
     """Claims of pods that stay, where they matter and their volumes are unknown."""
     order: DrainOrder = DEFAULT_ORDER
@@ -186,6 +188,7 @@ def plan(view: NodeView, now: float) -> Plan:
         pods=pods,
         drained=is_overdue or (is_empty and settled is not None and settled <= now),
         detaching=() if is_overdue else planner.detaching,
+        attached=planner.detaching,
         unread_claims=unread_claims(planner.staying, view.volumes) if planner.detaching else (),
         overdue=is_overdue,
         next_change=min((at for at in instants if at is not None and at > now), default=None),

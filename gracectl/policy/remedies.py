@@ -15,8 +15,11 @@ import msgspec
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import harmless
-from gracectl.model.pod import Pod, UnknownPod
+from gracectl.model.meta import natural_key
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
 from gracectl.policy.budgets import Allowance, eviction_verdict, has_no_scale, never_allows
+from gracectl.policy.evictability import is_silent
 from gracectl.policy.plan import Blocker, Outcome, PodPlan
 from gracectl.policy.protection import Protection
 
@@ -29,7 +32,9 @@ JOB: Final = "Job"
 UNREADY: Final = "UnreadyPod"
 PROTECTED_JOB: Final = "ProtectedJob"
 NO_SCALE: Final = "NoScale"
-POD_REASONS: Final = (UNREADY, PROTECTED_JOB, NO_SCALE)
+VOLUME_LEFT_OVER: Final = "VolumeLeftOver"
+VOLUME_OF_SILENT_NODE: Final = "VolumeOfSilentNode"
+OTHER_REASONS: Final = (UNREADY, PROTECTED_JOB, NO_SCALE, VOLUME_LEFT_OVER, VOLUME_OF_SILENT_NODE)
 """Reasons that are neither a Blocker nor a WarningKind."""
 
 _LET_UNREADY_GO: Final = (
@@ -42,6 +47,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     Blocker.UNOBSERVED: "wait; if it stays so, kube-controller-manager does not count budgets",
     Blocker.PROTECTION: f"end its protection: {_END_PROTECTION}",
     Blocker.VOLUME: "see why it is still attached: kubectl describe volumeattachment {attachment}",
+    VOLUME_LEFT_OVER: "once nothing on the node uses the volume: kubectl delete volumeattachment {attachment}",
+    VOLUME_OF_SILENT_NODE: (
+        "once its machine is off: kubectl taint node {node} " + names.OUT_OF_SERVICE + "=nodeshutdown:NoExecute"
+    ),
     Blocker.UNDECODABLE: "fix or delete it: kubectl delete pod -n {namespace} {pod}",
     UNREADY: _LET_UNREADY_GO,
     PROTECTED_JOB: f"wait for its Job, or end its protection, which kills the Job's pod: {_END_PROTECTION}",
@@ -84,7 +93,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "WavesTooLong": f"give its waves shorter periods, or {_LONGER}",
     "OutOfOrder": "give its wave a longer period",
 }
-"""By the value of a Blocker or a WarningKind, or of POD_REASONS. Causes that are missing have none: they end by
+"""By the value of a Blocker or a WarningKind, or of OTHER_REASONS. Causes that are missing have none: they end by
 themselves."""
 
 
@@ -127,6 +136,20 @@ def blocker_remedy(pod: Pod, protection: Protection | None, budgets: Sequence[Po
     )
     owner = owner_of(pod)
     return f"ask {owner}, or {found}" if found and owner else found
+
+
+def attachment_remedy(attachments: Sequence[VolumeAttachment], node: Node) -> str:
+    """What detaches volumes that no pod of the node uses.
+
+    A driver that has been asked to detach one is looked at. Kubernetes detaches none from a node that is Ready while
+    its kubelet reports the volume in use, and none of which it does not know; from a silent node it waits for minutes.
+    """
+    first = min(attachments, key=lambda each: (each.deletion_timestamp is None, natural_key(each.name)))
+    if first.deletion_timestamp is not None:
+        return remedy(Blocker.VOLUME, attachment=first.name)
+    if is_silent(node):
+        return remedy(VOLUME_OF_SILENT_NODE, node=node.name)
+    return remedy(VOLUME_LEFT_OVER, attachment=first.name)
 
 
 def owner_of(pod: Pod) -> str:

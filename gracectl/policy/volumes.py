@@ -11,6 +11,7 @@ Invariant: a pod with volumes of its own waits for no volume, so that pods never
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import natural_key
@@ -19,6 +20,11 @@ from gracectl.policy.waves import is_daemon
 
 VolumesByClaim = Mapping[tuple[str, str], str]
 """Names of PersistentVolumes by the UID of a pod and the name of a claim that it mounts."""
+
+STILL_ATTACHED_SECONDS = 60.0
+"""A volume that is attached for so long after its pod is gone is worth an Event."""
+
+_NO_PODS: Final[Mapping[str, str]] = {}
 
 SHOWN = 3
 """Attachments in a message."""
@@ -52,17 +58,19 @@ def unread_claims(staying: Iterable[Pod], volumes: VolumesByClaim) -> tuple[tupl
     return tuple((pod, claim) for pod in staying for claim in pod.claims if (pod.uid, claim) not in volumes)
 
 
-def describe(attachment: VolumeAttachment) -> str:
-    """`pvc-1 (attachment csi-5f3a, driver ebs.csi.aws.com)`."""
-    volume = attachment.volume_name or attachment.volume_handle or "inline volume"
-    return f"{harmless(volume)} (attachment {attachment.name}, driver {harmless(attachment.driver) or 'unknown'})"
+def describe(attachment: VolumeAttachment, pod: str = "") -> str:
+    """`pvc-1 of shop/db-0 (attachment csi-5f3a, driver ebs.csi.aws.com)`."""
+    volume = harmless(attachment.volume_name or attachment.volume_handle or "inline volume")
+    of = f" of {pod}" if pod else ""
+    return f"{volume}{of} (attachment {attachment.name}, driver {harmless(attachment.driver) or 'unknown'})"
 
 
-def listed_attachments(attachments: Iterable[VolumeAttachment]) -> str:
-    """The first few, by volume, and how many more there are."""
+def listed_attachments(attachments: Iterable[VolumeAttachment], pods: Mapping[str, str] = _NO_PODS) -> str:
+    """The first few, by volume, and how many more there are. `pods`: by PersistentVolume, the pods that are known."""
     in_order = sorted(attachments, key=lambda each: natural_key(each.volume_name or each.name))
     more = [f"and {len(in_order) - SHOWN} more"] if len(in_order) > SHOWN else []
-    return ", ".join([*map(describe, in_order[:SHOWN]), *more])
+    shown = [describe(each, pods.get(each.volume_name, "")) for each in in_order[:SHOWN]]
+    return ", ".join([*shown, *more])
 
 
 def _last_segment(volume: str) -> str:

@@ -45,6 +45,7 @@ class WarningKind(StrEnum):
     MACHINE_KEEPS_RUNNING = "MachineKeepsRunning"
     MACHINE_SHUTS_DOWN = "MachineShutsDown"
     NOT_READY = "NotReady"
+    VOLUMES_STILL_ATTACHED = "VolumesStillAttached"
     SEVERAL_CLAIMS = "SeveralNodeClaims"
     INVALID_DEADLINE = "InvalidDeadline"
     LOCAL_VOLUME = "LocalVolume"

@@ -292,7 +292,7 @@ async def test_volumes_are_waited_for_until_the_deadline() -> None:
             assert stage.provider.calls == []
             condition = stage.condition("n1", names.VOLUMES_DETACHED)
             assert condition is not None
-            assert condition["reason"] == "AwaitingDetachment"
+            assert condition["reason"] == "StillAttached"
             await until(stage, 915.0)
             assert asked_to_end(stage) == [903.0]
             condition = stage.condition("n1", names.VOLUMES_DETACHED)

@@ -219,7 +219,8 @@ async def test_volumes_of_drained_pods_are_waited_for() -> None:
             condition = stage.condition("n1", names.VOLUMES_DETACHED)
             assert condition is not None
             volume = attached["spec"]["source"]["persistentVolumeName"]
-            message = f"waiting for volumes of drained pods to detach: {volume}"
+            attachment = f"{volume} (attachment {attached['metadata']['name']}, driver csi.kubesim)"
+            message = f"waiting for volumes of drained pods to detach: {attachment}"
             assert (condition["status"], condition["message"]) == ("False", message)
             assert stage.provider.calls == []
             assert await stage.until_gone("n1") - start == pytest.approx(6.0, abs=0.01)

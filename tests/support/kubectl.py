@@ -30,7 +30,7 @@ PATHS = {
     "volumeattachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "nodeclaim": "/apis/karpenter.sh/v1/nodeclaims",
 }
-VERBS = ("get", "describe", "delete", "edit", "patch", "annotate", "label", "create")
+VERBS = ("get", "describe", "delete", "edit", "patch", "annotate", "label", "create", "taint")
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -62,6 +62,8 @@ class Kubectl:
         verb, names = self._given.verb, self._given.names
         if verb in ("annotate", "label"):
             await self._set(names[0], names[1:], "annotations" if verb == "annotate" else "labels")
+        elif verb == "taint":
+            await self._taint(names[1], names[2])
         elif verb == "create":
             await self._create(names[0])
         elif verb == "edit":
@@ -88,6 +90,13 @@ class Kubectl:
         labels = dict(each.split("=") for each in self._given.selector.split(","))
         spec = {"selector": {"matchLabels": labels}, "maxUnavailable": int(self._given.max_unavailable)}
         await self._call("POST", "", {"metadata": {"name": name}, "spec": spec})
+
+    async def _taint(self, name: str, text: str) -> None:
+        key, _, rest = text.partition("=")
+        value, _, effect = rest.partition(":")
+        before = (await self._call("GET", name))["spec"].get("taints") or []
+        taints = [*before, {"key": key, "value": value, "effect": effect}]
+        await self._call("PATCH", name, {"spec": {"taints": taints}}, MERGE)
 
     async def _edit(self, names: list[str]) -> None:
         found = [await self._call("GET", name) for name in names]

@@ -49,6 +49,8 @@ class ClusterCache(msgspec.Struct, frozen=True):
     """Canonical key of an instance, by its providerID."""
     matcher: BudgetMatcher
     slices: Slices
+    volumes: dict[tuple[str, str], str]
+    """Volumes of pods that stay, by the UID of the pod and the name of its claim (see `read_volumes`)."""
 
     async def wait_live(self) -> None:
         """Return when each cache has taken over its first complete list."""
@@ -167,7 +169,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return self.attachments.by_index(BY_NODE, node)
 
     def view_of(self, node: Node, policy: PolicySettings, deadline: Deadline | None = None) -> NodeView:
-        """View of a node for a plan; without its volumes, which matter when the pods are gone."""
+        """View of a node for a plan."""
         view = self.view_without_budgets(node, policy, deadline)
         return msgspec.structs.replace(view, budgets=self.budgets_by_pod(view.pods))
 
@@ -186,6 +188,8 @@ class ClusterCache(msgspec.Struct, frozen=True):
             node=node,
             pods=self.pods_on(node.name),
             budgets={},
+            attachments=self.attachments_on(node.name),
+            volumes=dict(self.volumes),
             deadline=at,
             is_maintenance=is_maintenance_requested(node),
             settings=policy,
@@ -225,6 +229,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
         ),
         matcher=BudgetMatcher(budgets),
         slices=Slices(),
+        volumes={},
     )
 
 

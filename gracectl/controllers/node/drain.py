@@ -12,6 +12,12 @@ from functools import partial
 import msgspec
 
 from gracectl.controllers.node.deadline import cached_deadline
+from gracectl.controllers.node.volumes import (
+    note_claims,
+    read_staying_claims,
+    report_attached,
+    waits_for_volumes_only,
+)
 from gracectl.controllers.pipeline.state import STALL_REPORTED, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
@@ -57,6 +63,9 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
             await context.deleter.settle(state.node.name)
             return Proceed()
     patience = state.time_left(context.clock)
+    note_claims(state, decision)
+    if waits_for_volumes_only(decision) and await read_staying_claims(context, state, decision.unread_claims):
+        return Wait(0.0, "volumes of pods that stay are known")
     if decision.drained:
         state.stalled_since = None
         return Proceed(await set_condition(context, state.objects, _final_condition(state, decision), seconds=patience))
@@ -69,6 +78,9 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
         word = ConditionUpdate(names.DRAINED, names.FALSE, "Draining", message)
         until_written = await set_condition(context, state.objects, word, seconds=patience)
         seconds = min(until_event, until_written)
+        if waits_for_volumes_only(decision):
+            until_reported, _ = await report_attached(context, state, decision.attached)
+            seconds = min(seconds, until_reported)
     return Wait(min(seconds, _until_next_change(context, decision)), waits_for)
 
 

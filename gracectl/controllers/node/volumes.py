@@ -1,25 +1,33 @@
 """Step "volumes": wait until the volumes of drained pods are detached, so that no disk has two writers.
 
 Volumes of pods that stay (static ones, those that tolerate the taint) are not waited for: they cannot detach before the
-instance is gone.
+instance is gone. The drain waits for volumes, too, before the DaemonSet pods leave that may have to unstage them.
 """
 
 from __future__ import annotations
 
-import msgspec
+import math
+from collections.abc import Sequence
 
-from gracectl.controllers.node.drain import view_without_budgets
+from gracectl.controllers.cluster.volumes import read_volumes
 from gracectl.controllers.pipeline.state import NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate
-from gracectl.kube.errors import NotFound
+from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.resources import VOLUME_CLAIMS
 from gracectl.model import names
-from gracectl.model.meta import natural_key
-from gracectl.model.pod import VolumeAttachment
-from gracectl.policy.plan import plan
+from gracectl.model.pod import Pod, VolumeAttachment
+from gracectl.policy.plan import Blocker, Plan, plan
+from gracectl.policy.remedies import attachment_remedy
+from gracectl.policy.volumes import STILL_ATTACHED_SECONDS, has_volumes, listed_attachments
+
+READ_AGAIN_SECONDS = 60.0
+"""Claims that could not be read are read again after this time."""
+
+MANY_CLAIMS = 20
+"""Claims of drained pods that are read at most, to name the pods of volumes."""
 
 
 async def await_volume_detachment(context: StepContext, state: NodeState) -> Answer:
@@ -27,48 +35,84 @@ async def await_volume_detachment(context: StepContext, state: NodeState) -> Ans
     is_overdue = state.is_overdue(context.clock.now())
     if is_overdue and not state.instance.was_tried:
         return Proceed()  # the instance first, the report of what is still attached later
-    attached = await _attached(context, state)
-    patience = state.time_left(context.clock)
+    view = context.cluster.view_without_budgets(state.node, context.settings.policy, state.deadline)
+    attached = plan(view, context.clock.now()).attached
     if not attached:
+        state.attached_since, state.is_attachment_reported = None, False
         word = ConditionUpdate(names.VOLUMES_DETACHED, names.TRUE, "VolumesDetached", "none is attached")
-        return Proceed(await set_condition(context, state.objects, word, seconds=patience))
+        return Proceed(await set_condition(context, state.objects, word, seconds=state.time_left(context.clock)))
     if is_overdue:
-        message = f"the deadline has passed; still attached: {_listed(attached)}"
+        message = f"the deadline has passed; still attached: {listed_attachments(attached)}"
         word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "DeadlinePassed", message)
         await set_condition(context, state.objects, word)
         return Proceed()
-    message = f"waiting for volumes of drained pods to detach: {_listed(attached)}"
-    if message != state.waits_for:
+    seconds, waits_for = await report_attached(context, state, attached)
+    return Wait(seconds, waits_for)
+
+
+def note_claims(state: NodeState, decision: Plan) -> None:
+    """Note the claims of the pods that leave, to name the pods when only their volumes are left."""
+    if decision.attached:
+        for pod in (entry.pod for entry in decision.left if has_volumes(entry.pod)):
+            state.claims_of_pods.update(((pod.namespace, claim), pod.full_name) for claim in pod.claims)
+
+
+def waits_for_volumes_only(decision: Plan) -> bool:
+    """Whether nothing but volumes keeps the drain from its end, or from its DaemonSet pods."""
+    waits = (Blocker.VOLUME, Blocker.WAVE)
+    return bool(decision.attached) and all(entry.blocker in waits for entry in decision.left)
+
+
+async def read_staying_claims(context: StepContext, state: NodeState, claims: Sequence[tuple[Pod, str]]) -> bool:
+    """Read the claims of pods that stay, as far as they are unknown; returns whether one is known now that was not."""
+    now = context.clock.monotonic()
+    is_new = any(f"{pod.namespace}/{claim}" not in state.unreadable_claims for pod, claim in claims)
+    if not claims or not (is_new or now >= state.claims_read_at + READ_AGAIN_SECONDS):
+        return False
+    state.claims_read_at = now
+    known = len(context.cluster.volumes)
+    state.unreadable_claims = await read_volumes(context.client, context.cluster, claims)
+    return len(context.cluster.volumes) > known
+
+
+async def report_attached(
+    context: StepContext, state: NodeState, attached: Sequence[VolumeAttachment]
+) -> tuple[float, str]:
+    """Report the volumes that a node waits for: in its condition and an Event, and again with a remedy after a minute.
+
+    Returns after how many seconds to call again, and what the node waits for.
+    """
+    now = context.clock.monotonic()
+    is_new = state.attached_since is None
+    since = state.attached_since = now if state.attached_since is None else state.attached_since
+    left = since + STILL_ATTACHED_SECONDS - now
+    pods = {} if left > 0 else await _pods_of_volumes(context, state)
+    message = f"waiting for volumes of drained pods to detach: {listed_attachments(attached, pods)}"
+    if is_new:
         emit_event(context, state.objects, names.EventReason.AWAITING_VOLUME_DETACHMENT, message)
-    word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, "AwaitingDetachment", message)
-    return Wait(await set_condition(context, state.objects, word, seconds=patience), message)
+    reason = "AwaitingDetachment"
+    if left <= 0:
+        reason = names.STILL_ATTACHED
+        unreadable = "".join(f"; cannot read claim {claim}: {why}" for claim, why in state.unreadable_claims.items())
+        message = f"{message}{unreadable}; {attachment_remedy(attached, state.node)}"
+        if not state.is_attachment_reported:
+            state.is_attachment_reported = True
+            emit_event(context, state.objects, names.EventReason.VOLUMES_STILL_ATTACHED, message, "Warning")
+    word = ConditionUpdate(names.VOLUMES_DETACHED, names.FALSE, reason, message)
+    seconds = await set_condition(context, state.objects, word, seconds=state.time_left(context.clock))
+    again = left if left > 0 else READ_AGAIN_SECONDS if state.unreadable_claims else math.inf
+    return min(seconds, again), message
 
 
-async def _attached(context: StepContext, state: NodeState) -> tuple[VolumeAttachment, ...]:
-    """Volumes of drained pods that are still attached, also after the deadline."""
-    attachments = context.cluster.attachments_on(state.node.name)
-    if not attachments:
-        return ()
-    staying = await staying_volumes(context, state)
-    view = view_without_budgets(context, state, None)
-    view = msgspec.structs.replace(view, attachments=attachments, staying_volumes=staying)
-    return plan(view, context.clock.now()).detaching
-
-
-def _listed(attachments: tuple[VolumeAttachment, ...]) -> str:
-    return ", ".join(sorted((each.volume_name or each.name for each in attachments), key=natural_key))
-
-
-async def staying_volumes(context: StepContext, state: NodeState) -> frozenset[str]:
-    """PersistentVolumes of the pods that stay; they are few, so their claims are read one by one, once bound once."""
-    entries = plan(view_without_budgets(context, state, state.deadline), context.clock.now()).pods
-    claims = {(entry.pod.namespace, claim) for entry in entries if entry.stays for claim in entry.pod.claims}
-    known = state.volume_of_claim
-    for key in sorted(claims - known.keys()):
+async def _pods_of_volumes(context: StepContext, state: NodeState) -> dict[str, str]:
+    """The drained pods by their PersistentVolumes, as far as their claims can be read: once, for messages."""
+    for key in sorted(state.claims_of_pods)[:MANY_CLAIMS]:
         try:
             volume = (await context.client.get(VOLUME_CLAIMS, key)).volume_name
-        except NotFound:
+        except NotLeading:
+            raise
+        except ApiError:
             continue
-        if volume:
-            known[key] = volume  # a claim that is bound stays so, and no pod that has it can lose it
-    return frozenset(known[key] for key in claims & known.keys())
+        state.pods_of_volumes[volume] = state.claims_of_pods[key]
+    state.claims_of_pods.clear()
+    return state.pods_of_volumes

@@ -284,7 +284,12 @@ class NodeState(TerminationState[Node]):
         self.planned_from = -math.inf  # when (monotonic) the drain began its last plan
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # what was left at the deadline, for messages
-        self.volume_of_claim: dict[tuple[str, str], str] = {}  # of pods that stay, once bound
+        self.claims_read_at = -math.inf  # when (monotonic) claims of pods that stay were read last
+        self.unreadable_claims: dict[str, str] = {}  # why, by namespace/name
+        self.claims_of_pods: dict[tuple[str, str], str] = {}  # drained pods, by the key of a claim
+        self.pods_of_volumes: dict[str, str] = {}  # the same by PersistentVolume, once it matters
+        self.attached_since: float | None = None  # monotonic: since when it waits for nothing but volumes
+        self.is_attachment_reported = False  # that it has waited for volumes for long
         self.stalled_since: float | None = None  # monotonic: since when no pod leaves although one should
         self._overdue_since: float | None = None  # monotonic: when the deadline was first seen to have passed
 

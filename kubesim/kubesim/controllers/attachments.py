@@ -11,10 +11,11 @@ import hashlib
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.controller import Controller, enqueue_own
 from kubesim.controllers.informers import Informers
-from kubesim.controllers.objects import Key, is_finished, is_terminating, key_of, node_of
+from kubesim.controllers.objects import Key, is_finished, is_terminating, key_of, labels_of, node_of, phase_of
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import ATTACHMENTS, CLAIMS, PODS, VOLUMES, path_of
 from kubesim.server.api import JsonObject
+from kubesim.server.selectors import label_query
 
 DRIVER = "csi.kubesim"
 FINALIZER = "external-attacher/csi-kubesim"
@@ -125,18 +126,32 @@ class Attachments(Controller[Key]):
     """Keys: (node, volume). One attachment for each pair that a pod needs, none for the others."""
 
     def __init__(
-        self, informers: Informers, pace: Pace, *, attach_delay: float = 0.0, detach_delay: float = 0.0
+        self,
+        informers: Informers,
+        pace: Pace,
+        *,
+        attach_delay: float = 0.0,
+        detach_delay: float = 0.0,
+        unstage_delay: float = 0.0,
+        node_plugin: str = "",
     ) -> None:
-        """Delays in simulated seconds: until an attachment says `attached`, and from its DELETE until it is gone."""
+        """Delays in simulated seconds: until an attachment says `attached`, from the end of its pods until its kubelet
+        has unstaged it, and from its DELETE until it is gone. `node_plugin`: see PartOptions. Raises Refusal for a
+        selector that cannot be read.
+        """
         super().__init__(informers, pace, PODS, CLAIMS, VOLUMES, ATTACHMENTS)
         self._attach_delay = attach_delay
         self._detach_delay = detach_delay
+        self._unstage_delay = unstage_delay
+        self._node_plugin = label_query(node_plugin) if node_plugin else None
         self._pods = informers.of(PODS)
         self._claims = informers.of(CLAIMS)
         self._volumes = informers.of(VOLUMES)
         self._attachments = informers.of(ATTACHMENTS)
         self._due: dict[tuple[str, str], float] = {}
         self._pods.index("claims", claim_keys)
+        self._pods.index("node", lambda pod: (node_of(pod),))
+        self._attachments.index("node", lambda attachment: (attachment["spec"]["nodeName"],))
         self._claims.index("volume", lambda claim: (claim["spec"].get("volumeName") or "",))
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(self._claim_changed)
@@ -147,6 +162,9 @@ class Attachments(Controller[Key]):
             if pod is not None and node_of(pod):
                 for volume in self._volumes_of(pod):
                     self.queue.add((node_of(pod), volume))
+                if self._is_plugin(pod):
+                    for attachment in self._attachments.by("node", node_of(pod)):
+                        self._attachment_changed(None, attachment)
 
     def _claim_changed(self, old: JsonObject | None, new: JsonObject | None) -> None:
         volume = new["spec"].get("volumeName") if new is not None else None
@@ -173,6 +191,14 @@ class Attachments(Controller[Key]):
             for pod in self._pods.by("claims", "/".join(key_of(claim)))
         )
 
+    def _is_plugin(self, pod: JsonObject) -> bool:
+        return self._node_plugin is not None and self._node_plugin.matches(labels_of(pod))
+
+    def _can_be_unstaged(self, node: str) -> bool:
+        """Does the node have the plugin that this takes? A pod that is stopping still does it."""
+        on_node = self._pods.by("node", node)
+        return self._node_plugin is None or any(self._is_plugin(pod) and phase_of(pod) == "Running" for pod in on_node)
+
     def _can_be_attached(self, volume: str) -> bool:
         """Unless it is known to be of a kind that is only mounted (hostPath, NFS)."""
         found = self._volumes.get("", volume)
@@ -183,16 +209,20 @@ class Attachments(Controller[Key]):
         node, volume = key
         name = attachment_name(volume, node)
         attachment = self._attachments.get("", name)
+        is_needed = self._is_needed(node, volume)
+        if is_needed or attachment is None:
+            self._due.pop((name, "unstage"), None)
         if attachment is None:
             self._due.pop((name, "attach"), None)
             self._due.pop((name, "detach"), None)
-            if self._is_needed(node, volume) and self._can_be_attached(volume):
+            if is_needed and self._can_be_attached(volume):
                 await self._create(name, node, volume)
         elif is_terminating(attachment):
             if self._has_come((name, "detach"), self._detach_delay, key):
                 await self._let_go(attachment)
-        elif not self._is_needed(node, volume):
-            await self._delete(attachment)
+        elif not is_needed:
+            if self._has_come((name, "unstage"), self._unstage_delay, key) and self._can_be_unstaged(node):
+                await self._delete(attachment)
         elif not (attachment.get("status") or {}).get("attached") and self._has_come(
             (name, "attach"), self._attach_delay, key
         ):

@@ -36,8 +36,11 @@ class Part(Protocol):
 
 class PartOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the parts behave. Simulated seconds: `quarantine_seconds`: how long PodGC leaves the pods of a node that is
-    gone; `attach_seconds`, `detach_seconds`: how long a volume takes; `node_grace_seconds`: how long a node may be
-    silent.
+    gone; `attach_seconds`, `detach_seconds`: how long a volume takes, after `unstage_seconds` in which the kubelet
+    unstages it; `node_grace_seconds`: how long a node may be silent.
+
+    `node_plugin`: the label selector of CSI node plugin pods: a volume is unstaged only while one of them runs on its
+    node. Empty: no plugin is needed.
 
     `events`: whether the parts write Events (clusters of 100,000 pods are lighter without). `root_ca`: the
     certificate (PEM) that every namespace finds in kube-root-ca.crt.
@@ -46,6 +49,8 @@ class PartOptions(msgspec.Struct, frozen=True, kw_only=True):
     quarantine_seconds: float = 40.0
     attach_seconds: float = 0.0
     detach_seconds: float = 0.0
+    unstage_seconds: float = 0.0
+    node_plugin: str = ""
     node_grace_seconds: float = 40.0
     events: bool = True
     root_ca: str = ""
@@ -80,7 +85,12 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "volume-protection": lambda informers, pace, options: VolumeProtection(informers, pace),
     "provisioner": lambda informers, pace, options: Provisioner(informers, pace),
     "attachments": lambda informers, pace, options: Attachments(
-        informers, pace, attach_delay=options.attach_seconds, detach_delay=options.detach_seconds
+        informers,
+        pace,
+        attach_delay=options.attach_seconds,
+        detach_delay=options.detach_seconds,
+        unstage_delay=options.unstage_seconds,
+        node_plugin=options.node_plugin,
     ),
 }
 """Every part but the kubelet, in the order in which they are made."""

@@ -181,13 +181,16 @@ class Controllers(Base, frozen=True, kw_only=True):
     """What runs around the server. `without`: parts that are left out, to be run from elsewhere or not at all.
 
     Simulated seconds: `quarantine`: how long the pods of a node that is gone are left alone. `attach`, `detach`: how
-    long a volume takes. `node_grace`: how long a node may be silent. `events`: whether the parts write Events.
+    long a volume takes, after `unstage` on its node. `node_grace`: how long a node may be silent. `events`: whether the
+    parts write Events. `node_plugin`: selects the CSI node plugins that unstage volumes.
     """
 
     without: tuple[str, ...] = ()
     quarantine: Seconds = 40.0
     attach: Seconds = 0.0
     detach: Seconds = 0.0
+    unstage: Seconds = 0.0
+    node_plugin: str = ""
     node_grace: Seconds = 40.0
     events: bool = True
 

@@ -140,6 +140,34 @@ async def test_the_volumes_of_a_dead_node_stay_attached_until_its_pods_are_gone(
         assert await attachments(cluster) == [(other, True, False)]
 
 
+async def test_a_volume_is_unstaged_only_while_a_plugin_runs_on_its_node() -> None:
+    async with running("a", unstage_seconds=2.0, node_plugin="app=plugin") as cluster:
+        await cluster.create(workload("StatefulSet", "db", 1, volumeClaimTemplates=[TEMPLATE]))
+        await cluster.create(pod("plugin", "a", labels={"app": "plugin"}))
+        await quiet()
+        await patch(cluster, path_of(STATEFUL_SETS, NAMESPACE, "db"), {"spec": {"replicas": 0}})
+        await quiet()
+        await delete_pod(cluster, "plugin")
+        await cluster.pace.clock.sleep(30)
+        assert await attachments(cluster) == [("a", True, False)]
+        await cluster.create(pod("plugin", "a", labels={"app": "plugin"}))
+        assert await attachments(cluster) == []
+
+
+async def test_a_volume_is_unstaged_some_time_after_its_pod() -> None:
+    async with running("a", unstage_seconds=2.0, detach_seconds=1.0) as cluster:
+        await cluster.create(workload("StatefulSet", "db", 1, volumeClaimTemplates=[TEMPLATE]))
+        await quiet()
+        await patch(cluster, path_of(STATEFUL_SETS, NAMESPACE, "db"), {"spec": {"replicas": 0}})
+        await quiet()
+        await cluster.pace.clock.sleep(1.9)
+        assert await attachments(cluster) == [("a", True, False)]
+        await cluster.pace.clock.sleep(0.2)
+        assert await attachments(cluster) == [("a", True, True)]
+        await cluster.pace.clock.sleep(1.0)
+        assert await attachments(cluster) == []
+
+
 def test_the_claims_of_a_pod() -> None:
     volumes = [
         {"name": "a", "persistentVolumeClaim": {"claimName": "x"}},

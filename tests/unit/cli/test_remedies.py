@@ -25,7 +25,16 @@ from support.fleet import PODS, RUN, Fleet
 from gracectl.model import names
 from gracectl.model.pod import UnknownPod
 from gracectl.policy.plan import Blocker
-from gracectl.policy.remedies import NO_SCALE, PROTECTED_JOB, REMEDIES, UNREADY, blocker_remedy, remedy
+from gracectl.policy.remedies import (
+    NO_SCALE,
+    PROTECTED_JOB,
+    REMEDIES,
+    UNREADY,
+    VOLUME_LEFT_OVER,
+    VOLUME_OF_SILENT_NODE,
+    blocker_remedy,
+    remedy,
+)
 from gracectl.policy.warnings import WarningKind
 
 pytestmark = pytest.mark.real_time
@@ -212,6 +221,22 @@ def _a_volume_that_stays_attached(place: Fleet) -> None:
     shown = pasted(place, remedy(Blocker.VOLUME, attachment="csi-kept"))
     assert "csi.example.com" in shown
     assert node in shown
+
+
+@state(VOLUME_LEFT_OVER)
+def _a_volume_that_is_left_over(place: Fleet) -> None:
+    spec = {"attacher": "csi.example.com", "nodeName": place.held("clean"), "source": {"persistentVolumeName": "over"}}
+    create(place, ATTACHMENTS, {"metadata": {"name": "csi-over"}, "spec": spec})
+    pasted(place, remedy(VOLUME_LEFT_OVER, attachment="csi-over"))
+    assert "csi-over" not in {each["metadata"]["name"] for each in place.ask("GET", ATTACHMENTS)["items"]}
+
+
+@state(VOLUME_OF_SILENT_NODE)
+def _a_volume_of_a_node_that_is_off(place: Fleet) -> None:
+    node = place.held("off")
+    pasted(place, remedy(VOLUME_OF_SILENT_NODE, node=node))
+    taints = place.ask("GET", f"/api/v1/nodes/{node}")["spec"]["taints"]
+    assert {"key": names.OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"} in taints
 
 
 @state(UNREADY, WarningKind.BUDGET_UNHEALTHY)

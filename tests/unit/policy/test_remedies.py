@@ -12,7 +12,7 @@ from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
 from gracectl.policy.forecast import Assumptions, forecast
 from gracectl.policy.plan import Blocker
-from gracectl.policy.remedies import POD_REASONS, REMEDIES, owner_of, pod_remedy, remedy
+from gracectl.policy.remedies import OTHER_REASONS, REMEDIES, owner_of, pod_remedy, remedy
 from gracectl.policy.warnings import WarningKind, warnings_of
 
 UNCOUNTED = Condition(names.DISRUPTION_ALLOWED, "False", names.SYNC_FAILED, "found no controller")
@@ -41,7 +41,7 @@ def test_what_a_daemon_waits_for_is_an_attachment_to_look_at() -> None:
 
 
 def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> None:
-    assert set(REMEDIES) <= {*Blocker, *WarningKind, *POD_REASONS}
+    assert set(REMEDIES) <= {*Blocker, *WarningKind, *OTHER_REASONS}
     ends_by_itself = {WarningKind.OVERDUE, WarningKind.MAY_NEVER_DRAIN}  # the latter has the remedy of its pod
     assert {kind for kind in WarningKind if kind.is_blocking} - ends_by_itself <= set(REMEDIES)
     assert set(Blocker) - {Blocker.NEIGHBOUR, Blocker.WAVE, Blocker.MISCONFIGURATION} <= set(REMEDIES)

@@ -1,0 +1,132 @@
+"""Attached volumes: which pods leave after they are detached, and what is said of volumes that stay attached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubesim.faults import Refuse, Rule
+from kubesim.server.api import JsonObject
+from support.deadlines import delete_at_start, deletions, with_grace_period
+from support.stage import Stage, a_pod_manifest, a_workload, reasons, staged
+
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+TEMPLATES = [{"metadata": {"name": "data"}, "spec": CLAIM}]
+PLUGIN = "app=plugin"
+
+
+def a_database(**more: Any) -> JsonObject:
+    return a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=TEMPLATES, **more)
+
+
+def a_daemon(name: str, **more: Any) -> JsonObject:
+    """A DaemonSet that tolerates nothing special, as CSI node plugins of some charts."""
+    workload = a_workload("DaemonSet", name, 0, **more)
+    del workload["spec"]["replicas"]
+    return workload
+
+
+def attached_to(stage: Stage, node: str) -> list[JsonObject]:
+    table = stage.server.store.table("volumeattachments.storage.k8s.io")
+    return [each for each in table if each["spec"]["nodeName"] == node]
+
+
+async def words_of(stage: Stage, name: str, reason: str) -> list[str]:
+    return [words for object_, found, words in await stage.events() if (object_, found) == (name, reason)]
+
+
+def described(attachment: JsonObject, of: str = "") -> str:
+    spec = attachment["spec"]
+    volume = spec["source"]["persistentVolumeName"]
+    return f"{volume}{of} (attachment {attachment['metadata']['name']}, driver {spec['attacher']})"
+
+
+def asked(stage: Stage, start: float) -> list[tuple[str, float]]:
+    return [(each.operation.name.partition("-")[0], round(each.instant - start, 3)) for each in stage.evictions]
+
+
+async def test_daemons_leave_when_the_plugin_has_unstaged_the_volumes_of_drained_pods() -> None:
+    """Evicted after the last ordinary pod, at 5 s, the plugin could not unstage the volume at 8 s."""
+    async with staged("n1", unstage_seconds=3.0, detach_seconds=4.0, node_plugin=PLUGIN) as stage:
+        await stage.create(a_daemon("plugin"), a_database(behaviour={"stop-seconds": 5}))
+        await stage.clock.sleep(30)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            start = await stage.delete_node("n1")
+            await stage.clock.sleep(11)  # a message is written every 10 s
+            [attachment] = attached_to(stage, "n1")
+            condition = stage.condition("n1", names.VOLUMES_DETACHED)
+            assert condition is not None
+            waits = f"waiting for volumes of drained pods to detach: {described(attachment)}"
+            assert condition["message"] == waits
+            condition = stage.condition("n1", names.DRAINED)
+            assert condition is not None
+            assert condition["message"].endswith(f"({waits})")
+            await stage.until_gone("n1")
+            assert asked(stage, start) == [("db", 0.0), ("plugin", 12.0)]
+        assert "AwaitingVolumeDetachment" in await reasons(stage, "n1")
+
+
+async def test_a_plugin_leaves_in_time_for_the_deadline_whatever_is_attached() -> None:
+    settings = with_grace_period("60s")
+    async with staged("n1", settings=settings, unstage_seconds=100.0, node_plugin=PLUGIN) as stage:
+        plugin = a_daemon("plugin", behaviour={"ignores-sigterm": "true"}, pod={"terminationGracePeriodSeconds": 20})
+        await stage.create(plugin, a_database())
+        await stage.clock.sleep(30)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            await stage.until_gone("n1")
+    assert [name.partition("-")[0] for name, _ in asked(stage, 0.0)] == ["db"]
+    [(name, at, grace)] = deletions(stage)
+    assert (name.partition("-")[0], at, grace) == ("plugin", 40.0, 20)
+
+
+async def test_a_volume_that_stays_attached_is_reported_after_a_minute_with_its_pod_and_a_remedy() -> None:
+    async with staged("n1", unstage_seconds=10_000.0) as stage:
+        await stage.create(a_database())
+        await stage.add_nodes("n2")
+        await stage.clock.sleep(30)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(61)
+            assert "VolumesStillAttached" not in await reasons(stage, "n1")
+            await stage.clock.sleep(2)
+            [attachment] = attached_to(stage, "n1")
+            name = attachment["metadata"]["name"]
+            message = (
+                f"waiting for volumes of drained pods to detach: {described(attachment, ' of shop/db-0')}; "
+                f"once nothing on the node uses the volume: kubectl delete volumeattachment {name}"
+            )
+            assert await words_of(stage, "n1", "VolumesStillAttached") == [message]
+            await stage.clock.sleep(10)
+            condition = stage.condition("n1", names.VOLUMES_DETACHED)
+            assert condition is not None
+            assert (condition["reason"], condition["message"]) == (names.STILL_ATTACHED, message)
+            await stage.call("DELETE", f"{ATTACHMENTS}/{name}")
+            await stage.until_gone("n1")
+
+
+async def test_claims_of_pods_that_stay_that_cannot_be_read_are_named() -> None:
+    tolerations = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "shop"}}
+    async with staged("n1") as stage:
+        await stage.cluster.create({**claim, "spec": CLAIM})
+        await stage.create(a_pod_manifest("agent", "n1", tolerations=tolerations, volumes=volumes))
+        await stage.clock.sleep(5)
+        stage.transport.before.add(rule := Rule(fault=Refuse(403), method="GET", path="/persistentvolumeclaims"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(70)
+            [words] = await words_of(stage, "n1", "VolumesStillAttached")
+            assert "cannot read claim shop/data: " in words
+            stage.transport.before.remove(rule)
+            await stage.until_gone("n1")
