@@ -10,12 +10,16 @@ from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
-from gracectl.policy.answers import Answer, Never, Unknown
+from gracectl.policy.answers import Answer, Never, Total, Unknown, Window
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin
 from gracectl.policy.eviction_queues import QueuePosition
+from gracectl.policy.explain import listed
 from gracectl.policy.plan import Outcome, PodPlan
 
 DAY = 86_400
+
+FRESH_SECONDS = 5.0
+"""The age of an older forecast is shown."""
 
 LONGEST_ADDRESS = 300
 """Characters of a context or an address that are shown."""
@@ -46,14 +50,57 @@ def elapsed(seconds: float) -> str:
 
 
 def elapsed_answer(answer: Answer, since: float) -> str:
-    """`0:00`, `0:00-4:32`, `unknown`, `never`. `since`: the instant (Unix seconds) that is 0:00."""
+    """`0:00`, `0:00-4:32`, `1:10 (0:00-4:32)`, `unknown`, `never`.
+
+    `since`: the instant (Unix seconds) that is 0:00. Before the parenthesis: when it probably happens.
+    """
     if isinstance(answer, Never):
         return "never"
     if isinstance(answer, Unknown):
         return "unknown"
     earliest = elapsed(max(answer.earliest - since, 0.0))
     latest = elapsed(max(answer.latest - since, 0.0))
-    return earliest if earliest == latest or answer.is_certain else f"{earliest}-{latest}"
+    if earliest == latest or answer.is_certain:
+        return earliest
+    if answer.expected is None:
+        return f"{earliest}-{latest}"
+    return f"{elapsed(max(answer.expected - since, 0.0))} ({earliest}-{latest})"
+
+
+def drained_in(answer: Answer, since: float) -> str:
+    """`drained in 0:00-4:32`, `never drained`, or what is unknown."""
+    if isinstance(answer, Never):
+        return "never drained"
+    if isinstance(answer, Unknown):
+        soonest = 0.0 if answer.earliest is None else answer.earliest - since
+        return f"unknown {listed(answer.missing)}{f'; not before {elapsed(soonest)}' if soonest >= 1.0 else ''}"
+    return f"drained in {elapsed_answer(answer, since)}"
+
+
+def total_text(total: Total, since: float, *, with_names: bool = False) -> str:
+    """`0:40-5:00`, `unknown for 2 nodes`, `never for 1 node, 0:40-5:00 for the others`; empty without nodes.
+
+    If the time is unknown for one node, there is none for the others: it would be read as that of all.
+    """
+
+    def nodes(names: Sequence[str]) -> str:
+        return f"{counted(len(names), 'node')}{f' ({listed(names)})' if with_names else ''}"
+
+    if total.drained is None:
+        return ""
+    if total.nodes == 1 or isinstance(total.drained, Never):
+        return elapsed_answer(total.drained, since)
+    parts = [f"never for {nodes(total.never)}"] if total.never else []
+    if total.unknown:
+        parts.append(f"unknown for {nodes(total.unknown)}")
+    elif isinstance(total.drained, Window):
+        parts.append(f"{elapsed_answer(total.drained, since)}{' for the others' if total.never else ''}")
+    return ", ".join(parts)
+
+
+def age_text(made: float | None, at: float) -> str:
+    """` (forecast 0:12 old)`; empty for one that is newer than FRESH_SECONDS."""
+    return "" if made is None or at - made <= FRESH_SECONDS else f" (forecast {elapsed(at - made)} old)"
 
 
 def counted(

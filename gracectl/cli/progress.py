@@ -9,11 +9,12 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from gracectl.cli.console import indented, marked
-from gracectl.cli.format import counted, elapsed, elapsed_answer, joined
+from gracectl.cli.format import age_text, counted, elapsed, elapsed_answer, joined, total_text
 from gracectl.cli.output import command
 from gracectl.inspect.progress import BlockingCause, Progress
 from gracectl.model.times import format_time
-from gracectl.policy.answers import Answer, Never, Unknown
+from gracectl.policy.answers import Answer, Never, Unknown, Window
+from gracectl.policy.explain import listed
 from gracectl.policy.plan import Blocker, Outcome, PodPlan
 
 FEW_CAUSES = 6
@@ -107,21 +108,21 @@ def _elapsed(progress: Progress, at: float) -> str:
 
 
 def _remaining(progress: Progress, at: float) -> str:
-    """`about 0:40 left; 2 never`."""
-    left, never = left_text(progress.drained, at), len(progress.never)
-    if progress.unknown:
-        left = f"unknown for {counted(len(progress.unknown), 'node')}"
-    if left:
-        return f"{left}; {never} never" if never else left
-    return f"{counted(never, 'node')} never {'drains' if never == 1 else 'drain'}" if never else ""
+    """`about 0:05-0:40 left`, `left: never for 1 node, 0:05-0:40 for 5 nodes`, with the age of an old forecast."""
+    text, age = total_text(progress.total, at), age_text(progress.forecast_at, at)
+    is_known = isinstance(progress.total.drained, Window) and not progress.total.never
+    return f"{f'about {text} left' if is_known else f'left: {text}'}{age}" if text else ""
 
 
 def left_text(answer: Answer | None, at: float) -> str:
-    """`about 0:40 left`, `about 0:05-0:40 left`, `unknown`; empty for None and never."""
-    if answer is None or isinstance(answer, Never):
-        return ""
-    if isinstance(answer, Unknown):
-        return "unknown"
+    """`about 0:40 left`, `about 0:05-0:40 left`, what is unknown, or `never`; empty without a forecast."""
+    match answer:
+        case None:
+            return ""
+        case Unknown(missing):
+            return f"unknown {listed(missing, 1)}"
+        case Never():
+            return elapsed_answer(answer, at)
     return f"about {elapsed_answer(answer, at)} left"
 
 
@@ -141,8 +142,7 @@ def cause_text(cause: BlockingCause, at: float) -> str:
     title = cause_title(entry, at)
     if cause.at_once == 0:
         title = f"{title}, which never allows a disruption"
-    left = "never" if cause.is_never else left_text(cause.left, at)
-    return f"{title}: {', '.join(filter(None, (pods, at_once, left)))}"
+    return f"{title}: {', '.join(filter(None, (pods, at_once, left_text(cause.left, at))))}"
 
 
 def cause_title(entry: PodPlan, at: float) -> str:

@@ -20,7 +20,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
-from gracectl.policy.answers import Answer, Never, Unknown, last_of
+from gracectl.policy.answers import Total, total_of
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of, deadline_origin, invalid_deadline
 from gracectl.policy.evictability import is_disrupted
@@ -74,19 +74,9 @@ class DrainForecast(msgspec.Struct, frozen=True):
     whole: Forecast
 
     @property
-    def drained(self) -> Answer | None:
-        """When the last of the nodes in question is drained that ever is; None: there are no nodes."""
-        return last_of(node.forecast.drained for node in self.nodes)
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Names of the nodes in question of which it is unknown when they are drained."""
-        return tuple(node.name for node in self.nodes if isinstance(node.forecast.drained, Unknown))
-
-    @property
-    def never(self) -> tuple[str, ...]:
-        """Names of the nodes in question that are never drained."""
-        return tuple(node.name for node in self.nodes if isinstance(node.forecast.drained, Never))
+    def total(self) -> Total:
+        """When the last of the nodes in question is drained."""
+        return total_of((node.name, node.forecast.drained) for node in self.nodes)
 
 
 def forecast_drains(

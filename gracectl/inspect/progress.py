@@ -15,7 +15,8 @@ import msgspec
 from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.status import NodeStatus
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.policy.answers import Answer, Never, Unknown, last_of
+from gracectl.policy.answers import Answer, Never, Total, last_of, total_of
+from gracectl.policy.budgets import is_counted
 from gracectl.policy.explain import urgency_of
 from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, forecast
 from gracectl.policy.plan import Blocker, Outcome
@@ -64,8 +65,7 @@ class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress since the first frame. `began`: when the first of the nodes was requested (Unix seconds).
 
-    `drained`: when the last of the nodes is drained that ever are; None: none of them has pods. `unknown`: names of the
-    nodes of which that is unknown; `never`: of those that are never drained.
+    `total`: of the nodes with pods. `forecast_at`: when the forecast was made (Unix seconds); None: there is none.
     """
 
     nodes_done: int
@@ -73,10 +73,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     pods_done: int
     pods: int
     began: float
-    drained: Answer | None
-    unknown: tuple[str, ...]
-    never: tuple[str, ...]
+    total: Total
     causes: tuple[BlockingCause, ...]
+    forecast_at: float | None = None
 
     @property
     def is_over(self) -> bool:
@@ -146,10 +145,9 @@ class ProgressTracker:
             pods_done=total - len(left),
             pods=total,
             began=min(begun, default=at),
-            drained=last_of(_answer(node) for node in in_progress if node.pods),
-            unknown=tuple(node.name for node in in_progress if node.pods and isinstance(_answer(node), Unknown)),
-            never=tuple(node.name for node in in_progress if node.is_never_drained),
+            total=total_of((node.name, node.drained) for node in in_progress if node.drained is not None),
             causes=blocking_causes(in_progress, budgets, at),
+            forecast_at=min((node.forecast.at for node in in_progress if node.forecast is not None), default=None),
         )
 
     def _count_terminated(self, uid: str) -> None:
@@ -159,14 +157,6 @@ class ProgressTracker:
         began = self._began.pop(uid, None)
         if began is not None:
             self._gone_began = began if self._gone_began is None else min(began, self._gone_began)
-
-
-NO_FORECAST = Unknown(("a forecast: it is being computed, or there are too many pods",))
-
-
-def _answer(node: NodeStatus) -> Answer:
-    """When a node is drained."""
-    return NO_FORECAST if node.forecast is None else node.forecast.drained
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------
@@ -227,8 +217,8 @@ def _cause(
 
 
 def _at_once(budget: PodDisruptionBudget) -> int | None:
-    """How many pods it lets go at the same time while all others are healthy; None if the server counts none."""
-    return max(budget.expected_pods - budget.desired_healthy, 0) if budget.expected_pods else None
+    """How many pods it lets go at the same time while all others are healthy; None if it is not counted."""
+    return max(budget.expected_pods - budget.desired_healthy, 0) if is_counted(budget) else None
 
 
 def _likeness(pod: PodStatus) -> tuple[object, ...] | None:

@@ -24,7 +24,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
-from gracectl.policy.answers import Never
+from gracectl.policy.answers import Answer, Never, Unknown
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
 from gracectl.policy.disruption import explain_due
 from gracectl.policy.evictability import is_disrupted
@@ -53,6 +53,9 @@ IS_IT_RUNNING = "; is `gracectl controller` running?"
 
 HOLDING = (WarningKind.NO_CONTROLLER, WarningKind.FINALIZER_MISSING)
 """Warnings that hold back a termination for health, label or age, if nothing else does."""
+
+
+NO_FORECAST = Unknown(("a forecast: it is being computed, or there are too many pods",))
 
 
 class NodePhase(StrEnum):
@@ -126,9 +129,16 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in (NodePhase.TERMINATING, NodePhase.MAINTENANCE) and not self.is_done
 
     @property
+    def drained(self) -> Answer | None:
+        """When it is drained; None: no pod blocks it, or it is not being drained."""
+        if not self.is_in_progress or self.pods == ():
+            return None
+        return NO_FORECAST if self.forecast is None or self.pods is None else self.forecast.drained
+
+    @property
     def is_never_drained(self) -> bool:
         """Whether it drains only if something is changed, by its forecast."""
-        return self.forecast is not None and isinstance(self.forecast.drained, Never) and bool(self.pods)
+        return isinstance(self.drained, Never)
 
 
 class NodeClaimStatus(msgspec.Struct, frozen=True):

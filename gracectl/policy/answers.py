@@ -99,3 +99,22 @@ def last_of(answers: Iterable[Answer]) -> Answer | None:
         )
     causes = tuple(dict.fromkeys(cause for each in every if isinstance(each, Never) for cause in each.causes))
     return Never(causes) if every else None
+
+
+class Total(msgspec.Struct, frozen=True):
+    """When the last of `nodes` nodes is drained, of the nodes that ever are; `drained` None: there are none.
+
+    `unknown`: names of the nodes of which it is unknown; `never`: of the nodes that are never drained.
+    """
+
+    nodes: int
+    drained: Answer | None
+    unknown: tuple[str, ...]
+    never: tuple[str, ...]
+
+
+def total_of(answers: Iterable[tuple[str, Answer]]) -> Total:
+    """The total of nodes by name."""
+    every = tuple(answers)
+    unknown, never = (tuple(name for name, each in every if isinstance(each, kind)) for kind in (Unknown, Never))
+    return Total(len(every), last_of(answer for _, answer in every), unknown, never)

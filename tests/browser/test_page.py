@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from support.board_server import ServedBoard
 from support.boards import (
-    NEVER,
+    NOW,
     Json,
     a_budget,
     a_cause,
@@ -22,6 +23,7 @@ from support.boards import (
     a_window,
     at,
     blocked,
+    never_under,
     of_nodes,
     protected,
     queued,
@@ -29,7 +31,10 @@ from support.boards import (
 )
 from support.deltas import applied
 
+from gracectl.cli.format import elapsed_answer
+from gracectl.cli.report import answer_report
 from gracectl.cli.ui.delta import merged
+from gracectl.policy.answers import Never, Unknown, Window
 
 pytestmark = pytest.mark.thorough
 
@@ -125,7 +130,7 @@ def a_stuck_drain() -> Json:
     )
     nodes = [
         *(a_node(f"worker-{number}", pods=[a_pod(f"api-{number}")]) for number in range(1, 6)),
-        a_node("stuck", pods=[db], drained=NEVER, never=True, warnings=[never]),
+        a_node("stuck", pods=[db], drained=never_under("shop/db", "shop/db-0"), never=True, warnings=[never]),
         a_node("late", pods=[a_pod("slow-0", "terminating")], drained=a_window(90.0, 120.0), deadline=a_deadline(60.0)),
         a_node("perhaps", pods=[a_pod("slow-1")], drained=a_window(30.0, 120.0), deadline=a_deadline(60.0)),
     ]
@@ -142,7 +147,7 @@ def test_a_stuck_drain_catches_the_eye_the_worst_first(open_page: Open, serve: S
 
     expect(items).to_have_count(3)
     expect(items.nth(0)).to_contain_text("Deadline will be missed by 1 node late in ")
-    expect(items.nth(1)).to_contain_text("Budget never allows budget shop/db: 1 pod on 1 node, never")
+    expect(items.nth(1)).to_contain_text("Budget never allows stuck: budget shop/db allows no disruption now")
     expect(items.nth(1)).to_contain_text("kubectl edit pdb -n shop db")
     expect(items.nth(2)).to_contain_text("Deadline may be missed by 1 node perhaps in ")
     names = page.get_by_role("rowheader").all_inner_texts()
@@ -164,9 +169,11 @@ def an_alarming_drain() -> Json:
     for number in range(5):
         budget, name = f"team-{number}/postgres-primary", f"ip-10-0-{number}-17.eu-west-1.compute.internal"
         pod = blocked(f"db-{number}", budget, 1, 1)
-        nodes.append(a_node(name, pods=[pod], drained=None, never=True))
-        budgets.append(a_budget(budget, healthy=3, required=3, queue=[queued(pod, name)]))
         remedy = f"ask payments (label team), or widen it: kubectl edit pdb -n team-{number} postgres-primary"
+        warning = a_warning("NeverDrains", "this node never drains", blocking=True, remedy=remedy)
+        answer = never_under(budget, f"shop/db-{number}")
+        nodes.append(a_node(name, pods=[pod], drained=answer, never=True, warnings=[warning]))
+        budgets.append(a_budget(budget, healthy=3, required=3, queue=[queued(pod, name)]))
         causes.append(a_cause(f"budget {budget}: db-{number} on {name}, never", never=True, remedy=remedy))
     late = [
         a_node(f"late-{number}", pods=[a_pod(f"api-{number}")], deadline=a_deadline(-20.0 if number else 60.0))
@@ -224,23 +231,91 @@ def test_of_many_causes_the_first_are_shown(open_page: Open, serve: Serve) -> No
     expect(causes).to_have_count(3)
 
 
-def test_a_budget_that_is_spent_for_a_moment_needs_no_attention_yet(open_page: Open, serve: Serve) -> None:
+def test_a_forecast_that_is_unknown_for_a_moment_needs_no_attention_yet(open_page: Open, serve: Serve) -> None:
     def of(*names: str, since: float) -> Json:
         pods = [blocked(name, "shop/web", 1, 1, since=since) for name in names]
-        node = a_node("worker-1", since=since, pods=pods, drained=NEVER, never=True)
-        cause = a_cause("budget shop/web: never", pods=len(pods), never=True) | {"ageSeconds": -since}
+        node = a_node("worker-1", since=since, pods=pods, drained=a_window(5.0, None))
+        cause = a_cause("budget shop/web: unknown when it recovers", pods=len(pods))
+        cause |= {"ageSeconds": -since, "left": a_window(5.0, None)}
         queue = [queued(pod, "worker-1") for pod in pods]
         return of_nodes([node], podBudgets=[a_budget("shop/web", queue=queue)], causes=[cause])
 
     board = serve(of("web-1", "web-2", since=-5.0))
     page = open_page(board.url)
-    expect(row(page, "worker-1")).to_be_visible()
+    expect(row(page, "worker-1")).to_contain_text("unknown")
     attention = page.get_by_role("list", name="Attention")
     expect(attention).to_contain_text("Nothing needs attention.")
+    remaining = page.locator(".tile.main")
+    expect(remaining).to_contain_text("unknown")
+    expect(remaining).to_contain_text("for 1 node")
 
     board.push(of("web-1", since=-300.0))
     expect(attention).to_contain_text("Budget blocks until its pods are Ready")
+
+
+def test_what_needs_attention_what_remains_and_the_rows_say_the_same(open_page: Open, serve: Serve) -> None:
+    """Never is the forecast's alone: no state of a budget makes it on the page, and none hides it."""
+    pod = blocked("web-1", "shop/web", 1, 1, since=-5.0)
+    budget = a_budget("shop/web", healthy=3, required=3, queue=[queued(pod, "worker-1")])
+    cause = a_cause("budget shop/web: 1 pod on 1 node, about 0:10-1:00 left", never=False)
+    other = a_node("worker-2", pods=[a_pod("api-1")], drained=a_window(20.0, 90.0))
+
+    def of(answer: Json, cause: Json) -> Json:
+        is_never = answer["answer"] == "never"
+        return of_nodes(
+            [a_node("worker-1", pods=[pod], drained=answer, never=is_never), other], podBudgets=[budget], causes=[cause]
+        )
+
+    board = serve(of(a_window(10.0, 60.0), cause))
+    page = open_page(board.url)
+    attention, remaining = page.get_by_role("list", name="Attention"), page.locator(".tile.main")
+    expect(attention).to_contain_text("Nothing needs attention.")
+    expect(remaining).not_to_contain_text("never")
+    expect(page.locator(".held .never")).to_have_count(0)
+
+    stuck = a_cause("budget shop/web: 1 pod on 1 node, never", never=True)
+    board.push(of(never_under("shop/web", "shop/web-1"), stuck))
+
+    expect(attention).to_contain_text("Budget never allows worker-1: budget shop/web allows no disruption now")
+    expect(remaining.locator(".value")).to_have_text("never")
+    expect(remaining).to_contain_text("for 1 node")
+    expect(remaining).to_contain_text("for the others")
+    expect(page.locator(".held .never")).to_have_count(1)
     expect(row(page, "worker-1")).to_contain_text("never")
+
+
+def test_an_old_forecast_shows_its_age(open_page: Open, serve: Serve) -> None:
+    state = of_nodes(a_drain())
+    state["status"]["progress"] |= {"forecastAt": at(-12.0), "forecastAgeSeconds": 12.0}
+    board = serve(state)
+    page = open_page(board.url)
+    expect(page.locator(".tile.main")).to_contain_text("forecast 0:1")
+    fresh = of_nodes(a_drain())
+    fresh["status"]["progress"] |= {"forecastAt": at(60.0), "forecastAgeSeconds": 0.0}
+    board.push(fresh)
+    expect(page.locator(".tile.main")).not_to_contain_text("old")
+
+
+ANSWERS = (
+    Window(NOW + 5, NOW + 272),
+    Window(NOW + 5, NOW + 272, NOW + 90),
+    Window(NOW + 30, NOW + 30.5),
+    Window(NOW - 30, NOW + 3700),
+    Window(NOW - 30, NOW - 20),
+    Unknown(("when it ends",), NOW + 5),
+    Never(()),
+)
+
+
+def test_the_page_words_an_answer_as_the_terminal_does(open_page: Open, serve: Serve) -> None:
+    page = open_page(serve(of_nodes(a_drain())).url)
+    reports = [msgspec.to_builtins(answer_report(answer, NOW)) for answer in ANSWERS]
+    script = """async ([answers, now]) => {
+      const { answerText } = await import("./assets/format.js");
+      return answers.map((each) => answerText(each, now));
+    }"""
+    found = page.evaluate(script, [reports, NOW * 1000])
+    assert [text.replace("–", "-") for text in found] == [elapsed_answer(answer, NOW) for answer in ANSWERS]
 
 
 def test_an_api_server_that_is_away_is_said_and_time_stands_still(open_page: Open, serve: Serve) -> None:

@@ -44,6 +44,12 @@ NEVER: Json = {**a_window(0.0, None), "answer": "never", "earliest": None, "earl
 """The answer never."""
 
 
+def never_under(budget: str, pod: str) -> Json:
+    """The answer for a node with a pod under a budget that requires all of its pods."""
+    message = f"budget {budget} allows no disruption now (3 of 3 healthy, 3 required)"
+    return NEVER | {"causes": [{"kind": "budget-allows-nothing", "message": message, "pod": pod, "budgets": [budget]}]}
+
+
 def a_pod(name: str, state: str = "leaving", *, since: float = -30.0, **more: Any) -> Json:
     """A pod that blocks its node."""
     namespace, _, short = name.rpartition("/")
@@ -205,6 +211,8 @@ def progress_of(nodes: Iterable[Json], done: int, causes: Sequence[Json] = (), p
         "drained": a_window(max(latest) / 2, max(latest)) if latest else None,
         "unknown": [node["name"] for node in going if node["drained"] and node["drained"]["answer"] == "unknown"],
         "never": [node["name"] for node in going if node["never"]],
+        "forecastAt": at(0),
+        "forecastAgeSeconds": 0.0,
         "causes": list(causes),
     }
 

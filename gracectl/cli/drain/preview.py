@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import marked
-from gracectl.cli.format import cluster_text, counted, elapsed_answer
+from gracectl.cli.format import cluster_text, counted, drained_in, total_text
 from gracectl.cli.plan.brief import joined_warnings
 from gracectl.cli.plan.messages import time_origin_of
 from gracectl.cli.plan.table import summary_table
@@ -21,7 +21,7 @@ from gracectl.cli.plan.text import node_summary
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.node import Node
-from gracectl.policy.answers import Never, Unknown
+from gracectl.policy.answers import Never
 from gracectl.policy.explain import listed
 
 MANY = 20
@@ -108,14 +108,9 @@ def _pods(forecast: DrainForecast) -> str:
 
 def _drained(forecast: DrainForecast) -> str:
     """`drained in 0:10-4:32`; of several, when all are, and which never."""
-    last, never = forecast.drained, forecast.never
-    if last is None or isinstance(last, Never):
-        return "never drained"
-    if isinstance(last, Unknown):
-        nodes = f" for {counted(len(forecast.unknown), 'node')}" if len(forecast.nodes) > 1 else ""
-        return f"drained at an unknown time{nodes}{f', never: {listed(never)}' if never else ''}"
-    when = elapsed_answer(last, forecast.whole.at)
-    drained = len(forecast.nodes) - len(never)
-    if never:
-        return f"{drained} drained in {when}, never: {listed(never)}"
-    return f"{'all ' if drained > 1 else ''}drained in {when}"
+    total, at = forecast.total, forecast.whole.at
+    assert total.drained is not None
+    if isinstance(total.drained, Never) or total.nodes == 1:
+        return drained_in(total.drained, at)
+    text = total_text(total, at, with_names=True)
+    return f"drained: {text}" if total.unknown or total.never else f"all drained in {text}"

@@ -15,6 +15,7 @@ from gracectl.cli.format import (
     blocked_by,
     counted,
     deadline_cause,
+    drained_in,
     elapsed,
     elapsed_answer,
     joined,
@@ -24,7 +25,7 @@ from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.meta import natural_key
 from gracectl.model.times import format_time
-from gracectl.policy.answers import SAME_SECONDS, Answer, Never, Unknown
+from gracectl.policy.answers import SAME_SECONDS, Answer, Window
 from gracectl.policy.budgets import BudgetKey, failure_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuePosition, positions_of
@@ -156,7 +157,7 @@ def is_unmanaged(node: NodeDrainForecast) -> bool:
 
 
 def drained_text(node: NodeDrainForecast, at: float) -> str:
-    """`drained between 0:02 and 15:00 after its deletion`."""
+    """`drained 0:02-15:00 after its deletion`."""
     if is_unmanaged(node):
         return f"not drained: not managed; if it were: {_drained(node, at)}"
     return _drained(node, at)
@@ -164,15 +165,10 @@ def drained_text(node: NodeDrainForecast, at: float) -> str:
 
 def _drained(node: NodeDrainForecast, at: float) -> str:
     answer = node.forecast.drained
+    if not isinstance(answer, Window):
+        return drained_in(answer, at)
     since = "from now" if node.is_requested or node.is_maintenance else "after its deletion"
-    if isinstance(answer, Never):
-        return "never drained"
-    if isinstance(answer, Unknown):
-        return f"drained at an unknown time: unknown {joined(answer.missing)}"
-    earliest = elapsed(max(answer.earliest - at, 0.0))
-    if answer.is_certain:
-        return f"drained {earliest} {since}"
-    return f"drained between {earliest} and {elapsed(max(answer.latest - at, 0.0))} {since}"
+    return f"drained {elapsed_answer(answer, at)} {since}"
 
 
 def deadline_text(node: NodeDrainForecast, at: float) -> str:

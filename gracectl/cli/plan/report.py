@@ -151,7 +151,7 @@ def plan_report(
     forecast: DrainForecast, cluster: ClusterAddress, settings: str = "defaults", note: str = ""
 ) -> PlanReport:
     """The report of a forecast. `settings`: where they are from."""
-    origin, whole = time_origin_of(forecast), forecast.whole
+    origin, whole, total = time_origin_of(forecast), forecast.whole, forecast.total
     asked = {node.name for node in forecast.nodes}
     return PlanReport(
         cluster=cluster_report(cluster),
@@ -163,9 +163,9 @@ def plan_report(
             eviction_burst=whole.assumptions.rate.burst,
             settings=settings,
         ),
-        drained=answer_report(forecast.drained, origin.at),
-        unknown=forecast.unknown,
-        never=forecast.never,
+        drained=answer_report(total.drained, origin.at),
+        unknown=total.unknown,
+        never=total.never,
         nodes=tuple(_node(node, origin) for node in forecast.nodes),
         also_draining=tuple(node.name for node in whole.nodes if node.name not in asked),
         budgets=tuple(_budget(budget, forecast) for budget in budgets_of(forecast)),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gracectl.cli.format import counted, elapsed, elapsed_answer
+from gracectl.cli.format import counted, elapsed, elapsed_answer, total_text
 from gracectl.cli.plan.groups import groups_of
 from gracectl.cli.plan.messages import (
     BudgetLine,
@@ -28,7 +28,7 @@ from gracectl.cli.plan.messages import (
 )
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.times import format_time
-from gracectl.policy.answers import Window, last_of
+from gracectl.policy.answers import Window, total_of
 from gracectl.policy.explain import listed
 from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
@@ -128,19 +128,18 @@ def _title(forecast: DrainForecast) -> str:
 
 
 def _all_drained(forecast: DrainForecast) -> str:
-    """`All 6 nodes are drained in 0:40-5:00.`; with the nodes that never are, or of which that is unknown."""
+    """`All 6 nodes are drained in 0:40-5:00.`, or which never are, or of which that is unknown."""
     unmanaged = [node.name for node in forecast.nodes if is_unmanaged(node)]
-    answers = [node.forecast.drained for node in forecast.nodes if not is_unmanaged(node)]
-    drained = last_of(answer for answer in answers if isinstance(answer, Window))
-    never, unknown = ([name for name in each if name not in unmanaged] for each in (forecast.never, forecast.unknown))
-    parts = [f"never drained: {listed(never)}"] if never else []
-    parts += [f"unknown: {listed(unknown)}"] if unknown else []
-    parts += [f"not managed: {listed(unmanaged)}"] if unmanaged else []
-    if drained is not None:
-        nodes = "the others are" if parts else f"all {len(answers)} nodes are"
-        parts.append(f"{nodes} drained in {elapsed_answer(drained, forecast.whole.at)}")
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}."
+    total = total_of((node.name, node.forecast.drained) for node in forecast.nodes if not is_unmanaged(node))
+    text = total_text(total, forecast.whole.at, with_names=True)
+    parts = [f"not managed: {listed(unmanaged)}"] if unmanaged else []
+    if isinstance(total.drained, Window) and not total.never:
+        nodes = "the others are" if unmanaged else f"all {total.nodes} nodes are"
+        parts.append(f"{nodes} drained in {text}")
+    elif text:
+        parts.append(f"drained: {text}")
+    found = "; ".join(parts)
+    return f"{found[:1].upper()}{found[1:]}."
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ import msgspec
 
 from gracectl.cli.format import (
     NO_DEADLINE,
+    age_text,
     blocked_by,
     counted,
     deadline_cause,
+    drained_in,
     elapsed,
     elapsed_answer,
-    joined,
     queue_text,
 )
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
@@ -26,7 +27,7 @@ from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.status import NodeClaimStatus, NodePhase, NodeStatus
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.model.times import format_time
-from gracectl.policy.answers import Never, Unknown
+from gracectl.policy.answers import Never
 from gracectl.policy.explain import HELD, URGENCY, listed, urgency_of
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import WarningKind
@@ -135,10 +136,8 @@ def trace_of(node: NodeStatus, frame: StatusFrame) -> str:
 
 
 def left_of(node: NodeStatus, at: float) -> str:
-    """The time until it is drained, by its forecast: `0:05-0:40`, `never`; `-` where there is none."""
-    if not node.pods or node.forecast is None:
-        return "-"
-    return elapsed_answer(node.forecast.drained, at)
+    """The time until it is drained, by its forecast: `0:05-0:40`, `unknown`, `never`; `-` if no pod blocks it."""
+    return "-" if node.drained is None else elapsed_answer(node.drained, at)
 
 
 def most_urgent(nodes: Iterable[NodeStatus]) -> tuple[NodeStatus, ...]:
@@ -241,11 +240,10 @@ def _deadline(node: NodeStatus, at: float) -> str:
 
 def _forecast(node: NodeStatus, at: float) -> str:
     """`forecast: drained in 0:05-0:40`; that it never is stands among its warnings."""
-    if not node.pods or node.forecast is None or isinstance(node.forecast.drained, Never):
+    if node.drained is None or isinstance(node.drained, Never):
         return ""
-    if isinstance(node.forecast.drained, Unknown):
-        return f"forecast: unknown {joined(node.forecast.drained.missing)}"
-    return f"forecast: drained in {elapsed_answer(node.forecast.drained, at)}"
+    made = None if node.forecast is None else node.forecast.at
+    return f"forecast: {drained_in(node.drained, at)}{age_text(made, at)}"
 
 
 def _pod(pod: PodStatus, at: float, *, with_remedy: bool) -> PodText:

@@ -76,7 +76,7 @@ class TraceReport(JsonObject, frozen=True):
 class NodeReport(JsonObject, frozen=True, kw_only=True):
     """A node. `state`: terminating, maintenance, uncordoning, pending or idle. `pods` null: not listed yet.
 
-    `drained`: the answer of the forecast; null, and `never` null: there is no forecast.
+    `drained`: the answer of the forecast; null, and `never` null: no pod blocks it, or it is not being drained.
     """
 
     name: str
@@ -162,6 +162,8 @@ class ProgressReport(JsonObject, frozen=True, kw_only=True):
     drained: AnswerReport | None
     unknown: tuple[str, ...]
     never: tuple[str, ...]
+    forecast_at: str | None
+    forecast_age_seconds: float | None
     causes: tuple[CauseReport, ...]
 
 
@@ -217,8 +219,8 @@ def _node(node: NodeStatus, frame: StatusFrame, *, with_pods: bool) -> NodeRepor
         trace=_trace(node.trace_id, frame),
         pending=_pending(node.pending),
         pods_left=None if node.pods is None else len(node.pods),
-        drained=None if node.forecast is None else answer_report(node.forecast.drained, at),
-        never=None if node.forecast is None else node.is_never_drained,
+        drained=answer_report(node.drained, at),
+        never=None if node.drained is None else node.is_never_drained,
         deadline=_deadline(node.deadline, at, node),
         warnings=tuple(map(warning_report, node.warnings)),
         pods=None if node.pods is None or not with_pods else pod_reports(node.pods, at),
@@ -275,9 +277,11 @@ def _progress(progress: Progress, at: float) -> ProgressReport:
         pods=progress.pods,
         began=format_time(progress.began),
         elapsed_seconds=round(at - progress.began, 3),
-        drained=answer_report(progress.drained, at),
-        unknown=progress.unknown,
-        never=progress.never,
+        drained=answer_report(progress.total.drained, at),
+        unknown=progress.total.unknown,
+        never=progress.total.never,
+        forecast_at=instant(progress.forecast_at),
+        forecast_age_seconds=None if progress.forecast_at is None else max(round(at - progress.forecast_at, 3), 0.0),
         causes=tuple(_cause(cause, at) for cause in progress.causes),
     )
 

@@ -110,7 +110,7 @@ def test_a_node_is_predicted(place: Place) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0].startswith("What happens if worker-1 is deleted now (0:00 is 20")
-    assert lines[2] == "worker-1: drained between 0:02 and 10:00 after its deletion"
+    assert lines[2] == "worker-1: drained 0:02-10:00 after its deletion"
     assert lines[3].startswith("  deadline: 15:00 (")
     assert lines[3].endswith("termination grace period 15m0s of NodeClaim worker-1-claim")
     (row,) = [line for line in lines if "  shop/orders-" in line]
@@ -207,7 +207,7 @@ def test_a_picture_and_a_page_are_written_beside_the_answer(place: Place, tmp_pa
     assert msgspec.json.decode(result.stdout)["nodes"][0]["name"] == "worker-1"
     title = ElementTree.parse(svg).getroot().findtext("{http://www.w3.org/2000/svg}title") or ""
     assert title.startswith("What happens if worker-1 is deleted now")
-    assert "worker-1: drained between 0:02 and 10:00" in html.read_text(encoding="utf-8")
+    assert "worker-1: drained 0:02-10:00" in html.read_text(encoding="utf-8")
 
 
 # -- what it refuses ---------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_a_file_that_cannot_be_written_is_told_behind_the_answer(place: Place, t
     path = tmp_path / "missing" / "file"
     result = plan(place.reader, "worker-1", option, str(path))
     assert result.exit_code == 2
-    assert "worker-1: drained between" in result.stdout
+    assert "worker-1: drained 0:02-" in result.stdout
     assert result.stderr == (
         f"gracectl: {path}: cannot be written: No such file or directory; choose another file for {option}\n"
     )
@@ -314,7 +314,7 @@ def test_as_a_process_it_leaves_nothing_behind(place: Place) -> None:
     done = subprocess.run([*command, "worker-1"], capture_output=True, text=True, timeout=PATIENCE, check=False)
     complaints = [line for line in done.stderr.splitlines() if not line.startswith("Executing <")]
     assert (done.returncode, complaints) == (0, [])
-    assert "worker-1: drained between 0:02 and 10:00 after its deletion" in done.stdout
+    assert "worker-1: drained 0:02-10:00 after its deletion" in done.stdout
 
 
 def test_requests_that_a_refusal_has_cut_leave_no_connection_behind(place: Place) -> None:

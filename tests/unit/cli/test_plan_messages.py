@@ -238,7 +238,7 @@ def test_every_pod_is_told_of_exactly_once(world: Callable[[], DrainForecast], v
 
 def test_a_day() -> None:
     (node,) = plan_text(a_day(), Detail()).nodes
-    assert node.headline == "drained between 1d 00:00:00 and 1d 00:01:00 after its deletion"
+    assert node.headline == "drained 1d 00:00:00-1d 00:01:00 after its deletion"
     assert node.facts == ("deadline: none; the drain takes as long as its pods need",)
     assert [wave.title for wave in node.waves] == ["non-critical", "critical"]
     assert [(each.when, each.name) for each in lines(node)] == [
@@ -259,7 +259,7 @@ def test_a_node_that_is_ending_is_told_from_now_on() -> None:
     assert told.title == (
         "What happens next (0:00 is 1970-01-12T13:46:40Z by the server's clock), while old-2 is draining already"
     )
-    assert node.headline == "drained between 0:00 and 14:00 from now"
+    assert node.headline == "drained 0:00-14:00 from now"
     assert node.facts == (
         "deadline: 14:00 (1970-01-12T14:00:40Z), termination grace period 15m0s of NodeClaim old-1",
         "terminating since 1970-01-12T13:45:40Z (1:00 ago)",
@@ -283,7 +283,7 @@ def test_of_a_node_that_stays_no_deadline_is_told() -> None:
     assert told.title == (
         "What happens if n1 is drained for maintenance now (0:00 is 1970-01-12T13:46:40Z by the server's clock)"
     )
-    assert node.headline == "drained between 0:02 and 0:30 from now"
+    assert node.headline == "drained 0:02-0:30 from now"
     assert node.facts == ()
     assert [warning.kind for warning in node.warnings] == [WarningKind.DATA_LOSS]
     assert node.ignored == "not waited for: 1 pod (1 DaemonSet pod: it stays, as its node does)"
@@ -319,9 +319,9 @@ def test_several_nodes_have_a_summary() -> None:
 def test_of_several_nodes_it_is_said_when_all_are_drained_and_which_never_are() -> None:
     protected = a_replica("job", annotations={names.DO_NOT_DISRUPT: "true"})
     some = plan_text(predicted(ending("n1", a_replica()), ending("n2", protected)), Detail())
-    assert some.all_drained == "Never drained: n2; the others are drained in 0:02-0:30."
+    assert some.all_drained == "Drained: never for 1 node (n2), 0:02-0:30 for the others."
     none = plan_text(predicted(ending("n1", protected), ending("n2", protected)), Detail())
-    assert none.all_drained == "Never drained: n1, n2."
+    assert none.all_drained == "Drained: never."
     assert plan_text(predicted(ending("n1", a_replica())), Detail()).all_drained == ""
 
 
@@ -329,7 +329,7 @@ def test_a_node_that_never_drains_or_perhaps_never() -> None:
     assert plan_text(never(), Detail()).nodes[0].headline == "never drained"
     (perhaps,) = told(ending("n1", a_replica(), budgets=(a_budget(**LACKING),))).nodes
     missing = "when budget shop/web recovers: 1 of 3 pods is not Ready"
-    assert perhaps.headline == f"drained at an unknown time: unknown {missing}"
+    assert perhaps.headline == f"unknown {missing}; not before 0:02"
 
 
 def test_of_an_unmanaged_node_that_is_said_first() -> None:
@@ -338,9 +338,7 @@ def test_of_an_unmanaged_node_that_is_said_first() -> None:
         forecast.nodes[0], warnings=(PlanWarning(WarningKind.FINALIZER_MISSING, "not held"),)
     )
     told = plan_text(msgspec.structs.replace(forecast, nodes=(first, *forecast.nodes[1:])), Detail())
-    assert told.nodes[0].headline == (
-        "not drained: not managed; if it were: drained between 0:02 and 15:00 after its deletion"
-    )
+    assert told.nodes[0].headline == ("not drained: not managed; if it were: drained 0:02-15:00 after its deletion")
     assert told.summary[0].drained == "not drained"
     assert told.all_drained == "Not managed: node-1; the others are drained in 0:02-15:00."
 

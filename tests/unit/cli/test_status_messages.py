@@ -147,7 +147,7 @@ def test_a_pod_that_cannot_be_decoded_says_so_and_is_a_cause() -> None:
     frame = a_scene(cluster(going(), pods=(unknown,)))
     why = "cannot decide: unknown pod, its object cannot be decoded (no `int`)"
     assert f"shop/unknown waiting 1:40 {why}" in flat(as_table(frame))
-    assert "cannot be decoded: shop/unknown on n1, unknown" in flat(live(frame))
+    assert "cannot be decoded: shop/unknown on n1, unknown what becomes of shop/unknown" in flat(live(frame))
     assert why in to_json(status_report(frame), indent=0)
 
 
@@ -180,7 +180,10 @@ def test_of_many_nodes_it_is_told_what_blocks_them_all_in_all() -> None:
     causes = [
         f"  ! budget shop/api-{n}, which never allows a disruption: 6 pods on 6 nodes, never" for n in range(FEW_CAUSES)
     ]
-    helps = [f"    -> widen it, or run more pods: kubectl edit pdb -n shop api-{n}" for n in range(FEW_REMEDIES)]
+    patch = """--type merge -p '{"spec":{"minAvailable":null,"maxUnavailable":1}}'"""
+    helps = [
+        f"    -> run more pods, or widen it: kubectl patch pdb -n shop api-{n} {patch}" for n in range(FEW_REMEDIES)
+    ]
     assert lines[2 : 10 + FEW_REMEDIES] == [
         *(line for pair in zip(causes, helps, strict=False) for line in pair),
         *causes[FEW_REMEDIES:],

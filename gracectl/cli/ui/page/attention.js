@@ -3,7 +3,7 @@
 
 import { fill, h, remedyElement, setText } from "./dom.js";
 import { clock, counted, elapsed, listed, ms } from "./format.js";
-import { budgetKey, budgetOf, deadlineRisk, isForEver, isNeverAllowing, remedyOf } from "./state.js";
+import { budgetOf, deadlineRisk, isLasting, isNeverDrained } from "./state.js";
 
 const MOST = 3;
 /** On a telephone: one line. */
@@ -15,7 +15,7 @@ const TOLD = new Set(["NeverDrains", "Overdue", "NoController"]);
 /** Items: `level` (0 alarm, 1 warning), `key`, `text`, `detail`, `remedy`, `go` (what to show: part of the address). */
 function items(board) {
   const found = [...connection(board)];
-  if (board.isLoaded) found.push(...deadlines(board), ...neverAllowing(board), ...others(board));
+  if (board.isLoaded) found.push(...deadlines(board), ...never(board), ...others(board), ...unknown(board));
   return found.sort((a, b) => a.level - b.level);
 }
 
@@ -87,39 +87,52 @@ function* deadlines(board) {
   }
 }
 
-function* neverAllowing(board) {
-  const named = new Set();
-  for (const cause of board.data.status.progress?.causes ?? []) {
-    if (!isForEver(board, cause)) continue;
-    const key = budgetOf(cause);
-    named.add(key);
-    const budget = board.budget(key);
-    const text = !budget
-      ? "Never drained"
-      : isNeverAllowing(budget)
-        ? "Budget never allows"
-        : "Budget blocks until its pods are Ready";
+/** Titles of what never ends, by the kind of its cause. */
+const NEVER = {
+  "two-budgets": "Two budgets block each other's pods",
+  "budget-not-counted": "Budget never allows",
+  "budget-allows-nothing": "Budget never allows",
+  "not-replaced": "Budget never allows",
+  protection: "Protected indefinitely",
+};
+
+/** What the forecast says of nodes that are never drained, each cause once. */
+function* never(board) {
+  const by = new Map();
+  for (const node of board.nodes.values()) {
+    if (!isNeverDrained(node)) continue;
+    for (const cause of node.drained.causes) {
+      const key = cause.budgets.length ? cause.budgets.join(" ") : cause.message;
+      if (!by.has(key)) by.set(key, { cause, nodes: new Set(), first: node });
+      by.get(key).nodes.add(node.name);
+    }
+  }
+  for (const [key, { cause, nodes, first }] of by) {
+    const warnings = first.warnings.filter((each) => each.kind === "NeverDrains");
+    const warning = warnings.find((each) => each.objects.includes(cause.pod)) ?? warnings[0];
     yield {
       level: 0,
-      key: `never ${cause.message.slice(0, 60)}`,
-      text,
-      detail: cause.message,
-      remedy: cause.remedy,
-      go: key ? { view: "budgets", q: key } : { show: "attention" },
+      key: `never ${key}`,
+      text: NEVER[cause.kind] ?? "Never drained",
+      detail: `${listed([...nodes])}: ${cause.message}`,
+      remedy: warning?.remedy,
+      go: cause.budgets.length ? { view: "budgets", q: cause.budgets[0] } : { node: first.name },
     };
   }
-  for (const budget of board.data.podBudgets) {
-    const key = budgetKey(budget);
-    const pods = budget.queue?.length ?? 0;
-    if (named.has(key) || !pods || !isNeverAllowing(budget)) continue;
-    const detail = `${key}: ${budget.problem ?? `${budget.required} of ${budget.expected} pods required`}; it blocks ${counted(pods, "pod")}`;
+}
+
+/** What has been unknown for a while. */
+function* unknown(board) {
+  for (const cause of board.data.status.progress?.causes ?? []) {
+    if (!isLasting(board, cause)) continue;
+    const key = budgetOf(cause);
     yield {
-      level: 0,
-      key: `budget ${key}`,
-      text: "Budget never allows",
-      detail,
-      remedy: remedyOf(budget),
-      go: { view: "budgets", q: key },
+      level: 1,
+      key: `unknown ${cause.message.slice(0, 60)}`,
+      text: key ? "Budget blocks until its pods are Ready" : "Time unknown",
+      detail: cause.message,
+      remedy: cause.remedy,
+      go: key ? { view: "budgets", q: key } : { show: "terminating" },
     };
   }
 }

@@ -1,7 +1,7 @@
 // Bars of nodes and pods: what was, solid; what the forecast expects, hatched. Instants are milliseconds.
 
-import { deadlineRisk, isNeverDrained, kept } from "./state.js";
-import { elapsed, ms } from "./format.js";
+import { deadlineRisk, kept } from "./state.js";
+import { elapsed, listed, ms } from "./format.js";
 
 /** What holds a node is what its pods do, the first of these that any pod does. */
 const STATES = ["deleted", "leaving", "terminating", "blocked", "protected", "waiting"];
@@ -103,25 +103,26 @@ function drainBars(timeline, from, to) {
 /** By the forecast: until it is surely drained, and until it perhaps is. */
 function forecastBars(board, node) {
   const { now } = board;
-  if (!node.podsLeft || node.never === null) return [];
-  const risk = deadlineRisk(node, now);
-  const late = risk === "will" || risk === "passed" ? " late" : "";
-  if (node.never && !isNeverDrained(board, node))
-    return [
-      { kind: "forecast perhaps", from: now, to: Infinity, label: "", title: "forecast: when its budget allows it" },
-    ];
-  if (node.never || !node.drained)
+  const { drained } = node;
+  if (!drained) return [];
+  const beyond = { from: now, to: Infinity };
+  if (drained.answer === "never")
     return [
       {
+        ...beyond,
         kind: "forecast never",
-        from: now,
-        to: Infinity,
         label: "never, unless something is changed",
         title: "forecast: never drained",
       },
     ];
-  const earliest = Math.max(ms(node.drained.earliest), now);
-  const latest = node.drained.latest === null ? Infinity : Math.max(ms(node.drained.latest), earliest);
+  if (drained.answer === "unknown") {
+    const title = `forecast: unknown ${listed(drained.missing)}`;
+    return [{ ...beyond, kind: "forecast perhaps", label: "unknown", title }];
+  }
+  const risk = deadlineRisk(node, now);
+  const late = risk === "will" || risk === "passed" ? " late" : "";
+  const earliest = Math.max(ms(drained.earliest), now);
+  const latest = Math.max(ms(drained.latest), earliest);
   const found = [
     {
       kind: `forecast${late}`,
@@ -132,10 +133,7 @@ function forecastBars(board, node) {
     },
   ];
   if (latest > earliest + 500) {
-    const title =
-      latest === Infinity
-        ? "forecast: no latest time is known"
-        : `forecast: drained in ${elapsed((latest - now) / 1000)} at the latest`;
+    const title = `forecast: drained in ${elapsed((latest - now) / 1000)} at the latest`;
     found.push({ kind: `forecast perhaps${late}`, from: earliest, to: latest, label: "", title });
   }
   return found;

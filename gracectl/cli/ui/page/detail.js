@@ -2,8 +2,8 @@
 
 import { draw, drawMarks, podBars, stateText } from "./bars.js";
 import { commandElement, fill, h, link, nameElement, remedyElement, setAttribute, setText } from "./dom.js";
-import { clock, counted, elapsed, ms, rough, windowText } from "./format.js";
-import { deadlineRisk, isNeverDrained, kept } from "./state.js";
+import { answerText, clock, counted, elapsed, listed, ms, rough } from "./format.js";
+import { deadlineRisk, kept } from "./state.js";
 import { historyFacts } from "./history.js";
 
 const ORDER = ["blocked", "protected", "deleted", "terminating", "leaving", "waiting"];
@@ -84,7 +84,7 @@ export class Detail {
     fill(this.title, nameElement(node.name));
     setText(this.state, node.done ? "drained" : node.state);
     const warned = new Set(node.warnings.filter((each) => each.remedy).flatMap((each) => each.objects));
-    fill(this.body, this.facts(board, node), this.warnings(board, node), this.pods(node, timeline, warned));
+    fill(this.body, this.facts(board, node), this.warnings(node), this.pods(node, timeline, warned));
   }
 
   facts(board, node) {
@@ -97,10 +97,10 @@ export class Detail {
         this.ticking("span", (now) => `${elapsed((now - ms(node.since)) / 1000)}, since ${clock(ms(node.since), now)}`),
       );
     if (node.pending?.causes.length) row("due as", node.pending.causes.join(", "));
-    if (node.podsLeft && node.never !== null)
+    if (node.drained)
       row(
         "forecast",
-        this.ticking("span", (now) => forecastText(board, node, now)),
+        this.ticking("span", (now) => forecastText(node, now)),
       );
     row("deadline", this.deadline(node));
     const links = [];
@@ -132,8 +132,8 @@ export class Detail {
     return this.ticking("span", text);
   }
 
-  warnings(board, node) {
-    const found = node.warnings.filter((each) => each.kind !== "NeverDrains" || isNeverDrained(board, node));
+  warnings(node) {
+    const found = node.warnings;
     if (!found.length) return null;
     const each = (warning) =>
       h(
@@ -284,9 +284,8 @@ function messageText(pod, now, isAlone) {
   return parts.filter(Boolean).join("; ");
 }
 
-function forecastText(board, node, now) {
-  if (node.never && !isNeverDrained(board, node)) return "when its budget allows it";
-  if (node.never || !node.drained) return "never drained, unless something is changed";
-  const latest = node.drained.latest === null ? "" : `, by ${clock(Math.max(ms(node.drained.latest), now), now)}`;
-  return `drained in ${windowText(node.drained, now)}${latest}`;
+function forecastText({ drained }, now) {
+  if (drained.answer === "never") return "never drained, unless something is changed";
+  if (drained.answer === "unknown") return `unknown ${listed(drained.missing)}`;
+  return `drained in ${answerText(drained, now)}, by ${clock(Math.max(ms(drained.latest), now), now)}`;
 }

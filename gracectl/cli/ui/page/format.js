@@ -54,12 +54,14 @@ export function rough(seconds) {
   return `${Math.round(all / DAY)} d`;
 }
 
-/** `0:00`, `0:00–4:32`, `unknown`, `never`: an answer of the forecast, in seconds from now. */
-export function windowText(window, now) {
-  if (window.answer !== "range") return window.answer;
-  const earliest = elapsed(Math.max((ms(window.earliest) - now) / 1000, 0));
-  const latest = elapsed(Math.max((ms(window.latest) - now) / 1000, 0));
-  return earliest === latest || window.certain ? earliest : `${earliest}–${latest}`;
+/** `0:00`, `0:00–4:32`, `1:10 (0:00–4:32)`, `unknown`, `never`: an answer of the forecast, in seconds from now. */
+export function answerText(answer, now) {
+  if (answer.answer !== "range") return answer.answer;
+  const left = (at) => elapsed(Math.max((ms(at) - now) / 1000, 0));
+  const [earliest, latest] = [left(answer.earliest), left(answer.latest)];
+  if (earliest === latest || answer.certain) return earliest;
+  const range = `${earliest}–${latest}`;
+  return answer.expected === null ? range : `${left(answer.expected)} (${range})`;
 }
 
 /** `14:02:11` of the day that is now, `Jan 12 14:02:11` of another one. */

@@ -8,7 +8,7 @@ import { byName, ms } from "./format.js";
 
 /** Instants of the server are whole seconds. */
 const SLACK = 1000;
-/** So long may a budget be spent before it is said to need attention: its pods are about to become Ready. */
+/** So long may a forecast be unknown before that needs attention: pods of a budget are about to become Ready. */
 const PATIENCE = 60000;
 /** States of pods that only the deadline may end. */
 const HELD = new Set(["blocked", "protected"]);
@@ -128,8 +128,8 @@ export function deadlineRisk(node, now) {
   const deadline = ms(node.deadline?.at);
   if (deadline === null || node.done) return null;
   if (deadline <= now) return "passed";
-  if (!node.podsLeft || node.never === null) return null;
-  if (!node.drained || node.drained.answer === "never") return "will";
+  if (!node.podsLeft || !node.drained) return null;
+  if (node.drained.answer === "never") return "will";
   if (ms(node.drained.earliest) > deadline + SLACK) return "will";
   const latest = ms(node.drained.latest);
   if (latest === null || latest > deadline + SLACK) return "may";
@@ -159,32 +159,23 @@ export function budgetOf(cause) {
   return /^budget ([^\s:,]+)/.exec(cause.message)?.[1];
 }
 
-/** Whether a cause holds pods for ever: by itself, or for so long that waiting does not help. */
-export function isForEver(board, cause) {
-  if (!cause.never) return false;
-  const budget = board.budget(budgetOf(cause));
-  if (cause.reason !== "budget" || !budget || isNeverAllowing(budget)) return true;
+/** Whether it has been unknown for a while when the pods of a cause leave: a budget does not recover by itself. */
+export function isLasting(board, cause) {
+  if (cause.left?.answer !== "unknown") return false;
   // The age is as of when the cause has changed last, which is when it was seen first.
   const seen = kept(cause, "seen", () => board.now);
   return cause.ageSeconds * 1000 + board.now - seen > PATIENCE;
 }
 
-/** Whether a node is never drained, and that is no passing state of a budget that is spent now. */
-export function isNeverDrained(board, node) {
-  if (!node.never) return false;
-  const now = board.now;
-  const isPassing = (pod) => {
-    if (!HELD.has(pod.state)) return true;
-    const budget = pod.budgets.length === 1 ? board.budget(pod.budgets[0]) : null;
-    return pod.state === "blocked" && budget && !isNeverAllowing(budget) && now - ms(pod.since) <= PATIENCE;
-  };
-  return !(node.pods ?? []).every(isPassing);
+/** Whether a node is never drained, by the forecast, which alone says so. */
+export function isNeverDrained(node) {
+  return node.drained?.answer === "never";
 }
 
 /** 0: alarm, 1: warning, 2: in order. */
 function severity(board, node) {
   const risk = deadlineRisk(node, board.now);
-  if (risk === "passed" || risk === "will" || isNeverDrained(board, node)) return 0;
+  if (risk === "passed" || risk === "will" || isNeverDrained(node)) return 0;
   const warnings = node.warnings.filter((each) => each.kind !== "NeverDrains");
   if (warnings.some((each) => each.blocking)) return 0;
   return risk || warnings.length || (node.state === "pending" && node.pending?.hold) ? 1 : 2;
@@ -229,7 +220,7 @@ export function haystackOfFinished(finished) {
 /** When the drain of a node is over at the latest, for sorting: Infinity where it never is or is not known. */
 function end(node) {
   const window = node.drained;
-  return window && window.answer !== "never" ? ms(window.latest ?? window.earliest) + (window.latest ? 0 : 1e12) : Infinity;
+  return window?.answer === "range" ? ms(window.latest) : Infinity;
 }
 
 const GROUPS = ["terminating", "claim", "pending", "maintenance", "idle"];

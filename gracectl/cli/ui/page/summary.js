@@ -1,10 +1,12 @@
 // The header: which cluster, who leads, how much is done, until when it takes, and what holds it.
 
 import { fill, h, link, setAttribute, setText } from "./dom.js";
-import { clock, counted, elapsed, ms, windowText } from "./format.js";
-import { budgetOf, counts, isForEver, isNeverDrained } from "./state.js";
+import { answerText, clock, counted, elapsed, ms } from "./format.js";
+import { budgetOf, counts } from "./state.js";
 
 const MOST_CAUSES = 3;
+/** Seconds: the age of an older forecast is shown. */
+const FRESH = 5;
 /** Tiles that a telephone shows only if they are alarming. */
 const QUIET = new Set(["breaker", "pace"]);
 
@@ -81,7 +83,7 @@ export class Summary {
     this.causesBox.hidden = !causes.length;
     const key = JSON.stringify([
       this.areAllShown,
-      ...causes.map((each) => [each.message, each.pods, isForEver(this.board, each)]),
+      ...causes.map((each) => [each.message, each.pods, each.never]),
     ]);
     if (key !== this.causesKey) {
       this.causesKey = key;
@@ -113,7 +115,7 @@ export class Summary {
     const text = budget ? h("button", { type: "button", class: "link", onclick: () => this.find(budget) }) : h("span");
     this.texts.push([text, cause]);
     const swatch = h("i", { class: `swatch ${swatchOf(cause.reason)}`, "aria-hidden": "true" });
-    return h("li", { class: isForEver(this.board, cause) ? "cause never" : "cause" }, swatch, text);
+    return h("li", { class: cause.never ? "cause never" : "cause" }, swatch, text);
   }
 }
 
@@ -157,8 +159,8 @@ class Tile {
 
 /** Its sentence, with the time that is left now. */
 function causeText(cause, now) {
-  return cause.left
-    ? cause.message.replace(/about [\d:d -]+ left$/, () => `about ${windowText(cause.left, now)} left`)
+  return cause.left?.answer === "range"
+    ? cause.message.replace(/about [\d:d ()-]+ left$/, () => `about ${answerText(cause.left, now)} left`)
     : cause.message;
 }
 
@@ -173,23 +175,29 @@ function leaderText(controller) {
   return controller.holder ? `led by ${controller.holder}` : controller.state === "unknown" ? "leader unknown" : "";
 }
 
-/** The time until the last node is drained, and by which time of the day. */
+/** The time until the last node is drained, and by which time of the day; as `status` says it. */
 function remaining(board) {
   const { now } = board;
   const { progress } = board.data.status;
   if (!progress) return ["–", ""];
   if (progress.nodesDone === progress.nodes) return ["0:00", `over after ${elapsed(progress.elapsedSeconds)}`];
-  const stuck = [...board.nodes.values()].filter((node) => isNeverDrained(board, node)).length;
-  const never = stuck ? `${stuck} never` : "";
-  if (!progress.drained || progress.drained.answer === "never") return never ? ["never", counted(stuck, "node"), "alarm"] : ["–", "no forecast"];
-  const latest = ms(progress.drained.latest);
-  const by = latest === null ? "" : `by ${clock(Math.max(latest, now), now)}`;
-  return [shortWindow(progress.drained, now), [by, never].filter(Boolean).join(", "), never ? "alarm" : ""];
+  const { drained, unknown, never } = progress;
+  if (!drained) return ["–", "no pod left"];
+  const old = progress.forecastAt ? (now - ms(progress.forecastAt)) / 1000 : 0;
+  const age = old > FRESH && !board.isStale ? `forecast ${elapsed(old)} old` : "";
+  const note = (...parts) => parts.filter(Boolean).join(", ");
+  const lost = never.length ? `never for ${counted(never.length, "node")}` : "";
+  const level = lost ? "alarm" : "";
+  if (unknown.length) return ["unknown", note(`for ${counted(unknown.length, "node")}`, lost, age), level];
+  if (drained.answer === "never") return ["never", note(`for ${counted(never.length, "node")}`, age), level];
+  const others = note(`${shortRange(drained, now)} for the others`, age);
+  if (lost) return ["never", `for ${counted(never.length, "node")}, ${others}`, level];
+  return [shortRange(drained, now), note(`by ${clock(Math.max(ms(drained.latest), now), now)}`, age)];
 }
 
 /** `1:58–1:59 h` where seconds do not matter. */
-function shortWindow(window, now) {
-  const text = windowText(window, now);
+function shortRange(answer, now) {
+  const text = answerText(answer, now);
   const parts = text.split("–");
   return parts.every((part) => /^\d+:\d\d:\d\d$/.test(part))
     ? `${parts.map((part) => part.slice(0, -3)).join("–")} h`

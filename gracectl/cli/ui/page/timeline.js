@@ -3,7 +3,7 @@
 import { Axis } from "./axis.js";
 import { draw, drawMarks, nodeBars, waveMarks } from "./bars.js";
 import { h, nameElement, setAttribute, setText } from "./dom.js";
-import { clock, elapsed, ms, rough, tickLabel, windowText } from "./format.js";
+import { answerText, clock, elapsed, ms, rough, tickLabel } from "./format.js";
 import { deadlineRisk, haystackOfFinished, isNeverDrained, selected } from "./state.js";
 import { finishedBars } from "./history.js";
 
@@ -221,7 +221,7 @@ export class Timeline {
     setText(row.cells.left, leftText(this.board, node));
     row.cells.left.classList.toggle(
       "alarm-text",
-      isNeverDrained(this.board, node) || ["passed", "will"].includes(deadlineRisk(node, now)),
+      isNeverDrained(node) || ["passed", "will"].includes(deadlineRisk(node, now)),
     );
     const waits = waitsFor(node);
     setText(row.cells["waiting-for"], waits);
@@ -342,8 +342,7 @@ function podsText(node) {
 
 /** The time until it is drained, by its forecast. */
 function leftText(board, node) {
-  if (!node.podsLeft || node.never === null) return "";
-  return node.never && !isNeverDrained(board, node) ? "–" : windowText(node.drained, board.now);
+  return node.drained ? answerText(node.drained, board.now) : "";
 }
 
 /** What a node waits for, in one line. */
