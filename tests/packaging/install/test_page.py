@@ -25,6 +25,7 @@ from kubesim_support.patience import PATIENCE
 from support.helm import Release, needs_helm
 from support.ports import free_ports
 from support.shell import Shell, terminal
+from support.thorough import thorough
 from support.walkthrough import Step, circumstances, steps
 
 from benchmarks.ground.hollow import connected
@@ -167,7 +168,7 @@ async def follow(shell: Shell, step: Step, exchanged: Mapping[str, Instead]) -> 
     return said
 
 
-@pytest.mark.parametrize("way", ["kubectl", "helm"])
+@pytest.mark.parametrize("way", ["kubectl", *thorough("helm")])
 async def test_the_page_drains_a_node_and_leaves_nothing_behind(way: str, tmp_path: Path) -> None:
     if way == "helm":
         needs_helm()

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import pytest
 import yaml
 from kubesim.server.api import JsonObject
 
@@ -112,4 +111,3 @@ SETS = (
         ),
     ),
 )
-EVERY = tuple(pytest.param(one, id=one.name) for one in (PLAIN, *SETS))
