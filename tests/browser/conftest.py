@@ -8,12 +8,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from kubesim_support.patience import PATIENCE
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect, sync_playwright
 from support.board_server import BROWSER, FixedClock, ServedBoard, chromium, serving
 from support.boards import NOW
-
-SECONDS = 20.0
-"""For what a page is to show; on a machine with nothing else to do it takes a tenth of a second."""
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +21,7 @@ def browser() -> Iterator[Browser]:
     if found is None:
         missing = f"no browser: apt-get install chromium, or name another Chromium by {BROWSER}"
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
-    expect.set_options(timeout=SECONDS * 1000)
+    expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=found, args=["--disable-gpu", "--renderer-process-limit=1"]
@@ -51,7 +49,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
             context = browser.new_context(viewport={"width": width, "height": height}, **options)
             stack.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(SECONDS * 1000)
+            page.set_default_timeout(PATIENCE * 1000)
             page.on("console", note)
             page.on("pageerror", lambda error: problems.append(str(error)))
             page.on("dialog", refuse)

@@ -64,7 +64,8 @@ async def test_status_warns_of_a_node_whose_drain_does_not_begin(story: Story) -
     await controller.ended()
     await story.delete("Node", leaving)
     told = await status(story, leaving)
-    assert (told["step"], [warning["kind"] for warning in told["warnings"]]) == ("cordon", [])
+    assert told["step"] == "cordon"
+    assert told["warnings"] == [] or told["sinceSeconds"] >= 15
     await story.clock.sleep(max(0.0, 16.0 - told["sinceSeconds"]))
     told = await status(story, leaving)
     assert [warning["kind"] for warning in told["warnings"]] == ["NoController"]

@@ -13,13 +13,12 @@ import anyio
 import pytest
 from e2e_support.program import Program
 from e2e_support.story import Story
+from kubesim_support.patience import PATIENCE
 from support.deltas import applied
 
 from gracectl.runtime.clock import SystemClock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
-
-SECONDS = 30.0
 
 
 class Page:
@@ -33,7 +32,7 @@ class Page:
 
     async def until(self, what: str, condition: Callable[[Any], object], after: str = "") -> None:
         """Follow the changes until the board is as it should be. `after`: the id to begin with."""
-        with anyio.move_on_after(SECONDS):
+        with anyio.move_on_after(PATIENCE):
             parameters = {"after": after or self.board.get("id", "")}
             async with self._session.get(f"{self._url}api/v1/changes", params=parameters) as answer:
                 fields: dict[str, str] = {}
@@ -46,7 +45,7 @@ class Page:
                         fields = {}
                         if condition(self.board):
                             return
-        raise AssertionError(f"not shown within {SECONDS:g} s: {what}; the board: {json.dumps(self.board)[:3000]}")
+        raise AssertionError(f"not shown within {PATIENCE:g} s: {what}; the board: {json.dumps(self.board)[:3000]}")
 
     def _take(self, fields: dict[str, str]) -> None:
         self.events.append(fields["event"])
@@ -61,7 +60,7 @@ class Page:
 
 async def address(program: Program) -> str:
     """Where the board is served, as the program says."""
-    with anyio.fail_after(SECONDS):
+    with anyio.fail_after(PATIENCE):
         while not (found := re.search(r"The board is at (http://\S+/)", program.text())):
             await SystemClock().sleep(0.02)
     return found[1]

@@ -16,6 +16,7 @@ from kubesim.controllers.client import ApiClient, ask
 from kubesim.controllers.nodeclaims import NODE_CLAIMS
 from kubesim.controllers.paths import DEFINITIONS, path_of
 from kubesim.server.api import JsonObject
+from kubesim_support.patience import PATIENCE
 
 from benchmarks.ground.hollow import connected
 from e2e_support.names import LABEL
@@ -24,7 +25,6 @@ from gracectl.cli.crds import shipped_definitions
 from gracectl.runtime.clock import SystemClock
 
 NODE_BUDGETS = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
-SECONDS = 30.0
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ def _marked(kind: Kind) -> JsonObject:
 async def _until_served(api: ApiClient, kind: Kind) -> None:
     """A server that has taken a definition does not serve it at once."""
     clock = SystemClock()
-    with anyio.fail_after(SECONDS):
+    with anyio.fail_after(PATIENCE):
         while (await api.call("GET", kind.path))[0] != 200:
             await clock.sleep(0.1)
 
@@ -80,6 +80,6 @@ async def _take_away(target: Target, kind: Kind) -> None:
         if status != 200 or LABEL not in definition["metadata"].get("labels", {}) or objects["items"]:
             return
         await ask(api, "DELETE", path_of(DEFINITIONS, name=kind.definition), allow=(404,))
-        with anyio.fail_after(SECONDS):
+        with anyio.fail_after(PATIENCE):
             while (await api.call("GET", path_of(DEFINITIONS, name=kind.definition)))[0] == 200:
                 await clock.sleep(0.1)

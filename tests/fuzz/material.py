@@ -89,15 +89,23 @@ LONGEST_REPEATED = 200_000
 CHUNKS = (b"{", b"}", b"[" * 70, b"]", b'"', b"\\", b",", b":", b"null", b"\x00", b"\xff", b"\xe4", b"\n", b"1" * 30)
 
 
-@cache
 def recorded(kind: str) -> tuple[Any, ...]:
     """Objects of that kind as a real server has sent them."""
     found: dict[str, Any] = {}
+    for each in _recordings().get(kind, ()):
+        found.setdefault(",".join(sorted(map(str, _keys(each)))), each)
+    return tuple(found.values())[:MOST_RECORDED]
+
+
+@cache
+def _recordings() -> dict[str, list[Any]]:
+    """All that has a kind, by kind."""
+    found: dict[str, list[Any]] = {}
     for path in sorted(RECORDINGS.glob("*.json")):
         for each in _dicts(json.loads(path.read_text(encoding="utf-8"))):
-            if each.get("kind") == kind:
-                found.setdefault(",".join(sorted(map(str, _keys(each)))), each)
-    return tuple(found.values())[:MOST_RECORDED]
+            if isinstance(kind := each.get("kind"), str):
+                found.setdefault(kind, []).append(each)
+    return found
 
 
 def _dicts(value: Any) -> Iterator[dict[str, Any]]:

@@ -166,6 +166,7 @@ def test_what_base_cannot_do_is_told_with_the_reason(measurable: Path, monkeypat
     assert result.exit_code == 2, "nothing of gracectl was compared"
 
 
+@pytest.mark.thorough
 def test_what_both_can_do_is_compared(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(measurable, "commit", "--quiet", "--all", "--message", "both")
     result = run(measurable, monkeypatch, "HEAD", "--rounds", "1", "--threshold", "1000", "-k", "match")
@@ -174,6 +175,7 @@ def test_what_both_can_do_is_compared(measurable: Path, monkeypatch: pytest.Monk
     assert result.exit_code == 0
 
 
+@pytest.mark.thorough
 def test_what_fails_here_is_no_comparison(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(measurable, "commit", "--quiet", "--all", "--message", "both")
     (measurable / "gracectl" / "__init__.py").write_text("def match(): raise ValueError")
@@ -182,6 +184,7 @@ def test_what_fails_here_is_no_comparison(measurable: Path, monkeypatch: pytest.
     assert "one selector against one pod: fails in this tree" in result.output
 
 
+@pytest.mark.thorough
 def test_an_expression_that_matches_nothing_is_no_comparison(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(measurable, monkeypatch, "v1", "--rounds", "1", "-k", "nosuch")
     assert result.exit_code == 2

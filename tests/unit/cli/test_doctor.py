@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +16,6 @@ import pytest
 import yaml
 from click.testing import Result
 from e2e_support.target import embedded_cluster
-from kubesim_support.patience import PATIENCE
 from rich.console import Console
 from support.builders import a_budget, a_node, a_pod
 from support.fleet import Fleet, overheard
@@ -291,16 +288,6 @@ def test_a_silent_server_is_reported_soon(tmp_path: Path, monkeypatch: pytest.Mo
     with mute(tmp_path, deaf=True) as (_, kubeconfig):
         found = found_in(Fleet(kubeconfig, tmp_path))
     assert [(name, each["message"]) for name, each in found.items()] == [("API server", "no answer within 0.5 s")]
-
-
-def test_it_carries_no_embedded_cluster() -> None:
-    program = (
-        "import sys, gracectl.cli.doctor.command\nassert not [n for n in sys.modules if n.startswith('kubesim')]\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 # -- checks that cannot be done ----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from kubesim_support.patience import PATIENCE
 from support.fleet import NODES, Fleet, errors, fleet, overheard
 from support.terminal import on_terminal
 
@@ -564,14 +563,3 @@ def test_it_leaves_nothing_behind(place: Fleet) -> None:
     with place.running("terminate", "--yes", "tidy") as process:
         assert process.ended() == (0, "")
     assert place.call("GET", f"{NODES}/tidy")[0] == 404
-
-
-def test_it_carries_no_embedded_cluster() -> None:
-    program = (
-        "import sys, gracectl.cli.drain.command, gracectl.cli.uncordon\n"
-        "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr

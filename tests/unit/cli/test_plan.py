@@ -321,14 +321,3 @@ def test_requests_that_a_refusal_has_cut_leave_no_connection_behind(place: Place
     for _ in range(8):
         assert plan(place.stranger, "worker-1").exit_code == 3
         gc.collect()  # a connection that is still open now is a failure of this test
-
-
-def test_it_carries_no_embedded_cluster() -> None:
-    program = (
-        "import sys, gracectl.cli.plan.command\n"
-        "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr

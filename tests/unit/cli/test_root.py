@@ -114,6 +114,21 @@ def test_a_controller_carries_nothing_that_only_others_need() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_no_command_for_a_cluster_carries_the_embedded_one() -> None:
+    modules = (
+        *("options", "plan.command", "drain.command", "uncordon", "doctor.command", "status.command"),
+        *("budgets.command", "ui.command", "uninstall.command", "agent.command"),
+    )
+    program = (
+        f"import sys, gracectl.inspect.watcher, {', '.join(f'gracectl.cli.{name}' for name in modules)}\n"
+        "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_help_is_a_command_too() -> None:
     runner = CliRunner()
     assert runner.invoke(root, ["help"]).output == runner.invoke(root, ["--help"]).output

@@ -279,14 +279,3 @@ def _read(terminal: int, words: str, seconds: float = PATIENCE) -> str:
         if select.select([terminal], [], [], 0.1)[0]:
             said += os.read(terminal, 65536).decode()
     return said
-
-
-def test_it_carries_no_embedded_cluster() -> None:
-    program = (
-        "import sys, gracectl.cli.status.command\n"
-        "assert not [name for name in sys.modules if name.startswith('kubesim')]\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr

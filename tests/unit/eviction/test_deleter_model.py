@@ -7,11 +7,11 @@ from collections import defaultdict
 from typing import Any
 
 import anyio
-import looptime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.deletion import LOST, REFUSED, Asked, DeletionStage
 from support.eviction import DENIED, FAULT, busy
+from support.virtual import VirtualLoop
 
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.policy.deadlines import DEFAULT_GRACE_SECONDS
@@ -148,7 +148,7 @@ async def played(drawn: dict[str, Any]) -> Play:
 @settings(max_examples=80, deadline=None)
 @given(plays)
 def test_no_pod_early_none_twice_all_in_the_end(drawn: dict[str, Any]) -> None:
-    play = anyio.run(played, drawn, backend_options={"loop_factory": looptime.new_event_loop})
+    play = anyio.run(played, drawn, backend_options={"loop_factory": VirtualLoop})
     hurried = {name for _, name in drawn["people"]}
     troubled = {name for name, _ in drawn["failures"]} | set(drawn["losses"])
     for name in NAMES:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from unittest import mock
 
 import anyio
-import looptime
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.virtual import VirtualLoop
 
 from gracectl.runtime import queue as queue_module
 from gracectl.runtime.backoff import Backoff
@@ -28,7 +28,7 @@ QUARTERS = st.integers(0, 40).map(lambda quarters: quarters / 4)
 class QueueAgainstModel(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.runner = asyncio.Runner(loop_factory=looptime.new_event_loop)
+        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
         # So low that the few keys of this test make the queue drop its void wake-ups often.
         self.tolerance = mock.patch.object(queue_module, "_VOID_ENTRIES", 0)
         self.tolerance.start()

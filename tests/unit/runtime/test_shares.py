@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from functools import partial
 
 import anyio
-import looptime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.virtual import VirtualLoop
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.queue import WorkQueue
@@ -178,7 +177,7 @@ def test_nothing_is_lost_and_no_place_is_taken_twice(places: int, groups: list[t
         await office.work(2000.0)
         return office
 
-    with asyncio.Runner(loop_factory=partial(looptime.new_event_loop, noop_cycles=1)) as runner:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         office = runner.run(play())
     assert len(office.begun) == sum(count for _, count in groups)
     assert office.most["quick"] <= places

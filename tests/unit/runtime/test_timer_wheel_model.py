@@ -12,11 +12,11 @@ from unittest import mock
 
 import anyio
 import anyio.lowlevel
-import looptime
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.virtual import VirtualLoop
 
 from gracectl.runtime import timer_wheel as wheel_module
 from gracectl.runtime.clock import LoopClock
@@ -54,7 +54,7 @@ def slot_of(at: float) -> float:
 class WheelAgainstModel(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.runner = asyncio.Runner(loop_factory=looptime.new_event_loop)
+        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
         self.patches = [
             mock.patch.object(wheel_module, "_BITS", SMALL_BITS),
             mock.patch.object(wheel_module, "_NARROW", (1 << SMALL_BITS) - 1),
