@@ -1,7 +1,7 @@
 """Objects around the pods of some nodes, read once for warnings, with the permissions of the user.
 
 Only kinds that a warning is about are read, and of each only what the pods name: volumes by name, workloads and
-services of their namespaces. Invariant: a missing permission costs its warnings and is reported; nothing fails for it.
+services of their namespaces. Invariant: what cannot be read costs its warnings and is reported; nothing fails for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import Forbidden, NotFound, NotServed
+from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed
 from gracectl.kube.reading import read_all
 from gracectl.kube.requests import ALL, Key, Selection
 from gracectl.kube.resources import VOLUME_CLAIMS, Resource
@@ -37,6 +37,9 @@ from gracectl.runtime.supervise import ungrouped
 
 MANY_NAMESPACES: Final = 10
 """Of more namespaces than these all are read in one list."""
+
+MANY_CLAIMS: Final = 50
+"""More claims than these, and their volumes, are listed, not read by name."""
 
 MANY_NODES: Final = 500
 """Of more nodes than these it is not read how much room they have."""
@@ -66,7 +69,7 @@ T = TypeVar("T")
 
 
 async def read_surroundings(client: KubeClient, cluster: ClusterCache, asked: Collection[str]) -> Surroundings:
-    """Read what is around the pods of the nodes called `asked`. Raises ApiError, but not Forbidden."""
+    """Read what is around the pods of the nodes called `asked`. Raises no ApiError."""
     pods = [pod for name in asked for pod in cluster.pods_on(name)]
     return await _Reader(client, cluster, frozenset(asked), pods).read()
 
@@ -81,6 +84,7 @@ class _Reader:
         self._pods = pods
         self._limit = anyio.CapacityLimiter(_CONCURRENCY)
         self._missing: dict[str, None] = {}
+        self._failed: dict[str, str] = {}
         namespaces = sorted({pod.namespace for pod in pods})
         self._namespaces = namespaces if len(namespaces) <= MANY_NAMESPACES else [""]
 
@@ -123,6 +127,7 @@ class _Reader:
             pending=tuple(pending),
             others=tuple(self._others(rooms)),
             missing=tuple(sorted(self._missing)),
+            failed=tuple(self._failed[operation] for operation in sorted(self._failed)),
         )
 
     def _others(self, rooms: dict[str, NodeRoom]) -> Iterable[OtherNode]:
@@ -132,7 +137,7 @@ class _Reader:
                 yield OtherNode(node, room.allocatable if room is not None and room.uid == node.uid else None)
 
     async def _read_volumes(self, found: dict[Key, PersistentVolume]) -> None:
-        names = {(pod.namespace, claim) for pod in self._pods for claim in pod.claims}
+        keys = {(pod.namespace, claim) for pod in self._pods for claim in pod.claims}
 
         async def read(key: Key) -> None:
             claim = await self._get(VOLUME_CLAIMS, key)
@@ -142,8 +147,14 @@ class _Reader:
             if volume is not None:
                 found[key] = volume
 
+        if len(keys) > MANY_CLAIMS:
+            claims = await self._all(VOLUME_CLAIMS, self._namespaces, keep=lambda each: each.key in keys)
+            names = {each.volume_name: each.key for each in claims if each.volume_name}
+            volumes = await self._all(PERSISTENT_VOLUMES, [""], keep=lambda each: each.name in names)
+            found.update((names[each.name], each) for each in volumes)
+            return
         async with anyio.create_task_group() as group:
-            for key in names:
+            for key in keys:
                 group.start_soon(self._limited, read, key)
 
     async def _limited(self, read: Callable[[Key], Awaitable[None]], key: Key) -> None:
@@ -151,13 +162,13 @@ class _Reader:
             await read(key)
 
     async def _get(self, resource: Resource[T], key: Key) -> T | None:
-        """One object; None if it does not exist, or may not be read."""
+        """One object; None if it does not exist, or cannot be read."""
         try:
             return await self._client.get(resource, key)
         except (NotFound, NotServed):
             return None
-        except Forbidden:
-            self._missing[f"get {resource.qualified}"] = None
+        except ApiError as error:
+            self._note(f"get {resource.qualified}", error)
             return None
 
     async def _all(
@@ -168,14 +179,20 @@ class _Reader:
         *,
         keep: Callable[[T], bool] = lambda _: True,
     ) -> list[T]:
-        """The objects of these namespaces; none if they may not be listed."""
+        """The objects of these namespaces; none if they cannot be listed."""
         found: list[T] = []
         try:
             for namespace in namespaces:
                 found += await read_all(self._client, resource, selection, namespace=namespace, keep=keep)
         except NotServed:
             return []
-        except Forbidden:
-            self._missing[f"list {resource.qualified}"] = None
+        except ApiError as error:
+            self._note(f"list {resource.qualified}", error)
             return []
         return found
+
+    def _note(self, operation: str, error: ApiError) -> None:
+        if isinstance(error, Forbidden):
+            self._missing[operation] = None
+        else:
+            self._failed[operation] = str(error)

@@ -32,7 +32,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What was read. `volumes`: by (namespace, name) of the claim. `workloads`: by uid. `services`: those that are
     local. `others`: nodes that stay, and take pods as far as is known.
 
-    `missing`: the permissions without which something was not read: `list services`.
+    `missing`: the permissions without which something was not read: `list services`. `failed`: why else it was not.
     """
 
     volumes: Mapping[tuple[str, str], PersistentVolume] = {}
@@ -41,13 +41,14 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[PendingPod, ...] = ()
     others: tuple[OtherNode, ...] = ()
     missing: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
         """What was not checked, and why; empty if everything was."""
-        if not self.missing:
-            return ""
-        return f"not checked: missing permission{'s' if len(self.missing) > 1 else ''}: {', '.join(self.missing)}"
+        missing = f"missing permission{'s' if len(self.missing) > 1 else ''}: {', '.join(self.missing)}"
+        reasons = [*([missing] if self.missing else []), *self.failed]
+        return f"not checked: {'; '.join(reasons)}" if reasons else ""
 
 
 def surrounding_warnings(node: NodeForecast, around: Surroundings) -> Iterator[PlanWarning]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kubesim.faults import Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
 from support.inprocess import InProcessTransport
 from support.stage import NAMESPACE, Stage, a_pod_manifest, staged
@@ -74,6 +75,26 @@ async def test_only_what_the_pods_name_is_read() -> None:
             f"list services in {NAMESPACE}",
             f"list statefulsets.apps in {NAMESPACE}",
         ]
+
+
+async def test_many_claims_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gracectl.inspect.surroundings.MANY_CLAIMS", 0)
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("other", "n1"))
+        await stage.create(await a_local_volume(stage))
+        found = await around(stage)
+        assert {key: volume.name for key, volume in found.volumes.items()} == {(NAMESPACE, "data"): "pv"}
+        assert {each.operation.verb for each in stage.transport.executed} == {"list"}
+
+
+async def test_an_error_of_the_server_fails_nothing() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("other", "n1"))
+        cluster = await snapshot(a_client(stage), named("n1"))
+        stage.transport.before.add(Rule(fault=Refuse(422), path="/services"))
+        found = await read_surroundings(a_client(stage), cluster, ("n1",))
+        assert found.missing == ()
+        assert found.note.startswith(f"not checked: list services in {NAMESPACE}: ")
 
 
 async def test_a_node_without_pods_costs_nothing() -> None:

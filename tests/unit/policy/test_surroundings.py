@@ -150,4 +150,5 @@ def test_pods_that_stay_or_terminate_cause_no_warning() -> None:
 def test_what_was_not_read_is_said_once() -> None:
     assert around().note == ""
     assert around(missing=("list services",)).note == "not checked: missing permission: list services"
+    assert around(missing=("a",), failed=("b: broken",)).note == "not checked: missing permission: a; b: broken"
     assert around(missing=("a", "b")).note == "not checked: missing permissions: a, b"
