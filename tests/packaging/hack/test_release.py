@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import zipfile
@@ -66,8 +67,9 @@ def test_versions_that_differ_are_named(tree: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("after", ["## Unreleased", f"## {__version__} - 2026-01-01\n\n## 0.0.9 - 2025-01-01"])
 def test_a_changelog_without_the_version_is_refused(tree: Path, capsys: pytest.CaptureFixture[str], after: str) -> None:
-    heading = next(line for line in (tree / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
-    change(tree, "CHANGELOG.md", heading, after)
+    heading = re.search(rf"^## {re.escape(__version__)} .*$", (tree / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heading
+    change(tree, "CHANGELOG.md", heading[0], after)
     assert refused(tree, capsys).startswith(
         f"release: CHANGELOG.md: no section for {__version__}, or an empty one; write"
     )
