@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kubesim.controllers.cloud import Entry
 from kubesim.server.api import JsonObject
 from support.stage import PROVIDING
 from support.stored import Deed
 
 from gracectl.model import names
-from simulation.contract import NEVER, has_finalizer, is_deleted, is_managed, labels_of
+from simulation.contract import NEVER, has_finalizer, is_daemon, is_deleted, is_managed, labels_of
 from simulation.deadlines import COUNTING, Deadlines
-from simulation.observer import NOISE, Observer, Rule, ThingFacts
+from simulation.observer import NOISE, Observer, PodFacts, Rule, ThingFacts
 from simulation.voluntary import causes_of
 
 ATTACHMENTS = "volumeattachments.storage.k8s.io"
+CREATED = "creationTimestamp"
 
 
 class Finalizers(Rule):
@@ -170,16 +173,29 @@ def is_begun(deed: Deed) -> bool:
     return by_us and deed.old is not None and not is_deleted(deed.old)
 
 
-def volumes_on(seen: Observer, node: str, error: float = 0.0) -> list[str]:
+def volumes_on(
+    seen: Observer, node: str, error: float = 0.0, is_known: Callable[[float], bool] = lambda since: True
+) -> list[str]:
     """Volumes that are attached to a node, unless a pod that stays there may have them, or one that was stuck, by a
-    clock with this error."""
+    clock with this error. `is_known`: only those that are so since an instant that counts."""
     if any(pod.waited == NEVER and _has_claims(pod.object) for pod in seen.pods_on(node)):
         return []
     owners = (pod for pod in seen.pods.values() if pod.node == node and _has_claims(pod.object))
     if any(pod.is_stuck(min(pod.over, seen.now) + error) for pod in owners):
         return []
+    found = [each for each in attachments_on(seen, node) if is_known(seen.instant(each["metadata"][CREATED]) + 1.0)]
+    return [each["spec"]["source"]["persistentVolumeName"] for each in found]
+
+
+def attachments_on(seen: Observer, node: str) -> list[JsonObject]:
+    """The attachments to a node, whatever uses them."""
     table = seen.stage.server.store.table(ATTACHMENTS)
-    return [each["spec"]["source"]["persistentVolumeName"] for each in table if each["spec"]["nodeName"] == node]
+    return [each for each in table if each["spec"]["nodeName"] == node]
+
+
+def waits_for_volumes(seen: Observer, pod: PodFacts) -> bool:
+    """Whether a pod may have to wait until no volume is attached to its node."""
+    return is_daemon(pod.object) and not _has_claims(pod.object) and bool(attachments_on(seen, pod.node))
 
 
 def condition_status(thing: JsonObject, type_: str) -> str:

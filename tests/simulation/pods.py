@@ -24,6 +24,7 @@ from simulation.contract import (
     is_daemon,
     is_deleted,
     is_ready,
+    is_silent,
     labels_of,
     own_grace,
     protected_until,
@@ -31,6 +32,7 @@ from simulation.contract import (
     wave_of,
 )
 from simulation.deadlines import COUNTING, Deadlines
+from simulation.machines import volumes_on, waits_for_volumes
 from simulation.observer import NOISE, Observer, PodFacts, Rule, ThingFacts
 
 UNSEEN: Final = 60.0
@@ -168,6 +170,7 @@ class Evictions(Rule):
             return
         self._judge_protection(deed, facts)
         self._judge_order(deed, facts, node)
+        self._judge_volumes(deed, facts, node)
         due = self._deadlines.of_node(node)
         if self.seen.terms.fair and due is not None and not self.seen.is_kept(node):
             late = self.seen.now - max(due.at - own_grace(pod), due.known)
@@ -235,10 +238,19 @@ class Evictions(Rule):
                 continue
             if self.seen.is_kept(node) and is_daemon(other.object):
                 continue
+            if waits_for_volumes(self.seen, other):
+                continue
             if not self.seen.must_know(deed.sender, max(other.waited, node.since)):
                 continue
             if all(self._is_before(other, facts, ranges, deadline) for ranges in orders):
                 self.violated(f"pod {facts.name} was evicted before {other.name}, which is of an earlier wave")
+
+    def _judge_volumes(self, deed: Deed, facts: PodFacts, node: ThingFacts) -> None:
+        if not waits_for_volumes(self.seen, facts) or is_silent(node.object):
+            return
+        error = self.seen.terms.clock_error
+        if left := volumes_on(self.seen, facts.node, error, lambda since: self.seen.must_know(deed.sender, since)):
+            self.violated(f"pod {facts.name} of a DaemonSet was evicted with volume {left[0]} attached to its node")
 
     def _is_before(self, first: PodFacts, second: PodFacts, ranges: tuple[tuple[int, float], ...], end: float) -> bool:
         wave = wave_of(first.object, ranges)

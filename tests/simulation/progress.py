@@ -30,7 +30,7 @@ from simulation.contract import (
     wave_of,
 )
 from simulation.deadlines import RETRIES
-from simulation.machines import has_node, volumes_on
+from simulation.machines import has_node, volumes_on, waits_for_volumes
 from simulation.observer import Observer, PodFacts, Rule, ThingFacts
 
 TICK: Final = 5.0
@@ -251,7 +251,7 @@ def _free(seen: Observer, node: ThingFacts, waited: list[PodFacts]) -> Iterator[
         return  # until such pods are gone, also while they end
     for pod in waited:
         is_turn = wave_of(pod.object, ranges) == wave and pod.asked == NEVER and pod.uid not in protected
-        if is_turn and _budgets_allow(seen, pod) and not is_hindered(seen, pod):
+        if is_turn and not waits_for_volumes(seen, pod) and _budgets_allow(seen, pod) and not is_hindered(seen, pod):
             yield pod
 
 

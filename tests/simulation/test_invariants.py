@@ -233,6 +233,17 @@ async def evict_before_its_wave(world: World) -> None:
     await world.culprit.evict("dns")
 
 
+async def evict_a_plugin_before_its_volumes(world: World) -> None:
+    plugin = a_workload("DaemonSet", "plugin", 0)
+    del plugin["spec"]["replicas"]
+    await world.stage.create(plugin)
+    await attach(world, "n1")
+    await world.stage.delete_node("n1")
+    await world.wait(5)
+    [pod] = world.stage.pods_on("n1")
+    await world.culprit.evict(pod["metadata"]["name"])
+
+
 async def evict_for_nothing(world: World) -> None:
     await world.stage.create(a_pod_manifest("web", "n1"))
     await world.culprit.evict("web")
@@ -608,6 +619,7 @@ CRIMES: dict[Crime, str] = {
     evict_with_invalid_protection: "eviction: pod web was evicted, and it is protected until inf",
     evict_beside_do_not_evict: "eviction: pod web was evicted, and db on its node is protected until inf",
     evict_before_its_wave: "eviction: pod dns was evicted before web, which is of an earlier wave",
+    evict_a_plugin_before_its_volumes: "eviction: pod plugin-.* of a DaemonSet was evicted with volume pv attached",
     evict_for_nothing: "eviction: pod web was evicted from 'n1', which is not to be drained",
     evict_with_little_grace: r"eviction: pod web \(own grace 30\) was evicted with a grace of 1 s",
     evict_twice: "eviction: pod web was evicted 2 times",
