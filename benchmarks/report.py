@@ -13,7 +13,7 @@ from rich.table import Table
 from benchmarks.contenders.contender import EVICTION
 from benchmarks.trial import Trial
 
-UNITS = "requests are per pod; CPU in seconds for 1,000 pods; memory at its peak, MiB"
+UNITS = "seconds: median round (quartiles); requests per pod; CPU in seconds for 1,000 pods; memory at its peak, MiB"
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -114,8 +114,10 @@ def cells(one: Trial, first: Trial) -> tuple[str, ...]:
     """A trial in figures, compared with the first one of its kind."""
     usage, pods = one.usage, one.pods
     reads = sum(count for name, count in usage.requests.items() if name.startswith(("get ", "list ", "watch ")))
+    lower, upper = one.quartiles
+    spread = f" ({rounded(lower)}–{rounded(upper)})" if lower != upper else ""
     return (
-        rounded(one.seconds),
+        rounded(one.seconds) + spread,
         rounded(one.seconds / first.seconds),
         rounded(one.rate),
         rounded(usage.per_pod(EVICTION, pods)),

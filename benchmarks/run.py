@@ -30,6 +30,7 @@ from benchmarks.ground.waiting import Stalled
 from benchmarks.parts import admission, board, server, start, wheel
 from benchmarks.report import Outcome, save, saved, show
 from benchmarks.scenarios import deadlines, faults, mixed, pdb_chain, restart, scale, storm, tracing
+from benchmarks.trial import ROUNDS
 from gracectl.cli.failures import FAILED, interruptible, reporting_errors
 
 Scenario = Callable[[Ground], Awaitable[Outcome]]
@@ -120,6 +121,13 @@ class Cluster(msgspec.Struct, frozen=True):
     help="A folder with definitions of Karpenter's resources (pkg/apis/crds, kwok/apis/crds); may be repeated.",
 )
 @click.option("--nodes", "sizes", type=Sizes(), default=(), help="The sizes of scale, instead of its own.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=ROUNDS,
+    show_default=True,
+    help="Rounds of pdb-chain and mixed, whose medians and quartiles are shown; to publish: 7.",
+)
 @click.option("-o", "output", type=click.Choice(["table", "json"]), default="table")
 @click.option(
     "--save",
@@ -127,11 +135,14 @@ class Cluster(msgspec.Struct, frozen=True):
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the outcomes there as well (JSON), beside those of other scenarios.",
 )
-def main(names: tuple[str, ...], sizes: tuple[int, ...], output: str, file: Path | None, **there: Any) -> None:
+def main(
+    names: tuple[str, ...], sizes: tuple[int, ...], rounds: int, output: str, file: Path | None, **there: Any
+) -> None:
     """Run scenarios (left out: all of them), or parts by name. Exit code 1 when a budget is missed."""
     names, cluster = names or USUAL, Cluster(**there)
     cluster.check(names)
     scenarios: dict[str, Scenario] = {**SCENARIOS, "scale": partial(scale.run, sizes=sizes)}
+    scenarios |= {"pdb-chain": partial(pdb_chain.run, rounds=rounds), "mixed": partial(mixed.run, rounds=rounds)}
     if sizes and "scale" not in names:
         raise click.UsageError("--nodes: the sizes of scale, which is not measured; name it, or leave the option out")
     if PROGRAM is None:

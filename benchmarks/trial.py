@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from statistics import quantiles
 
 import anyio
 import msgspec
@@ -13,6 +14,12 @@ from benchmarks.ground.ground import Ground, Pace, opened
 from benchmarks.ground.nodes import PATIENCE
 from benchmarks.ground.passage import Passage
 from benchmarks.ground.site import NEW, OLD, App, site
+
+ROUNDS = 3
+"""Rounds of a scenario in ten minutes; published figures have at least seven (`--rounds 7`)."""
+
+SPREAD_ROUNDS = 3
+"""With fewer rounds there is no spread to show."""
 
 LAST_NEWS = 5.0
 """Seconds within which a watch tells of everything that has happened."""
@@ -37,7 +44,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What one contender has reached. `seconds` until all pods were gone, replaced, and counted by their budgets;
     `evicted` until the last one was told to leave. `left`: pods that were given up. `broken`: apps of which more were
     missing than their budget allows. `promises_broken`: pods that had to leave in spite of what was promised to them;
-    `after_promises`: seconds from the end of each promise until its pod was told to leave.
+    `after_promises`: seconds from the end of each promise until its pod was told to leave. `rounds`: `seconds` of
+    every round, of which this one is the median.
     """
 
     contender: str
@@ -51,6 +59,15 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     promises_broken: int = 0
     after_promises: tuple[float, ...] = ()
+    rounds: tuple[float, ...] = ()
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Lower and upper quartile of `rounds`: half of all rounds lie between them."""
+        if len(self.rounds) < SPREAD_ROUNDS:
+            return self.seconds, self.seconds
+        lower, _, upper = quantiles(self.rounds, n=4, method="inclusive")
+        return lower, upper
 
     @property
     def rate(self) -> float:
@@ -129,13 +146,16 @@ def _allowed(app: App) -> float:
 
 
 async def in_parallel(
-    ground: Ground, load: Load, contenders: Sequence[Contender], name: str, way: Ground | None = None
+    ground: Ground, load: Load, contenders: Sequence[Contender], name: str, way: Ground | None = None, rounds: int = 1
 ) -> list[Trial]:
-    """Each on a site of its own, all at once: for those that mostly wait."""
+    """The median round of each contender. Contenders run at the same time on sites of their own, as they mostly wait;
+    the rounds of a contender follow one another.
+    """
     found: dict[str, Trial] = {}
 
     async def one(number: int, contender: Contender) -> None:
-        found[contender.name] = await trial(ground, load, contender, f"{name}-{number}", way)
+        trials = [await trial(ground, load, contender, f"{name}-{number}-{each}", way) for each in range(rounds)]
+        found[contender.name] = middle(trials)
 
     async with anyio.create_task_group() as group:
         for number, contender in enumerate(contenders):
@@ -145,14 +165,14 @@ async def in_parallel(
 
 @asynccontextmanager
 async def beside(
-    ground: Ground, load: Load, contenders: Sequence[Contender], name: str, way: Ground | None = None
+    ground: Ground, load: Load, contenders: Sequence[Contender], name: str, way: Ground | None = None, rounds: int = 1
 ) -> AsyncIterator[list[Trial]]:
     """The same, while other things are measured: for those that sleep nearly all of their time. The list is complete
     when the context ends."""
     found: list[Trial] = []
 
     async def run(there: Ground) -> None:
-        found.extend(await in_parallel(there, load, contenders, name, way))
+        found.extend(await in_parallel(there, load, contenders, name, way, rounds))
 
     # An embedded cluster is one process, which would keep what is measured waiting.
     one = opened(None) if ground.is_embedded and way is None else nullcontext(ground)
@@ -162,8 +182,9 @@ async def beside(
 
 
 def middle(trials: Sequence[Trial]) -> Trial:
-    """The one that took neither longest nor shortest."""
-    return sorted(trials, key=lambda one: one.seconds)[len(trials) // 2]
+    """The trial that took neither longest nor shortest, with the seconds of all."""
+    median = sorted(trials, key=lambda one: one.seconds)[len(trials) // 2]
+    return msgspec.structs.replace(median, rounds=tuple(one.seconds for one in trials))
 
 
 def vs_ideal(trials: Sequence[Trial], ideals: Sequence[Trial]) -> list[float]:

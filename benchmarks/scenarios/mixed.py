@@ -15,23 +15,23 @@ from benchmarks.contenders.peers import peers
 from benchmarks.ground.ground import Ground
 from benchmarks.ground.site import OLD, ROLE, App
 from benchmarks.report import Figure, Outcome
-from benchmarks.trial import Load, Trial, beside, middle, trial, vs_ideal
+from benchmarks.trial import ROUNDS, Load, Trial, beside, middle, trial, vs_ideal
 
-NODES, ROUNDS = 12, 3
+NODES = 12
 STUBBORN = App("stubborn", 6, promise=3600)
 """More than there is: they are deleted for the deadline, and never evicted."""
 BUDGETS = ({"maxUnavailable": 1}, {"maxUnavailable": 2}, {"maxUnavailable": "20%"})
 
 
-async def run(ground: Ground) -> Outcome:
+async def run(ground: Ground, rounds: int = ROUNDS) -> Outcome:
     """The ideal and gracectl in turns, and beside them the peers, each on nodes of its own."""
     # Until it begins, pods and nodes must be there: a foreign cluster takes longer for them. A deadline beyond that.
     promise, deadline = (8, 18) if ground.is_embedded else (90, 120)
     load = Load(NODES, _apps(promise), deadline=deadline)
     group = {"selector": {"matchLabels": {ROLE: OLD}}, "terminationGracePeriod": f"{deadline}s"}
     ideals, ours = [], []
-    async with beside(ground, load, peers(ground.karpenter, deadline), "mixed-peer") as others:
-        for number in range(ROUNDS):
+    async with beside(ground, load, peers(ground.karpenter, deadline), "mixed-peer", rounds=rounds) as others:
+        for number in range(rounds):
             ideals.append(await trial(ground, load, Ideal(), f"mixed-ideal-{number}"))
             gracectl = Gracectl(settings={"nodeGroups": [group]})
             ours.append(await trial(ground, load, gracectl, f"mixed-gracectl-{number}"))
@@ -55,7 +55,7 @@ async def run(ground: Ground) -> Outcome:
             *(each for one in (middle(ours), *others) for each in _after_promises(one)),
             *(Figure(f"deletes for deadlines late at most, {name}", late, " s") for name, late in lateness.items()),
         ),
-        parameters={"nodes": NODES, "pods": pods, "rounds": ROUNDS, "deadline": f"{deadline} s", **load.pace.in_words},
+        parameters={"nodes": NODES, "pods": pods, "rounds": rounds, "deadline": f"{deadline} s", **load.pace.in_words},
         trials=(middle(ideals), middle(ours), *others),
     )
 

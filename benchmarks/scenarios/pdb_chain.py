@@ -11,17 +11,17 @@ from benchmarks.contenders.peers import peers
 from benchmarks.ground.ground import Ground
 from benchmarks.ground.site import App
 from benchmarks.report import Figure, Outcome
-from benchmarks.trial import Load, beside, middle, trial, vs_ideal
+from benchmarks.trial import ROUNDS, Load, beside, middle, trial, vs_ideal
 
-PODS, NODES, ROUNDS = 12, 4, 3
+PODS, NODES = 12, 4
 
 
-async def run(ground: Ground) -> Outcome:
-    """The ideal and gracectl in turns, and beside them the peers, once each: they sleep nearly all of their time."""
+async def run(ground: Ground, rounds: int = ROUNDS) -> Outcome:
+    """The ideal and gracectl in turns, and the peers at the same time: they sleep nearly all of theirs."""
     load = Load(NODES, (App("chain", PODS, {"maxUnavailable": 1}),))
     ideals, ours = [], []
-    async with beside(ground, load, peers(ground.karpenter), "chain-peer") as others:
-        for number in range(ROUNDS):
+    async with beside(ground, load, peers(ground.karpenter), "chain-peer", rounds=rounds) as others:
+        for number in range(rounds):
             ideals.append(await trial(ground, load, Ideal(), f"chain-ideal-{number}"))
             ours.append(await trial(ground, load, Gracectl(), f"chain-gracectl-{number}"))
     return Outcome(
@@ -33,6 +33,6 @@ async def run(ground: Ground) -> Outcome:
             Figure("GETs of pods per pod", max(our.usage.per_pod("get pods", PODS) for our in ours), "", 0),
             Figure("most pods missing at once", max(our.most_missing["chain"] for our in ours), "", 1),
         ),
-        parameters={"pods": PODS, "nodes": NODES, "rounds": ROUNDS, **load.pace.in_words},
+        parameters={"pods": PODS, "nodes": NODES, "rounds": rounds, **load.pace.in_words},
         trials=(middle(ideals), middle(ours), *others),
     )
