@@ -52,7 +52,7 @@ async def test_pods_are_created_read_evicted_and_deleted(api: Any, place: Place)
     assert refused.value.status == 404
 
 
-async def test_a_watch_yields_models(api: Any) -> None:
+async def test_a_watch_yields_models(api: Any, place: Place) -> None:
     core = client.CoreV1Api(api)
     seen: list[tuple[str, str]] = []
     async with watch.Watch() as stream, anyio.create_task_group() as group:
@@ -65,7 +65,9 @@ async def test_a_watch_yields_models(api: Any) -> None:
 
         group.start_soon(follow)
         await core.create_namespaced_pod("default", pod("one"))
-        await anyio.sleep(0.3)
+        with anyio.fail_after(PATIENCE):
+            while not seen:
+                await place.cluster.pace.clock.sleep(0.05)
         await core.delete_namespaced_pod("one", "default", grace_period_seconds=1)
     assert seen[0] == ("ADDED", "one")
     assert seen[-1] == ("DELETED", "one")

@@ -208,7 +208,7 @@ async def ended_node(folder: Path) -> AsyncIterator[tuple[Program, str]]:
         ):
             name = await _held(api)
             await ask(api, "DELETE", path_of(NODES, name=name))
-            await program.until_said("node is terminated", 30)
+            await program.until_said("node is terminated")
             yield program, name
 
 
