@@ -21,7 +21,10 @@ def test_each_names_tests_that_exist() -> None:
         for test in mutant.tests:
             path, _, function = test.partition("::")
             text = (ROOT / path).read_text(encoding="utf-8")
-            assert not function or re.search(rf"def {function}\b", text), f"{mutant.name}: there is no {test}"
+            found = re.search(rf"def {function}\b", text)
+            assert found, f"{mutant.name}: there is no {test}"
+            decorators = text[: found.start()].rpartition("\n\n\n")[2]
+            assert "@pytest.mark.thorough" not in decorators, f"{mutant.name}: `make test` does not run {test}"
 
 
 def test_a_text_that_is_gone_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
