@@ -20,8 +20,9 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
-from gracectl.policy.answers import Total, total_of
+from gracectl.policy.answers import Sightings, Total, total_of
 from gracectl.policy.budgets import Allowance
+from gracectl.policy.confirmation import confirmed, is_unconfirmed
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of, deadline_origin, invalid_deadline
 from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, forecast
@@ -68,15 +69,23 @@ class NodeDrainForecast(msgspec.Struct, frozen=True):
 
 
 class DrainForecast(msgspec.Struct, frozen=True):
-    """`nodes`: those in question. `whole`: also the other draining nodes."""
+    """`nodes`: those in question. `whole`: also the other draining nodes. `seen`: the structural causes, for the next
+    reading.
+    """
 
     nodes: tuple[NodeDrainForecast, ...]
     whole: Forecast
+    seen: Sightings = {}
 
     @property
     def total(self) -> Total:
         """When the last of the nodes in question is drained."""
         return total_of((node.name, node.forecast.drained) for node in self.nodes)
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether a second reading, AGREE_SECONDS later, may say never where this one says unknown."""
+        return is_unconfirmed(self.whole, self.seen)
 
 
 def forecast_drains(
@@ -100,7 +109,7 @@ def forecast_drains(
         if (_can_stay(node, for_maintenance) if node.name in asked else is_maintenance_requested(node))
     }
     drains = ((_maintained if node.name in stays else _terminated)(cluster, settings, node, now) for node in draining)
-    whole = forecast(drains, now, assumptions)
+    whole, seen = confirmed(forecast(drains, now, assumptions), assumptions.seen)
     found = tuple(
         NodeDrainForecast(
             forecast=node_forecast,
@@ -115,7 +124,7 @@ def forecast_drains(
         for node, node_forecast in zip(draining, whole.nodes, strict=True)
         if node.name in asked
     )
-    return DrainForecast(found, whole)
+    return DrainForecast(found, whole, seen)
 
 
 def with_surroundings(forecast: DrainForecast, around: Surroundings) -> DrainForecast:

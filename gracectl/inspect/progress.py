@@ -15,10 +15,12 @@ import msgspec
 from gracectl.inspect.draining import PodStatus
 from gracectl.inspect.status import NodeStatus
 from gracectl.model.budget import PodDisruptionBudget
-from gracectl.policy.answers import Answer, Never, Total, last_of, total_of
+from gracectl.policy.answers import Answer, Never, Sightings, Total, last_of, total_of
 from gracectl.policy.budgets import is_counted
+from gracectl.policy.confirmation import confirmed, current
 from gracectl.policy.explain import urgency_of
 from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, forecast
+from gracectl.policy.observations import ObservationLog
 from gracectl.policy.plan import Blocker, Outcome
 from gracectl.policy.simulation import DrainingNode
 from gracectl.runtime.clock import Clock
@@ -247,7 +249,7 @@ def _urgency(cause: BlockingCause) -> int:
 class Forecaster:
     """The newest forecast of all draining nodes, made again and again at a bounded cost; `run` it once.
 
-    `nodes`: the input of the next one, and the instant that it is of; None: not yet.
+    `nodes`: the input of the next one, and the instant that it is of; None: not yet. `log`: what is observed meanwhile.
     """
 
     def __init__(
@@ -255,11 +257,19 @@ class Forecaster:
         clock: Clock,
         assumptions: Assumptions,
         nodes: Callable[[], tuple[tuple[DrainingNode, ...], float] | None],
+        log: ObservationLog,
     ) -> None:
-        self.latest: Forecast | None = None
+        self._latest: Forecast | None = None
+        self._seen: Sightings = {}
+        self._log = log
         self._clock = clock
         self._assumptions = assumptions
         self._nodes = nodes
+
+    @property
+    def latest(self) -> Forecast | None:
+        """The newest one, if there is any; it says never of nothing that has changed since."""
+        return None if self._latest is None else current(self._latest, self._log.changed_at)
 
     async def run(self) -> None:
         """Make forecasts until cancelled."""
@@ -268,16 +278,24 @@ class Forecaster:
             found = self._nodes()
             if found is not None:
                 nodes, now = found
-                compute = partial(forecast_of, nodes, now, self._assumptions)
-                self.latest = compute() if _pods(nodes) <= QUICK_PODS else await anyio.to_thread.run_sync(compute)
+                assumptions = msgspec.structs.replace(self._assumptions, observed=self._log.observations())
+                compute = partial(_confirmed_forecast, nodes, now, assumptions, self._seen)
+                is_quick = _pods(nodes) <= QUICK_PODS
+                self._latest, self._seen = compute() if is_quick else await anyio.to_thread.run_sync(compute)
             cost = self._clock.monotonic() - began
-            pause = FORECAST_SECONDS if found or self.latest else FIRST_SECONDS
+            pause = FORECAST_SECONDS if found or self._latest else FIRST_SECONDS
             await self._clock.sleep(max(pause, cost / FORECAST_SHARE))
 
 
 def forecast_of(nodes: Collection[DrainingNode], now: float, assumptions: Assumptions) -> Forecast | None:
-    """The forecast of these nodes; None where there are none, or it would take too long."""
-    return forecast(nodes, now, assumptions) if 0 < _pods(nodes) <= MOST_PODS else None
+    """The forecast of these nodes by one reading; None where there are none, or it would take too long."""
+    return _confirmed_forecast(nodes, now, assumptions, {})[0]
+
+
+def _confirmed_forecast(
+    nodes: Collection[DrainingNode], now: float, assumptions: Assumptions, before: Sightings
+) -> tuple[Forecast | None, Sightings]:
+    return confirmed(forecast(nodes, now, assumptions), before) if 0 < _pods(nodes) <= MOST_PODS else (None, {})
 
 
 def _pods(nodes: Iterable[DrainingNode]) -> int:

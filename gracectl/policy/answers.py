@@ -7,7 +7,7 @@ settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -58,7 +58,7 @@ class NeverCause(msgspec.Struct, frozen=True):
     """Structural cause. `reason`: the policy's own words; `pod`: `namespace/name`; `budgets`: `namespace/name` of each.
 
     `is_settled`: one reading of the cluster proves it. Otherwise it may be a moment of a status that is being counted,
-    and must be seen twice.
+    and must be seen twice. `since`: since when (Unix seconds) the budget has allowed nothing, by its own status.
     """
 
     kind: NeverKind
@@ -66,6 +66,7 @@ class NeverCause(msgspec.Struct, frozen=True):
     pod: str
     budgets: tuple[str, ...] = ()
     is_settled: bool = True
+    since: float | None = None
 
 
 class Never(msgspec.Struct, frozen=True, tag="never", tag_field="answer"):
@@ -118,3 +119,10 @@ def total_of(answers: Iterable[tuple[str, Answer]]) -> Total:
     every = tuple(answers)
     unknown, never = (tuple(name for name, each in every if isinstance(each, kind)) for kind in (Unknown, Never))
     return Total(len(every), last_of(answer for _, answer in every), unknown, never)
+
+
+CauseKey = tuple[NeverKind, str]
+"""The kind of a cause, and the budgets or the pod that it is about."""
+
+Sightings = Mapping[CauseKey, float]
+"""By cause, since when (Unix seconds) every reading has shown it."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from gracectl.policy.answers import SAME_SECONDS, Answer, Never, NeverCause, Unknown, Window
+from gracectl.policy.answers import SAME_SECONDS, Answer, Never, NeverCause, Sightings, Unknown, Window
 from gracectl.policy.budgets import UNCHARGED_PHASES, BudgetKey
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuedPod, queues_of
@@ -85,13 +85,15 @@ class Assumptions(msgspec.Struct, frozen=True):
 
     `replacement_seconds`: the longest time from the creation of a replacement until it is Ready, unless others of its
     budget were observed to take longer. `detach_seconds`: from the end of the last pod with volumes of a node until
-    they are detached. `observed`: while the cluster is followed.
+    they are detached. `observed`: while the cluster is followed. `seen`: structural causes that the reading before has
+    shown (policy.confirmation).
     """
 
     replacement_seconds: float = 30.0
     rate: EvictionRate = EvictionRate()
     detach_seconds: float = 60.0
     observed: Observations = NOTHING_OBSERVED
+    seen: Sightings = {}
 
 
 class NodeForecast(msgspec.Struct, frozen=True):

@@ -7,8 +7,9 @@ bounded by the budgets that exist.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,10 +17,14 @@ import msgspec
 
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import BudgetKey, evictions_in_flight, never_allows
+from gracectl.policy.answers import NeverCause
+from gracectl.policy.budgets import BudgetKey, evictions_in_flight, failure_of, never_allows
 
 REMEMBERED: Final = 50
 """Replacements, or terminations, of which a median is made."""
+
+MOST_PODS: Final = 10_000
+"""Pods of which the last change is remembered."""
 
 
 class Observations(msgspec.Struct, frozen=True):
@@ -50,13 +55,18 @@ NOTHING_OBSERVED: Final = Observations()
 
 
 class _Watched(msgspec.Struct):
-    """A budget: how many pods were healthy, the instants at which others became missing, and what replacements took."""
+    """A budget: how many pods were healthy, the instants at which others became missing, and what replacements took.
+
+    `bounds`: what decides whether it ever allows a disruption; `changed_at`: when that changed.
+    """
 
     uid: str
     healthy: int
     missing: deque[float]
     recoveries: deque[float]
     has_allowed: bool = False
+    bounds: tuple[object, ...] = ()
+    changed_at: float = -math.inf
 
 
 class ObservationLog:
@@ -65,6 +75,7 @@ class ObservationLog:
     def __init__(self) -> None:
         self._budgets: dict[BudgetKey, _Watched] = {}
         self._terminations: deque[float] = deque(maxlen=REMEMBERED)
+        self._pods: OrderedDict[str, float] = OrderedDict()  # by full name, when its protection or labels changed
 
     def note_budget(self, budget: PodDisruptionBudget, now: float) -> None:
         """Take note of the status of a budget."""
@@ -73,6 +84,9 @@ class ObservationLog:
         if watched is None or watched.uid != budget.uid:
             watched = _Watched(budget.uid, healthy, deque(), deque(maxlen=REMEMBERED))
             self._budgets[budget.key] = watched
+        counted = (budget.desired_healthy, budget.expected_pods, failure_of(budget))
+        if (bounds := (budget.generation, budget.observed_generation, *counted)) != watched.bounds:
+            watched.bounds, watched.changed_at = bounds, now
         for _ in range(watched.healthy - healthy):
             watched.missing.append(now)
         for _ in range(min(healthy - watched.healthy, len(watched.missing))):
@@ -91,6 +105,32 @@ class ObservationLog:
         if pod.deletion_timestamp is not None and pod.deletion_grace_seconds is not None:
             began = pod.deletion_timestamp - pod.deletion_grace_seconds
             self._terminations.append(max(now - began, 0.0))
+
+    def note_pod(self, old: Pod | None, new: Pod | None, now: float) -> None:
+        """Take note of a change of a pod."""
+        if old is None:
+            return
+        if new is None:
+            self.note_gone(old, now)
+        if (
+            new is None
+            or new.uid != old.uid
+            or (new.annotations, new.labels) != (old.annotations, old.labels)
+            or (new.deletion_timestamp is None) != (old.deletion_timestamp is None)
+        ):
+            self._pods[old.full_name] = now
+            self._pods.move_to_end(old.full_name)
+            if len(self._pods) > MOST_PODS:
+                self._pods.popitem(last=False)
+
+    def changed_at(self, cause: NeverCause) -> float:
+        """When an object of a cause has changed so that the cause may be another."""
+        changed = [self._pods.get(cause.pod, -math.inf)]
+        for full_name in cause.budgets:
+            namespace, _, name = full_name.partition("/")
+            budget = self._budgets.get((namespace, name))
+            changed.append(math.inf if budget is None else budget.changed_at)
+        return max(changed)
 
     def observations(self) -> Observations:
         """What has been observed until now; immutable."""

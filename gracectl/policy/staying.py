@@ -5,6 +5,9 @@ Only what a person must change is a structural cause. Everything else may end by
 
 from __future__ import annotations
 
+import msgspec
+
+from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.policy.answers import NeverCause, NeverKind
@@ -63,21 +66,20 @@ def _protected(entry: PodPlan) -> NeverCause | str:
 
 
 def _under_budget(entry: PodPlan, budget: PodDisruptionBudget, is_hopeless: bool) -> NeverCause | str:
-    name = entry.pod.full_name
     if (failure := failure_of(budget)) is not None:
         reason = f"budget {budget.full_name} allows nothing, as it cannot be counted: {failure}"
-        return NeverCause(NeverKind.BUDGET_NOT_COUNTED, reason, name, (budget.full_name,), is_settled=False)
+        return _because(NeverKind.BUDGET_NOT_COUNTED, reason, entry, budget)
     if has_no_scale(entry.pod, budget):
-        return NeverCause(NeverKind.BUDGET_NOT_COUNTED, entry.reason, name, (budget.full_name,), is_settled=False)
+        return _because(NeverKind.BUDGET_NOT_COUNTED, entry.reason, entry, budget)
     if not is_counted(budget):
         return f"what budget {budget.full_name} allows: it is being counted"
     if never_allows(budget):
-        kind, is_settled = NeverKind.BUDGET_ALLOWS_NOTHING, requires_all(budget)
-        return NeverCause(kind, entry.reason, name, (budget.full_name,), is_settled)
+        cause = _because(NeverKind.BUDGET_ALLOWS_NOTHING, entry.reason, entry, budget)
+        return msgspec.structs.replace(cause, is_settled=requires_all(budget))
     if is_hopeless and not entry.pod.owners:
         # Even where every pod becomes Ready and every controller replaces its pods immediately, it stays.
         reason = f"{entry.reason}, and its pods without a controller are not replaced"
-        return NeverCause(NeverKind.NOT_REPLACED, reason, name, (budget.full_name,), is_settled=False)
+        return _because(NeverKind.NOT_REPLACED, reason, entry, budget)
     unready = budget.expected_pods - budget.current_healthy
     if unready > 0:
         return (
@@ -85,6 +87,13 @@ def _under_budget(entry: PodPlan, budget: PodDisruptionBudget, is_hopeless: bool
             f"pods {'is' if unready == 1 else 'are'} not Ready"
         )
     return f"when budget {budget.full_name} allows a disruption again"
+
+
+def _because(kind: NeverKind, reason: str, entry: PodPlan, budget: PodDisruptionBudget) -> NeverCause:
+    """A cause that a status shows, and so must be seen twice."""
+    verdict = budget.verdict
+    since = None if verdict is None or verdict.status == names.TRUE else verdict.last_transition
+    return NeverCause(kind, reason, entry.pod.full_name, (budget.full_name,), is_settled=False, since=since)
 
 
 def requires_all(budget: PodDisruptionBudget) -> bool:

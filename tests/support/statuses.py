@@ -27,6 +27,9 @@ TAINTED = (Taint(names.DISRUPTED_TAINT_KEY, "", "NoSchedule"),)
 KEPT = Condition(names.DRAINED, "True", "Maintenance", "all pods are gone")
 DRAINED = Condition(names.DRAINED, "True", "Drained", "all pods are gone")
 
+NEVER_ALLOWS: dict[str, Any] = {"disruptions_allowed": 0, "desired_healthy": 3, "max_unavailable": 0}
+"""A budget that requires all of its pods."""
+
 
 def going(name: str = "n1", *, since: float = 100.0, **fields: Any) -> Node:
     """A cordoned node that was deleted so many seconds ago."""
@@ -133,7 +136,7 @@ def documented() -> StatusFrame:
 def crowd() -> StatusFrame:
     """One node with sixty pods, most of them under a budget that allows nothing."""
     pods = tuple(replica(f"web-{n:02}", labels={"app": "web"} if n % 3 else {"app": "free"}) for n in range(60))
-    return a_scene(cluster(going(), pods=pods, budgets=(a_budget(disruptions_allowed=0, desired_healthy=3),)))
+    return a_scene(cluster(going(), pods=pods, budgets=(a_budget(**NEVER_ALLOWS),)))
 
 
 def many() -> StatusFrame:
@@ -149,7 +152,13 @@ def many() -> StatusFrame:
         for n in range(0, 40, 8)
     ]
     budgets = [
-        a_budget(f"api-{n}", selector=LabelSelector({"app": f"api-{n}"}), disruptions_allowed=0, desired_healthy=3)
+        a_budget(
+            f"api-{n}",
+            selector=LabelSelector({"app": f"api-{n}"}),
+            disruptions_allowed=0,
+            desired_healthy=3,
+            max_unavailable=0,
+        )
         for n in range(20)
     ]
     return a_scene(cluster(*nodes, pods=tuple(pods), budgets=tuple(budgets)))

@@ -15,8 +15,11 @@ from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Un
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, duration, node_arguments
 from gracectl.cli.output import echo
-from gracectl.cli.plan.command import computing, forecast_plan, show_details
+from gracectl.cli.plan.command import SECOND_READING, forecast_plan, show_details
 from gracectl.cli.settings import SettingsSource, settings_options
+from gracectl.inspect.forecast import DrainForecast
+from gracectl.policy.answers import Sightings
+from gracectl.policy.confirmation import AGREE_SECONDS
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -138,11 +141,15 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
         source = SettingsSource(target)
         request = DrainRequest(target, options)
         with interruptible(request.interrupted):
-            found = run_async(lambda: read_nodes(target, nodes, source))
+
+            def read(after: float) -> ReadNodes:
+                return run_async(lambda: read_nodes(target, nodes, source, after))
+
+            found, forecast = _forecast(read, options)
             if not found.nodes:
                 echo(nodes.no_match, err=True)
                 return
-            action = _preview(found, options)
+            action = _preview(found, forecast, options)
             if options.dry_run:
                 return
             if not options.for_maintenance and any(node.deletion_timestamp is None for node in found.nodes):
@@ -152,15 +159,34 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
         sys.exit(code)
 
 
-def _preview(found: ReadNodes, options: DrainOptions) -> str:
+def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tuple[ReadNodes, DrainForecast | None]:
+    """Read the nodes and forecast their drain; a second time before a refusal. Raises Undrainable.
+
+    `read`: after so many seconds.
+    """
+
+    def forecast_of(found: ReadNodes, seen: Sightings) -> DrainForecast | None:
+        if not options.dry_run:
+            check(found.nodes, found.settings, found.now, for_maintenance=options.for_maintenance)
+        if found.inputs is None or not found.nodes:
+            return None
+        return forecast_plan(found.inputs, for_maintenance=options.for_maintenance, seen=seen)
+
+    found = read(0.0)
+    forecast = forecast_of(found, {})
+    if forecast is None or options.for_maintenance or options.force:
+        return found, forecast
+    if forecast.is_unconfirmed:
+        echo(SECOND_READING, err=True)
+    elif not endless(forecast):
+        return found, forecast
+    again = read(AGREE_SECONDS if forecast.is_unconfirmed else 0.0)
+    return again, forecast_of(again, forecast.seen)
+
+
+def _preview(found: ReadNodes, forecast: DrainForecast | None, options: DrainOptions) -> str:
     """Print what would happen; what it is, in a few words. Raises Undrainable, NeverDrained."""
     stays = options.for_maintenance
-    if not options.dry_run:
-        check(found.nodes, found.settings, found.now, for_maintenance=stays)
-    forecast = None
-    if found.inputs is not None:
-        with computing(found.inputs):
-            forecast = forecast_plan(found.inputs, for_maintenance=stays)
     never = () if forecast is None or stays or options.force else endless(forecast)
     preview = Preview(
         cluster=None if sys.stdout.isatty() else found.cluster,

@@ -72,10 +72,13 @@ class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-async def read_nodes(target: ClusterTarget, choice: NodeChoice, source: SettingsSource) -> ReadNodes:
-    """Read the nodes, and all that a forecast needs; to list nodes is enough. Raises ApiError, ConfigError,
-    UnknownNodes."""
+async def read_nodes(
+    target: ClusterTarget, choice: NodeChoice, source: SettingsSource, after: float = 0.0
+) -> ReadNodes:
+    """Read the nodes `after` so many seconds, and all that a forecast needs; to list nodes is enough. Raises ApiError,
+    ConfigError, UnknownNodes."""
     async with connected(target, shows_cluster=True) as connection:
+        await connection.clock.sleep(after)
         inputs, refusal = None, ""
         effective = await source.read(connection.client)
         try:

@@ -38,6 +38,8 @@ from gracectl.inspect.watcher import read_node_budgets, snapshot
 from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.budget import NodeDisruptionBudget
+from gracectl.policy.answers import Sightings
+from gracectl.policy.confirmation import AGREE_SECONDS
 from gracectl.policy.surroundings import Surroundings
 
 SLOW_PODS = 500
@@ -119,9 +121,13 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     with reporting_errors({UnknownNodes: REFUSED}):
         source = SettingsSource(target)
         with interruptible():
-            inputs = run_async(lambda: _read(target, nodes, source, shows_cluster=not is_structured(chosen.output)))
-            with computing(inputs):
-                forecast = forecast_plan(inputs, chosen.replacement_seconds)
+            shows_cluster = not is_structured(chosen.output)
+            inputs = run_async(lambda: _read(target, nodes, source, shows_cluster=shows_cluster))
+            forecast = forecast_plan(inputs, chosen.replacement_seconds)
+            if forecast.is_unconfirmed:
+                echo(SECOND_READING, err=True)
+                inputs = run_async(lambda: _read(target, nodes, source, after=AGREE_SECONDS))
+                forecast = forecast_plan(inputs, chosen.replacement_seconds, seen=forecast.seen)
         _answer(inputs, forecast, nodes, chosen)
 
 
@@ -150,8 +156,14 @@ class PlanInput(msgspec.Struct, frozen=True):
         return Detail(verbose, self.effective.source, self.note)
 
 
-async def _read(target: ClusterTarget, nodes: NodeChoice, source: SettingsSource, *, shows_cluster: bool) -> PlanInput:
+SECOND_READING = f"reading the cluster again in {AGREE_SECONDS:g} s: by this reading a drain would never end"
+
+
+async def _read(
+    target: ClusterTarget, nodes: NodeChoice, source: SettingsSource, *, shows_cluster: bool = False, after: float = 0.0
+) -> PlanInput:
     async with connected(target, shows_cluster=shows_cluster) as connection:
+        await connection.clock.sleep(after)
         return await read_input(connection, nodes, await source.read(connection.client))
 
 
@@ -172,19 +184,25 @@ async def read_input(connection: Connection, nodes: NodeChoice, effective: Effec
 
 
 def forecast_plan(
-    inputs: PlanInput, replacement_seconds: float | None = None, *, for_maintenance: bool = False
+    inputs: PlanInput,
+    replacement_seconds: float | None = None,
+    *,
+    for_maintenance: bool = False,
+    seen: Sightings | None = None,
 ) -> DrainForecast:
     """Forecast the drain of these nodes; thousands of pods take seconds, so not in an event loop.
 
-    `replacement_seconds` None: as the settings say. `for_maintenance`: they are drained and stay.
+    `replacement_seconds` None: as the settings say. `for_maintenance`: they are drained and stay. `seen`: the
+    structural causes of the reading before.
     """
     settings = inputs.settings
-    assumptions = settings.assumptions
+    assumptions = msgspec.structs.replace(settings.assumptions, seen=seen or {})
     if replacement_seconds is not None:
         assumptions = msgspec.structs.replace(assumptions, replacement_seconds=replacement_seconds)
-    forecast = forecast_drains(
-        inputs.cluster, settings.termination, inputs.asked, inputs.now, assumptions, for_maintenance=for_maintenance
-    )
+    with computing(inputs):
+        forecast = forecast_drains(
+            inputs.cluster, settings.termination, inputs.asked, inputs.now, assumptions, for_maintenance=for_maintenance
+        )
     return with_node_budgets(with_surroundings(forecast, inputs.around), inputs.node_budgets, inputs.now)
 
 

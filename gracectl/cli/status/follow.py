@@ -28,8 +28,9 @@ from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss, read_node_b
 from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import ApiError
-from gracectl.model.budget import NodeDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.node import Node
+from gracectl.policy.observations import ObservationLog
 from gracectl.policy.simulation import DrainingNode
 from gracectl.runtime.supervise import ungrouped
 from gracectl.telemetry.settings import TracingSettings
@@ -139,8 +140,11 @@ class StatusFollower:
         self._began: dict[str, float] = {}  # by uid
         self._terminated: deque[TerminatedNode] = deque(maxlen=MOST_TERMINATED if is_endless else None)
         self._tracker = ProgressTracker(by_runs=is_endless)
-        self.forecaster = Forecaster(connection.clock, settings.assumptions, self._draining)
+        self._log = ObservationLog()
+        self.forecaster = Forecaster(connection.clock, settings.assumptions, self._draining, self._log)
         self.watcher = ClusterWatcher(connection.client, self._is_watched, connection.clock, with_all_pods=is_endless)
+        self.watcher.cluster.budgets.subscribe(self._budget_changed)
+        self.watcher.cluster.pods.subscribe(lambda old, new: self._log.note_pod(old, new, self._clock.now()))
         self.statuses = NodeStatuses(self.watcher.cluster, self._settings, self.watcher.has_pods_of, follows=True)
 
     async def run(self, show: Callable[[StatusFrame], bool]) -> None:
@@ -152,6 +156,12 @@ class StatusFollower:
                 group.start_soon(self.forecaster.run)
                 await self._show_frames(show)
                 group.cancel_scope.cancel()
+
+    def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        if new is not None:
+            self._log.note_budget(new, self._clock.now())
+        elif old is not None:
+            self._log.forget_budget(old.key)
 
     def _is_watched(self, node: Node) -> bool:
         # The pods of all draining nodes wait in the same queues.

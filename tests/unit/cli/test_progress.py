@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from support.builders import NOW, a_budget, a_node
-from support.statuses import TAINTED, a_scene, cluster, going, kept, replica
+from support.statuses import NEVER_ALLOWS, TAINTED, a_scene, cluster, going, kept, replica
 
 from gracectl.cli.console import Row, Screen, Table, text_of
 from gracectl.cli.progress import FEW_REMEDIES, cause_text, left_text, progress_text
@@ -24,6 +24,7 @@ from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 from gracectl.policy.answers import Answer, Never, Unknown, Window
 from gracectl.policy.forecast import Assumptions
+from gracectl.policy.observations import ObservationLog
 from gracectl.runtime.clock import LoopClock
 
 DONE = (Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)
@@ -126,7 +127,7 @@ class CostlyClock(LoopClock):
 async def test_forecasts_take_a_tenth_of_a_processor_at_most(cost: float, pause: float) -> None:
     clock = CostlyClock(cost)
     inputs = iter([None, ((), NOW), ((), NOW)])
-    forecaster = Forecaster(clock, Assumptions(), lambda: next(inputs))
+    forecaster = Forecaster(clock, Assumptions(), lambda: next(inputs), ObservationLog())
     with pytest.raises(Enough):
         await forecaster.run()
     assert clock.pauses[1:] == [pause, pause]
@@ -161,7 +162,7 @@ def test_each_cause_has_a_line_and_what_never_ends_comes_first() -> None:
 
 
 def test_a_budget_that_never_allows_anything_says_so() -> None:
-    budget = a_budget(disruptions_allowed=0, desired_healthy=3)
+    budget = a_budget(**NEVER_ALLOWS)
     frame = a_scene(cluster(going(), pods=(replica(),), budgets=(budget,)))
     assert causes_of(frame) == ["budget shop/web, which never allows a disruption: shop/web-1 on n1, never"]
     (node,) = frame.nodes
@@ -216,7 +217,7 @@ def test_causes_take_a_third_of_a_terminal_at_most(height: int, causes: int, hel
         name = f"{label['app']}-{number}"
         pods.append(replica(f"p{number}", node_name=f"w{number}", labels={"app": name, "team": "payments"}))
         selector = LabelSelector({"app": name})
-        budgets.append(a_budget(name, selector=selector, disruptions_allowed=0, desired_healthy=3))
+        budgets.append(a_budget(name, selector=selector, **NEVER_ALLOWS))
     frame = a_scene(cluster(*(going(f"w{n}") for n in range(20)), pods=tuple(pods), budgets=tuple(budgets)))
     console = Console(width=100, height=height)
     lines = text_of(console, Screen(console, "more").fitted(status_table(frame, is_live=True))).splitlines()

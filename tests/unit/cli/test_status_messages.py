@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from support.builders import NOW, a_budget
 from support.statuses import (
+    NEVER_ALLOWS,
     SCENES,
     a_scene,
     claims_and_gone,
@@ -180,7 +181,7 @@ def test_of_many_nodes_it_is_told_what_blocks_them_all_in_all() -> None:
     causes = [
         f"  ! budget shop/api-{n}, which never allows a disruption: 6 pods on 6 nodes, never" for n in range(FEW_CAUSES)
     ]
-    patch = """--type merge -p '{"spec":{"minAvailable":null,"maxUnavailable":1}}'"""
+    patch = """--type merge -p '{"spec":{"maxUnavailable":1}}'"""
     helps = [
         f"    -> run more pods, or widen it: kubectl patch pdb -n shop api-{n} {patch}" for n in range(FEW_REMEDIES)
     ]
@@ -361,7 +362,7 @@ def test_an_address_that_leads_to_no_trace_is_refused(url: str) -> None:
 def of_n1(seconds: float, *pods: str, **more: Any) -> StatusFrame:
     """n1 so many seconds later, with these pods of a budget that is spent."""
     found = tuple(replica(name) for name in pods)
-    seen = cluster(going(), pods=found, budgets=(a_budget(disruptions_allowed=0, desired_healthy=3),))
+    seen = cluster(going(), pods=found, budgets=(a_budget(**NEVER_ALLOWS),))
     return a_scene(seen, at=NOW + seconds, **more)
 
 

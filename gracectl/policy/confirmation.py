@@ -1,0 +1,87 @@
+"""When a forecast may say never: a structural cause must be proven by one reading, or seen in two that agree.
+
+A status is written by a controller that lags: a budget may seem to require all of its pods in the moment in which one
+of them is replaced, and a failure to count may be a failed request. Until a second reading agrees, the answer is
+unknown; once an object of the cause has changed, it is unknown again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from gracectl.policy.answers import Answer, CauseKey, Never, NeverCause, Sightings, Unknown
+from gracectl.policy.forecast import Forecast, NodeForecast
+
+AGREE_SECONDS: Final = 5.0
+"""Between two readings that confirm a cause, at least."""
+
+SETTLED_SECONDS: Final = 120.0
+"""For so long a budget must have allowed nothing by its own status to be the first reading; or, a budget that was seen
+to require less than all of its pods, to show the cause. It is the longest for which the disruption controller remembers
+an evicted pod (DeletionTimeout).
+"""
+
+
+def confirmed(forecast: Forecast, before: Sightings) -> tuple[Forecast, Sightings]:
+    """The forecast with never where that is confirmed, else unknown; and the sightings for the next one.
+
+    `before`: the sightings of the forecast before.
+    """
+    at, allowing = forecast.at, {"/".join(key) for key in forecast.assumptions.observed.allowing}
+    found = {cause for node in forecast.nodes if isinstance(node.drained, Never) for cause in node.drained.causes}
+    seen = {key: before.get(key, at) for key in map(_key, found)}
+
+    def is_confirmed(cause: NeverCause) -> bool:
+        if cause.is_settled or (cause.since is not None and at - cause.since >= SETTLED_SECONDS):
+            return True
+        was_allowing = not allowing.isdisjoint(cause.budgets)
+        return at - seen[_key(cause)] >= (SETTLED_SECONDS if was_allowing else AGREE_SECONDS)
+
+    return _with_causes(forecast, is_confirmed, "whether this lasts"), seen
+
+
+def is_unconfirmed(forecast: Forecast, seen: Sightings) -> bool:
+    """Whether a second reading would turn an unknown answer into never."""
+    drained = (node.drained for node in forecast.nodes)
+    never = {_key(cause) for answer in drained if isinstance(answer, Never) for cause in answer.causes}
+    return bool(seen.keys() - never)
+
+
+def current(forecast: Forecast, changed_at: Callable[[NeverCause], float]) -> Forecast:
+    """The forecast as it may be shown now. `changed_at`: the last change of an object of a cause (Unix seconds)."""
+    return _with_causes(forecast, lambda cause: changed_at(cause) <= forecast.at, "what follows from a change of this")
+
+
+def _key(cause: NeverCause) -> CauseKey:
+    return cause.kind, " ".join(cause.budgets) or cause.pod
+
+
+def _with_causes(forecast: Forecast, holds: Callable[[NeverCause], bool], doubt: str) -> Forecast:
+    nodes = tuple(_node(node, holds, doubt) for node in forecast.nodes)
+    return forecast if nodes == forecast.nodes else msgspec.structs.replace(forecast, nodes=nodes)
+
+
+def _node(node: NodeForecast, holds: Callable[[NeverCause], bool], doubt: str) -> NodeForecast:
+    if not isinstance(node.drained, Never) or all(map(holds, node.drained.causes)):
+        return node
+    pods = tuple(
+        msgspec.structs.replace(
+            pod,
+            leaves=None if pod.leaves is None else _answer(pod.leaves, holds, doubt),
+            gone=None if pod.gone is None else _answer(pod.gone, holds, doubt),
+        )
+        for pod in node.pods
+    )
+    return msgspec.structs.replace(node, drained=_answer(node.drained, holds, doubt), pods=pods)
+
+
+def _answer(answer: Answer, holds: Callable[[NeverCause], bool], doubt: str) -> Answer:
+    if not isinstance(answer, Never):
+        return answer
+    causes = tuple(cause for cause in answer.causes if holds(cause))
+    if causes:
+        return Never(causes)
+    return Unknown(tuple(dict.fromkeys(f"{doubt}: {cause.reason}" for cause in answer.causes)))
