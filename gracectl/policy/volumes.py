@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import natural_key
 from gracectl.model.pod import Pod, VolumeAttachment
@@ -33,6 +34,11 @@ SHOWN = 3
 def has_volumes(pod: Pod) -> bool:
     """Whether the pod mounts volumes that may be attached to its node."""
     return bool(pod.claims or pod.inline_volumes)
+
+
+def uses_volumes(pod: Pod) -> bool:
+    """Whether volumes may be attached to its node for the pod now."""
+    return has_volumes(pod) and pod.phase not in (names.SUCCEEDED, names.FAILED)
 
 
 def waits_for_volumes(pod: Pod) -> bool:

@@ -41,9 +41,9 @@ def doctor(target: ClusterTarget, output: Output) -> None:
 
     API server, credentials, settings, definitions, the controller and its rights, webhooks and their certificate,
     Karpenter, finalizers and machines of nodes, budgets, annotations of pods, workloads without a budget, local
-    volumes, load balancers and Pending pods: a line for each, and below it what helps. Nothing is changed. It works
-    before the installation, too. With --config the settings of the file are compared with those of the controller.
-    What your rights do not let it check is marked with ?. docs/doctor.md explains every check.
+    volumes, volumes left attached, load balancers and Pending pods: a line for each, and below it what helps. Nothing
+    is changed. It works before the installation, too. With --config the settings of the file are compared with those of
+    the controller. What your rights do not let it check is marked with ?. docs/doctor.md explains every check.
 
     \b
     -o json prints one object:

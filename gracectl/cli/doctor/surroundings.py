@@ -5,7 +5,7 @@ Each is a warning at most: a cluster works with all of them, but a drain of it m
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from gracectl.cli.doctor.report import CheckState, Finding
@@ -19,15 +19,19 @@ from gracectl.inspect.surroundings import (
 )
 from gracectl.kube.client import KubeClient
 from gracectl.kube.reading import read_all
-from gracectl.kube.resources import BUDGETS
+from gracectl.kube.resources import BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import natural_key
+from gracectl.model.node import Node
+from gracectl.model.pod import VolumeAttachment
 from gracectl.model.selectors import selects
 from gracectl.model.workloads import PendingPod, PersistentVolume, Service, Workload
 from gracectl.policy.explain import listed
-from gracectl.policy.remedies import remedy
+from gracectl.policy.plan import Blocker
+from gracectl.policy.remedies import attachment_remedy, remedy
 from gracectl.policy.surroundings import SEVERAL, without_budget
+from gracectl.policy.volumes import listed_attachments, uses_volumes
 from gracectl.policy.warnings import LONGEST_MESSAGE, WarningKind
 
 SHOWN: Final = 3
@@ -35,6 +39,7 @@ SHOWN: Final = 3
 
 WORKLOADS: Final = "workloads"
 VOLUMES: Final = "volumes"
+ATTACHMENTS: Final = "attachments"
 BALANCERS: Final = "load balancers"
 SCHEDULING: Final = "scheduling"
 
@@ -55,6 +60,14 @@ async def check_volumes(client: KubeClient) -> Sequence[Finding]:
     return (volume_finding(await read_all(client, PERSISTENT_VOLUMES, keep=lambda each: each.is_on_disk)),)
 
 
+async def check_attachments(client: KubeClient) -> Sequence[Finding]:
+    """Volumes that are attached to nodes where no pod uses one."""
+    attachments = await read_all(client, VOLUME_ATTACHMENTS)
+    pods = await read_all(client, PODS, keep=uses_volumes) if attachments else []
+    nodes = await read_all(client, NODES) if attachments else []
+    return (attachment_finding(attachments, nodes, {pod.node_name for pod in pods}),)
+
+
 async def check_balancers(client: KubeClient) -> Sequence[Finding]:
     """Services whose pods load balancers reach only through their own nodes."""
     return (balancer_finding(await read_all(client, SERVICES, keep=lambda each: each.is_local)),)
@@ -70,6 +83,7 @@ ClientCheck = Callable[[KubeClient], Awaitable[Sequence[Finding]]]
 SURROUNDINGS: Final[Mapping[str, ClientCheck]] = {
     WORKLOADS: check_workloads,
     VOLUMES: check_volumes,
+    ATTACHMENTS: check_attachments,
     BALANCERS: check_balancers,
     SCHEDULING: check_scheduling,
 }
@@ -100,6 +114,24 @@ def volume_finding(volumes: Iterable[PersistentVolume]) -> Finding:
     shown = listed([harmless(name) for name in names], SHOWN)
     message = f"{shown}: on the disk of a node; the data goes with the node"
     return Finding(VOLUMES, CheckState.WARNING, message, remedy(WarningKind.LOCAL_VOLUME), names)
+
+
+def attachment_finding(
+    attachments: Iterable[VolumeAttachment], nodes: Iterable[Node], with_volumes: Collection[str]
+) -> Finding:
+    """The finding about volumes that may be left over. `with_volumes`: names of nodes where pods use volumes."""
+    idle = sorted(
+        (each for each in attachments if each.node_name not in with_volumes), key=lambda each: natural_key(each.name)
+    )
+    if not idle:
+        return Finding(ATTACHMENTS, CheckState.OK, "none is left over from a pod")
+    first = idle[0]
+    node = next((each for each in nodes if each.name == first.node_name), None)
+    message = f"{listed_attachments(idle)}: attached to {harmless(first.node_name)}, where no pod uses a volume"
+    if len(idle) > 1:
+        message = f"{listed_attachments(idle)}: attached to nodes where no pod uses a volume"
+    helps = remedy(Blocker.VOLUME, attachment=first.name) if node is None else attachment_remedy([first], node)
+    return Finding(ATTACHMENTS, CheckState.WARNING, message, helps, tuple(each.name for each in idle))
 
 
 def balancer_finding(services: Iterable[Service]) -> Finding:

@@ -13,7 +13,7 @@ from support.installed import Installed, Place
 from support.rbac.retelling import all_told, each_is_missed
 from support.rbac.stories import Story
 from support.rbac.value_sets import rendered
-from support.stage import a_budget_manifest, a_pod_manifest
+from support.stage import NAMESPACE, a_budget_manifest, a_pod_manifest
 
 from gracectl.cli.status.follow import StatusFollower, StatusFrame
 from gracectl.cli.ui.board import Board
@@ -28,9 +28,16 @@ READING = ("get", "list", "watch")
 
 
 async def everything_is_shown(place: Place) -> None:
-    """A node that ends with a pod, its budget, its claim and its Event."""
+    """A node that ends with a pod, its budget, its claim and its Event, and a pod that stays with its volume."""
     stage = place.stage
     await stage.add_nodes("n1")
+    data = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "data", "namespace": NAMESPACE}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": data}
+    await stage.cluster.create(claim)
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    stays = {"volumes": volumes, "tolerations": [{"operator": "Exists"}]}
+    await stage.create(a_pod_manifest("agent", "n1", **stays))
     await stage.create(a_budget_manifest("web", maxUnavailable=0), a_pod_manifest("web-0", "n1", labels={"app": "web"}))
     await stage.create_claim("n1")
     await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER]}})
@@ -49,7 +56,12 @@ async def everything_is_shown(place: Place) -> None:
         board.update(frame)
         state = board.state
         shown = [pod["name"] for node in state["status"]["nodes"] for pod in node["pods"] or ()]
-        return shown == ["web-0"] and bool(state["events"]) and follower.polls > 0
+        return (
+            shown == ["web-0"]
+            and bool(state["events"])
+            and follower.polls > 0
+            and bool(follower.watcher.cluster.volumes)
+        )
 
     async with anyio.create_task_group() as group:
         group.start_soon(board.events.follow, connection.client, stage.clock)

@@ -27,12 +27,20 @@ from gracectl.cli.console import text_of
 from gracectl.cli.doctor.checks import COMPONENT, certificate_finding, run_check
 from gracectl.cli.doctor.objects import annotation_finding, budget_finding, node_findings
 from gracectl.cli.doctor.report import CheckState, Finding, doctor_table, summary
-from gracectl.cli.doctor.surroundings import balancer_finding, scheduling_finding, volume_finding, workload_finding
+from gracectl.cli.doctor.surroundings import (
+    attachment_finding,
+    balancer_finding,
+    scheduling_finding,
+    volume_finding,
+    workload_finding,
+)
 from gracectl.cloud.provider import ProviderSettings
 from gracectl.config import Settings
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.operation import Operation
 from gracectl.model import names
+from gracectl.model.meta import Condition
+from gracectl.model.pod import VolumeAttachment
 from gracectl.model.workloads import PendingPod, PersistentVolume, Service, Workload
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import SystemClock
@@ -374,6 +382,25 @@ def test_workloads_of_several_pods_without_a_budget() -> None:
     assert (finding.state, finding.objects) == (CheckState.WARNING, ("shop/web",))
     assert finding.remedy == "create one: kubectl create pdb web -n shop --selector=app=web --max-unavailable=1"
     assert workload_finding([replica_set], [a_budget()]).state is CheckState.OK
+
+
+def test_volumes_that_are_left_attached() -> None:
+    spec = {"driver": "d", "resource_version": "1"}
+    used = VolumeAttachment("csi-1", "u1", node_name="n1", volume_name="v1", **spec)
+    over = VolumeAttachment("csi-2", "u2", node_name="n2", volume_name="v2", **spec)
+    assert attachment_finding([used], [a_node("n1")], {"n1"}).state is CheckState.OK
+    finding = attachment_finding([used, over], [a_node("n1"), a_node("n2")], {"n1"})
+    assert (finding.state, finding.objects) == (CheckState.WARNING, ("csi-2",))
+    assert finding.message == "v2 (attachment csi-2, driver d): attached to n2, where no pod uses a volume"
+    assert finding.remedy == "once nothing on the node uses the volume: kubectl delete volumeattachment csi-2"
+    silent = a_node("n2", conditions=(Condition("Ready", "Unknown"),))
+    helps = attachment_finding([over], [silent], ()).remedy
+    assert helps is not None
+    assert helps.endswith("kubectl taint node n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+    deleted = msgspec.structs.replace(over, deletion_timestamp=1.0)
+    for nodes in ([silent], []):
+        helps = attachment_finding([deleted], nodes, ()).remedy
+        assert helps == "see why it is still attached: kubectl describe volumeattachment csi-2"
 
 
 def test_what_a_drain_would_meet() -> None:
