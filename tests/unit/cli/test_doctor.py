@@ -385,9 +385,8 @@ def test_workloads_of_several_pods_without_a_budget() -> None:
 
 
 def test_volumes_that_are_left_attached() -> None:
-    spec = {"driver": "d", "resource_version": "1"}
-    used = VolumeAttachment("csi-1", "u1", node_name="n1", volume_name="v1", **spec)
-    over = VolumeAttachment("csi-2", "u2", node_name="n2", volume_name="v2", **spec)
+    used = VolumeAttachment("csi-1", "u1", node_name="n1", volume_name="v1", driver="d")
+    over = VolumeAttachment("csi-2", "u2", node_name="n2", volume_name="v2", driver="d")
     assert attachment_finding([used], [a_node("n1")], {"n1"}).state is CheckState.OK
     finding = attachment_finding([used, over], [a_node("n1"), a_node("n2")], {"n1"})
     assert (finding.state, finding.objects) == (CheckState.WARNING, ("csi-2",))
