@@ -8,9 +8,16 @@ import pytest
 from kubesim.faults import Refuse, Rule
 from kubesim.server.api import JsonObject
 from support.deadlines import delete_at_start, deletions, with_grace_period
-from support.stage import Stage, a_pod_manifest, a_workload, reasons, staged
+from support.stage import NAMESPACE, Stage, a_pod_manifest, a_workload, reasons, staged
+from support.watchers import a_client, named, seeing
 
+from gracectl.inspect.forecast import forecast_drains
+from gracectl.inspect.status import node_statuses
+from gracectl.inspect.watcher import snapshot
 from gracectl.model import names
+from gracectl.policy.forecast import Assumptions
+from gracectl.policy.plan import Blocker, Outcome
+from gracectl.policy.warnings import WarningKind
 
 pytestmark = pytest.mark.anyio
 
@@ -18,6 +25,7 @@ ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 TEMPLATES = [{"metadata": {"name": "data"}, "spec": CLAIM}]
 PLUGIN = "app=plugin"
+VOLUME = "persistentVolumeName"
 
 
 def a_database(**more: Any) -> JsonObject:
@@ -113,14 +121,55 @@ async def test_a_volume_that_stays_attached_is_reported_after_a_minute_with_its_
             await stage.until_gone("n1")
 
 
-async def test_claims_of_pods_that_stay_that_cannot_be_read_are_named() -> None:
+async def an_agent_that_stays(stage: Stage) -> None:
+    """On n1, with a volume."""
     tolerations = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "shop"}}
+    metadata = {"name": "data", "namespace": NAMESPACE}
+    await stage.cluster.create(
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": CLAIM}
+    )
+    await stage.create(a_pod_manifest("agent", "n1", tolerations=tolerations, volumes=volumes))
+    await stage.clock.sleep(5)
+
+
+async def test_commands_know_the_volumes_of_pods_that_stay() -> None:
     async with staged("n1") as stage:
-        await stage.cluster.create({**claim, "spec": CLAIM})
-        await stage.create(a_pod_manifest("agent", "n1", tolerations=tolerations, volumes=volumes))
-        await stage.clock.sleep(5)
+        await stage.create(a_daemon("plugin"))
+        async with seeing(stage, named("n1")) as sight:
+            await an_agent_that_stays(stage)
+            cluster = await snapshot(a_client(stage), named("n1"))
+            assert list(cluster.volumes.values()) == [attached_to(stage, "n1")[0]["spec"]["source"][VOLUME]]
+            assert sight.cluster.volumes == cluster.volumes
+            now = stage.clock.now()
+            [node] = forecast_drains(cluster, stage.settings.termination, ("n1",), now, Assumptions()).nodes
+            assert {entry.outcome for entry in node.forecast.plan.pods} == {Outcome.IGNORED, Outcome.EVICT}
+            assert node.forecast.plan.attached == ()
+
+
+async def test_status_warns_of_volumes_that_stay_attached() -> None:
+    async with staged("n1", unstage_seconds=10_000.0) as stage:
+        await stage.create(a_daemon("plugin"), a_database())
+        await stage.clock.sleep(30)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(70)
+            cluster = await snapshot(a_client(stage), named("n1"))
+            settings = stage.settings.termination
+            [status] = node_statuses(cluster, settings, ("n1",), stage.clock.now())
+    [attachment] = attached_to(stage, "n1")
+    [warning] = [each for each in status.warnings if each.kind is WarningKind.VOLUMES_STILL_ATTACHED]
+    assert warning.message == f"attached for more than a minute after their pods: {described(attachment)}"
+    assert warning.remedy.endswith(f"kubectl delete volumeattachment {attachment['metadata']['name']}")
+    assert status.pods is not None
+    [held] = status.pods
+    assert held.entry.blocker is Blocker.VOLUME
+
+
+async def test_claims_of_pods_that_stay_that_cannot_be_read_are_named() -> None:
+    async with staged("n1") as stage:
+        await an_agent_that_stays(stage)
         stage.transport.before.add(rule := Rule(fault=Refuse(403), method="GET", path="/persistentvolumeclaims"))
         async with stage.controller() as controller:
             await stage.settle(controller)
