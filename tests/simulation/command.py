@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from simulation.forecasts import Counts
 from simulation.generate import a_plan
 from simulation.plan import Plan
 from simulation.run import Result, run
@@ -55,9 +56,10 @@ def main(arguments: list[str]) -> int:
     warm_up()
     gc.collect()
     gc.freeze()
-    started, reported, done, failed = _now(), _now(), 0, []
+    started, reported, done, failed, forecasts = _now(), _now(), 0, [], Counts()
     for seed, result in results(seeds, options.workers):
         done += 1
+        forecasts.add(result.forecasts)
         if options.fingerprints:
             print(f"seed {seed}: {result.fingerprint}", flush=True)
         if result.violations:
@@ -73,6 +75,7 @@ def main(arguments: list[str]) -> int:
         if _now() - reported > PROGRESS_SECONDS:
             reported = _now()
             print(f"{done} of {len(seeds)} seeds, {len(failed)} failed, {_now() - started:.0f} s", flush=True)
+    print(forecasts)
     names = f": {', '.join(map(str, failed))}" if failed else ""
     print(f"{done} seeds run, {len(failed)} failed{names} ({_now() - started:.0f} s)", flush=True)
     return 1 if failed else 0

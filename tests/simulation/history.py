@@ -87,7 +87,15 @@ async def perform(scene: Scene, act: Act) -> None:
     """Carry out one act, at its time."""
     await scene.stage.clock.sleep(act.at)
     scene.note("history", str(act))
+    disturb(scene, act.what)
     await ACTS[act.what].perform(scene, act)
+    disturb(scene, act.what)  # some are undone, after their time
+
+
+def disturb(scene: Scene, act: str) -> None:
+    """Tell the judge of forecasts that they are not for what comes."""
+    if scene.judge is not None:
+        scene.judge.forecasts.disturb(act)
 
 
 # -- draws -------------------------------------------------------------------------------------------------------------
@@ -407,6 +415,7 @@ ACTS: dict[str, Kind] = {
 
 async def mend(scene: Scene) -> None:
     """What would hold terminations for ever is mended: broken budgets, protection without end, failed machines."""
+    disturb(scene, "mend")
     for name in scene.stage.instances:
         scene.stage.cluster.kubelet.heal(name)
     for budget in list(scene.stage.server.store.table("poddisruptionbudgets.policy")):

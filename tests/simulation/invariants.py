@@ -19,6 +19,7 @@ from support.stage import Stage
 
 from simulation.baseline import Baseline
 from simulation.deadlines import Deadlines, Due, Lateness
+from simulation.forecasts import Forecasts
 from simulation.machines import Finalizers, Instances, Unasked
 from simulation.observer import Observer
 from simulation.pods import Budgets, Deletions, Evictions
@@ -39,6 +40,7 @@ class Invariants:
         self._lateness = Lateness(seen, self.deadlines)
         self._budgets = Budgets(seen)
         self._promptness = Promptness(seen)
+        self.forecasts = Forecasts(seen)
         seen.add(
             self.deadlines,
             self._lateness,
@@ -56,6 +58,7 @@ class Invariants:
             self._promptness,
             Visibility(seen),
             Baseline(seen),
+            self.forecasts,
         )
         seen.replay()
 
@@ -85,6 +88,7 @@ class Invariants:
             await group.start(self._budgets.run)
             group.start_soon(self._tick)
             group.start_soon(self._promptness.run)
+            group.start_soon(self.forecasts.run)
             yield
             group.cancel_scope.cancel()
 

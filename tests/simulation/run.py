@@ -20,6 +20,7 @@ from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import ProviderError
 from gracectl.model import names
 from simulation import faults, history
+from simulation.forecasts import Counts
 from simulation.invariants import Invariants
 from simulation.plan import Plan
 from simulation.scene import Scene, wait_for
@@ -43,6 +44,7 @@ class Result(msgspec.Struct):
     story: list[tuple[float, str, str]]
     fingerprint: str = ""
     seconds: float = 0.0
+    forecasts: Counts = msgspec.field(default_factory=Counts)
 
 
 def run(plan: Plan) -> Result:
@@ -73,7 +75,9 @@ async def simulate(plan: Plan) -> Result:
                     await play(scene, violations)
                 house.cancel_scope.cancel()
             violations += [*judge.violations, *scene.contest.broken]
-            return Result(plan, violations, told(scene), fingerprint(scene), stage.clock.monotonic())
+            return Result(
+                plan, violations, told(scene), fingerprint(scene), stage.clock.monotonic(), judge.forecasts.counts
+            )
 
 
 async def play(scene: Scene, violations: list[str]) -> None:

@@ -1,0 +1,169 @@
+"""Rule about forecasts: a drain that is called never does not end by itself; and how many ranges come true.
+
+Forecasts are made from what the server stores, as `status -w` makes them: again and again, with what was observed
+meanwhile. A forecast is judged until the history interferes: its acts change budgets, annotations, workloads, nodes or
+settings, and nothing is promised then.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from kubesim.server.api import JsonObject
+from support.stored import Deed, follow
+
+from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
+from gracectl.inspect.forecast import draining_nodes
+from gracectl.model import names
+from gracectl.model.decode import (
+    decode_attachment,
+    decode_budget,
+    decode_claim,
+    decode_node,
+    decode_pod,
+)
+from gracectl.policy.answers import Answer, Never, Sightings, Window
+from gracectl.policy.confirmation import confirmed
+from gracectl.policy.forecast import Assumptions, forecast
+from gracectl.policy.observations import ObservationLog
+from simulation.contract import condition
+from simulation.observer import Observer, Rule, ThingFacts
+
+OFTEN, SELDOM, MANY = 1.0, 15.0, 16
+"""Seconds between two forecasts: at first, and after so many of them."""
+
+SLACK: Final = 2.0
+"""Seconds by which a drain may end outside of its range: a controller writes the condition a little later."""
+
+INNOCENT: Final = frozenset({"delete node", "delete claim", "label terminable", "add node"})
+"""Acts that begin drains, and change nothing for others."""
+
+
+class Counts(msgspec.Struct):
+    """How forecasts of nodes came out. `width`: seconds of the right and wrong ranges, in all."""
+
+    never: int = 0
+    false_never: int = 0
+    unknown: int = 0
+    right: int = 0
+    early: int = 0
+    late: int = 0
+    width: float = 0.0
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of another run."""
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+
+    def __str__(self) -> str:
+        """All of it on a line."""
+        ranges = self.right + self.early + self.late
+        share = f"{100 * self.right / ranges:.1f} %" if ranges else "none"
+        width = f"{self.width / ranges:.0f}" if ranges else "0"
+        return (
+            f"forecasts: {ranges} ranges, {share} right ({self.early} ended before, {self.late} after), {width} s wide "
+            f"on average; {self.unknown} unknown; {self.never} never, {self.false_never} of them false"
+        )
+
+
+class Forecasts(Rule):
+    """See the module."""
+
+    name = "forecast"
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self.counts = Counts()
+        self._log = ObservationLog()
+        self._seen: Sightings = {}
+        self._made = 0
+        self._open: dict[str, list[tuple[float, Answer]]] = {}  # by uid of the node
+        follow(observer.stage, "poddisruptionbudgets.policy", self._budget)
+        for budget in observer.stage.server.store.table("poddisruptionbudgets.policy"):
+            self._budget(Deed(observer.unix, None, budget, None))
+
+    def disturb(self, act: str) -> None:
+        """The history does something: nothing that was said before is judged by what comes."""
+        if act not in INNOCENT:
+            self._open.clear()
+
+    def _budget(self, deed: Deed) -> None:
+        budget = decode_budget(msgspec.json.encode(deed.object))
+        if deed.new is None:
+            self._log.forget_budget(budget.key)
+        else:
+            self._log.note_budget(budget, self.seen.unix)
+
+    async def run(self) -> None:
+        """Make forecasts while nodes are draining."""
+        while True:
+            await self.seen.stage.clock.sleep(OFTEN if self._made < MANY else SELDOM)
+            self._forecast()
+
+    def _forecast(self) -> None:
+        now, settings = self.seen.unix, self.seen.stage.settings
+        cluster = stored(self.seen)
+        nodes = draining_nodes(cluster, settings.termination, now)
+        if not any(node.view.pods for node in nodes):
+            return
+        self._made += 1
+        assumptions = msgspec.structs.replace(Assumptions(), observed=self._log.observations())
+        found, self._seen = confirmed(forecast(nodes, now, assumptions), self._seen)
+        for node in found.nodes:
+            if not node.plan.drained:
+                uid = node.draining.view.node.uid
+                self._open.setdefault(uid, []).append((now, node.drained))
+
+    def node(self, deed: Deed, facts: ThingFacts) -> None:
+        is_drained = deed.new is None or condition(deed.new, names.DRAINED).get("status") == names.TRUE
+        if is_drained:
+            for at, answer in self._open.pop(facts.uid, ()):
+                self._judge(facts.name, at, answer, self.seen.unix)
+
+    def end(self, calm: bool) -> None:
+        for uid, answers in self._open.items():
+            for at, answer in answers:
+                self._judge(self.seen.nodes[uid].name, at, answer, None)
+
+    def _judge(self, node: str, at: float, answer: Answer, drained: float | None) -> None:
+        """What was said at `at`, now that the node is drained; None: the run is over, and it is not."""
+        match answer:
+            case Never(causes):
+                self.counts.never += 1
+                if drained is not None:
+                    self.counts.false_never += 1
+                    said = f"was said never to be, {drained - at:.1f} s ago"
+                    self.violated(f"node {node} is drained, and {said}: {causes}")
+            case Window(earliest, latest):
+                if not self._is_undisturbed(at) or (drained is None and latest + SLACK >= self.seen.unix):
+                    return
+                self.counts.width += latest - earliest
+                if drained is not None and drained < earliest - SLACK:
+                    self.counts.early += 1
+                elif drained is None or drained > latest + SLACK:
+                    self.counts.late += 1
+                else:
+                    self.counts.right += 1
+            case _:
+                self.counts.unknown += 1
+
+    def _is_undisturbed(self, at: float) -> bool:
+        """Whether nothing stood between controllers, server and provider since an instant: a forecast assumes it."""
+        return self.seen.terms.faults_end <= 0 or self.seen.instant(at) >= self.seen.calm_since
+
+
+def stored(seen: Observer) -> ClusterCache:
+    """The cluster as the server has it now."""
+    found = empty_cluster_cache()
+
+    def table(name: str) -> list[bytes]:
+        objects: list[JsonObject] = [*seen.stage.server.store.table(name)]
+        return [msgspec.json.encode(each) for each in objects]
+
+    found.nodes.replace([decode_node(each) for each in table("nodes")])
+    found.pods.replace([decode_pod(each) for each in table("pods")])
+    found.budgets.replace([decode_budget(each) for each in table("poddisruptionbudgets.policy")])
+    found.attachments.replace([decode_attachment(each) for each in table("volumeattachments.storage.k8s.io")])
+    found.claims.replace([decode_claim(each) for each in table("nodeclaims.karpenter.sh")])
+    return found
