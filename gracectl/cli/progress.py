@@ -31,7 +31,7 @@ def progress_text(progress: Progress, at: float) -> str:
     """`4 of 10 nodes, 42 of 60 pods; 1:20 elapsed, about 0:40 left`."""
     nodes = f"{progress.nodes_done} of {counted(progress.nodes, 'node')}"
     pods = f"{progress.pods_done} of {counted(progress.pods, 'pod')}"
-    times = ", ".join(filter(None, (_elapsed(progress, at), _remaining(progress, at))))
+    times = ", ".join(filter(None, (_elapsed(progress, at), remaining_text(progress, at))))
     return f"{nodes}, {pods}; {times}"
 
 
@@ -94,7 +94,7 @@ class _Bars(msgspec.Struct, frozen=True):
         width = len(str(max(progress.nodes, progress.pods)))
         lines = (
             ("nodes", progress.nodes_done, progress.nodes, _elapsed(progress, self.at)),
-            ("pods", progress.pods_done, progress.pods, _remaining(progress, self.at)),
+            ("pods", progress.pods_done, progress.pods, remaining_text(progress, self.at)),
         )
         for what, done, of, text in lines:
             filled = BAR * done // of if of else 0
@@ -107,7 +107,7 @@ def _elapsed(progress: Progress, at: float) -> str:
     return f"{elapsed(max(at - progress.began, 0.0))} elapsed"
 
 
-def _remaining(progress: Progress, at: float) -> str:
+def remaining_text(progress: Progress, at: float) -> str:
     """`about 0:05-0:40 left`, `left: never for 1 node, 0:05-0:40 for 5 nodes`, with the age of an old forecast."""
     text, age = total_text(progress.total, at), age_text(progress.forecast_at, at)
     is_known = isinstance(progress.total.drained, Window) and not progress.total.never

@@ -213,12 +213,23 @@ def test_a_telephone_shows_details_and_commands_on_request(open_page: Open, serv
     expect(attention.get_by_role("listitem")).to_have_count(2)
     expect(command).to_be_hidden()
 
-    attention.get_by_role("button", name="more").click()
+    attention.get_by_role("button", name="6 more").click()
 
     expect(command).to_be_visible()
     assert page.evaluate(HEIGHTS)["attention"] <= 480
     attention.get_by_role("button", name="show fewer").click()
     expect(command).to_be_hidden()
+
+
+def test_each_command_of_a_remedy_is_copied_by_itself(open_page: Open, serve: Serve) -> None:
+    patch, annotate = "kubectl patch pdb -n shop db -p '{}'", "kubectl annotate node stuck karpenter.sh/x=$(date -u)"
+    remedy = f"run more pods, or widen it: {patch}; or give the node a deadline: {annotate}"
+    warning = a_warning("NeverDrains", "this node never drains", blocking=True, remedy=remedy)
+    answer = never_under("shop/db", "shop/db-0")
+    page = open_page(serve(of_nodes([a_node("stuck", pods=[a_pod("db-0")], drained=answer, warnings=[warning])])).url)
+    attention = page.get_by_role("list", name="Attention")
+    expect(attention.get_by_role("button", name=f"Copy: {patch}", exact=True)).to_be_visible()
+    expect(attention.get_by_role("button", name=f"Copy: {annotate}", exact=True)).to_be_visible()
 
 
 def test_of_many_causes_the_first_are_shown(open_page: Open, serve: Serve) -> None:

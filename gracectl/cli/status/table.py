@@ -10,7 +10,7 @@ from rich.text import Text
 from gracectl.cli.console import INDENT, Cut, Row, Table, helpful, indented, marked
 from gracectl.cli.format import cluster_text
 from gracectl.cli.output import command
-from gracectl.cli.progress import cause_lines, progress_lines
+from gracectl.cli.progress import cause_lines, progress_lines, remaining_text
 from gracectl.cli.status import messages
 from gracectl.cli.status.follow import StatusFrame
 from gracectl.cli.status.messages import PodText
@@ -51,6 +51,9 @@ def _head(frame: StatusFrame, verbose: bool, is_live: bool) -> Iterator[Renderab
     if frame.connection_loss is not None:
         yield Text(f"! {messages.connection_loss_text(frame.connection_loss, frame.at + frame.age)}", "bold red")
     yield Text(messages.title(frame))
+    text = "" if frame.progress is None else remaining_text(frame.progress, frame.at)
+    if text and not is_live and len(frame.nodes) > 1:
+        yield Text(text)
     if is_live and frame.progress is not None:
         yield from progress_lines(frame.progress, frame.at)
     elif not is_live and len(frame.nodes) > messages.FEW_NODES and not verbose:

@@ -88,7 +88,8 @@ def test_several_nodes_have_a_line_each_and_those_that_are_held_say_more() -> No
     expected = "4 nodes are terminating, 1 is being drained for maintenance, 1 is drained for maintenance, "
     title = expected + "1 is uncordoning, 1 is idle ("
     assert lines[0].startswith(title)
-    rows = {line.split()[0]: line.split()[1:] for line in lines[3:11]}
+    assert "left: unknown for " in lines[2]
+    rows = {line.split()[0]: line.split()[1:] for line in lines[4:12]}
     assert rows["ip-10-0-1-17.eu-central-1.compute.internal"][:5] == ["drain", "1:40", "1", "0:00-10:00", "10:00"]
     assert rows["worker-2"][:5] == ["drain", "1:23:20", "3", "unknown", "-"]
     assert rows["worker-3"][:6] == ["drain", "1d", "01:00:00", "2", "3:00:00-3:01:00", "-"]
@@ -185,13 +186,14 @@ def test_of_many_nodes_it_is_told_what_blocks_them_all_in_all() -> None:
     helps = [
         f"    -> run more pods, or widen it: kubectl patch pdb -n shop api-{n} {patch}" for n in range(FEW_REMEDIES)
     ]
-    assert lines[2 : 10 + FEW_REMEDIES] == [
+    assert lines[1].startswith("left: ")
+    assert lines[3 : 11 + FEW_REMEDIES] == [
         *(line for pair in zip(causes, helps, strict=False) for line in pair),
         *causes[FEW_REMEDIES:],
         f"  … and {21 - FEW_CAUSES} more causes: gracectl status -o json",
         "  -v, or the name of a node, shows more",
     ]
-    rows = {line.split()[0]: line.split() for line in lines[12 + FEW_REMEDIES :]}
+    rows = {line.split()[0]: line.split() for line in lines[13 + FEW_REMEDIES :]}
     assert len(rows) == 40
     assert rows["worker-39"][:6] == ["worker-39", "drain", "1:39", "3", "never", "-"]
     assert "drain not started" in " ".join(rows["worker-07"])

@@ -78,11 +78,14 @@ async function copy(text, button) {
   setTimeout(() => (button.textContent = "Copy"), 1500);
 }
 
-/** A remedy, `what it does: command`; a command of kubectl, gracectl or helm can be copied. */
+/** A remedy, `what it does: command; or another: command`; each command of kubectl, gracectl or helm can be copied. */
 export function remedyElement(remedy) {
-  const found = /^(.*?): ((?:kubectl|gracectl|helm) .*)$/s.exec(remedy);
-  if (!found) return h("p", { class: "remedy" }, "→ ", remedy);
-  return h("p", { class: "remedy" }, "→ ", `${found[1]}: `, commandElement(found[2]));
+  const parts = remedy.split("; or ").map((part, index) => {
+    const found = /^(.*?): ((?:kubectl|gracectl|helm) .*)$/s.exec(part);
+    const lead = index ? " or " : "→ ";
+    return found ? h("span", {}, lead, `${found[1]}: `, commandElement(found[2])) : h("span", {}, lead, part);
+  });
+  return h("p", { class: "remedy" }, ...parts);
 }
 
 /** A link to another page; only http and https. */

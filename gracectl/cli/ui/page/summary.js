@@ -140,6 +140,7 @@ class Tile {
     this.element.classList.toggle("alarm", kind === "alarm");
     this.element.classList.toggle("warn", kind === "warn");
     this.element.classList.toggle("absent", value === "–");
+    this.element.classList.toggle("nothing", value === 0);
     this.element.classList.toggle("quiet", kind !== "alarm" && (QUIET.has(this.name) || value === 0));
   }
 
