@@ -117,6 +117,13 @@ async def _terminate(stage: Stage) -> None:
         await stage.clock.sleep(1.5)
 
 
+class StillClock(FixedClock):
+    """Its wall time stands still, so that a forecast is as old in the picture however slow the machine is."""
+
+    def now(self) -> float:
+        return self._at
+
+
 @contextmanager
 def browsing() -> Iterator[Browser]:
     """A browser."""
@@ -130,7 +137,7 @@ def draw(folder: Path) -> list[Path]:
     """Draw the pictures into a folder."""
     state, now = record()
     drawn = []
-    with browsing() as browser, serving(state, FixedClock(now)) as board:
+    with browsing() as browser, serving(state, StillClock(now)) as board:
         for name, window in SHOTS.items():
             context = browser.new_context(**window, reduced_motion="reduce", timezone_id="UTC", locale="en-GB")
             page = context.new_page()
