@@ -151,21 +151,23 @@ def _local_traffic(pods: Collection[Pod], around: Surroundings) -> Iterator[Plan
 
 
 def _without_budget(pods: Collection[Pod], around: Surroundings) -> Iterator[PlanWarning]:
-    here = Counter(_controller(pod) for pod in pods)
-    found = [
-        (number, around.workloads[uid])
-        for uid, number in here.items()
-        if uid in around.workloads and around.workloads[uid].replicas >= SEVERAL
-    ]
-    if not found:
+    of_workload: dict[tuple[str, str], dict[str, Workload]] = {}  # a Deployment has several while it rolls out
+    here: Counter[tuple[str, str]] = Counter()
+    for pod in pods:
+        if (found := around.workloads.get(_controller(pod))) is not None:
+            key = (found.namespace, found.workload)
+            of_workload.setdefault(key, {})[found.uid] = found
+            here[key] += 1
+    replicas = {key: sum(each.replicas for each in found.values()) for key, found in of_workload.items()}
+    bare = [key for key, number in replicas.items() if number >= SEVERAL]
+    if not bare:
         return
-    found.sort(key=lambda each: (-each[0] / each[1].replicas, natural_key(f"{each[1].namespace}/{each[1].workload}")))
-    called = tuple(f"{each.namespace}/{each.workload}" for _, each in found)
-    counts = [
-        f"{name} ({number} of {each.replicas} pods here)" for name, (number, each) in zip(called, found, strict=True)
-    ]
+    bare.sort(key=lambda key: (-here[key] / replicas[key], natural_key("/".join(key))))
+    called = tuple(map("/".join, bare))
+    counts = [f"{'/'.join(key)} ({here[key]} of {replicas[key]} pods here)" for key in bare]
     message = f"no budget covers {listed(counts)}: nothing keeps their pods from leaving at the same time"
-    yield PlanWarning(WarningKind.NO_BUDGET, message, called, without_budget(found[0][1]))
+    first = next(iter(of_workload[bare[0]].values()))
+    yield PlanWarning(WarningKind.NO_BUDGET, message, called, without_budget(first))
 
 
 def _volumes(pod: Pod, around: Surroundings) -> list[PersistentVolume]:

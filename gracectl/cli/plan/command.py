@@ -237,7 +237,7 @@ def show_details(forecast: DrainForecast, detail: Detail) -> None:
     """Print the pods and budgets alone, for who has printed the nodes and their warnings."""
     text = plan_text(forecast, detail)
     nodes = tuple(msgspec.structs.replace(node, warnings=()) for node in text.nodes)
-    print_on(stdout_console(), plan_table(msgspec.structs.replace(text, summary=(), nodes=nodes)))
+    print_on(stdout_console(), plan_table(msgspec.structs.replace(text, summary=(), nodes=nodes, note="")))
 
 
 def show_timeline(forecast: DrainForecast, detail: Detail) -> None:

@@ -108,6 +108,14 @@ def test_workloads_without_a_budget() -> None:
     assert found.remedy == ""
 
 
+def test_a_deployment_that_rolls_out_is_one_workload() -> None:
+    new = Workload("shop", "web-7f", "uid-web-7f", workload="web", replicas=1, selector={"app": "web"})
+    pods = (a_replica("web-1"), a_pod("web-2", owners=owned_by("ReplicaSet", "web-7f")))
+    workloads = {"uid-web-5d": a_workload(replicas=1), "uid-web-7f": new}
+    (found,) = warned(around(workloads=workloads), *pods)
+    assert found.message.startswith("no budget covers shop/web (2 of 2 pods here): ")
+
+
 def test_load_balancers_that_reach_pods_through_this_node_only() -> None:
     services = (
         Service("shop", "web", "u1", selector={"app": "web"}, is_local=True),
