@@ -283,7 +283,7 @@ def test_a_node_that_would_never_be_drained_is_terminated_by_force_only(place: F
         result = place.run("terminate", *more, "endless", "easy")
         shown = result.stderr if more == ("--yes",) else result.stdout
         assert result.exit_code == 3
-        assert "terminate 2 nodes, 1 pod; 1 drained in 0:02, never: endless\n" in shown
+        assert "terminate 2 nodes, 1 pod; drained: never for 1 node (endless), 0:02 for the others\n" in shown
         assert "  ! never ends: default/forever on endless: protected by do-not-disrupt" in shown
         assert errors(result.stderr) == (
             "gracectl: nothing was changed: endless would never be drained, for the reasons above; resolve them, or "
