@@ -16,8 +16,8 @@ from kubesim.server.selectors import LabelQuery, label_query
 
 PREFIX = "kubesim/"
 """Annotations that override the behaviour of one pod: start-seconds, ready-seconds, stop-seconds, crash-seconds,
-exit-seconds, exit-code, crash-times (numbers), jitter (0-1), ignores-sigterm, never-ready ("true" or "false"). A value
-that cannot be read is ignored."""
+exit-seconds, exit-code, crash-times (numbers), jitter (0-1), ignores-sigterm, never-ready, never-stops ("true" or
+"false"). A value that cannot be read is ignored."""
 
 
 class PodBehaviour(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,9 +25,10 @@ class PodBehaviour(msgspec.Struct, frozen=True, kw_only=True):
 
     `start_delay`: bound → running. `ready_delay`: running → Ready. `stop_delay`: SIGTERM → exit 0, unless the grace
     period is over first (a preStop hook and the program's own end together). `ignores_sigterm`: runs until the grace
-    period is over. `crashes_after`: running → exit with `exit_code`, `crash_times` times (None: always); `exits_after`:
-    running → exit 0, done; after either, what the restart policy says, with the back-off of a real kubelet. `jitter`:
-    each delay varies by up to this part of itself.
+    period is over. `never_stops`: survives SIGKILL, too, as a process that waits for a dead disk does.
+    `crashes_after`: running → exit with `exit_code`, `crash_times` times (None: always); `exits_after`: running → exit
+    0, done; after either, what the restart policy says, with the back-off of a real kubelet. `jitter`: each delay
+    varies by up to this part of itself.
     """
 
     start_delay: float = 0.0
@@ -39,6 +40,7 @@ class PodBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: float = 1
     exits_after: float | None = None
     never_ready: bool = False
+    never_stops: bool = False
     jitter: float = 0.0
 
     def drawn(self, pace: Pace, *names: object) -> PodBehaviour:
@@ -103,7 +105,7 @@ NUMBERS = {
     "exit-seconds": "exits_after",
     "jitter": "jitter",
 }
-FLAGS = {"ignores-sigterm": "ignores_sigterm", "never-ready": "never_ready"}
+FLAGS = {"ignores-sigterm": "ignores_sigterm", "never-ready": "never_ready", "never-stops": "never_stops"}
 
 
 def _overrides(annotations: Mapping[str, str]) -> dict[str, float | bool]:

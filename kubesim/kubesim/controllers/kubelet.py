@@ -308,6 +308,8 @@ class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]
 
     async def _stop(self, pod: JsonObject, life: _Life) -> None:
         """SIGTERM at first sight of the deletion, SIGKILL when the grace period is over, then let go of the object."""
+        if life.behaviour.never_stops:
+            return
         now = self.pace.clock.monotonic()
         grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         is_running = life.started is not None and life.backing_off_until is None and not is_finished(pod)

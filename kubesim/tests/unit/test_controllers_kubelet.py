@@ -169,6 +169,17 @@ async def test_a_finalizer_keeps_a_stopped_pod_and_nothing_spins() -> None:
         assert (kept["metadata"]["resourceVersion"], kept["status"]["phase"]) == (version, "Succeeded")
 
 
+async def test_a_pod_that_never_stops_outlives_its_grace_until_its_object_is_removed() -> None:
+    async with running("a") as cluster:
+        await cluster.create(pod("one", "a", annotations=sim(never_stops=True)))
+        await cluster.until_ready()
+        await delete_pod(cluster, "one", gracePeriodSeconds=5)
+        await cluster.pace.clock.sleep(1000)
+        assert (await pod_now(cluster, "one"))["status"]["phase"] == "Running"
+        await delete_pod(cluster, "one", gracePeriodSeconds=0)
+        assert not await is_there(cluster, "one")
+
+
 async def test_never_ready_and_a_stage_for_some_pods_only() -> None:
     stages = (
         Stage(PodBehaviour(never_ready=True), "app=sick"),
