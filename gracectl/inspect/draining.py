@@ -20,7 +20,7 @@ from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.budgets import BudgetKey
-from gracectl.policy.evictability import is_disrupted
+from gracectl.policy.cordon import is_drain_begun
 from gracectl.policy.eviction_queues import QueuedPod, QueuePosition, in_order, positions_of
 from gracectl.policy.explain import blocked_since, by_urgency
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
@@ -190,7 +190,7 @@ class DrainingNodes:
         is_maintenance = is_maintenance_requested(node)
         deadline = None if is_maintenance else deadline_if_deleted(self._cluster, self._settings, node, now)
         view = self._cluster.view_of(node, self._settings.policy, deadline)
-        return msgspec.structs.replace(view, cordoned_at=requested_at(node, now) if is_disrupted(node) else None)
+        return msgspec.structs.replace(view, cordoned_at=requested_at(node, now) if is_drain_begun(node) else None)
 
     def _order(self, changed: Iterable[QueueKey]) -> None:
         """Sort these queues again; the pods of a node are other ones if one of them has another position."""

@@ -23,8 +23,8 @@ from gracectl.model.node import Node
 from gracectl.policy.answers import Sightings, Total, total_of
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.confirmation import confirmed, is_unconfirmed
+from gracectl.policy.cordon import is_drain_begun
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of, deadline_origin, invalid_deadline
-from gracectl.policy.evictability import is_disrupted
 from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, forecast
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
@@ -138,12 +138,13 @@ def with_surroundings(forecast: DrainForecast, around: Surroundings) -> DrainFor
 
 
 def with_node_budgets(forecast: DrainForecast, budgets: Collection[NodeDisruptionBudget], now: float) -> DrainForecast:
-    """The same, with a warning for each node that these would refuse to delete; each is deleted by itself."""
+    """The same, with a warning for each node that these would refuse to delete; each is deleted by itself.
+
+    A drain for maintenance is never refused, but the budget counts a node that is rebooted.
+    """
 
     def with_warnings(node: NodeDrainForecast) -> NodeDrainForecast:
-        if node.is_maintenance:
-            return node  # it is not deleted
-        found = _budget_warnings(node.forecast.draining.view.node, node.is_terminating, budgets, now)
+        found = _budget_warnings(node.forecast.draining.view.node, node, budgets, now)
         return msgspec.structs.replace(node, warnings=by_importance([*node.warnings, *found]))
 
     return msgspec.structs.replace(forecast, nodes=tuple(map(with_warnings, forecast.nodes)))
@@ -217,7 +218,7 @@ def _maintained(cluster: ClusterCache, settings: TerminationSettings, node: Node
 
 
 def _cordoned(view: NodeView, since: float, now: float) -> DrainingNode:
-    return DrainingNode(msgspec.structs.replace(view, cordoned_at=since if is_disrupted(view.node) else now), since)
+    return DrainingNode(msgspec.structs.replace(view, cordoned_at=since if is_drain_begun(view.node) else now), since)
 
 
 def _deleted(thing: H, now: float) -> H:
@@ -252,17 +253,19 @@ def unmanaged_warning(
 
 
 def _budget_warnings(
-    node: Node, is_terminating: bool, budgets: Collection[NodeDisruptionBudget], now: float
+    node: Node, drain: NodeDrainForecast, budgets: Collection[NodeDisruptionBudget], now: float
 ) -> Iterator[PlanWarning]:
     """Which NodeDisruptionBudgets would refuse its deletion now. In a forecast it is deleted already."""
     alive = msgspec.structs.replace(node, deletion_timestamp=None)
+    kind, what = WarningKind.NODE_BUDGET_BLOCKS, "deletion would be refused"
+    if drain.is_maintenance:
+        kind, what = WarningKind.NODE_BUDGET_SPENT, "drained all the same, but do not stop its machine now"
     for budget in budgets:
-        if selects_node(budget, node) and not is_terminating:
+        if selects_node(budget, node) and not drain.is_terminating:
             verdict = disruption_verdict(budget, alive, now)
             if verdict.allowance not in {Allowance.UNCHARGED, Allowance.ALLOWED}:
-                message = harmless(f"deletion would be refused: {verdict.reason}", LONGEST)
-                kind = WarningKind.NODE_BUDGET_BLOCKS
-                helps = f"{remedy_of(budget, verdict.allowance)}; {remedy(kind)}"
+                message = harmless(f"{what}: {verdict.reason}", LONGEST)
+                helps = f"{remedy_of(budget, verdict.allowance)}; {remedy(WarningKind.NODE_BUDGET_BLOCKS)}"
                 yield PlanWarning(kind, message, (budget.name,), helps)
 
 

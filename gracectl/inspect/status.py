@@ -13,8 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
-from gracectl.controllers.node.controller import unmanaged_report
-from gracectl.controllers.pipeline.state import MAINTENANCE
+from gracectl.controllers.node.controller import MISMATCH, is_begun_by_another, unmanaged_report
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.draining import DrainingNodes, PodStatus, requested_at
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted
@@ -25,10 +24,10 @@ from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
 from gracectl.policy.answers import Answer, Never, Unknown
+from gracectl.policy.cordon import is_drain_begun
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of
 from gracectl.policy.disruption import explain_due
-from gracectl.policy.evictability import is_disrupted
-from gracectl.policy.explain import listed, summarize
+from gracectl.policy.explain import listed, stuck_text, summarize
 from gracectl.policy.forecast import Forecast, NodeForecast
 from gracectl.policy.maintenance import (
     is_in_maintenance,
@@ -40,7 +39,14 @@ from gracectl.policy.plan import Plan, PodPlan
 from gracectl.policy.remedies import attachment_remedy, remedy
 from gracectl.policy.volumes import listed_attachments
 from gracectl.policy.voluntary import Cause
-from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, shutdown_warnings, warnings_of
+from gracectl.policy.warnings import (
+    PlanWarning,
+    WarningKind,
+    by_importance,
+    shutdown_warnings,
+    stuck_warning,
+    warnings_of,
+)
 from gracectl.telemetry.spans import Trace
 
 ACTS_WITHIN_SECONDS = 15.0
@@ -88,7 +94,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     `step`: named as in logs and metrics; empty if idle or not managed. `waits_for`: one line. `pods`: those that block
     it, the most urgent first; None: not listed yet. `pending`: its termination for health, label or age is due.
     `forecast`: of its drain, perhaps some seconds old; None: none was
-    made.
+    made. `stuck`: that nothing is left on a node in maintenance but stuck pods, with their names; empty if not.
     """
 
     node: Node
@@ -102,6 +108,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[PlanWarning, ...] = ()
     pending: PendingStatus | None = None
     forecast: NodeForecast | None = None
+    stuck: str = ""
 
     @property
     def name(self) -> str:
@@ -295,6 +302,7 @@ def _status(
         since=None if state is NodePhase.UNCORDONING else requested_at(node, now),
         step=step,
         waits_for=waits_for,
+        stuck=stuck_text(decision) if step == "drain" and decision is not None and decision.is_stuck else "",
         deadline=deadline_if_deleted(cluster, settings, node, now) if is_terminating else None,
         deadline_origin=origin_if_deleted(cluster, settings, node, now) if is_terminating else None,
         warnings=by_importance(_warnings(cluster, settings, node, now, decision)),
@@ -356,7 +364,7 @@ def _step(node: Node, settings: TerminationSettings, decision: Plan | None) -> t
         return "", "not managed"
     if is_maintenance_ending(node):
         return "uncordon", "removal of the marks of its cordon"
-    if not is_disrupted(node):
+    if not is_drain_begun(node):
         return "cordon", _failing(node) or "not cordoned yet"
     if decision is None:
         return "drain", ""
@@ -377,12 +385,14 @@ def _after_drain(node: Node, decision: Plan) -> tuple[str, str]:
     ended = condition_of(node.conditions, names.INSTANCE_TERMINATING)
     if decision.overdue:
         return "instance", "deadline passed" if ended is None else ended.message
+    if decision.is_stuck:
+        return "drain", f"not drained: {stuck_text(decision)}"
     if drained is None or drained.status != names.TRUE:
         return "drain", "no pod is left; waiting for pods bound at the time of the cordon"
     if detached is not None and detached.status == names.FALSE:
         return "volumes", detached.message
     if node.deletion_timestamp is None:
-        return ("drained", drained.message) if drained.reason == MAINTENANCE else ("drain", "no pod left")
+        return ("drained", drained.message) if drained.reason == names.MAINTENANCE else ("drain", "no pod left")
     return "instance", "" if ended is None else ended.message
 
 
@@ -392,12 +402,14 @@ def _warnings(
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
     for warning in node_warnings(cluster, settings, node, for_maintenance=is_maintenance_requested(node)):
         if warning.kind is WarningKind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
-            yield msgspec.structs.replace(warning, message=unmanaged_report(node)[1])
+            message = f"not managed: {MISMATCH}; another controller has begun with it"
+            message = message if is_begun_by_another(node) else unmanaged_report(node)[1]
+            yield msgspec.structs.replace(warning, message=message)
         elif warning.kind is not WarningKind.FINALIZER_MISSING or not has_drained:
             # A node that was drained has had the finalizer.
             yield warning
     requested = requested_at(node, now)
-    if is_draining(node, settings) and not is_disrupted(node) and now >= requested + ACTS_WITHIN_SECONDS:
+    if is_draining(node, settings) and not is_drain_begun(node) and now >= requested + ACTS_WITHIN_SECONDS:
         message = f"drain not started: not cordoned{IS_IT_RUNNING}"
         yield PlanWarning(WarningKind.NO_CONTROLLER, message, remedy=remedy(WarningKind.NO_CONTROLLER))
     detached = condition_of(node.conditions, names.VOLUMES_DETACHED)
@@ -406,6 +418,8 @@ def _warnings(
         attachments = tuple(each.name for each in decision.attached)
         helps = attachment_remedy(decision.attached, node)
         yield PlanWarning(WarningKind.VOLUMES_STILL_ATTACHED, message, attachments, helps)
+    if decision is not None and (stuck := stuck_warning(decision)):
+        yield stuck
     left = () if decision is None else decision.left
     late = tuple("/".join(entry.pod.key) for entry in left if _is_late(entry, requested, now))
     if late:

@@ -6,11 +6,12 @@ version. Invariant: taints, labels and annotations of others are left as they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum
+from typing import Final
 
 from gracectl.model import names
-from gracectl.model.meta import pointer
+from gracectl.model.meta import condition_of, pointer
 from gracectl.model.node import DISRUPTED_TAINT, Node
 
 Operation = dict[str, object]
@@ -24,6 +25,13 @@ class Mark(StrEnum):
     UNSCHEDULABLE = "unschedulable"
 
 
+EVERY_MARK: Final = frozenset(Mark)
+"""Cordon that keeps DaemonSet pods off, too: they do not tolerate the taint."""
+
+OPEN_TO_DAEMON_SETS: Final = EVERY_MARK - {Mark.TAINT}
+"""Cordon that new DaemonSet pods pass: the DaemonSet controller lets them tolerate
+node.kubernetes.io/unschedulable, the taint that kube-controller-manager derives from spec.unschedulable."""
+
 SPELT = {
     Mark.TAINT: f"the taint {names.DISRUPTED_TAINT_KEY}",
     Mark.LABEL: f"the label {names.EXCLUDE_FROM_LOAD_BALANCERS}",
@@ -32,8 +40,11 @@ SPELT = {
 """Descriptions for messages."""
 
 
-def lacking(node: Node) -> dict[Mark, Operation]:
-    """What a cordon lacks. A taint of that key and effect counts whatever its value: the API server allows only one."""
+def lacking(node: Node, marks: Collection[Mark] = EVERY_MARK) -> dict[Mark, Operation]:
+    """The missing ones of these marks of a cordon, with the operations that add them.
+
+    A taint of that key and effect counts whatever its value: the API server allows only one.
+    """
     found: dict[Mark, Operation] = {}
     if not node.unschedulable:
         found[Mark.UNSCHEDULABLE] = {"op": "add", "path": "/spec/unschedulable", "value": True}
@@ -44,12 +55,22 @@ def lacking(node: Node) -> dict[Mark, Operation]:
         found[Mark.TAINT] = {"op": "add", "path": path, "value": value}
     if names.EXCLUDE_FROM_LOAD_BALANCERS not in node.labels:
         found[Mark.LABEL] = _label(node, names.EXCLUDE_FROM_LOAD_BALANCERS, "")
-    return found
+    return {mark: operation for mark, operation in found.items() if mark in marks}
 
 
 def takes_pods(node: Node) -> bool:
     """Whether no part of a cordon keeps new pods off, except those that tolerate the taint."""
     return not node.unschedulable and _taint(node) is None
+
+
+def is_drain_begun(node: Node) -> bool:
+    """Whether the cordon of a drain is on the node. spec.unschedulable alone may be an operator's.
+
+    The condition counts, too: a webhook may remove the other marks, and the drain continues without them.
+    """
+    drained = condition_of(node.conditions, names.DRAINED)
+    is_reported = drained is not None and drained.reason != names.STEP_FAILING
+    return not takes_pods(node) and (is_reported or bool({Mark.TAINT, Mark.LABEL} & set(marks_on(node))))
 
 
 def removals(node: Node, marks: Iterable[Mark]) -> list[Operation]:

@@ -14,21 +14,20 @@ from gracectl.policy.deadlines import ends_at
 from gracectl.policy.waves import is_daemon
 
 STUCK_AFTER_SECONDS = 60.0
-"""A pod that still exists this long after its grace has ended is not waited for."""
+"""A pod that still exists this long after its grace has ended is stuck. No wave waits for it."""
 
 FINISHED = frozenset({names.SUCCEEDED, names.FAILED})
 
 
-def is_disrupted(node: Node) -> bool:
-    """Whether the node has the taint of the cordon."""
-    return any(taint.key == DISRUPTED_TAINT.key for taint in node.taints)
-
-
 class Ignored(msgspec.Struct, frozen=True):
-    """Why a pod does not block its node. `stays`: it keeps running there, so its volumes stay attached."""
+    """Why a pod does not block its node. `stays`: it keeps running there, so its volumes stay attached.
+
+    `is_stuck`: it was deleted, and does not stop.
+    """
 
     reason: str
     stays: bool
+    is_stuck: bool = False
 
 
 def ignored(
@@ -49,7 +48,7 @@ def ignored(
         return Ignored(f"tolerates the taint {names.DISRUPTED_TAINT_KEY}: it stays {until}", stays=True)
     stuck = stuck_at(pod, deadline, earliest)
     if stuck is not None and stuck <= now:
-        return Ignored("stuck: still there a minute after its grace has ended", stays=True)
+        return Ignored("stuck: still there a minute after its grace has ended", stays=True, is_stuck=True)
     return None
 
 
@@ -73,6 +72,15 @@ def is_silent(node: Node) -> bool:
     """
     condition = condition_of(node.conditions, names.READY)
     return condition is not None and condition.status == names.UNKNOWN
+
+
+def is_kubelet_alive(node: Node) -> bool:
+    """Whether the kubelet of a node reports: pods that it has not stopped may still run.
+
+    Its Lease says no more: when that is stale, the node lifecycle controller sets Ready to "Unknown", in less than the
+    minute after which a pod is stuck.
+    """
+    return condition_of(node.conditions, names.READY) is not None and not is_silent(node)
 
 
 def undecodable_reason(pod: UnknownPod) -> str:

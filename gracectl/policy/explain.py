@@ -67,6 +67,15 @@ def summarize(plan: Plan) -> str:
     return f"{_reason(first)} – {first.pod.full_name}{others}"
 
 
+def stuck_text(plan: Plan, *, shown: int = 3) -> str:
+    """`shop/db-0 may still run: terminating, more than a minute past its grace, and its kubelet is alive`; empty when
+    no pod is stuck."""
+    names = [entry.pod.full_name for entry in plan.stuck]
+    its = "its" if len(names) == 1 else "their"
+    state = f"terminating, more than a minute past {its} grace, and the kubelet is alive"
+    return f"{listed(names, shown)} may still run: {state}" if names else ""
+
+
 def blocked_since(entry: PodPlan, budgets: Sequence[PodDisruptionBudget], began: float) -> float:
     """Since when (Unix seconds) what a plan says of a pod has been so, as far as the objects tell: at least since
     then.

@@ -17,7 +17,9 @@ import msgspec
 from gracectl.policy.answers import SAME_SECONDS, Answer, Never, NeverCause, Sightings, Unknown, Window
 from gracectl.policy.budgets import UNCHARGED_PHASES, BudgetKey
 from gracectl.policy.deadlines import grace_of
+from gracectl.policy.evictability import is_kubelet_alive
 from gracectl.policy.eviction_queues import QueuedPod, queues_of
+from gracectl.policy.explain import listed
 from gracectl.policy.observations import NOTHING_OBSERVED, Observations
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan, settled_at
 from gracectl.policy.simulated_queues import EvictionRate
@@ -141,6 +143,8 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
         pods = _forecast_pods(decision, results, simultaneous)
         bounds = _drained([result.drained.get(each.view.node.name) for result in results], each.view, pods)
         drained, pods = _answered(each.view, bounds, pods, expected.get(each.view.node.name))
+        if isinstance(drained, Window) and (stuck := _may_be_stuck(each.view, decision, now)):
+            drained = Unknown((f"when {listed(stuck)} {'stops' if len(stuck) == 1 else 'stop'}",), drained.earliest)
         found.append(NodeForecast(each, decision, pods, drained, now))
     begun = ((each.since, each.view.node.name, decision) for each, decision in zip(nodes, plans, strict=True))
     return Forecast(now, tuple(found), queues_of(begun), assumptions)
@@ -175,6 +179,14 @@ def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario
     contested = [msgspec.structs.replace(scenario, last_first=True) for scenario in (quick, slow) if is_contested]
     mixtures = [msgspec.structs.replace(slow, mixture=number + 1) for number in range(MIXED_SCENARIOS)]
     return [quick, slow, *contested, *mixtures]
+
+
+def _may_be_stuck(view: NodeView, decision: Plan, now: float) -> tuple[str, ...]:
+    """Pods that outlive their grace on a node in maintenance whose kubelet is alive: their end is unknown."""
+    if not view.is_maintenance or not is_kubelet_alive(view.node):
+        return ()
+    late = (p for p in decision.left if p.pod.deletion_timestamp is not None and p.pod.deletion_timestamp <= now)
+    return tuple(entry.pod.full_name for entry in (*decision.stuck, *late))
 
 
 def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[PodForecast]) -> Bounds | None:

@@ -13,7 +13,10 @@ Invariants: a node is in at most one of these states; one that is being deleted 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gracectl.model import names
+from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import parse_time
 from gracectl.policy.cordon import Mark, marks_in
@@ -37,6 +40,16 @@ def is_in_maintenance(node: Node) -> bool:
 def is_uncordoned(node: Node) -> bool:
     """Whether it was made schedulable after we had made it unschedulable."""
     return Mark.UNSCHEDULABLE in recorded_marks(node) and not node.unschedulable
+
+
+def is_termination_begun(conditions: Iterable[Condition]) -> bool:
+    """Whether conditions of a node or claim that is being deleted show that a controller has begun with it.
+
+    Those of a maintenance before the deletion say nothing about that.
+    """
+    shown = tuple(each for each in conditions if each.type in names.TERMINATION_CONDITIONS)
+    drained = condition_of(shown, names.DRAINED)
+    return bool(shown) and (drained is None or drained.reason not in names.MAINTENANCE_REASONS)
 
 
 def recorded_marks(node: Node) -> frozenset[Mark]:

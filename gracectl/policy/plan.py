@@ -23,6 +23,7 @@ from gracectl.policy.evictability import (
     Ignored,
     ignored,
     ignored_without_kubelet,
+    is_kubelet_alive,
     is_silent,
     stuck_at,
     undecodable_reason,
@@ -37,7 +38,11 @@ from gracectl.policy.volumes import (
     unread_claims,
     waits_for_volumes,
 )
-from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, WaveDeadlines, wave_deadlines
+from gracectl.policy.waves import DEFAULT_ORDER, DrainOrder, WaveDeadlines, is_daemon, wave_deadlines
+
+EXCLUDE_BEFORE_SECONDS: Final = 5.0
+"""Seconds before the deletion of a DaemonSet pod for a deadline, from which on no new one may come: else its
+DaemonSet would replace it."""
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -120,6 +125,8 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     """What protects it now."""
     stays: bool = False
     """It is ignored and keeps running on the node."""
+    is_stuck: bool = False
+    """It is ignored because it is stuck, and its kubelet, which is alive, does not stop it: it may still run."""
     blocker: Blocker | None = None
     """What blocks it; None for a pod that is evicted, deleted, terminating or ignored."""
     attachments: tuple[VolumeAttachment, ...] = ()
@@ -155,6 +162,10 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     """Claims of pods that stay, where they matter and their volumes are unknown."""
     order: DrainOrder = DEFAULT_ORDER
     """The waves in which the pods leave."""
+    is_stuck: bool = False
+    """A node in maintenance would be drained but for stuck pods: an operator who reboots it would interrupt them."""
+    excludes_daemon_sets: bool = False
+    """DaemonSet pods leave now, so that no new one may come."""
     awaited: frozenset[str] = frozenset()
     """By UID, the pods of which the last must be gone before anything else can happen: those of the current wave. Empty
     where the end of a single pod may change more (a pod of another one is protected for the whole node)."""
@@ -163,6 +174,11 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     def left(self) -> tuple[PodPlan, ...]:
         """The pods that block the node."""
         return tuple([p for p in self.pods if p.outcome is not Outcome.IGNORED])
+
+    @cached_property
+    def stuck(self) -> tuple[PodPlan, ...]:
+        """The pods that may still run although nothing waits for them."""
+        return tuple([p for p in self.pods if p.is_stuck])
 
     @cached_property
     def leaving(self) -> tuple[PodPlan, ...]:
@@ -184,9 +200,11 @@ def plan(view: NodeView, now: float) -> Plan:
     is_overdue = view.deadline is not None and view.deadline <= now
     is_empty = all(entry.outcome is Outcome.IGNORED for entry in pods)
     instants = (*planner.instants(pods), settled, view.deadline)
+    is_drained = is_overdue or (is_empty and settled is not None and settled <= now)
+    is_stuck = is_drained and view.is_maintenance and any(entry.is_stuck for entry in pods)
     return Plan(
         pods=pods,
-        drained=is_overdue or (is_empty and settled is not None and settled <= now),
+        drained=is_drained and not is_stuck,
         detaching=() if is_overdue else planner.detaching,
         attached=planner.detaching,
         unread_claims=unread_claims(planner.staying, view.volumes) if planner.detaching else (),
@@ -194,7 +212,27 @@ def plan(view: NodeView, now: float) -> Plan:
         next_change=min((at for at in instants if at is not None and at > now), default=None),
         deadline=view.deadline,
         order=planner.order,
+        is_stuck=is_stuck,
+        excludes_daemon_sets=_excludes_daemon_sets(view, pods, planner.detaching, now),
         awaited=frozenset() if is_overdue else planner.awaited(pods),
+    )
+
+
+def _excludes_daemon_sets(
+    view: NodeView, pods: tuple[PodPlan, ...], detaching: tuple[VolumeAttachment, ...], now: float
+) -> bool:
+    """See Plan. Before their wave DaemonSet pods serve the pods that are still there, also after a rollout."""
+    if view.is_maintenance:
+        return False
+    left = [entry for entry in pods if entry.outcome is not Outcome.IGNORED]
+    if (view.deadline is not None and view.deadline <= now) or not (left or detaching):
+        return True
+    return any(
+        entry.is_queued
+        or entry.outcome is Outcome.DELETE
+        or (entry.delete_at is not None and entry.delete_at - EXCLUDE_BEFORE_SECONDS <= now)
+        for entry in left
+        if is_daemon(entry.pod)
     )
 
 
@@ -309,7 +347,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
                 pod, Outcome.WAITING, wave, reason, deadline=self.deadlines.node, blocker=Blocker.UNDECODABLE
             )
         if verdict := self.ignored_pods.get(pod.uid):
-            return PodPlan(pod, Outcome.IGNORED, wave, verdict.reason, stays=verdict.stays)
+            is_stuck = verdict.is_stuck and is_kubelet_alive(self.view.node)
+            return PodPlan(pod, Outcome.IGNORED, wave, verdict.reason, stays=verdict.stays, is_stuck=is_stuck)
         limit = self.deadlines.of(wave)
         at = None if limit is None else delete_at(pod, limit, self.now)
         budgets = tuple([budget.key for budget in self.view.budgets.get(pod.uid, ())])
@@ -375,6 +414,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
                 continue
             yield entry.delete_at
             yield entry.deadline
+            if entry.delete_at is not None and is_daemon(entry.pod):
+                yield entry.delete_at - EXCLUDE_BEFORE_SECONDS
             if entry.pod.deletion_timestamp is None:
                 yield entry.until
                 continue

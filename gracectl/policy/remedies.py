@@ -81,6 +81,7 @@ REMEDIES: Final[Mapping[str, str]] = {
         "give the node a deadline, which overrides budgets and protection: kubectl annotate node {node} --overwrite "
         f"{names.TERMINATION_TIMESTAMP}={_SOON}"
     ),
+    "StuckPods": "see why it does not stop: kubectl describe pod -n {namespace} {pod}",
     "MachineKeepsRunning": "terminate it in the cloud, or set provider.name before",
     "NotReady": "see why: kubectl describe node {node}",
     "SeveralNodeClaims": "see which is right, and delete the others: kubectl get nodeclaims {claims}",

@@ -380,9 +380,10 @@ class _Simulation:
             self._detach(name, decision)
         before = {entry.pod.uid: entry for entry in self._plans[name].leaving} if name in self._plans else {}
         self._plans[name] = decision
-        if decision.drained:
+        is_drained = decision.drained or decision.is_stuck  # when stuck pods end is unknown
+        if is_drained:
             self._drained[name] = self._now
-        for entry in () if decision.drained else decision.leaving:
+        for entry in () if is_drained else decision.leaving:
             known = before.pop(entry.pod.uid, None)
             if known is None or known.deadline != entry.deadline:
                 queued = QueuedPod(name, node.since, entry)

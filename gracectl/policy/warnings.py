@@ -21,10 +21,11 @@ from gracectl.model.times import format_time
 from gracectl.policy.answers import Unknown
 from gracectl.policy.budgets import BudgetKey, failure_of, is_unhealthy, never_allows
 from gracectl.policy.deadlines import grace_of
-from gracectl.policy.explain import listed
+from gracectl.policy.evictability import is_static
+from gracectl.policy.explain import listed, stuck_text
 from gracectl.policy.forecast import NodeForecast, PodForecast
 from gracectl.policy.plan import Outcome, Plan, PodPlan
-from gracectl.policy.protection import Protection
+from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.remedies import budget_remedy, pod_remedy, remedy
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.simulation import RemovalMethod
@@ -42,6 +43,8 @@ class WarningKind(StrEnum):
     MAY_NEVER_DRAIN = "MayNeverDrain"
     OVERDUE = "Overdue"
     # The blocking ones end here.
+    STUCK_PODS = "StuckPods"
+    NODE_BUDGET_SPENT = "NodeBudgetSpent"
     MACHINE_KEEPS_RUNNING = "MachineKeepsRunning"
     MACHINE_SHUTS_DOWN = "MachineShutsDown"
     NOT_READY = "NotReady"
@@ -62,6 +65,7 @@ class WarningKind(StrEnum):
     WAVES_TOO_LONG = "WavesTooLong"
     OUT_OF_ORDER = "OutOfOrder"
     LOCAL_TRAFFIC = "LocalTraffic"
+    PODS_STAY = "PodsStay"
     DATA_LOSS = "DataLoss"
     NO_BUDGET = "NoBudget"
     NOT_RECREATED = "NotRecreated"
@@ -348,6 +352,38 @@ def _data_lost(node: NodeForecast) -> Iterator[PlanWarning]:
         yield warning
 
 
+def stuck_warning(plan: Plan) -> PlanWarning | None:
+    """Pods that may still run although nothing waits for them; None without one."""
+    if not plan.stuck:
+        return None
+    pods = tuple(entry.pod.full_name for entry in plan.stuck)
+    first, kind = plan.stuck[0].pod, WarningKind.STUCK_PODS
+    return PlanWarning(kind, stuck_text(plan), pods, remedy(kind, namespace=first.namespace, pod=first.name))
+
+
+def _stuck(node: NodeForecast) -> Iterator[PlanWarning]:
+    if warning := stuck_warning(node.plan):
+        yield warning
+
+
+def _stay_with_node(node: NodeForecast) -> Iterator[PlanWarning]:
+    """Pods that a budget or do-not-disrupt covers, and that the drain leaves where they are."""
+    view = node.draining.view
+    covered: list[str] = []
+    for entry in node.plan.pods:
+        if entry.stays and not entry.is_stuck and not is_static(entry.pod):
+            if budgets := view.budgets.get(entry.pod.uid, ()):
+                covered.append(f"{entry.pod.full_name} (budget {budgets[0].full_name})")
+            elif protection_of(entry.pod, node.draining.since, view.settings.protection) is not None:
+                covered.append(f"{entry.pod.full_name} (protected)")
+    if covered:
+        pods = tuple(each.partition(" ")[0] for each in covered)
+        number = f"{len(pods)} pod{'' if len(pods) == 1 else 's'} with a budget or protection {_stay(pods)} on the node"
+        ends = "if you stop its machine" if view.is_maintenance else "when the node ends"
+        message = f"{number}: {listed(covered)}; the drain does not move {_them(pods)}: {_it(pods)} {_end(pods)} {ends}"
+        yield PlanWarning(WarningKind.PODS_STAY, message, pods)
+
+
 def _not_recreated(node: NodeForecast) -> Iterator[PlanWarning]:
     alone = [
         pod
@@ -373,6 +409,8 @@ _CHECKS: tuple[Callable[[NodeForecast], Iterator[PlanWarning]], ...] = (
     _invalid_protection,
     _waves_too_long,
     _out_of_order,
+    _stuck,
+    _stay_with_node,
     _data_lost,
     _not_recreated,
 )
@@ -424,6 +462,10 @@ def _is_running(pod: PodForecast) -> bool:
 
 def _stay(pods: Sequence[str]) -> str:
     return "stays" if len(pods) == 1 else "stay"
+
+
+def _end(pods: Sequence[str]) -> str:
+    return "ends" if len(pods) == 1 else "end"
 
 
 def _leave(pods: Sequence[str]) -> str:

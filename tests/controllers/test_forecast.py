@@ -259,4 +259,10 @@ def test_a_node_budget_that_would_refuse_a_deletion_is_reported_of_nodes_not_yet
     helps = "change or delete the budget, which never allows a termination; see what it counts: gracectl budgets"
     assert caution.remedy == helps
     kept = forecast_drains(cluster(*nodes), TerminationSettings(), ("held",), NOW, Assumptions(), for_maintenance=True)
-    assert with_node_budgets(kept, (budget,), NOW) == kept
+    (warning,) = with_node_budgets(kept, (budget,), NOW).nodes[0].warnings
+    assert (warning.kind, warning.kind.is_blocking) == (WarningKind.NODE_BUDGET_SPENT, False)
+    assert warning.message == (
+        "drained all the same, but do not stop its machine now: node disruption budget pool-a allows no termination "
+        "now (1 of 1 available, 1 required by minAvailable 100%)"
+    )
+    assert warning.remedy == helps

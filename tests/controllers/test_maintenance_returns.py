@@ -137,10 +137,10 @@ LABEL = {names.EXCLUDE_FROM_LOAD_BALANCERS: "true"}
     ("patch", "record", "left"),
     [
         ({"spec": {"taints": [OTHER]}}, RECORD, ""),
-        ({"spec": {"taints": [OTHER, TAINT]}}, "label,unschedulable", "the taint karpenter.sh/disrupted"),
+        ({"spec": {"taints": [OTHER, TAINT]}}, RECORD, "the taint karpenter.sh/disrupted"),
         (
             {"metadata": {"labels": LABEL}},
-            "taint,unschedulable",
+            "unschedulable",
             "the label node.kubernetes.io/exclude-from-external-load-balancers",
         ),
         (

@@ -92,7 +92,7 @@ async def test_maintenance_keeps_a_node_drained_until_it_is_uncordoned(story: St
 
     ended = await run(story, "uncordon", node)
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith(f"{node}: uncordoned; the controller still has to remove the taint")
+    assert ended.out.startswith(f"{node}: uncordoned; the controller still has to remove the label")
     await story.sight.until("nothing is left of it", lambda: is_free(story, node))
     await story.pod("new", on=node)
 

@@ -13,13 +13,16 @@ pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
 
 def is_cordoned(node: JsonObject) -> bool:
-    """The three parts of the cordon: unschedulable, taint, no traffic from load balancers."""
-    taints = [(taint["key"], taint["effect"]) for taint in node["spec"].get("taints") or ()]
-    return (
-        node["spec"].get("unschedulable") is True
-        and (names.DISRUPTED_TAINT_KEY, "NoSchedule") in taints
-        and names.EXCLUDE_FROM_LOAD_BALANCERS in (node["metadata"].get("labels") or {})
+    """Both parts of the cordon: unschedulable, no traffic from load balancers."""
+    return node["spec"].get("unschedulable") is True and names.EXCLUDE_FROM_LOAD_BALANCERS in (
+        node["metadata"].get("labels") or {}
     )
+
+
+def is_tainted(node: JsonObject) -> bool:
+    """What also keeps DaemonSet pods off, once they leave."""
+    taints = [(taint["key"], taint["effect"]) for taint in node["spec"].get("taints") or ()]
+    return (names.DISRUPTED_TAINT_KEY, "NoSchedule") in taints
 
 
 async def test_a_deleted_node_is_cordoned_drained_wave_by_wave_and_removed(story: Story) -> None:
@@ -56,6 +59,7 @@ async def test_a_deleted_node_is_cordoned_drained_wave_by_wave_and_removed(story
     await story.until_gone(node_name)
 
     cordoned = next(seen for seen in story.sight.events("Node", node["metadata"]["uid"]) if is_cordoned(seen.object))
+    tainted = next(seen for seen in story.sight.events("Node", node["metadata"]["uid"]) if is_tainted(seen.object))
     left = story.sight.gone("Node", node)
     assert left is not None
     last_over = cordoned.version
@@ -68,6 +72,8 @@ async def test_a_deleted_node_is_cordoned_drained_wave_by_wave_and_removed(story
         for seen in asked:
             assert seen.object["metadata"]["deletionGracePeriodSeconds"] == manifests.GRACE_SECONDS
     assert last_over < left.version
+    first, agents = (min(seen.version for pod in wave if (seen := story.sight.asked(pod))) for wave in waves[:2])
+    assert first < tainted.version < agents, "DaemonSet pods may come until theirs leave"
     for pod in stays:
         touched = story.sight.asked(pod)
         assert touched is None or touched.version > left.version, f"{pod['metadata']['name']} was to stay"

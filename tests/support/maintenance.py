@@ -20,8 +20,10 @@ from support.stage import Stage, a_workload
 
 OURS = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
 ANNOTATIONS = (names.KEEP_DRAINED, names.CORDONED, names.UNCORDONED, names.TERMINATION_TIMESTAMP)
-RECORD = ",".join(Mark)
-"""All that a cordon can add."""
+RECORD = ",".join(mark for mark in Mark if mark is not Mark.TAINT)
+"""All that the cordon of maintenance can add."""
+RECORD_OF_EARLIER_RELEASES = ",".join(Mark)
+"""With the taint, which keeps DaemonSet pods off."""
 
 
 def seen(stage: Stage, node: str) -> Node:
@@ -76,10 +78,15 @@ each_way_back = pytest.mark.parametrize("give_back", WAYS_BACK)
 
 
 def is_cordoned(stage: Stage, node: str) -> bool:
-    """All three at once: no more pods, our taint, no more traffic."""
+    """Both at once: no more pods, no more traffic."""
     now = seen(stage, node)
-    has_taint = any((taint.key, taint.effect) == (names.DISRUPTED_TAINT_KEY, "NoSchedule") for taint in now.taints)
-    return now.unschedulable and has_taint and names.EXCLUDE_FROM_LOAD_BALANCERS in now.labels
+    return now.unschedulable and names.EXCLUDE_FROM_LOAD_BALANCERS in now.labels
+
+
+def is_tainted(stage: Stage, node: str) -> bool:
+    """Whether our taint keeps DaemonSet pods off, too."""
+    taints = seen(stage, node).taints
+    return any((taint.key, taint.effect) == (names.DISRUPTED_TAINT_KEY, "NoSchedule") for taint in taints)
 
 
 def remains(stage: Stage, node: str) -> dict[str, Any]:

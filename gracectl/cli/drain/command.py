@@ -84,6 +84,7 @@ def kubectl_flags(command: Command) -> Command:
 @click.command()
 @node_arguments
 @request_options
+@click.option("--ignore-stuck", is_flag=True, help="Take nodes for drained although stuck pods may still run on them.")
 @kubectl_flags
 @settings_options
 def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
@@ -96,11 +97,13 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     end; a drain can be undone, so that is only a warning. All nodes are checked: if one of them would not be drained,
     nothing is requested of any. The controller does the work, so this command may be interrupted at any moment (Ctrl-C,
     --timeout): what was requested goes on.
+    A pod is stuck if it still exists a minute after its grace although the kubelet is alive. It may still run.
     docs/drain.md says how it differs from kubectl drain, and which rights it needs.
 
     Exit code 0: every node is drained, or with --no-wait requested; also if no node matches the selector. 3 also if a
     node does not exist, if one would not be drained, if the server refused for one of them, or if one was uncordoned or
-    deleted meanwhile. 4: the timeout is over. 130: interrupted.
+    deleted meanwhile. 4: the timeout is over, or nothing but stuck pods is left, without --ignore-stuck. 130:
+    interrupted.
     """
     _run(target, nodes, DrainOptions(for_maintenance=True, **options))
 

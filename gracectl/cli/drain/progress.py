@@ -21,10 +21,24 @@ class DrainProgress:
     """Nodes that are waited for. `expected`: the uids of all of them by name; `has_failed`: one will not get there.
 
     `for_maintenance`: they are to stay. `requested_at` (Unix seconds): when, of those that were not deleted before.
+    `ignore_stuck`: a node on which nothing is left but stuck pods is drained. `waits_for_stuck`: they may stop yet.
+    `has_stuck`: they have not on a node that is no longer waited for.
     """
 
-    def __init__(self, nodes: Sequence[Node], requested_at: float, *, for_maintenance: bool) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        requested_at: float,
+        *,
+        for_maintenance: bool,
+        ignore_stuck: bool = False,
+        waits_for_stuck: bool = False,
+    ) -> None:
         self.for_maintenance = for_maintenance
+        self.has_stuck = False
+        self._ignore_stuck = ignore_stuck
+        self._waits_for_stuck = waits_for_stuck
+        self._stuck: dict[str, str] = {}  # by uid, what was said of stuck pods
         self.expected = {node.name: node.uid for node in nodes}
         self.has_failed = False
         self._left = {uid: name for name, uid in self.expected.items()}
@@ -70,7 +84,9 @@ class DrainProgress:
     def _maintenance(self, node: NodeStatus) -> Iterator[str]:
         if node.is_done:
             del self._left[node.uid]
-            yield f"{node.name}: drained for maintenance; to undo: {command('uncordon', node.name)}"
+            yield f"{node.name}: drained for maintenance; {_undo(node)}"
+        elif node.stuck:
+            yield from self._with_stuck_pods(node)
         elif node.state is NodePhase.TERMINATING and node.uid not in self._deleted:
             self._deleted.add(node.uid)
             yield f"{node.name}: deleted meanwhile; waiting for its termination"
@@ -78,6 +94,18 @@ class DrainProgress:
             del self._left[node.uid]
             self.has_failed = True
             yield f"{node.name}: uncordoned meanwhile, before it was drained"
+
+    def _with_stuck_pods(self, node: NodeStatus) -> Iterator[str]:
+        if self._ignore_stuck:
+            del self._left[node.uid]
+            yield f"{node.name}: drained for maintenance, but {node.stuck}; {_undo(node)}"
+        elif not self._waits_for_stuck:
+            del self._left[node.uid]
+            self.has_stuck = True
+            yield f"{node.name}: not drained: {node.stuck}; the controller continues to wait for it; {_undo(node)}"
+        elif self._stuck.get(node.uid) != node.stuck:
+            yield f"{node.name}: not drained yet: {node.stuck}"
+        self._stuck[node.uid] = node.stuck
 
     def unfinished(self, after: str) -> str:
         """Which nodes are not there yet `after` so long, what each waits for, and how to go on."""
@@ -113,3 +141,7 @@ class DrainProgress:
             undo = f"to undo: {command('uncordon', *self.left)}"
             return f"interrupted; {self._continuation(f' to drain {names}')}; {watch}; {undo}"
         return f"interrupted; {self._continuation(f' to terminate {names}')}; the deletion cannot be undone; {watch}"
+
+
+def _undo(node: NodeStatus) -> str:
+    return f"to undo: {command('uncordon', node.name)}"

@@ -47,7 +47,7 @@ class Undrainable(Exception):
 class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the command line. `timeout`: seconds; None or 0: no limit. `for_maintenance`: the nodes stay.
 
-    `force`: nodes that would never be drained, too.
+    `force`: nodes that would never be drained, too. `ignore_stuck`: stuck pods do not count.
     """
 
     for_maintenance: bool
@@ -56,6 +56,7 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None
     yes: bool = False
     force: bool = False
+    ignore_stuck: bool = False
 
 
 class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +144,13 @@ class DrainRequest:
             await self._request(connection, nodes, requested_at)
             requested = [node for node in nodes if self._is_requested(node)]
             if requested and not self._options.no_wait:
-                self._progress = DrainProgress(requested, requested_at, for_maintenance=self._options.for_maintenance)
+                self._progress = DrainProgress(
+                    requested,
+                    requested_at,
+                    for_maintenance=self._options.for_maintenance,
+                    ignore_stuck=self._options.ignore_stuck,
+                    waits_for_stuck=bool(self._options.timeout),
+                )
                 return await self._watch(connection, self._progress, settings)
         if requested:
             echo(f"to watch: {command('status', '-w', *(node.name for node in requested))}")
@@ -159,8 +166,9 @@ class DrainRequest:
 
     @property
     def _code(self) -> int:
-        has_failed = self._bulk.has_failed or (self._progress is not None and self._progress.has_failed)
-        return REFUSED if has_failed else 0
+        if self._bulk.has_failed or (self._progress is not None and self._progress.has_failed):
+            return REFUSED
+        return UNFINISHED if self._progress is not None and self._progress.has_stuck else 0
 
     def _is_requested(self, node: Node) -> bool:
         return node.deletion_timestamp is not None or node.name in self._bulk.requested

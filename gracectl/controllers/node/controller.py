@@ -7,6 +7,7 @@ and at its deadline. Invariant: a node in maintenance that is deleted terminates
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -38,7 +39,12 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.budgets import BudgetKey
 from gracectl.policy.evictability import FINISHED, is_silent
-from gracectl.policy.maintenance import is_in_maintenance, is_maintenance_requested
+from gracectl.policy.maintenance import (
+    is_in_maintenance,
+    is_maintenance_requested,
+    is_termination_begun,
+    recorded_marks,
+)
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
@@ -95,7 +101,7 @@ class NodeController:
         """Bring the node of this name as far as it comes now; returns when to look again. Raises ApiError."""
         state = self._current(name)
         if state is None:
-            return None
+            return self._leave_alone(name)
         if isinstance(state, MaintenanceState):
             return await self._maintenance.run(state)
         try:
@@ -117,8 +123,7 @@ class NodeController:
         if node is None or not _is_requested(node):
             self.registry.forget(name)
             return None
-        if not self._context.settings.node_selector.matches(node.labels):
-            self._leave_alone(node)
+        if not self._is_managed(node):
             return None
         state = state or self._open(node)
         state.tracked.refresh(node)
@@ -143,14 +148,24 @@ class NodeController:
             NodeState(node, wait, now) if is_finalizing(node) else MaintenanceState(node, wait, now)
         )
 
-    def _leave_alone(self, node: Node) -> None:
-        """The node is not managed (any more): cancel its drain, and report that once."""
-        cancel_drain(self._context, node.name)
-        self._timer.forget(node.name)
-        self._context.pod_outcomes.close(node.name, is_over=False)
+    def _is_managed(self, node: Node) -> bool:
+        return self._context.settings.node_selector.matches(node.labels)
+
+    def _leave_alone(self, name: str) -> Requeue | None:
+        """If something is requested of the node, and it is not managed (any more): cancel its drain, and report that
+        once, unless another controller manages it. Returns when to look again."""
+        node = self._context.cluster.node(name)
+        if node is None or not _is_requested(node) or self._is_managed(node):
+            return None
+        cancel_drain(self._context, name)
+        self._timer.forget(name)
+        self._context.pod_outcomes.close(name, is_over=False)
         reason, message = unmanaged_report(node)
-        if self.registry.leave_alone(node, reason):
+        seconds = self.registry.leave_alone(node, reason, is_anothers=is_begun_by_another(node))
+        if seconds == 0.0:
             emit_event(self._context, (TrackedObject(NODES, node),), reason, message, "Warning")
+            return None
+        return None if seconds == math.inf else Requeue(seconds)
 
     # The deadline timer.
 
@@ -176,7 +191,7 @@ class NodeController:
 
     def _arm(self, node: Node) -> None:
         """Arm the timer for what the deadline of this node demands, as the caches show it."""
-        if not is_finalizing(node) or not self._context.settings.node_selector.matches(node.labels):
+        if not is_finalizing(node) or not self._is_managed(node):
             return
         self._timer.changed(node.name)
         deadline = cached_deadline(self._context, node)
@@ -383,12 +398,19 @@ MISMATCH = "nodeSelector does not match it"
 REMEDY = "change nodeSelector or the node's labels"
 
 
+def is_begun_by_another(node: Node) -> bool:
+    """Whether a controller has begun the termination or the maintenance of a node that is not managed here."""
+    if is_finalizing(node):
+        return is_termination_begun(node.conditions)
+    return is_maintenance_requested(node) and bool(recorded_marks(node))
+
+
 def unmanaged_report(node: Node) -> tuple[EventReason, str]:
     """Event about the mark that the node carries: what it means, and the remedy."""
     if is_finalizing(node):
         return EventReason.UNMANAGED_NODE_HELD, (
-            f"finalizer {names.FINALIZER} holds this node, but it is not managed: {MISMATCH}; {REMEDY}, or remove the "
-            "finalizer by hand"
+            f"finalizer {names.FINALIZER} holds this node, but it is not managed: {MISMATCH}; {REMEDY}; remove the "
+            "finalizer by hand only if no other controller manages the node"
         )
     if is_maintenance_requested(node):
         return EventReason.MAINTENANCE_IGNORED, (

@@ -29,7 +29,7 @@ from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, earliest_deadline
-from gracectl.policy.explain import explain, left_behind, summarize
+from gracectl.policy.explain import explain, left_behind, stuck_text, summarize
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
 
 STALL_SECONDS = 60.0
@@ -46,6 +46,11 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     view = await _view_of(context, state)
     now = context.clock.now()
     decision = plan(view, now)
+    if decision.excludes_daemon_sets and not state.excludes_daemon_sets:
+        state.excludes_daemon_sets = True
+        if not decision.overdue:
+            context.deleter.set_pods(state.node.name, scheduled_deletions(decision, state.node.name))
+            return Wait(0.0, "DaemonSet pods leave; waiting for the taint that keeps off new ones")
     is_first_look = state.plan is None
     state.plan, state.looked_at = decision, context.clock.monotonic()
     state.blocking_budgets = _budgets_of(decision)
@@ -66,6 +71,13 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     note_claims(state, decision)
     if waits_for_volumes_only(decision) and await read_staying_claims(context, state, decision.unread_claims):
         return Wait(0.0, "volumes of pods that stay are known")
+    _report_stuck(context, state, decision)
+    if decision.is_stuck:
+        state.stalled_since = None
+        message = f"not drained: {stuck_text(decision)}"
+        word = ConditionUpdate(names.DRAINED, names.FALSE, names.STUCK_PODS, message)
+        wait = await set_condition(context, state.objects, word, seconds=patience, is_final=True)
+        return Wait(wait, message)
     if decision.drained:
         state.stalled_since = None
         return Proceed(await set_condition(context, state.objects, _final_condition(state, decision), seconds=patience))
@@ -143,6 +155,16 @@ def _final_condition(state: NodeState, decision: Plan) -> ConditionUpdate:
         status = names.FALSE if decision.left else names.TRUE
         return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", state.left_behind)
     return ConditionUpdate(names.DRAINED, names.TRUE, *state.drained_condition)
+
+
+def _report_stuck(context: StepContext, state: NodeState, decision: Plan) -> None:
+    """Emit an Event that names stuck pods, when there are others than before."""
+    uids = frozenset(entry.pod.uid for entry in decision.stuck)
+    if uids - state.reported_stuck:
+        ends = f"the drain continues without waiting for {'it' if len(uids) == 1 else 'them'}"
+        message = f"{stuck_text(decision)}; {ends}"
+        emit_event(context, state.objects, names.EventReason.PODS_STUCK, message, "Warning")
+    state.reported_stuck = uids
 
 
 def _report_stall(context: StepContext, state: NodeState, decision: Plan, message: str) -> float:

@@ -15,7 +15,7 @@ import anyio
 from gracectl.controllers.node.cordon import apply_cordon, write_marks
 from gracectl.controllers.node.drain import cancel_drain, drain
 from gracectl.controllers.node.volumes import await_volume_detachment
-from gracectl.controllers.pipeline.state import MAINTENANCE, InstanceWait, NodeState
+from gracectl.controllers.pipeline.state import InstanceWait, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait, requeue, run_steps
 from gracectl.controllers.reporting.conditions import remove_conditions, report_step_failure
 from gracectl.controllers.reporting.events import emit_event
@@ -27,7 +27,17 @@ from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.policy.cordon import SPELT, Mark, annotation, lacking, marks_on, recorded, removals, without
+from gracectl.policy.cordon import (
+    OPEN_TO_DAEMON_SETS,
+    SPELT,
+    Mark,
+    annotation,
+    lacking,
+    marks_on,
+    recorded,
+    removals,
+    without,
+)
 from gracectl.policy.health import unhealthy_conditions
 from gracectl.policy.maintenance import (
     is_in_maintenance,
@@ -84,7 +94,7 @@ class MaintenanceState(NodeState):
     @property
     def drained_condition(self) -> tuple[str, str]:
         """See NodeState."""
-        return MAINTENANCE, (
+        return names.MAINTENANCE, (
             "drained, but for pods that stay with the node; to return it: "
             f"gracectl uncordon {self.node.name}, or kubectl uncordon {self.node.name}"
         )
@@ -96,6 +106,7 @@ class MaintenanceState(NodeState):
     def begin_anew(self, now: float) -> None:
         """It was returned, and maintenance is requested again: start over."""
         self.plan = self.protected_pods = self.cordoned_at = self.stalled_since = None
+        self.cordon_marks, self.reported_stuck = frozenset(), frozenset()
         self.awaited, self.ended = set(), set()
         self.next_cordon = 0.0
         self.recordon.reset()
@@ -109,7 +120,8 @@ async def cordon_for_maintenance(context: StepContext, state: MaintenanceState) 
     """Cordon a node that stays, and record on it, in the same write, what its return is to take off."""
     # The return of the node interrupts it.
     write = partial(write_marks, context, state, missing_on_kept)
-    return await apply_cordon(context, state, missing_on_kept, write, is_requested=is_maintenance_requested)
+    requested = is_maintenance_requested
+    return await apply_cordon(context, state, OPEN_TO_DAEMON_SETS, missing_on_kept, write, is_requested=requested)
 
 
 async def rest(context: StepContext, state: MaintenanceState) -> Answer:
@@ -163,14 +175,15 @@ def missing_on_kept(node: Node) -> JsonPatch | None:
     """Patch that adds the missing marks and the record of them; None if none is missing, or maintenance is not
     requested.
 
-    A taint or label that was there before is not recorded, as it is not ours. That the node is unschedulable always is:
-    an uncordon makes it schedulable, as kubectl's does.
+    A label that was there before is not recorded, as it is not ours. That the node is unschedulable always is: an
+    uncordon makes it schedulable, as kubectl's does. A recorded taint is of an earlier release, or of a shutdown that
+    is over, and is removed: it would keep off the DaemonSet pods.
     """
     if not is_maintenance_requested(node):
         return None
-    additions = lacking(node)
-    record = recorded({*recorded_marks(node), *additions, Mark.UNSCHEDULABLE})
-    operations = list(additions.values())
+    additions, before = lacking(node, OPEN_TO_DAEMON_SETS), recorded_marks(node)
+    record = recorded({*(before & OPEN_TO_DAEMON_SETS), *additions, Mark.UNSCHEDULABLE})
+    operations = [*additions.values(), *removals(node, before - OPEN_TO_DAEMON_SETS)]
     if node.annotations.get(names.CORDONED) != record:
         operations.append(annotation(names.CORDONED, record))
     return JsonPatch(operations) if operations else None
@@ -266,6 +279,6 @@ class MaintenancePipeline:
         if state.scope.cancel_called or step not in steps_of(state.node):
             return Wait(0.0, "other steps are requested")
         answer = await step.run(self._context, state)
-        if state.plan is not None and state.plan.left:
-            state.is_resting = False  # a late pod
+        if state.plan is not None and (state.plan.left or state.plan.is_stuck):
+            state.is_resting = False  # a late pod, or the kubelet is back and does not stop one
         return answer

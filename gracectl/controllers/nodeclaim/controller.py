@@ -5,6 +5,7 @@ Level-based: a key is a claim's name, and each reconcile runs the steps (pipelin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from gracectl.controllers.cluster.cache import is_finalizing
@@ -18,8 +19,8 @@ from gracectl.kube.errors import ApiError
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.claim import NodeClaim
-from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
+from gracectl.policy.maintenance import is_termination_begun
 from gracectl.policy.nodebudgets import may_unblock
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
@@ -28,9 +29,6 @@ from gracectl.runtime.workers import Requeue, run_workers
 
 FIRST_RETRY, LAST_RETRY = 0.05, 60.0
 """Seconds before a claim with a failed step is retried; doubled with each failure."""
-
-OURS = (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING)
-"""Conditions that show that the termination of a claim began while its node was managed."""
 
 
 class NodeClaimController:
@@ -80,8 +78,7 @@ class NodeClaimController:
         if claim is None or not is_finalizing(claim):
             return None
         if not self._is_managed(claim, state):
-            self._report_unmanaged(claim)
-            return None
+            return self._report_unmanaged(claim)
         state = state or self._open(claim)
         state.tracked.resource = self._context.claim_resource()
         state.tracked.refresh(claim)
@@ -93,7 +90,7 @@ class NodeClaimController:
         cluster = self._context.cluster
         if cluster.is_managed(claim, self._context.settings.node_selector):
             return True
-        was_managed = state is not None or any(condition_of(claim.conditions, type_) for type_ in OURS)
+        was_managed = state is not None or is_termination_begun(claim.conditions)
         return was_managed and not cluster.nodes_of(claim)
 
     def _open(self, claim: NodeClaim) -> NodeClaimState:
@@ -101,16 +98,21 @@ class NodeClaimController:
         state = NodeClaimState(self._context.claim_resource(), claim, wait, self._context.clock.now())
         return self.registry.open(state)
 
-    def _report_unmanaged(self, claim: NodeClaim) -> None:
-        """Emit an Event, once, on a claim that has our finalizer and is not managed: nodes and instance stay."""
+    def _report_unmanaged(self, claim: NodeClaim) -> Requeue | None:
+        """Emit an Event, once, on a claim that has our finalizer and that no controller manages: nodes and instance
+        stay. Returns when to look again."""
         reason = names.EventReason.UNMANAGED_CLAIM_HELD
-        if self.registry.leave_alone(claim, reason):
-            message = (
-                f"finalizer {names.FINALIZER} blocks the deletion of this claim: nodeSelector matches neither its node "
-                "nor its own labels; change nodeSelector or the labels, or remove the finalizer by hand"
-            )
-            tracked = TrackedObject(self._context.claim_resource(), claim)
-            emit_event(self._context, (tracked,), reason, message, "Warning")
+        seconds = self.registry.leave_alone(claim, reason, is_anothers=is_termination_begun(claim.conditions))
+        if seconds > 0.0:
+            return None if seconds == math.inf else Requeue(seconds)
+        message = (
+            f"finalizer {names.FINALIZER} blocks the deletion of this claim: nodeSelector matches neither its node nor "
+            "its own labels; change nodeSelector or the labels; remove the finalizer by hand only if no other "
+            "controller manages the claim"
+        )
+        tracked = TrackedObject(self._context.claim_resource(), claim)
+        emit_event(self._context, (tracked,), reason, message, "Warning")
+        return None
 
     def configured(self) -> None:
         """Take over changed settings: requeue every claim."""

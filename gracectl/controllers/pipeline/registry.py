@@ -7,6 +7,7 @@ when another object has taken that name.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol
@@ -15,6 +16,7 @@ import msgspec
 
 from gracectl.controllers.pipeline.state import AnyState, E, NodeState, Progress
 from gracectl.controllers.pipeline.statistics import TerminationStatistics
+from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
@@ -27,6 +29,22 @@ logger = logging.getLogger(__name__)
 
 REMEMBERED = 1000
 """Terminations that are over and are remembered."""
+
+
+OTHERS_BEGIN_SECONDS = 20.0
+"""Seconds that the controller of another release has to begin with an object that has the finalizer: longer than a
+handover between its replicas takes."""
+
+
+class LeftAlone(msgspec.Struct):
+    """Object that is not managed here. `since`: when (monotonic) it was first seen without another controller's work,
+    inf while that is seen. `was_ours`: it was managed here before."""
+
+    uid: str
+    reason: str
+    since: float
+    was_ours: bool
+    is_reported: bool = False
 
 
 class RegistryListener(Protocol):
@@ -71,7 +89,7 @@ class Registry(Generic[E]):
         self._statistics = statistics
         self._under_way: dict[str, E] = {}
         self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
-        self._left_alone: dict[str, tuple[str, str]] = {}  # by name: UID and reason that were reported
+        self._left_alone: dict[str, LeftAlone] = {}  # by name
 
     def __contains__(self, name: str) -> bool:
         return name in self._under_way
@@ -117,15 +135,31 @@ class Registry(Generic[E]):
         for listener in self._listeners:
             listener.closed(state)
 
-    def leave_alone(self, thing: Node | NodeClaim, reason: EventReason) -> bool:
-        """Remove an object that is not managed (any more); returns whether this reason was not reported yet."""
+    def leave_alone(self, thing: Node | NodeClaim, reason: EventReason, *, is_anothers: bool = False) -> float:
+        """Remove an object that is not managed (any more); returns after how many seconds to report this reason: 0.0
+        once, inf if it was reported.
+
+        `is_anothers`: another controller has begun with the object, so that nothing is reported. One that has not
+        begun has OTHERS_BEGIN_SECONDS. An object that was managed here until now is reported immediately.
+        """
         abandoned = self._under_way.pop(thing.name, None)
         if abandoned is not None:
             for listener in self._listeners:
                 listener.abandoned(abandoned)
-        is_news = self._left_alone.get(thing.name) != (thing.uid, reason)
-        self._left_alone[thing.name] = (thing.uid, reason)
-        return is_news
+        known, now = self._left_alone.get(thing.name), self._clock.monotonic()
+        if known is None or (known.uid, known.reason) != (thing.uid, reason):
+            was_ours = abandoned is not None or (known is not None and known.uid == thing.uid and known.was_ours)
+            known = self._left_alone[thing.name] = LeftAlone(thing.uid, reason, now, was_ours)
+        if is_anothers and not known.was_ours:
+            known.since = math.inf
+            return math.inf
+        known.since = min(known.since, now)
+        if known.is_reported:
+            return math.inf
+        held = names.FINALIZER in thing.finalizers and not known.was_ours
+        seconds = max(known.since + OTHERS_BEGIN_SECONDS - now, 0.0) if held else 0.0
+        known.is_reported = seconds == 0.0
+        return seconds
 
     def forget(self, name: str) -> None:
         """No object of that name is left alone any more."""

@@ -22,7 +22,9 @@ from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
+from gracectl.policy.cordon import Mark
 from gracectl.policy.deadlines import Deadline
+from gracectl.policy.explain import stuck_text
 from gracectl.policy.plan import Plan
 from gracectl.policy.protected_pods import ProtectedPod
 from gracectl.policy.settings import PolicySettings
@@ -230,7 +232,7 @@ def _spent_before(thing: Node | NodeClaim, now: float) -> dict[str, float]:
         return {}
     found = {}
     drained = condition_of(thing.conditions, names.DRAINED)
-    if drained is not None and drained.last_transition is not None and drained.reason != MAINTENANCE:
+    if drained is not None and drained.last_transition is not None and drained.reason not in names.MAINTENANCE_REASONS:
         began, at = thing.deletion_timestamp, drained.last_transition
         is_over = drained.status == names.TRUE
         found["drain"] = max((at - began) if is_over else (now - max(at, began)), 0.0)
@@ -258,9 +260,6 @@ RECORDON_SECONDS = (0.002, 60.0)
 STALL_REPORTED = math.inf
 """Value of `stalled_since`: the stall was reported."""
 
-MAINTENANCE = "Maintenance"
-"""Reason of the condition Drained of a node in maintenance."""
-
 
 class NodeState(TerminationState[Node]):
     """State of the termination of a node, or (MaintenanceState) of its maintenance."""
@@ -268,13 +267,15 @@ class NodeState(TerminationState[Node]):
     def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
         super().__init__(TrackedObject(NODES, node), instance, now)
         drained = condition_of(node.conditions, names.DRAINED)
-        if drained is not None and drained.reason == MAINTENANCE:
+        if drained is not None and drained.reason in names.MAINTENANCE_REASONS:
             self.is_resumed = False  # those Events were about a maintenance
         self.claim: TrackedObject[NodeClaim] | None = None
         self.next_claim = 0.0  # monotonic: when to retry the deletion of the claim
         self.cordoned_at: float | None = None
         self.next_cordon = 0.0  # monotonic: when to write a cordon again that was undone
         self.recordon = Backoff(*RECORDON_SECONDS, jitter=0.0)
+        self.cordon_marks: frozenset[Mark] = frozenset()  # of the cordon in effect
+        self.excludes_daemon_sets = False  # from when their pods leave (see Plan)
         self.plan: Plan | None = None
         self.awaited: set[str] = set()  # of the plan (see there), but for those that have ended since
         self.ended: set[str] = set()  # those, by UID
@@ -284,6 +285,7 @@ class NodeState(TerminationState[Node]):
         self.planned_from = -math.inf  # when (monotonic) the drain began its last plan
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
         self.left_behind = ""  # what was left at the deadline, for messages
+        self.reported_stuck: frozenset[str] = frozenset()  # by UID, stuck pods that an Event has named
         self.claims_read_at = -math.inf  # when (monotonic) claims of pods that stay were read last
         self.unreadable_claims: dict[str, str] = {}  # why, by namespace/name
         self.claims_of_pods: dict[tuple[str, str], str] = {}  # drained pods, by the key of a claim
@@ -333,7 +335,8 @@ class NodeState(TerminationState[Node]):
     @property
     def drained_condition(self) -> tuple[str, str]:
         """Reason and message of the condition Drained when no pod holds the node."""
-        return "Drained", "all pods are gone"
+        stuck = "" if self.plan is None else stuck_text(self.plan)
+        return "Drained", f"drained; not waited for: {stuck}" if stuck else "all pods are gone"
 
     def matches_node(self, node: Node) -> bool:
         """Whether this object is the node of this state, and still to be terminated."""

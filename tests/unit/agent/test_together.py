@@ -110,7 +110,9 @@ async def test_a_node_that_is_drained_for_maintenance_stays_so_through_a_reboot(
         node = stage.node("n1")
         assert node is not None
         assert node["spec"]["unschedulable"]
-        assert node["metadata"]["annotations"][names.CORDONED] == "taint,label,unschedulable"
+        # The shutdown's taint goes: it would keep off DaemonSet pods.
+        assert node["metadata"]["annotations"][names.CORDONED] == "label,unschedulable"
+        assert names.DISRUPTED_TAINT_KEY not in {taint["key"] for taint in node["spec"].get("taints", ())}
         assert names.SHUTDOWN_CORDONED not in node["metadata"]["annotations"]
         # And `uncordon` restores it completely.
         await stage.patch_node(

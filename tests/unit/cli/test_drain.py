@@ -494,6 +494,21 @@ def test_when_the_time_is_over_a_kept_node_is_still_being_drained(place: Fleet) 
     assert names.KEEP_DRAINED in place.annotations("lasting")
 
 
+def test_a_node_on_which_a_stuck_pod_may_run_is_not_drained(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gracectl.policy.evictability.STUCK_AFTER_SECONDS", 0.0)
+    place.add("unclean", managed=True)
+    place.pod("zombie", "unclean", behaviour={"never-stops": "true"})
+    state = "default/zombie may still run: terminating, more than a minute past its grace, and the kubelet is alive"
+    result = place.run("drain", "unclean")
+    assert (result.exit_code, f"unclean: not drained: {state}; the controller continues" in result.stdout) == (4, True)
+    result = place.run("drain", "unclean", "--timeout", "1s")
+    assert (result.exit_code, f"unclean: not drained yet: {state}" in result.stdout) == (4, True)
+    result = place.run("drain", "unclean", "--ignore-stuck")
+    undo = "to undo: gracectl uncordon unclean"
+    assert (result.exit_code, f"unclean: drained for maintenance, but {state}; {undo}" in result.stdout) == (0, True)
+    assert f"{state}\n    -> see why it does not stop: kubectl describe pod -n default zombie" in result.stderr
+
+
 def test_a_node_uncordoned_meanwhile_is_reported(place: Fleet) -> None:
     place.held("returned")
     with place.running("drain", "returned") as process:

@@ -80,6 +80,41 @@ def test_a_node_that_stays_is_done_when_it_is_empty() -> None:
     assert (awaited.left, awaited.has_failed) == ((), False)
 
 
+STUCK = "shop/db-0 may still run: terminating, more than a minute past its grace, and the kubelet is alive"
+
+
+def stuck(node: Any) -> NodeStatus:
+    return status_of(node, NodePhase.MAINTENANCE, step="drain", waits_for=f"not drained: {STUCK}", stuck=STUCK)
+
+
+def test_a_node_on_which_only_stuck_pods_are_left_is_not_drained() -> None:
+    awaited = DrainProgress([A, B], NOW - 7, for_maintenance=True)
+    assert said(awaited, stuck(A), status_of(B, NodePhase.MAINTENANCE, step="drain")) == [
+        f"a: not drained: {STUCK}; the controller continues to wait for it; to undo: gracectl uncordon a"
+    ]
+    assert (awaited.left, awaited.has_stuck, awaited.has_failed) == (("b",), True, False)
+    assert said(awaited, stuck(A), status_of(B, NodePhase.MAINTENANCE, step="drained")) == [
+        "b: drained for maintenance; to undo: gracectl uncordon b"
+    ]
+
+
+def test_stuck_pods_are_waited_for_until_a_limit_that_was_given() -> None:
+    awaited = DrainProgress([A], NOW - 7, for_maintenance=True, waits_for_stuck=True)
+    assert said(awaited, stuck(A)) == [f"a: not drained yet: {STUCK}"]
+    assert (said(awaited, stuck(A)), awaited.left) == ([], ("a",))
+    assert f"a (not drained: {STUCK})" in awaited.unfinished("10m")
+    assert said(awaited, status_of(A, NodePhase.MAINTENANCE, step="drained")) == [
+        "a: drained for maintenance; to undo: gracectl uncordon a"
+    ]
+    assert (awaited.left, awaited.has_stuck) == ((), False)
+
+
+def test_stuck_pods_are_ignored_on_request_and_named_all_the_same() -> None:
+    awaited = DrainProgress([A], NOW - 7, for_maintenance=True, ignore_stuck=True, waits_for_stuck=True)
+    assert said(awaited, stuck(A)) == [f"a: drained for maintenance, but {STUCK}; to undo: gracectl uncordon a"]
+    assert (awaited.left, awaited.has_stuck, awaited.has_failed) == ((), False, False)
+
+
 def test_a_node_that_is_given_back_before_has_failed() -> None:
     for state in (NodePhase.UNCORDONING, NodePhase.IDLE):
         awaited = DrainProgress([A], NOW - 7, for_maintenance=True)

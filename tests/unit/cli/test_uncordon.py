@@ -33,7 +33,7 @@ def test_a_kept_node_is_given_back(place: Fleet) -> None:
     result = place.run("uncordon", "kept")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
-        "kept: uncordoned; the controller still has to remove the taint karpenter.sh/disrupted and the label "
+        "kept: uncordoned; the controller still has to remove the label "
         "node.kubernetes.io/exclude-from-external-load-balancers\n"
     )
     node = place.node("kept")

@@ -249,7 +249,6 @@ async def test_maintenance_nodes_are_named_with_what_gives_them_back() -> None:
         (kept,) = report.cordoned_nodes
         assert kept.commands == (
             "kubectl uncordon n1",
-            "kubectl taint node n1 karpenter.sh/disrupted-",
             "kubectl label node n1 node.kubernetes.io/exclude-from-external-load-balancers-",
             "kubectl annotate node n1 gracectl.io/keep-drained- gracectl.io/cordoned-",
         )

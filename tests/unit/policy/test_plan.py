@@ -465,3 +465,64 @@ def test_what_a_plan_awaits() -> None:
         ([web, leaving], NOW, set()),
     ]:
         assert decide(*pods, deadline=deadline).awaited == awaited
+
+
+@pytest.mark.parametrize(
+    ("status", "is_maintenance", "state"),
+    [
+        # (drained, is_stuck, names of stuck pods)
+        ("True", True, (False, True, ["stuck"])),
+        ("False", True, (False, True, ["stuck"])),
+        ("Unknown", True, (True, False, [])),
+        (None, True, (True, False, [])),
+        ("True", False, (True, False, ["stuck"])),
+        ("Unknown", False, (True, False, [])),
+    ],
+)
+def test_a_stuck_pod_is_gone_only_with_its_kubelet(
+    status: str | None, is_maintenance: bool, state: tuple[bool, bool, list[str]]
+) -> None:
+    node = a_node(conditions=() if status is None else (Condition("Ready", status),))
+    seen = view(a_pod("stuck", deletion_timestamp=NOW - 60), a_pod("done", phase="Failed"))
+    seen = msgspec.structs.replace(seen, node=node, is_maintenance=is_maintenance, cordoned_at=NOW - 100)
+    decision = plan(seen, NOW)
+    found = (decision.drained, decision.is_stuck, [each.pod.name for each in decision.stuck])
+    assert found == state
+    with_another = plan(msgspec.structs.replace(seen, pods=(*seen.pods, a_pod("running"))), NOW)
+    assert (with_another.drained, with_another.is_stuck) == (False, False)
+
+
+DO_NOT_EVICT = {"labels": {names.DO_NOT_EVICT: "true"}}
+ATTACHED = VolumeAttachment("va", "uid-va", node_name="n1", volume_name="pv", attached=True)
+
+
+@pytest.mark.parametrize(
+    ("pods", "more", "is_excluded"),
+    [
+        ((), {}, True),
+        ((), {"attachments": (ATTACHED,)}, False),
+        ((a_pod(),), {}, False),
+        ((a_pod(), a_pod("agent", owners=DAEMON)), {}, False),
+        ((a_pod(phase="Succeeded"), a_pod("agent", owners=DAEMON)), {}, True),
+        ((a_pod("agent", owners=DAEMON),), {}, True),
+        ((a_pod("agent", owners=DAEMON),), {"is_maintenance": True}, False),
+        ((a_pod("agent", owners=DAEMON), a_pod("held", **DO_NOT_EVICT, priority=2_000_000_000)), {}, False),
+        # It is being replaced by a rollout, while pods before it are left.
+        ((a_pod(), a_pod("agent", owners=DAEMON, deletion_timestamp=NOW + 5)), {}, False),
+        # Its grace is 30 s: deleted 30 s before the deadline, and no new one may come five seconds before that.
+        ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW + 35.1}, False),
+        ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW + 35}, True),
+        ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW}, True),
+    ],
+)
+def test_new_daemon_set_pods_are_excluded_from_when_theirs_leave(
+    pods: tuple[Pod, ...], more: dict[str, Any], is_excluded: bool
+) -> None:
+    decision = plan(msgspec.structs.replace(view(*pods), **more), NOW)
+    assert decision.excludes_daemon_sets is is_excluded
+
+
+def test_the_plan_changes_when_new_daemon_set_pods_are_excluded() -> None:
+    pods = (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}), a_pod("agent", owners=DAEMON))
+    decision = plan(msgspec.structs.replace(view(*pods), deadline=NOW + 100, cordoned_at=NOW - 10), NOW)
+    assert decision.next_change == NOW + 65

@@ -9,13 +9,14 @@ from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 from gracectl.model import names
 from gracectl.model.meta import Condition
-from gracectl.model.pod import Pod
+from gracectl.model.pod import Pod, Toleration
 from gracectl.policy.forecast import Assumptions, forecast
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance, warnings_of
 from gracectl.policy.waves import by_priority
 
 OWNED = owned_by("ReplicaSet")
+EVERYTHING = (Toleration(operator="Exists"),)
 FOR_EVER = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 RANGES = PolicySettings(order=by_priority([(0, 60.0), (1000, 300.0)]))
 SPENT: dict[str, Any] = {"disruptions_allowed": 0, "current_healthy": 3, "desired_healthy": 3}
@@ -190,6 +191,34 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         "shop/a, shop/b have data in an emptyDir, which stays behind when they leave, and is lost",
     ),
     (
+        WarningKind.STUCK_PODS,
+        {"pods": [a_replica("a", deletion_timestamp=NOW - 60, deletion_grace_seconds=30), a_replica("b")]},
+        ("shop/a",),
+        "shop/a may still run: terminating, more than a minute past its grace, and the kubelet is alive",
+    ),
+    (
+        WarningKind.PODS_STAY,
+        {
+            "pods": [
+                a_replica("a", tolerations=EVERYTHING),
+                a_replica("b", tolerations=EVERYTHING, owners=owned_by("DaemonSet")),
+                a_replica("c"),
+                a_replica("static", annotations={names.MIRROR_POD: "x"}),
+            ],
+            "budgets": (a_budget(),),
+        },
+        ("shop/a", "shop/b"),
+        "2 pods with a budget or protection stay on the node: shop/a (budget shop/web), shop/b (budget shop/web); the "
+        "drain does not move them: they end when the node ends",
+    ),
+    (
+        WarningKind.PODS_STAY,
+        {"pods": [a_replica("a", owners=owned_by("DaemonSet"), **FOR_EVER), a_replica("b")], "is_maintenance": True},
+        ("shop/a",),
+        "1 pod with a budget or protection stays on the node: shop/a (protected); the drain does not move it: it ends "
+        "if you stop its machine",
+    ),
+    (
         WarningKind.NEVER_DRAINS,
         {"pods": [a_replica("job", **FOR_EVER)], "is_maintenance": True},
         ("shop/job",),
@@ -207,7 +236,7 @@ def test_every_kind_says_what_happens_to_which_pod_and_why(
     assert found == PlanWarning(kind, message, objects, found.remedy, found.cause)
     assert bool(found.cause) is (kind in (WarningKind.NEVER_DRAINS, WarningKind.MAY_NEVER_DRAIN))
     assert found.cause in message
-    has_none = kind in (WarningKind.OVERDUE, WarningKind.DATA_LOSS, WarningKind.NOT_RECREATED)
+    has_none = kind in (WarningKind.OVERDUE, WarningKind.PODS_STAY, WarningKind.DATA_LOSS, WarningKind.NOT_RECREATED)
     assert bool(found.remedy) is not has_none
 
 
@@ -217,6 +246,7 @@ def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
         WarningKind.FINALIZER_MISSING,
         WarningKind.NO_CONTROLLER,
         WarningKind.NODE_BUDGET_BLOCKS,
+        WarningKind.NODE_BUDGET_SPENT,
         WarningKind.MACHINE_KEEPS_RUNNING,
         WarningKind.MACHINE_SHUTS_DOWN,
         WarningKind.SEVERAL_CLAIMS,
