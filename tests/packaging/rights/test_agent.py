@@ -16,7 +16,7 @@ from support.rbac.value_sets import MANIFESTS, rendered
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sockets]
 
 VALUES = (
     "agent.enabled=true",
