@@ -33,6 +33,7 @@ from gracectl.policy.simulation import (
     simulate,
 )
 from gracectl.policy.staying import why_it_stays
+from gracectl.policy.volumes import has_volumes, waits_for_volumes
 
 MIXED_SCENARIOS = 2
 """Scenarios in which some pods are quick and others slow."""
@@ -263,8 +264,10 @@ def _forecast_pods(
     alone = [_with_grace(each, decision.deadline) for each in joined]
     if any(each.entry.protection and each.entry.protection.holds_node for each in alone):
         return tuple(alone)  # all wait for that pod, and for nothing else
+    is_attached = bool(decision.attached)
     behind = (
-        _after_earlier_waves(each, [other for other in alone if _is_before(other, each)], results) for each in alone
+        _after_earlier_waves(each, [other for other in alone if _is_before(other, each, is_attached)], results)
+        for each in alone
     )
     return tuple(_with_grace(each, decision.deadline) for each in behind)
 
@@ -327,7 +330,7 @@ def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simul
 def _after_earlier_waves(
     pod: PodForecast, before: Sequence[PodForecast], results: Sequence[SimulationResult]
 ) -> PodForecast:
-    """Widen the removal of a pod to the bounds of the pods `before` it, which are those of earlier waves.
+    """Widen the removal of a pod to the bounds of the pods `before` it: of earlier waves, or with attached volumes.
 
     ::
 
@@ -348,8 +351,10 @@ def _after_earlier_waves(
     return msgspec.structs.replace(pod, removal=_capped(Bounds(earliest, latest), pod.removal, pod.entry))
 
 
-def _is_before(other: PodForecast, pod: PodForecast) -> bool:
-    return other.is_waited_for and other.entry.wave < pod.entry.wave
+def _is_before(other: PodForecast, pod: PodForecast, is_attached: bool) -> bool:
+    """Whether a pod leaves after another one. `is_attached`: volumes of drained pods are attached to their node."""
+    waits = is_attached and waits_for_volumes(pod.entry.pod) and has_volumes(other.entry.pod)
+    return other.is_waited_for and (waits or other.entry.wave < pod.entry.wave)
 
 
 def _last_of(windows: Sequence[Bounds | None]) -> Bounds:
