@@ -45,8 +45,9 @@ async def traced(
 
     kept = TraceFile()
     with _told():
-        exporters = [kept, *((over_http(),) if is_wanted else ())] if file is not None else [over_http()]
-        tracing = Tracing(exporters, SystemClock().monotonic, _identity(), cluster, is_dry_run=is_dry_run)
+        monotonic = SystemClock().monotonic
+        exporters = [*([kept] if file is not None else []), *([over_http(monotonic)] if is_wanted else [])]
+        tracing = Tracing(exporters, monotonic, _identity(), cluster, is_dry_run=is_dry_run)
     try:
         yield tracing
     finally:
@@ -64,7 +65,7 @@ def metric_export(cluster: str = "", *, is_dry_run: bool = False) -> MetricExpor
             return None
         from gracectl.telemetry.otlp_metrics import MetricExport  # when needed, as above
 
-        return MetricExport(interval, _identity(), cluster, is_dry_run=is_dry_run)
+        return MetricExport(interval, SystemClock().monotonic, _identity(), cluster, is_dry_run=is_dry_run)
 
 
 @contextmanager

@@ -7,11 +7,10 @@ and sends; one export is under way at a time. Counters are cumulative, and a ser
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics import Exemplar
 from opentelemetry.sdk.metrics import export as sdk
@@ -21,6 +20,7 @@ from gracectl import __version__
 from gracectl.model.foreign import visible
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution
+from gracectl.telemetry.collector import bounded_session, in_daemon_thread
 from gracectl.telemetry.exposition import Exposition, Families
 from gracectl.telemetry.metrics import Metric, Sample
 from gracectl.telemetry.tracing import Reasons, capture_sdk_logs, nanoseconds, resource_of
@@ -40,15 +40,23 @@ _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
 class MetricExport:
     """Export every `interval` seconds to the collector that the OTEL_EXPORTER_OTLP_* variables name.
 
-    `identity` and `cluster` as for Tracing.
+    `monotonic`, `identity` and `cluster` as for Tracing.
     """
 
-    def __init__(self, interval: float, identity: str = "", cluster: str = "", *, is_dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        interval: float,
+        monotonic: Callable[[], float],
+        identity: str = "",
+        cluster: str = "",
+        *,
+        is_dry_run: bool = False,
+    ) -> None:
         """ValueError for invalid variables."""
         self._interval = interval
         self._reasons = Reasons()
         capture_sdk_logs(self._reasons, _SDK_LOGGER)
-        self._exporter = OTLPMetricExporter()
+        self._exporter = OTLPMetricExporter(session=bounded_session(monotonic))
         self._resource = resource_of(identity, cluster, is_dry_run=is_dry_run)
         self._scope = InstrumentationScope("gracectl", __version__)
 
@@ -66,7 +74,7 @@ class MetricExport:
     async def _export(self, exposition: Exposition, clock: Clock, starts: _Starts) -> None:
         try:
             families, at = await exposition.read(), nanoseconds(clock.now())
-            is_sent = await anyio.to_thread.run_sync(self._send, families, at, starts, abandon_on_cancel=True)
+            is_sent = await in_daemon_thread("metric export", lambda: self._send(families, at, starts))
         except Exception:  # a bug in a source must not stop the controllers
             logger.exception("metrics: unexpected failure")
             return

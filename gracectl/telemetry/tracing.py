@@ -8,10 +8,8 @@ values are rejected at start.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -31,6 +29,7 @@ from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from gracectl import __version__
+from gracectl.telemetry.collector import bounded_session, in_daemon_thread
 from gracectl.telemetry.spans import Span, SpanStatistics, Trace, Value
 
 logger = logging.getLogger(__name__)
@@ -141,21 +140,17 @@ class Tracing:
     async def close(self, seconds: float) -> bool:
         """Export what is queued, for at most so many seconds, and accept no more; returns whether all of it was tried.
 
-        In a daemon thread that is not awaited any longer: the SDK itself waits longer for a dead collector.
+        The SDK itself waits longer for a dead collector.
         """
         self._is_closed = True
-        loop, is_done = asyncio.get_running_loop(), anyio.Event()
 
         def finish() -> None:
             for processor in self._processors:
                 processor.force_flush()
                 processor.shutdown()  # type: ignore[no-untyped-call]
-            with suppress(RuntimeError):  # timed out, and the loop is closed
-                loop.call_soon_threadsafe(is_done.set)
 
-        threading.Thread(target=finish, name="span flush", daemon=True).start()
         with anyio.move_on_after(seconds, shield=True) as timeout:
-            await is_done.wait()
+            await in_daemon_thread("span flush", finish)
         if timeout.cancelled_caught:
             logger.warning("traces: %d spans lost: not exported after %g s", self.statistics().waiting, seconds)
         return not timeout.cancelled_caught
@@ -232,9 +227,9 @@ def capture_sdk_logs(reasons: Reasons, name: str) -> None:
     reasons.last = ""
 
 
-def over_http() -> SpanExporter:
+def over_http(monotonic: Callable[[], float]) -> SpanExporter:
     """Exporter of OTLP over HTTP, configured by the OTEL_EXPORTER_OTLP_* variables. ValueError for invalid ones."""
-    return OTLPSpanExporter()
+    return OTLPSpanExporter(session=bounded_session(monotonic))
 
 
 def resource_of(identity: str, cluster: str, *, is_dry_run: bool) -> Resource:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
 
+import aiohttp
 import anyio
 import anyio.to_thread
 import msgspec
 from aiobotocore.config import AioConfig
+from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import get_session
 from botocore import xform_name
 from botocore.exceptions import (
@@ -34,6 +36,9 @@ from gracectl.cloud.provider import InstanceGone, ProviderError, ProviderRefused
 
 T = TypeVar("T")
 
+LONGEST_RESPONSE: Final = 4 * 1024 * 1024
+"""Bytes of a response; a page of a hundred instances has 0.5 MB."""
+
 CLOSED: Final = "the connections to AWS are closed"
 ATTEMPTS: Final = 3
 CONNECT_SECONDS: Final = 5.0
@@ -41,6 +46,40 @@ CONNECT_SECONDS: Final = 5.0
 ONCE: Final = frozenset({"autoscaling"})
 """Services whose calls botocore does not repeat: a lost response may have lowered the size of a group, so the state is
 checked first."""
+
+
+class _BoundedResponse(aiohttp.ClientResponse):
+    """Response of which at most LONGEST_RESPONSE bytes are read."""
+
+    async def read(self) -> bytes:
+        """See ClientResponse. Raises ClientPayloadError."""
+        body = bytearray()
+        try:
+            async for chunk in self.content.iter_any():
+                body += chunk
+                if len(body) > LONGEST_RESPONSE:
+                    raise aiohttp.ClientPayloadError(f"response exceeds {LONGEST_RESPONSE // 1024} KiB")
+        except BaseException:  # a timeout, too: nothing else closes the connection
+            self.close()
+            raise
+        return bytes(body)
+
+
+class BoundedSession(AIOHTTPSession):  # type: ignore[misc]
+    """Session of botocore with limits on the size of a response and the time of a whole attempt.
+
+    botocore itself limits only the time between two bytes, and reads every response whole.
+    """
+
+    def __init__(self, *, timeout: tuple[float, float], **options: Any) -> None:
+        super().__init__(timeout=timeout, **options)
+        connect, read = timeout
+        self._timeout: Any = aiohttp.ClientTimeout(total=connect + read, sock_connect=connect, sock_read=read)
+
+    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = await super()._get_session(proxy_url)
+        session._response_class = _BoundedResponse  # an argument of its constructor, which botocore does not pass on
+        return session
 
 
 class Clients:
@@ -94,6 +133,7 @@ class Clients:
             read_timeout=self._attempt_seconds,
             retries={"mode": "standard", "total_max_attempts": 1 if service in ONCE else ATTEMPTS},
             user_agent_extra="gracectl",
+            http_session_cls=BoundedSession,
         )
         client = self._session.create_client(
             service, region_name=region, endpoint_url=self._endpoint_url, config=config

@@ -66,7 +66,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 async def exporting(world: World, interval: float) -> AsyncIterator[None]:
     """While the block runs; at its end the last export has been made."""
     clock = LoopClock()
-    export = MetricExport(interval, "controller-1", "prod", is_dry_run=True)
+    export = MetricExport(interval, lambda: 0.0, "controller-1", "prod", is_dry_run=True)
     exposition = Exposition(clock, (world.samples,), (PROCESS_COLLECTOR,), ("nodepool",))
     async with anyio.create_task_group() as group:
         group.start_soon(export.run, exposition, clock)
@@ -171,7 +171,7 @@ async def test_it_needs_no_server_of_metrics() -> None:
     monitor, exposition = LoopMonitor(clock), Exposition(clock, ())
     observers = Observers(Servers((), clock), monitor, exposition, clock)
     assert observers.components() == {}
-    observers.export = MetricExport(NEVER)
+    observers.export = MetricExport(NEVER, lambda: 0.0)
     assert list(observers.components()) == ["metric export", "loop monitor"]
 
 

@@ -61,7 +61,7 @@ async def test_nor_does_a_collector_that_gets_them(monkeypatch: pytest.MonkeyPat
     async def told() -> None:
         with collecting() as collector:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-            tracing = Tracing([over_http()], lambda: 0.0)
+            tracing = Tracing([over_http(lambda: 0.0)], lambda: 0.0)
             tracing.emit(a_root(attributes={}))
             assert await tracing.close(20.0)
 

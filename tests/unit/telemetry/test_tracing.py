@@ -51,7 +51,7 @@ def a_root(trace: Trace = TRACE) -> Span:
 
 def to(collector: Collector, monkeypatch: pytest.MonkeyPatch, monotonic: Callable[[], float] = lambda: 0.0) -> Tracing:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    return Tracing([over_http()], monotonic, "controller-1", "prod")
+    return Tracing([over_http(lambda: 0.0)], monotonic, "controller-1", "prod")
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -190,7 +190,7 @@ class TestVariables:
         with receiving() as collector:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/v1/traces")
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-            tracing = Tracing([over_http()], lambda: 0.0)
+            tracing = Tracing([over_http(lambda: 0.0)], lambda: 0.0)
             tracing.emit(a_root())
             assert await tracing.close(LONG)
             assert collector.traces() == [TRACE.hex]
@@ -411,7 +411,7 @@ from gracectl.telemetry.spans import Span, Trace
 from gracectl.telemetry.tracing import Tracing, over_http
 
 async def main():
-    tracing = Tracing([over_http()], lambda: 0.0)
+    tracing = Tracing([over_http(lambda: 0.0)], lambda: 0.0)
     trace = Trace.of("a", 0.0)
     tracing.emit(Span(trace=trace, name="terminate node", start=0.0, end=1.0, id=trace.root))
     print(await tracing.close(float(sys.argv[1])))
