@@ -52,7 +52,8 @@ def elapsed(seconds: float) -> str:
 def elapsed_answer(answer: Answer, since: float) -> str:
     """`0:00`, `0:00-4:32`, `1:10 (0:00-4:32)`, `unknown`, `never`.
 
-    `since`: the instant (Unix seconds) that is 0:00. Before the parenthesis: when it probably happens.
+    `since`: the instant (Unix seconds) that is 0:00. Before the parenthesis: when it probably happens, if
+    that is neither of the two.
     """
     if isinstance(answer, Never):
         return "never"
@@ -62,9 +63,8 @@ def elapsed_answer(answer: Answer, since: float) -> str:
     latest = elapsed(max(answer.latest - since, 0.0))
     if earliest == latest or answer.is_certain:
         return earliest
-    if answer.expected is None:
-        return f"{earliest}-{latest}"
-    return f"{elapsed(max(answer.expected - since, 0.0))} ({earliest}-{latest})"
+    expected = None if answer.expected is None else elapsed(max(answer.expected - since, 0.0))
+    return f"{earliest}-{latest}" if expected in (None, earliest, latest) else f"{expected} ({earliest}-{latest})"
 
 
 def drained_in(answer: Answer, since: float) -> str:

@@ -61,7 +61,8 @@ export function answerText(answer, now) {
   const [earliest, latest] = [left(answer.earliest), left(answer.latest)];
   if (earliest === latest || answer.certain) return earliest;
   const range = `${earliest}–${latest}`;
-  return answer.expected === null ? range : `${left(answer.expected)} (${range})`;
+  const expected = answer.expected === null ? earliest : left(answer.expected);
+  return expected === earliest || expected === latest ? range : `${expected} (${range})`;
 }
 
 /** `14:02:11` of the day that is now, `Jan 12 14:02:11` of another one. */

@@ -193,15 +193,19 @@ function remaining(board) {
   if (drained.answer === "never") return ["never", note(`for ${counted(never.length, "node")}`, age), level];
   const others = note(`${shortRange(drained, now)} for the others`, age);
   if (lost) return ["never", `for ${counted(never.length, "node")}, ${others}`, level];
-  return [shortRange(drained, now), note(`by ${clock(Math.max(ms(drained.latest), now), now)}`, age)];
+  const by = `by ${clock(Math.max(ms(drained.latest), now), now)}`;
+  const text = answerText(drained, now);
+  const range = shortRange(drained, now);
+  // What is likely is the number; the range stands below it.
+  return text.endsWith(")") ? [text.split(" ")[0], note(range, by, age)] : [range, note(by, age)];
 }
 
 /** `1:58–1:59 h` where seconds do not matter. */
 function shortRange(answer, now) {
-  const text = answerText(answer, now);
+  const text = answerText({ ...answer, expected: null }, now);
   const parts = text.split("–");
   return parts.every((part) => /^\d+:\d\d:\d\d$/.test(part))
-    ? `${parts.map((part) => part.slice(0, -3)).join("–")} h`
+    ? `${[...new Set(parts.map((part) => part.slice(0, -3)))].join("–")} h`
     : text;
 }
 

@@ -218,7 +218,9 @@ export class Timeline {
     setAttribute(row.mark, "aria-label", MARK_TEXTS[severity] || null);
     setText(row.cells.step, node.step || node.state);
     setText(row.cells.pods, podsText(node));
-    setText(row.cells.left, leftText(this.board, node));
+    const left = leftText(this.board, node);
+    setText(row.cells.left, left);
+    setAttribute(row.cells.left, "title", left);
     row.cells.left.classList.toggle(
       "alarm-text",
       isNeverDrained(node) || ["passed", "will"].includes(deadlineRisk(node, now)),
