@@ -104,7 +104,8 @@ def test_before_the_installation_it_says_what_is_missing(place: Fleet) -> None:
     found = found_in(place)
     assert list(found) == [
         *("API server", "credentials", "settings", "definitions", "controller", "permissions", "webhooks", "Karpenter"),
-        *("finalizers", "machines", "budgets", "annotations", "workloads", "volumes", "load balancers", "scheduling"),
+        *("finalizers", "machines", "budgets", "annotations"),
+        *("workloads", "volumes", "attachments", "load balancers", "scheduling"),
     ]
     assert found["API server"]["state"] == "ok"
     assert found["credentials"]["message"] == "accepted, as kubernetes-admin"
@@ -253,7 +254,7 @@ def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
     assert {each["state"] for each in found.values()} == {"ok", "unknown"}
     assert {name for name, each in found.items() if each["state"] == "unknown"} == {
         *("settings", "controller", "permissions", "webhooks", "Karpenter", "nodes", "budgets", "annotations"),
-        *("workloads", "volumes", "load balancers", "scheduling"),
+        *("workloads", "volumes", "attachments", "load balancers", "scheduling"),
     }
     assert found["nodes"]["message"] == "not checked: missing permission: list nodes"
     assert found["nodes"]["remedy"] == "grant the verb list on nodes"

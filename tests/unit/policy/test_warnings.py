@@ -251,6 +251,7 @@ def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
         WarningKind.MACHINE_SHUTS_DOWN,
         WarningKind.SEVERAL_CLAIMS,
         WarningKind.INVALID_DEADLINE,
+        WarningKind.VOLUMES_STILL_ATTACHED,
     }
     surrounding = {
         WarningKind.LOCAL_VOLUME,
