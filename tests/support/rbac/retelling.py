@@ -49,7 +49,8 @@ async def all_told(installed: Installed, account: Account, stories: Mapping[str,
         async with place_for(installed, installed.objects, folder, account) as place:
             with anyio.fail_after(SECONDS):
                 await story(place)
-        assert [each for each in place.wire.forbidden if is_served(installed, each)] == [], name
+        forbidden = [each for each in place.wire.forbidden if is_served(installed, each)]
+        assert not forbidden, f"{name}: {forbidden}"
         attempts[name] = place.wire.attempts
     needed = given_only_by(grants, [each for tried in attempts.values() for each in tried])
     story_of = {
