@@ -17,6 +17,7 @@ import msgspec
 
 from gracectl.cloud.provider import Provider
 from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.cluster.memberships import MembershipTracker
 from gracectl.controllers.disruption.controller import DisruptionController
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.finalizer.controller import FinalizerController
@@ -104,6 +105,8 @@ class ControllerManager:
         for listener in (pod_events, self.tracer, pod_outcomes):
             self._evictor.listen(listener)
             self._deleter.listen(listener)
+        # Before the node controller: it has noted a change when the node is planned for it.
+        self._memberships = MembershipTracker(cluster, self._clock, eviction.settle_seconds)
         self._background = Background()
         self._context = context = StepContext(
             client=means.client,
@@ -117,6 +120,7 @@ class ControllerManager:
             admitter=means.admitter,
             claim_resource=means.claim_resource,
             statistics=means.statistics,
+            memberships=self._memberships,
             pod_outcomes=pod_outcomes,
             background=self._background,
             without_instance=WeakValueDictionary(),
@@ -158,6 +162,7 @@ class ControllerManager:
         self._eviction, self._settings = eviction, termination
         self._evictor.configure(eviction)
         self._deleter.configure(eviction)
+        self._memberships.configure(eviction.settle_seconds)
         for told in (self.terminations, self.claims, self._voluntary):
             told.configured()
 

@@ -31,6 +31,7 @@ from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient
 from gracectl.kube.resources import PODS
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.foreign import harmless
 from gracectl.model.pod import Pod
 from gracectl.policy.budgets import BudgetKey
 from gracectl.runtime.backoff import Backoff
@@ -52,6 +53,10 @@ BUDGET_COUNTS: Final[tuple[BudgetCount, ...]] = get_args(BudgetCount)
 
 NAMESPACE_TERMINATING_SECONDS = 5.0
 """A namespace that is being deleted refuses evictions; its own controller deletes the pods meanwhile."""
+
+
+LONGEST_REFUSAL: Final = 300
+"""Characters of what a server says that are kept."""
 
 
 class EvictionListener(Protocol):
@@ -114,6 +119,7 @@ class Evictor:
         self._shared_queues: dict[BudgetKey, set[QueueKey]] = {}  # by budget, those of several budgets
         self._settled: dict[str, QueueKey] = {}  # by UID, pods that need no eviction any more and are cached
         self._unknown_outcome: set[str] = set()  # UIDs of pods whose eviction has failed, and may have happened
+        self._refusals: dict[str, str] = {}  # by pod UID, what refuses its eviction, if that is no budget
         self._evicting: set[str] = set()  # UIDs of pods that are being evicted
         self._busy: set[QueueKey] = set()  # queues that are evicting a pod
         self._results: Counter[str] = Counter()
@@ -170,6 +176,10 @@ class Evictor:
         """Whether an eviction of this pod is in flight: the watch may show its end before the response arrives."""
         return uid in self._evicting
 
+    def refusal_of(self, uid: str) -> str:
+        """Why the server has refused the eviction of this pod, and not for a budget; empty if it has not."""
+        return self._refusals.get(uid, "")
+
     def statistics(self) -> EvictorStatistics:
         """Pods that wait, and results so far."""
         now = self._clock.monotonic()
@@ -216,6 +226,7 @@ class Evictor:
         key = self._queue_of.pop(uid, None)
         if key is not None:
             del self._waiting_since[_budget_count(key)][uid]
+            self._refusals.pop(uid, None)
             self._queues[key].remove(uid)
             self._forget_if_idle(key)
             if uid in self._evicting:
@@ -354,6 +365,7 @@ class Evictor:
     def _handle_error(self, queue: PdbQueue, request: Evict, versions: tuple[str, ...], error: errors.ApiError) -> None:
         """Set how long the queue waits, by what the error means."""
         now = self._clock.monotonic()
+        self._note_refusal(request.candidate.uid, error)
         match error:
             case errors.BudgetExhausted(retry_after=retry_after):
                 queue.on_budget_exhausted(request, versions, now, retry_after)
@@ -375,6 +387,15 @@ class Evictor:
                 queue.postpone(request, now)
             case _:
                 queue.pause(now)
+
+    def _note_refusal(self, uid: str, error: errors.ApiError) -> None:
+        match error:
+            case errors.BudgetExhausted() | errors.MultipleBudgets() | errors.NamespaceTerminating():
+                self._refusals.pop(uid, None)
+            case errors.Throttled() | errors.Unreachable():
+                pass  # they say nothing about this pod
+            case _:
+                self._refusals[uid] = f"{error.meaning}: {harmless(error.status_message, LONGEST_REFUSAL)}".rstrip(": ")
 
     async def _resolve_outcome(self, key: QueueKey, queue: PdbQueue, request: Evict) -> None:
         """After a failure that may have been a success: read the pod before any other is evicted."""

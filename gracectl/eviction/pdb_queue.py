@@ -56,6 +56,8 @@ class EvictionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     """
     probe_seconds: Seconds = 60.0
     """An exhausted PDB queue without changes is tried all the same after this long."""
+    settle_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 60.0
+    """A pod that was under a budget and is under none, as labels or a selector have changed, waits for so long."""
 
 
 class EvictionCandidate(msgspec.Struct, frozen=True):

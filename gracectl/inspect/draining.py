@@ -26,6 +26,7 @@ from gracectl.policy.explain import blocked_since, by_urgency
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
 from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
 from gracectl.policy.remedies import pod_remedy
+from gracectl.policy.returning import cordon_known_at
 
 QueueKey = tuple[BudgetKey, ...]
 """The budgets that select the pods of a queue."""
@@ -190,7 +191,12 @@ class DrainingNodes:
         is_maintenance = is_maintenance_requested(node)
         deadline = None if is_maintenance else deadline_if_deleted(self._cluster, self._settings, node, now)
         view = self._cluster.view_of(node, self._settings.policy, deadline)
-        return msgspec.structs.replace(view, cordoned_at=requested_at(node, now) if is_drain_begun(node) else None)
+        requested = requested_at(node, now)
+        return msgspec.structs.replace(
+            view,
+            cordoned_at=requested if is_drain_begun(node) else None,
+            known_cordoned_at=cordon_known_at(node, requested),
+        )
 
     def _order(self, changed: Iterable[QueueKey]) -> None:
         """Sort these queues again; the pods of a node are other ones if one of them has another position."""

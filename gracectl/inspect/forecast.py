@@ -30,6 +30,7 @@ from gracectl.policy.maintenance import is_maintenance_requested, maintenance_si
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
 from gracectl.policy.plan import NodeView
 from gracectl.policy.remedies import remedy
+from gracectl.policy.returning import cordon_known_at
 from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.surroundings import Surroundings, surrounding_warnings
 from gracectl.policy.warnings import (
@@ -218,7 +219,9 @@ def _maintained(cluster: ClusterCache, settings: TerminationSettings, node: Node
 
 
 def _cordoned(view: NodeView, since: float, now: float) -> DrainingNode:
-    return DrainingNode(msgspec.structs.replace(view, cordoned_at=since if is_drain_begun(view.node) else now), since)
+    cordoned_at = since if is_drain_begun(view.node) else now
+    known = cordon_known_at(view.node, since)
+    return DrainingNode(msgspec.structs.replace(view, cordoned_at=cordoned_at, known_cordoned_at=known), since)
 
 
 def _deleted(thing: H, now: float) -> H:

@@ -235,7 +235,7 @@ def _likeness(pod: PodStatus) -> tuple[object, ...] | None:
         return (entry.protection.is_valid, None if until is None else until // 60)
     if entry.outcome is Outcome.DELETE:
         return (entry.outcome,)
-    return (entry.reason,) if entry.blocker is Blocker.NEIGHBOUR else None
+    return (entry.reason,) if entry.blocker in (Blocker.NEIGHBOUR, Blocker.RETURNED) else None
 
 
 def _urgency(cause: BlockingCause) -> int:

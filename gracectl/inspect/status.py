@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -412,6 +413,7 @@ def _warnings(
     if is_draining(node, settings) and not is_drain_begun(node) and now >= requested + ACTS_WITHIN_SECONDS:
         message = f"drain not started: not cordoned{IS_IT_RUNNING}"
         yield PlanWarning(WarningKind.NO_CONTROLLER, message, remedy=remedy(WarningKind.NO_CONTROLLER))
+    yield from _reported(node)
     detached = condition_of(node.conditions, names.VOLUMES_DETACHED)
     if decision is not None and decision.attached and detached is not None and detached.reason == names.STILL_ATTACHED:
         message = f"attached for more than a minute after their pods: {listed_attachments(decision.attached)}"
@@ -425,6 +427,19 @@ def _warnings(
     if late:
         message = f"not deleted in time for the deadline: {listed(late)}{IS_IT_RUNNING}"
         yield PlanWarning(WarningKind.NO_CONTROLLER, message, late, remedy(WarningKind.NO_CONTROLLER))
+
+
+REPORTED: Final = {
+    names.EVICTION_REFUSED: WarningKind.EVICTION_REFUSED,
+    names.BUDGET_SETTLING: WarningKind.BUDGET_SETTLING,
+}
+"""By the reason of the condition Drained, what only the controller that drains has seen."""
+
+
+def _reported(node: Node) -> Iterator[PlanWarning]:
+    drained = condition_of(node.conditions, names.DRAINED)
+    if drained is not None and drained.status == names.FALSE and (kind := REPORTED.get(drained.reason)):
+        yield PlanWarning(kind, harmless(drained.message, LONGEST))
 
 
 def _is_late(entry: PodPlan, requested: float, now: float) -> bool:

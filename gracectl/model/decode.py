@@ -91,6 +91,7 @@ class PodDecoder(_SharingDecoder):
             spec.restart_policy in ("Never", "OnFailure"),
             volumes is not None and any(volume.empty_dir is not None for volume in volumes),
             _inline_volumes(volumes) if volumes else (),
+            "" if spec.scheduler_name == names.DEFAULT_SCHEDULER else share.string(spec.scheduler_name),
         )
 
 

@@ -47,6 +47,8 @@ class Node(ClusterObject, frozen=True, gc=False):
 DISRUPTED_TAINT: Final = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
 """What the cordon puts on a node; a pod that tolerates it stays until the node is terminated."""
 
+UNSCHEDULABLE_TAINT: Final = Taint(key=names.UNSCHEDULABLE_TAINT_KEY, effect=names.NO_SCHEDULE)
+
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
     """Whether any toleration matches the taint by effect, key and operator; an unknown operator matches nothing."""

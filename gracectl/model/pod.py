@@ -66,6 +66,8 @@ class Pod(NamespacedObject, frozen=True, gc=False):
     """Whether it has an emptyDir volume, whose data is lost with the pod."""
     inline_volumes: tuple[str, ...] = ()
     """Ids of the disks that its spec names itself, without a claim; they are attached to its node as well."""
+    scheduler: str = ""
+    """spec.schedulerName; empty for the default scheduler."""
 
 
 class UnknownPod(Pod, frozen=True, gc=False):

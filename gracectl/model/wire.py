@@ -146,6 +146,7 @@ class PodSpec(Object):
     restart_policy: str | None = None
     priority: Integer | None = None
     priority_class_name: str | None = None
+    scheduler_name: str | None = None
     tolerations: msgspec.Raw = ABSENT
     volumes: list[Volume] | None = None
 

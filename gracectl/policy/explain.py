@@ -12,6 +12,9 @@ from gracectl.policy.plan import Blocker, Outcome, Plan, PodPlan
 # What a person can act on comes first.
 URGENCY = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE, Outcome.TERMINATING, Outcome.EVICT, Outcome.WAITING)
 
+_FIRST = (Blocker.UNDECODABLE, Blocker.RETURNED, Blocker.SETTLING)
+"""A person must do something about these as well, though their pods are not in a queue."""
+
 HELD = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.WAITING)
 """For these it is of interest when the deadline ends it all the same."""
 
@@ -33,7 +36,7 @@ def by_urgency(entries: Iterable[PodPlan]) -> list[PodPlan]:
 
 def urgency_of(entry: PodPlan) -> int:
     """Sort key: what a person can act on first."""
-    return 0 if entry.blocker is Blocker.UNDECODABLE else URGENCY.index(entry.outcome)
+    return 0 if entry.blocker in _FIRST else URGENCY.index(entry.outcome)
 
 
 def left_behind(plan: Plan, *, shown: int = 3) -> str:

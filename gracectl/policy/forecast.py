@@ -32,7 +32,7 @@ from gracectl.policy.simulation import (
     SimulationResult,
     simulate,
 )
-from gracectl.policy.staying import why_it_stays
+from gracectl.policy.staying import unforeseeable, why_it_stays
 from gracectl.policy.volumes import has_volumes, waits_for_volumes
 
 MIXED_SCENARIOS = 2
@@ -209,6 +209,11 @@ def _answered(
 ) -> tuple[Answer, tuple[PodForecast, ...]]:
     """The answer for a node, and its pods with theirs."""
     answer: Answer = _bounded(bounds) or _endless(view, bounds, pods)
+    unknown = () if isinstance(answer, Never) else unforeseeable(view)
+    if unknown and view.deadline is None:
+        answer = Unknown(unknown, None if bounds is None else bounds.earliest)
+    elif unknown and isinstance(answer, Window) and view.deadline is not None:
+        answer = Window(answer.earliest, max(answer.latest, view.deadline))
     if isinstance(answer, Window) and expected is not None:
         answer = msgspec.structs.replace(answer, expected=min(max(expected, answer.earliest), answer.latest))
     return answer, tuple(_with_answer(pod, answer) for pod in pods)

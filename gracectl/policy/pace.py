@@ -16,10 +16,10 @@ import msgspec
 
 from gracectl.model.budget import scaled_value
 from gracectl.model.pod import Pod
-from gracectl.policy.evictability import FINISHED, is_static
+from gracectl.policy.evictability import FINISHED
+from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import VoluntarySettings
 from gracectl.policy.voluntary import Cause, Trigger
-from gracectl.policy.waves import is_daemon
 
 K = TypeVar("K")
 
@@ -106,9 +106,8 @@ class DisruptionSlot(msgspec.Struct):
 
 def controller_of(pod: Pod) -> str:
     """UID of the controller that replaces the pod elsewhere; empty if none does."""
-    if is_static(pod) or is_daemon(pod):
-        return ""
-    return next((owner.uid for owner in pod.owners if owner.controller), "")
+    owner = recreating_controller(pod)
+    return "" if owner is None else owner.uid
 
 
 def is_starting(pod: Pod) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
-from gracectl.policy.budgets import Allowance, BudgetKey, eviction_verdict
+from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, eviction_verdict
 from gracectl.policy.deadlines import delete_at, ends_at, latest_shortening
 from gracectl.policy.evictability import (
     FINISHED,
@@ -28,7 +28,9 @@ from gracectl.policy.evictability import (
     stuck_at,
     undecodable_reason,
 )
+from gracectl.policy.membership import LostBudget
 from gracectl.policy.protection import Protection, asks_for_protection, protection_of
+from gracectl.policy.returning import ReturnedPod, returned
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.volumes import (
     VolumesByClaim,
@@ -63,6 +65,14 @@ class NodeView(msgspec.Struct, frozen=True):
     is_maintenance: bool = False
     """The node is drained and stays, and the pods of its DaemonSets with it; it has no deadline."""
     settings: PolicySettings = PolicySettings()
+    lost_budgets: Mapping[str, LostBudget] = {}
+    """By pod UID, the budget that has just stopped to select it, as far as this process has seen that."""
+    known_cordoned_at: float | None = None
+    """Since when every scheduler could know the cordon, where that may be later than `cordoned_at`."""
+    late: frozenset[str] = frozenset()
+    """UIDs of pods that this process has seen come after the cordon."""
+    refusals: Mapping[str, str] = {}
+    """By pod UID, why the server has refused its eviction, and not for a budget, as far as this process has asked."""
 
 
 class Outcome(StrEnum):
@@ -95,6 +105,12 @@ class Blocker(StrEnum):
     """Pods of an earlier wave are not gone yet."""
     VOLUME = "volume"
     """A volume of a drained pod is attached to the node, and this DaemonSet pod may have to unstage it."""
+    RETURNED = "returned"
+    """It was made after the cordon, and another would be made for it: it is evicted less and less often."""
+    SETTLING = "settling-budget"
+    """It has just lost its budget by a change of labels or selector."""
+    REFUSED = "refused"
+    """The server refuses its eviction, and not for a budget: an admission webhook, say."""
     UNDECODABLE = "undecodable"
     """Its object cannot be decoded, so that nothing can be decided about it."""
 
@@ -286,8 +302,17 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
         attached=attached,
         node_blocker=_node_blocker(waited_for, protections),
         taken=Counter(),
+        returned_pods={
+            pod.uid: found for pod in waited_for if (found := came_late(view, pod)) is not None and found.until > now
+        },
         verdicts={},
     )
+
+
+def came_late(view: NodeView, pod: Pod) -> ReturnedPod | None:
+    """How a pod came to this node after its cordon; None: it was there before, or comes once only."""
+    since = view.cordoned_at if view.known_cordoned_at is None else view.known_cordoned_at
+    return returned(pod, view.node, since, is_late=pod.uid in view.late)
 
 
 def _has_stuck_pod(pods: tuple[Pod, ...], waves: Mapping[str, int], deadlines: WaveDeadlines, now: float) -> bool:
@@ -314,6 +339,7 @@ class _Decision(NamedTuple):
     blocker: Blocker | None = None
 
 
+_AGREED: Final = (Allowance.ALLOWED, Allowance.UNCHARGED)
 _UNBUDGETED: Final = _Decision(Outcome.EVICT, "")
 
 
@@ -336,6 +362,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
     """The attachments that DaemonSet pods wait for."""
     node_blocker: Pod | None
     taken: Counter[BudgetKey]
+    returned_pods: Mapping[str, ReturnedPod]
+    """By UID, the pods that came after the cordon and are not evicted yet."""
     verdicts: dict[tuple[tuple[BudgetKey, ...], bool, str, int], tuple[_Decision, bool]]
     """Under budgets, and whether it takes a disruption, by what that depends on: hundreds of pods have the same."""
 
@@ -384,9 +412,17 @@ class _PodPlanner(msgspec.Struct, frozen=True):
         if self.attached and waits_for_volumes(pod):
             reason = f"waiting for volumes of drained pods to detach: {listed_attachments(self.attached)}"
             return _Decision(Outcome.WAITING, reason, blocker=Blocker.VOLUME)
+        if came := self.returned_pods.get(pod.uid):
+            return _Decision(Outcome.WAITING, came.reason, came.until, blocker=Blocker.RETURNED)
+        lost = None if budgets or pod.phase in UNCHARGED_PHASES else self.view.lost_budgets.get(pod.uid)
+        if lost is not None and lost.until > self.now:
+            return _Decision(Outcome.WAITING, lost.reason, lost.until, blocker=Blocker.SETTLING)
         return self._under_budget(pod, budgets)
 
     def _under_budget(self, pod: Pod, budgets: tuple[BudgetKey, ...]) -> _Decision:
+        refusal = self.view.refusals.get(pod.uid)
+        if refusal and eviction_verdict(pod, self.view.budgets.get(pod.uid, ())).allowance in _AGREED:
+            return _Decision(Outcome.BLOCKED, f"eviction refused: {refusal}", blocker=Blocker.REFUSED)
         if not budgets:
             return _UNBUDGETED
         taken = self.taken[budgets[0]]

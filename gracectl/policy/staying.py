@@ -9,12 +9,31 @@ import msgspec
 
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.meta import condition_of
 from gracectl.model.pod import Pod
 from gracectl.policy.answers import NeverCause, NeverKind
 from gracectl.policy.budgets import failure_of, has_no_scale, is_counted, never_allows
-from gracectl.policy.plan import Blocker, Outcome, PodPlan
+from gracectl.policy.plan import Blocker, NodeView, Outcome, PodPlan, came_late
 from gracectl.policy.remedies import JOB
 from gracectl.policy.volumes import listed_attachments
+
+REPORTED = {
+    names.EVICTION_REFUSED: "when the server admits evictions that it refuses for no budget",
+    names.BUDGET_SETTLING: "when the pods that have just lost their budget may leave",
+}
+"""By the reason of a node's condition Drained."""
+
+
+def unforeseeable(view: NodeView) -> tuple[str, ...]:
+    """What keeps a node from being drained although each of its pods can leave, as far as is known: in words."""
+    found = {}
+    for pod in view.pods:
+        came = came_late(view, pod) if pod.deletion_timestamp is None else None
+        if came is not None:
+            found[came.controller] = f"when {came.workload} stops making pods on this node: {came.cause}"
+    drained = condition_of(view.node.conditions, names.DRAINED)
+    reported = REPORTED.get(drained.reason, "") if drained is not None and drained.status == names.FALSE else ""
+    return (*found.values(), *filter(None, (reported,)))
 
 
 def why_it_stays(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], *, is_hopeless: bool) -> NeverCause | str:
@@ -31,6 +50,8 @@ def _why(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], is_hopeless: 
     pod, name = entry.pod, entry.pod.full_name
     if entry.outcome is Outcome.TERMINATING:
         return f"when {name} terminates"
+    if entry.blocker is Blocker.REFUSED:
+        return f"when the server admits the eviction of {name}"
     if entry.blocker is Blocker.UNDECODABLE:
         return f"what becomes of {name}: it cannot be decoded"
     if entry.attachments:

@@ -45,6 +45,8 @@ class WarningKind(StrEnum):
     # The blocking ones end here.
     STUCK_PODS = "StuckPods"
     NODE_BUDGET_SPENT = "NodeBudgetSpent"
+    EVICTION_REFUSED = "EvictionRefused"
+    BUDGET_SETTLING = "BudgetSettling"
     MACHINE_KEEPS_RUNNING = "MachineKeepsRunning"
     MACHINE_SHUTS_DOWN = "MachineShutsDown"
     NOT_READY = "NotReady"

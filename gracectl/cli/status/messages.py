@@ -264,7 +264,7 @@ def pod_reason(pod: PodStatus, at: float) -> str:
         text = _grace(entry.until, at)
     elif entry.outcome is Outcome.EVICT:
         queued = queue_text(entry, pod.queue_position)
-        text = f"budget {'/'.join(entry.budgets[0])} allows it in turn: {queued}" if queued else "not blocked"
+        text = f"budget {'/'.join(entry.budgets[0])} allows it in turn: {queued}" if queued else "eviction requested"
     elif entry.outcome is Outcome.BLOCKED:
         text = "; ".join(filter(None, (entry.reason, queue_text(entry, pod.queue_position))))
     else:

@@ -26,6 +26,7 @@ from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.controllers.reporting.conditions import seconds_until_allowed
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.controllers.reporting.pod_counts import RemainingPods, count_remaining
+from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventType
@@ -79,6 +80,7 @@ class NodeController:
         )
         self._changed_budgets: WorkQueue[BudgetKey] = WorkQueue(context.clock)
         self._changed_at: dict[BudgetKey, float] = {}  # their first change since nodes were added for one
+        context.evictor.listen(self)
         cluster = context.cluster
         cluster.nodes.subscribe(self._node_changed, replay=True)
         cluster.pods.subscribe(self._pod_changed)
@@ -328,6 +330,17 @@ class NodeController:
             state = self.registry.get(name)
             if state and budget in state.blocking_budgets and state.looked_at <= changed_at:
                 self._queue.add(name)
+
+    # Evictions.
+
+    def evicted(self, candidate: EvictionCandidate) -> None:
+        """See EvictionListener: the watch will show the pod terminating."""
+
+    def refused(self, candidate: EvictionCandidate, error: ApiError) -> None:
+        """See EvictionListener: what a budget says is known already, anything else has to be shown."""
+        state = self.registry.get(candidate.node)
+        if state is not None and self._context.evictor.refusal_of(candidate.uid):
+            self._add_for_report(candidate.node, state)
 
     # Statistics.
 

@@ -30,13 +30,15 @@ from gracectl.model import names
 from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, earliest_deadline
 from gracectl.policy.explain import explain, left_behind, stuck_text, summarize
-from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
+from gracectl.policy.plan import Blocker, NodeView, Outcome, Plan, PodPlan, came_late, plan
+from gracectl.policy.returning import LONGEST_SECONDS
 
 STALL_SECONDS = 60.0
-"""A drain in which no pod leaves for so long is worth an Event; a budget that waits for a replacement is not."""
+"""A drain in which no pod leaves for so long is worth an Event."""
 DELETIONS_FIRST_SECONDS = 0.2
 """A plan that is due at the instant of a deletion is made later: planning many nodes then would delay the deleter."""
-MOVING = (Outcome.EVICT, Outcome.DELETE, Outcome.TERMINATING)
+MOVING = (Outcome.DELETE, Outcome.TERMINATING)
+"""A pod whose eviction is requested moves when the server agrees."""
 
 
 async def drain(context: StepContext, state: NodeState) -> Answer:
@@ -59,7 +61,7 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     state.awaited, state.ended = set(decision.awaited), set()
     context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
     context.deleter.set_pods(state.node.name, scheduled_deletions(decision, state.node.name))
-    _report_plan(context, state, is_first=is_first_look)
+    _report_plan(context, state, view, is_first=is_first_look)
     if decision.overdue:
         _report_overdue(context, state, decision)
         if not state.instance.was_tried:
@@ -86,8 +88,8 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     seconds = math.inf
     if decision.left:
         message = explain(decision)
-        until_event = _report_stall(context, state, decision, message)
-        word = ConditionUpdate(names.DRAINED, names.FALSE, "Draining", message)
+        until_event = _report_stall(context, state, decision, message, has_moved=bool(departed))
+        word = ConditionUpdate(names.DRAINED, names.FALSE, _reason_of(decision), message)
         until_written = await set_condition(context, state.objects, word, seconds=patience)
         seconds = min(until_event, until_written)
         if waits_for_volumes_only(decision):
@@ -96,7 +98,15 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     return Wait(min(seconds, _until_next_change(context, decision)), waits_for)
 
 
-def _report_plan(context: StepContext, state: NodeState, *, is_first: bool) -> None:
+def _reason_of(decision: Plan) -> str:
+    """Reason of the condition: what others cannot see in the objects, else that it drains."""
+    blockers = {entry.blocker for entry in decision.left}
+    if Blocker.REFUSED in blockers:
+        return names.EVICTION_REFUSED
+    return names.BUDGET_SETTLING if Blocker.SETTLING in blockers else "Draining"
+
+
+def _report_plan(context: StepContext, state: NodeState, view: NodeView, *, is_first: bool) -> None:
     """Emit the Events that the new plan asks for."""
     decision = state.plan
     assert decision is not None
@@ -106,6 +116,21 @@ def _report_plan(context: StepContext, state: NodeState, *, is_first: bool) -> N
     for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), state):
         report_multiple_budgets(context.recorder, candidate)
     report_protection(context, state, decision)
+    _report_returns(context, state, view, decision)
+
+
+def _report_returns(context: StepContext, state: NodeState, view: NodeView, decision: Plan) -> None:
+    """Emit an Event for each workload that makes pods on this node after the cordon, once."""
+    for entry in decision.left:
+        came = came_late(view, entry.pod)
+        if came is not None and came.is_lasting and came.controller not in state.returning:
+            state.returning.add(came.controller)
+            message = (
+                f"{came.workload}: its pods come back to this node after each eviction: {came.cause}; "
+                f"evicting them every {LONGEST_SECONDS:g} s at most"
+            )
+            reason = names.EventReason.PODS_RETURN
+            emit_event(context, state.objects, reason, message, "Warning", dedup_key=came.controller)
 
 
 def _budgets_of(decision: Plan) -> frozenset[tuple[str, str]]:
@@ -167,10 +192,13 @@ def _report_stuck(context: StepContext, state: NodeState, decision: Plan) -> Non
     state.reported_stuck = uids
 
 
-def _report_stall(context: StepContext, state: NodeState, decision: Plan, message: str) -> float:
-    """Emit an Event when no pod has left for STANDSTILL_SECONDS; returns the seconds until that is due."""
+def _report_stall(context: StepContext, state: NodeState, decision: Plan, message: str, *, has_moved: bool) -> float:
+    """Emit an Event when no pod has left for STALL_SECONDS; returns the seconds until that is due.
+
+    `has_moved`: a pod has left since the plan before.
+    """
     now = context.clock.monotonic()
-    if any(entry.outcome in MOVING for entry in decision.left):
+    if has_moved or any(entry.outcome in MOVING for entry in decision.left):
         state.stalled_since = None
         return math.inf
     if state.stalled_since is None:
@@ -196,7 +224,12 @@ async def _view_of(context: StepContext, state: NodeState) -> NodeView:
     # Deletions for the deadline do not depend on budgets, and do not wait for them.
     meanwhile = partial(schedule_deletions, context, state)
     view = await context.cluster.view_in_slices(node, context.settings.policy, deadline, meanwhile)
-    return msgspec.structs.replace(view, cordoned_at=state.cordoned_at)
+    lost = await context.memberships.lost_budgets(view, meanwhile)
+    refusals = {pod.uid: text for pod in view.pods if (text := context.evictor.refusal_of(pod.uid))}
+    if state.plan is None:
+        state.present = frozenset(pod.uid for pod in view.pods)
+    late = frozenset(pod.uid for pod in view.pods) - state.present
+    return msgspec.structs.replace(view, cordoned_at=state.cordoned_at, lost_budgets=lost, late=late, refusals=refusals)
 
 
 def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[EvictionCandidate]:

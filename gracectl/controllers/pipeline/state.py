@@ -284,6 +284,8 @@ class NodeState(TerminationState[Node]):
         self.blocking_budgets: frozenset[tuple[str, str]] = frozenset()  # by namespace and name, of the last plan
         self.planned_from = -math.inf  # when (monotonic) the drain began its last plan
         self.looked_at = -math.inf  # when (monotonic) the drain was last planned
+        self.present: frozenset[str] = frozenset()  # UIDs of the pods of the first plan, right after the cordon
+        self.returning: set[str] = set()  # UIDs of controllers whose pods were reported to come back
         self.left_behind = ""  # what was left at the deadline, for messages
         self.reported_stuck: frozenset[str] = frozenset()  # by UID, stuck pods that an Event has named
         self.claims_read_at = -math.inf  # when (monotonic) claims of pods that stay were read last

@@ -15,6 +15,7 @@ import msgspec
 
 from gracectl.cloud.provider import Provider
 from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.cluster.memberships import MembershipTracker
 from gracectl.controllers.pipeline.state import AnyState, E
 from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.settings import TerminationSettings
@@ -50,6 +51,7 @@ class StepContext(msgspec.Struct, frozen=True):
     """Returns the version of node claims that the cluster serves."""
     statistics: TerminationStatistics
     """Outlives this context."""
+    memberships: MembershipTracker
     pod_outcomes: PodOutcomeTracker
     background: Background
     """Completes writes that a step does not wait for."""

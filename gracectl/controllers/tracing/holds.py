@@ -52,6 +52,12 @@ def hold_of(entry: PodPlan, plan: Plan, wave: int) -> str | None:
     if entry.protection is not None and entry.blocker is Blocker.PROTECTION:
         until = entry.protection.until
         return f"protected by {entry.protection.kind}" if until is None else f"protected until {format_time(until)}"
+    if entry.blocker is Blocker.RETURNED:
+        return "made after the cordon"
+    if entry.blocker is Blocker.SETTLING:
+        return "waiting for a change of its budget to settle"
+    if entry.blocker is Blocker.REFUSED:
+        return "eviction refused"
     if entry.outcome is Outcome.BLOCKED:
         budgets = ", ".join(f"{namespace}/{name}" for namespace, name in entry.budgets)
         return f"blocked by {'budget' if len(entry.budgets) == 1 else 'budgets'} {budgets}"

@@ -41,6 +41,7 @@ DEFAULTS: dict[str, Any] = {
         "backoffMaximumSeconds": 10.0,
         "misconfiguredRetrySeconds": 60.0,
         "probeSeconds": 60.0,
+        "settleSeconds": 60.0,
     },
     "instance": {
         "pollInitialSeconds": 0.5,

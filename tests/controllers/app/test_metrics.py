@@ -32,7 +32,10 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_drains_stalled": (("node", "maintenance"),),
     "gracectl_pods_left": (("delete", "evict", "blocked", "waiting", "protected", "terminating"),),
     "gracectl_blocked_pods": (
-        ("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave", "volume", "undecodable"),
+        (
+            *("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave", "volume"),
+            *("returned", "settling-budget", "refused", "undecodable"),
+        ),
     ),
     "gracectl_pods_drained_total": (("evicted", "deleted", "left", "abandoned"),),
     "gracectl_node_budgets": (("allowing", "spent", "uncounted", "unobserved"),),

@@ -196,6 +196,7 @@ async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_serv
         "  - delete nodes",
         "  - patch nodes/status",
         "  - delete pods",
+        "  - patch pods/status",
         "  - create pods/eviction",
         "  - list volumeattachments in API group storage.k8s.io",
         "  - watch volumeattachments in API group storage.k8s.io",

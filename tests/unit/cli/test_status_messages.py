@@ -140,7 +140,7 @@ def test_pods_under_a_budget_that_allows_one_go_in_their_turn() -> None:
     assert rows == {
         "shop/a": "budget shop/web allows it in turn: 1 of 2 in queue",
         "shop/b": "waits for its turn under budget shop/web, which allows 1 now; 2 of 2 in queue, after shop/a",
-        "shop/alone": "not blocked",
+        "shop/alone": "eviction requested",
     }
 
 

@@ -170,6 +170,20 @@ def test_what_a_budget_says(pod: dict[str, Any], budgets: list[dict[str, Any]], 
     assert words in reason(decision, "web-1")
 
 
+def test_a_refused_pod_is_blocked_stays_queued_and_takes_no_disruption() -> None:
+    pods = [a_pod("web-1"), a_pod("web-2")]
+    budgets = {pod.uid: (a_budget(),) for pod in pods}
+    refusals = {"uid-web-1": "denied by an admission webhook or policy: its operator moves it"}
+    decision = decide(*pods, budgets=budgets, refusals=refusals)
+    assert outcomes(decision) == {"web-1": Outcome.BLOCKED, "web-2": Outcome.EVICT}
+    assert entry(decision, "web-1").blocker is Blocker.REFUSED
+    assert reason(decision, "web-1") == f"eviction refused: {refusals['uid-web-1']}"
+    assert len(decision.leaving) == 2
+    spent = decide(*pods, budgets={pod.uid: (a_budget(disruptions_allowed=0),) for pod in pods}, refusals=refusals)
+    assert {each.blocker for each in spent.pods} == {Blocker.BUDGET}
+    assert outcomes(decide(a_pod(), refusals=refusals, deadline=NOW + 30)) == {"web-1": Outcome.DELETE}
+
+
 def test_protection_is_looked_at_before_the_budget() -> None:
     one = a_pod(annotations={names.DO_NOT_DISRUPT: "true"})
     decision = decide(one, budgets={one.uid: (a_budget(disruptions_allowed=0),)})

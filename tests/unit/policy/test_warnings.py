@@ -251,7 +251,9 @@ def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
         WarningKind.MACHINE_SHUTS_DOWN,
         WarningKind.SEVERAL_CLAIMS,
         WarningKind.INVALID_DEADLINE,
+        WarningKind.EVICTION_REFUSED,
         WarningKind.VOLUMES_STILL_ATTACHED,
+        WarningKind.BUDGET_SETTLING,
     }
     surrounding = {
         WarningKind.LOCAL_VOLUME,
