@@ -14,7 +14,7 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import failure_of, is_unhealthy, never_allows
+from gracectl.policy.budgets import failure_of, is_counted, is_unhealthy, never_allows
 from gracectl.policy.explain import listed
 from gracectl.policy.remedies import budget_remedy, remedy
 from gracectl.policy.warnings import WarningKind, keeps_running
@@ -82,14 +82,17 @@ def _machines(managed: Sequence[Node], settings: Settings) -> Finding:
 
 
 def budget_finding(budgets: Iterable[PodDisruptionBudget]) -> Finding:
-    """Budgets that never allow a disruption."""
+    """Budgets that never allow a disruption; of a budget that is being counted nothing is said."""
     found = sorted(budgets, key=lambda budget: natural_key(budget.full_name))
-    never = [each for each in found if never_allows(each)]
-    uncounted = [each for each in found if failure_of(each) is not None and each not in never]
+    uncounted = [each for each in found if failure_of(each) is not None]
+    never = [each for each in found if is_counted(each) and never_allows(each) and each not in uncounted]
     unhealthy = [each for each in found if is_unhealthy(each)]
     if never:
         blocking, allow = _names(never), _verb(never, "allow")
-        message = f"{listed(blocking, SHOWN)}: never {allow} a disruption; a drain of {_its(never)} pods cannot end"
+        message = (
+            f"{listed(blocking, SHOWN)}: never {allow} a disruption; {_its(never)} pods leave only for a deadline or "
+            "when they end"
+        )
         helps = budget_remedy(WarningKind.BUDGET_ALLOWS_NOTHING, never[0])
         return Finding(BUDGETS, CheckState.FAILED, message, helps, blocking)
     if uncounted:
@@ -104,7 +107,12 @@ def budget_finding(budgets: Iterable[PodDisruptionBudget]) -> Finding:
         )
         helps = budget_remedy(WarningKind.BUDGET_UNHEALTHY, unhealthy[0])
         return Finding(BUDGETS, CheckState.WARNING, message, helps, blocking)
+    new = [each for each in found if each.observed_generation < each.generation]
     message = f"{counted(len(found), 'budget')}, each can allow a disruption" if found else "there is none"
+    if new:
+        message = f"unknown what {listed(_names(new), SHOWN)} {_verb(new, 'allow')}: being counted"
+        if others := len(found) - len(new):
+            message = f"{counted(others, 'budget')} can allow a disruption; {message}"
     return Finding(BUDGETS, CheckState.OK, message)
 
 

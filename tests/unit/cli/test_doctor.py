@@ -356,13 +356,23 @@ def test_budgets_that_never_allow_a_disruption() -> None:
     never = a_budget("never", expected_pods=3, desired_healthy=3, disruptions_allowed=0)
     finding = budget_finding((a_budget("web"), never))
     assert (finding.state, finding.objects) == (CheckState.FAILED, ("shop/never",))
-    assert finding.message == "shop/never: never allows a disruption; a drain of its pods cannot end"
+    assert (
+        finding.message == "shop/never: never allows a disruption; its pods leave only for a deadline or when they end"
+    )
     patch = """'{"spec":{"minAvailable":null,"maxUnavailable":1}}'"""
     widen = f"kubectl patch pdb -n shop never --type merge -p {patch}"
     assert finding.remedy == f"run more pods, or widen it: {widen}"
     assert budget_finding(()).message == "there is none"
     spent = a_budget("spent", current_healthy=2, disruptions_allowed=0)
     assert budget_finding((a_budget("web"), spent)).message == "2 budgets, each can allow a disruption"
+
+
+def test_of_a_budget_that_is_being_counted_nothing_is_claimed() -> None:
+    edited = a_budget("edited", generation=2, expected_pods=3, desired_healthy=3, disruptions_allowed=0)
+    finding = budget_finding((a_budget("web"), edited))
+    assert finding.state is CheckState.OK
+    assert finding.message == "1 budget can allow a disruption; unknown what shop/edited allows: being counted"
+    assert budget_finding((edited,)).message == "unknown what shop/edited allows: being counted"
 
 
 def test_pods_with_an_invalid_annotation() -> None:
