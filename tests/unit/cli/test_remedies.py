@@ -239,6 +239,17 @@ def _a_volume_of_a_node_that_is_off(place: Fleet) -> None:
     assert {"key": names.OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"} in taints
 
 
+@state(WarningKind.STUCK_PODS)
+def _a_pod_that_does_not_stop(place: Fleet) -> None:
+    """A drain waits a minute for such a pod before it says so; the command is the same."""
+    place.pod("stuck-pod", place.held("stays"))
+    held = {"metadata": {"finalizers": ["example.com/held"]}}
+    place.ask("PATCH", f"{PODS}/stuck-pod", held, "application/merge-patch+json")
+    place.ask("DELETE", f"{PODS}/stuck-pod")
+    assert "stuck-pod" in pasted(place, remedy(WarningKind.STUCK_PODS, namespace="default", pod="stuck-pod"))
+    place.ask("PATCH", f"{PODS}/stuck-pod", {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+
+
 @state(UNREADY, WarningKind.BUDGET_UNHEALTHY)
 def _no_pod_is_ready(place: Fleet) -> None:
     finds: dict[str, Callable[[str], str]] = {
