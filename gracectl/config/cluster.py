@@ -1,6 +1,7 @@
 """Settings of the controller as the cluster has them: the ConfigMap of the chart, which is found by its labels.
 
-Invariant: none is guessed. Of several the caller has to name one.
+Every tenant can label a ConfigMap. So only a ConfigMap in a namespace with a Lease of the controller counts, or in the
+namespace of a usual installation. Invariant: none is guessed. Of several the caller has to name one.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from typing import Final
 
 from gracectl.config.errors import ConfigError
 from gracectl.config.loading import LoadedSettings, read_config_map
+from gracectl.inspect.leadership import read_leases
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import Forbidden, NotFound
+from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.reading import read_all
 from gracectl.kube.requests import Key, Selection
 from gracectl.kube.resources import CONFIG_MAPS
+from gracectl.kube.settings import LeaderElectionSettings
 from gracectl.model import names
 from gracectl.model.meta import ConfigMap, natural_key
 from gracectl.policy.explain import listed
@@ -26,7 +29,7 @@ USUAL_KEY: Final[Key] = ("gracectl", "gracectl")
 async def read_cluster_settings(
     client: KubeClient, environ: Mapping[str, str], key: Key | None = None
 ) -> LoadedSettings | None:
-    """The settings in the ConfigMap `key`, or in the only one that has the labels; None: there is none.
+    """The settings in the ConfigMap `key`, or in the only one that `find_config_maps` finds; None: there is none.
 
     Variables of the environment override them. Raises ConfigError: invalid, or several; Forbidden: it may not be
     looked for; ApiError.
@@ -43,14 +46,23 @@ async def read_cluster_settings(
 
 
 async def find_config_maps(client: KubeClient) -> Sequence[ConfigMap]:
-    """All ConfigMaps with settings. Raises Forbidden, ApiError."""
+    """ConfigMaps with settings, in namespaces of a controller. Raises Forbidden, ApiError."""
     try:
-        return await read_all(client, CONFIG_MAPS, Selection(labels=names.SETTINGS_SELECTOR))
+        labelled = await read_all(client, CONFIG_MAPS, Selection(labels=names.SETTINGS_SELECTOR))
     except Forbidden as refusal:
         try:
             return [await client.get(CONFIG_MAPS, USUAL_KEY)]
         except (Forbidden, NotFound):
             raise refusal from None
+    usual = [each for each in labelled if each.namespace == USUAL_KEY[0]]
+    if len(usual) == len(labelled):
+        return usual
+    try:
+        leases = await read_leases(client, LeaderElectionSettings())
+    except ApiError:
+        return usual or labelled
+    namespaces = {USUAL_KEY[0], *(lease.namespace for lease in leases)}
+    return [each for each in labelled if each.namespace in namespaces]
 
 
 def several(found: Sequence[ConfigMap]) -> str:

@@ -73,14 +73,14 @@ def read_config_map(found: ConfigMap, environ: Mapping[str, str] = NO_VARIABLES)
             raise DocumentError(f"has no key {names.SETTINGS_KEY}")
         if len(text) > LONGEST_TEXT:
             raise DocumentError(f"{names.SETTINGS_KEY} is longer than {LONGEST_TEXT:,} characters")
-        document = _parsed(text)
+        document = _parsed(text, allows_aliases=False)
     except DocumentError as error:
         raise ConfigError(f"{where}: {error}") from error
     return LoadedSettings(_effective(document, variables, where), None, document, variables, found.full_name)
 
 
-def _parsed(text: str) -> Any:
-    document = parse_yaml(text)
+def _parsed(text: str, *, allows_aliases: bool = True) -> Any:
+    document = parse_yaml(text, allows_aliases=allows_aliases)
     return {} if document is None else document
 
 

@@ -29,6 +29,16 @@ class _Loader(yaml.SafeLoader):
         return mapping
 
 
+class _PlainLoader(_Loader):
+    """Rejects aliases, by which a short text becomes any number of values."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="found an alias (*), which is not allowed here", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
 def read_file(path: Path) -> str:
     """Text of a file. Raises DocumentError."""
     try:
@@ -39,10 +49,10 @@ def read_file(path: Path) -> str:
         raise DocumentError("is not UTF-8 text") from error
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, *, allows_aliases: bool = True) -> Any:
     """Value of a YAML text; None if it is empty. Raises DocumentError."""
     try:
-        value = yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader if allows_aliases else _PlainLoader)
         if _is_cyclic(value):
             raise ValueError("an anchor (&) contains itself")
         return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,8 +100,37 @@ def test_a_variable_overrides_them(place: Fleet, monkeypatch: pytest.MonkeyPatch
     assert (source, "NotManaged" in kinds) == ("configmap gracectl/gracectl", False)
 
 
+BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijklmnopqrstuvw"))
+"""Aliases of aliases: a few hundred characters, and four million values."""
+
+
+@contextmanager
+def lease(place: Fleet, namespace: str) -> Iterator[None]:
+    """The Lease of a controller there, while the block lasts."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    place.ask("POST", path, {"metadata": {"name": "gracectl"}, "spec": {"holderIdentity": "a"}})
+    try:
+        yield
+    finally:
+        place.ask("DELETE", f"{path}/gracectl")
+
+
+def test_a_config_map_elsewhere_counts_only_beside_a_lease(place: Fleet) -> None:
+    with config_map(place, BOMB, "second"):
+        for command in (["plan", "b-1"], ["status"], ["budgets"]):
+            assert answer(place, *command)
+        with config_map(place, POOL_A):
+            assert warnings(place)[0] == "configmap gracectl/gracectl"
+        with lease(place, "second"):
+            result = place.run("status")
+            assert result.exit_code == 2
+            assert (
+                "ConfigMap second/gracectl: is not YAML: found an alias (*), which is not allowed here" in result.stderr
+            )
+
+
 def test_of_several_one_has_to_be_chosen(place: Fleet) -> None:
-    with config_map(place, POOL_A), config_map(place, "{}", "second"):
+    with config_map(place, POOL_A), config_map(place, "{}", "second"), lease(place, "second"):
         for command in (["plan", "b-1"], ["status"], ["status", "-w"], ["budgets"], ["drain", "b-1"]):
             result = place.run(*command)
             assert (result.exit_code, result.stdout) == (2, "")
