@@ -74,7 +74,9 @@ def main(arguments: list[str]) -> int:
             break
         if _now() - reported > PROGRESS_SECONDS:
             reported = _now()
-            print(f"{done} of {len(seeds)} seeds, {len(failed)} failed, {_now() - started:.0f} s", flush=True)
+            print(
+                f"{done} of {len(seeds)} seeds, {len(failed)} failed, {_now() - started:.0f} s; {forecasts}", flush=True
+            )
     print(forecasts)
     names = f": {', '.join(map(str, failed))}" if failed else ""
     print(f"{done} seeds run, {len(failed)} failed{names} ({_now() - started:.0f} s)", flush=True)

@@ -39,6 +39,10 @@ SLACK: Final = 2.0
 INNOCENT: Final = frozenset({"delete node", "delete claim", "label terminable", "add node"})
 """Acts that begin drains, and change nothing for others."""
 
+LASTING: Final = frozenset({"end machine", "return machine", "register again", "fail node", "partition node"})
+LASTS_SECONDS: Final = 300.0
+"""Acts that go on for so long: a machine that has ended is noticed late, and takes its pods away even later."""
+
 
 class Counts(msgspec.Struct):
     """How forecasts of nodes came out. `width`: seconds of the right and wrong ranges, in all."""
@@ -78,6 +82,7 @@ class Forecasts(Rule):
         self._log = ObservationLog()
         self._seen: Sightings = {}
         self._made = 0
+        self._until = 0.0
         self._open: dict[str, list[tuple[float, Answer]]] = {}  # by uid of the node
         follow(observer.stage, "poddisruptionbudgets.policy", self._budget)
         for budget in observer.stage.server.store.table("poddisruptionbudgets.policy"):
@@ -87,6 +92,8 @@ class Forecasts(Rule):
         """The history does something: nothing that was said before is judged by what comes."""
         if act not in INNOCENT:
             self._open.clear()
+        if act in LASTING:
+            self._until = self.seen.now + LASTS_SECONDS
 
     def _budget(self, deed: Deed) -> None:
         budget = decode_budget(msgspec.json.encode(deed.object))
@@ -111,7 +118,7 @@ class Forecasts(Rule):
         assumptions = msgspec.structs.replace(Assumptions(), observed=self._log.observations())
         found, self._seen = confirmed(forecast(nodes, now, assumptions), self._seen)
         for node in found.nodes:
-            if not node.plan.drained:
+            if not node.plan.drained and self.seen.now >= self._until:
                 uid = node.draining.view.node.uid
                 self._open.setdefault(uid, []).append((now, node.drained))
 
