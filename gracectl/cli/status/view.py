@@ -150,7 +150,7 @@ class SilentView:
 def _lasting(node: NodeStatus) -> tuple[object, ...]:
     """What is worth a line at once; which pods are blocked for ever changes with each that leaves."""
     warnings = [each for each in node.warnings if each.kind is not WarningKind.NEVER_DRAINS]
-    return node.state, node.step, node.is_never_drained, warnings
+    return node.state, node.step, node.pods is None, node.is_never_drained, warnings
 
 
 def _timeless(node: NodeStatus) -> NodeStatus:

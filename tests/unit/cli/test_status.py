@@ -207,11 +207,11 @@ def test_named_nodes_are_watched_until_they_are_gone(place: Fleet) -> None:
     ending(place, "watched", "stays", **FOR_EVER)
     watcher = place.user("watcher", *rights("list", "watch"))
     with place.running("status", "-w", "watched", kubeconfig=watcher) as process:
-        process.until("watched: terminating for")
+        process.until("; step drain, 1 pod left: protected by do-not-disrupt – default/stays")
         place.release("watched")
         assert process.ended() == (0, "")
     lines = process.out.splitlines()
-    assert lines[0].endswith("; step drain, 1 pod left: protected by do-not-disrupt – default/stays")
+    assert "watched: terminating for" in lines[0]
     assert re.fullmatch(r"20\S+Z  watched: terminated after 0:\d\d", lines[-1])
 
 
