@@ -293,7 +293,7 @@ def _pod_state(budget: PodDisruptionBudget, failure: str | None) -> BudgetState:
 
 def _pod_problem(selected: Sequence[Pod], failure: str | None, rivals: Sequence[str]) -> str:
     if failure is not None:
-        return failure
+        return f"cannot be counted: {failure}"
     if rivals:
         return f"{listed(rivals)} selects pods of it too: the eviction API refuses such pods"
     return "" if selected else "the selector selects no pod"
