@@ -126,7 +126,6 @@ class ClusterWatcher:
         self._with_all_pods = with_all_pods
         self._clock = clock
         self._reflectors = Reflectors(client, self.cluster, clock, settings=_WATCHED, rng=rng)
-        self._reflectors.identity.is_compared = True
         self._selected: dict[str, str] = {}  # uid by name
         self._others: frozenset[str] = frozenset()  # names of nodes that are selected beside
         self._changed_nodes: dict[str, None] = {}  # names of nodes to be checked again
@@ -139,6 +138,10 @@ class ClusterWatcher:
         self._volumes_changed: set[str] = set()  # names of nodes with other attachments, or pods with claims
         self._tried_claims: set[tuple[str, str]] = set()
         self._subscribe()
+
+    def compare_clusters(self) -> None:
+        """List everything again if the server is another cluster after a lost connection (see `kube.identity`)."""
+        self._reflectors.identity.is_compared = True
 
     async def run(self) -> None:
         """Follow the cluster until cancelled; broken connections are waited out.

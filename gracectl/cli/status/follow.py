@@ -143,6 +143,8 @@ class StatusFollower:
         self._log = ObservationLog()
         self.forecaster = Forecaster(connection.clock, settings.assumptions, self._draining, self._log)
         self.watcher = ClusterWatcher(connection.client, self._is_watched, connection.clock, with_all_pods=is_endless)
+        if connection.cluster.context is not None:
+            self.watcher.compare_clusters()
         self.watcher.cluster.budgets.subscribe(self._budget_changed)
         self.watcher.cluster.pods.subscribe(lambda old, new: self._log.note_pod(old, new, self._clock.now()))
         self.statuses = NodeStatuses(self.watcher.cluster, self._settings, self.watcher.has_pods_of, follows=True)
