@@ -47,7 +47,8 @@ def _finalizers(managed: Sequence[Node], others: Sequence[Node]) -> Finding:
             f"{'it stays' if len(held) == 1 else 'they stay'} for ever"
         )
         help_ = (
-            f"let nodeSelector match it, or remove the finalizer unless it is Karpenter's: kubectl edit node {held[0]}"
+            "let nodeSelector match it, or remove the finalizer unless it is Karpenter's or another release's: "
+            f"kubectl edit node {held[0]}"
         )
         return Finding(FINALIZERS, CheckState.FAILED, message, help_, tuple(held))
     bare = [node.name for node in managed if names.FINALIZER not in node.finalizers and not node.deletion_timestamp]
