@@ -17,7 +17,7 @@ import msgspec
 
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
-from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, eviction_verdict
+from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, eviction_verdict, unknown_budget_of
 from gracectl.policy.eviction_queues import EvictionRank, eviction_rank
 from gracectl.runtime.backoff import Backoff
 
@@ -264,6 +264,7 @@ class PdbQueue:
         wake = float("inf")
         probe = min(self._probe_at, self._next_overdue(now))
         is_exhausted = now < self._exhausted_until and _versions(budgets) == self._exhausted_at
+        is_set_aside = unknown_budget_of(budgets) is not None
         chosen: tuple[_Place, bool] | None = None
         for line in self._lines.values():
             self._end_postponements(line, now)
@@ -273,6 +274,8 @@ class PdbQueue:
             is_uncharged = leave is Allowance.UNCHARGED
             if is_uncharged:
                 due = now
+            elif is_set_aside:
+                due = float("inf")
             elif leave in (Allowance.ALLOWED, Allowance.AMBIGUOUS):
                 due = self._exhausted_until if is_exhausted else now
             else:

@@ -131,7 +131,7 @@ class DryRunTransport:
         if response.status >= 300:
             return response
         pod = PODS.decode(_encode(thing))
-        budgets = [BUDGETS.decode(raw) for raw in _PAGE.decode(response.body).items or ()]
+        budgets = [BUDGETS.read(raw) for raw in _PAGE.decode(response.body).items or ()]
         verdict = eviction_verdict(pod, tuple(each for each in budgets if _selects(each, pod.labels)))
         if verdict.allowance in (Allowance.ALLOWED, Allowance.UNCHARGED):
             return None

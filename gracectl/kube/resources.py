@@ -24,9 +24,10 @@ from gracectl.model.decode import (
     decode_node_budget,
     decode_pod,
     decode_volume_claim,
+    unknown_budget,
     unknown_pod,
 )
-from gracectl.model.envelope import UndecodableObject, decode_birth
+from gracectl.model.envelope import UndecodableObject, decode_birth, decode_envelope
 from gracectl.model.machine import Machine, decode_machine
 from gracectl.model.meta import ConfigMap, Lease
 from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
@@ -72,6 +73,15 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     def read_by(self, decode: Callable[[Raw], T]) -> Resource[T]:
         """The same resource with another decoder: give a cache's reflector one that shares (model's PodDecoder)."""
         return msgspec.structs.replace(self, decode=decode)
+
+    def read(self, raw: Raw) -> T:
+        """The object, or its stand-in. Raises msgspec.DecodeError for kinds that have none."""
+        try:
+            return self.decode(raw)
+        except msgspec.DecodeError as error:
+            if self.stand_in is None:
+                raise
+            return self.stand_in(decode_envelope(raw, error))
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The path of a collection (no name), an object, or a subresource; no namespace = over all namespaces."""
@@ -125,6 +135,7 @@ BUDGETS: Resource[PodDisruptionBudget] = Resource(
     kind="PodDisruptionBudget",
     namespaced=True,
     decode=decode_budget,
+    stand_in=unknown_budget,
 )
 VOLUME_ATTACHMENTS: Resource[VolumeAttachment] = Resource(
     group="storage.k8s.io",

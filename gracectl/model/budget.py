@@ -33,6 +33,15 @@ class PodDisruptionBudget(NamespacedObject, frozen=True, gc=False):
     deletion_timestamp: float | None = None
 
 
+class UnknownBudget(PodDisruptionBudget, frozen=True, gc=False):
+    """A budget that is set aside: its object cannot be decoded, or would hold too much memory.
+
+    Its selector is unknown, so it counts as one that selects every pod of its namespace, and lets none go.
+    """
+
+    error: str = ""
+
+
 class NodeDisruptionBudget(ClusterObject, frozen=True, gc=False):
     """One budget (termination.karpenter.sh/v1alpha2). A status that was never written reads as zeros."""
 
@@ -42,7 +51,7 @@ class NodeDisruptionBudget(ClusterObject, frozen=True, gc=False):
     selector: LabelSelector | None = None
     """None selects no node, and so does one without any requirement."""
     selector_error: str = ""
-    """Why the selector cannot be read; it selects no node then."""
+    """Why the selector cannot be read. `selector` is None if it is invalid; too large a one selects every node."""
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     expected_nodes: int = 0

@@ -2,45 +2,56 @@
 
 Every decoder takes one JSON object as bytes or as `msgspec.Raw` and raises msgspec.DecodeError (ValidationError where
 the JSON is fine and the object is not: the message names the field). What Go writes as null or leaves out reads as
-empty. PodDecoder and NodeDecoder own the pools of what their objects share: make one for each cache. The plain
-functions share nothing and are for single objects and for kinds of which there are few.
+empty. Decoder classes own the pools of what their objects share, and charge what is large (bounds.py): make one for
+each cache. The plain functions share nothing and are for single objects and for kinds of which there are few.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from itertools import islice
 from typing import Final
 
 import msgspec
 
 from gracectl.model import names, wire
-from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
+from gracectl.model.bounds import OverLimit, cut
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget, UnknownBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.envelope import UndecodableObject
-from gracectl.model.meta import Condition, ConfigMap, Lease, condition_of
-from gracectl.model.node import Node, Taint
+from gracectl.model.meta import ConfigMap, Lease, condition_of
+from gracectl.model.node import Node
+from gracectl.model.parts import (
+    EVERY_NODE,
+    LONGEST_NAME,
+    LONGEST_VOLUME_ID,
+    MOST_CONDITIONS,
+    addresses,
+    bound,
+    checked_selector,
+    conditions,
+    created,
+    cut_or_none,
+    disrupted,
+    finalizers,
+    identity,
+    instant,
+    taints,
+)
 from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, PersistentVolumeClaim, Pod, UnknownPod, VolumeAttachment
-from gracectl.model.selectors import LabelSelector, SelectorError, WireLabelSelector
-from gracectl.model.sharing import Sharing
+from gracectl.model.selectors import LabelSelector
+from gracectl.model.sharing import PackedLabels, Sharing
 from gracectl.model.times import in_range
 from gracectl.model.untrusted import Decoder
 
 # One empty map for all objects without annotations; for reading only, like every shared value.
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
-MOST_ADDRESSES: Final = 32
-"""Of a node; a kubelet may write any number of them."""
-_ADDRESS: Final = re.compile(r"[0-9A-Za-z._:-]{1,253}")
+
 
 LONGEST_ANNOTATION: Final = 1024
 """Characters of one on a node or a claim: an instant, or a few words."""
-LONGEST_NAME: Final = 253
-"""Characters: no object has a longer one, so a volume of a longer one is never mounted."""
-
-LONGEST_VOLUME_ID: Final = 1024
-"""Characters: no cloud has a longer one."""
+MOST_CLAIMS: Final = 128
+"""Volumes of a pod that are kept: no node attaches more. `spec.volumes` may have 15,000."""
 
 
 class _SharingDecoder:
@@ -54,13 +65,15 @@ class PodDecoder(_SharingDecoder):
     """Reads pods."""
 
     def __call__(self, raw: bytes | msgspec.Raw | wire.Pod) -> Pod:
-        """The pod in this JSON object, or in what was read of it with others of its page."""
+        """The pod in this JSON object, or in what was read of it with others of its page. Raises OverLimit, too."""
         read = raw if isinstance(raw, wire.Pod) else _POD.decode(raw)
         meta = read.metadata
         spec = read.spec or _NO_POD_SPEC
         status = read.status or _NO_POD_STATUS
         share = self.sharing
         labels = share.labels(meta.labels)
+        if type(labels) is PackedLabels:
+            share.charge_labels(labels, meta.namespace or "")
         annotations = (
             _NO_ANNOTATIONS
             if meta.annotations is None or meta.annotations == _NO_POD_ANNOTATIONS
@@ -77,8 +90,8 @@ class PodDecoder(_SharingDecoder):
             labels,
             annotations,
             share.owners(meta.owner_references),
-            _created(meta.creation_timestamp),
-            _instant(status.start_time) if annotations or names.DO_NOT_EVICT in labels else None,
+            created(meta.creation_timestamp),
+            instant(status.start_time) if annotations or names.DO_NOT_EVICT in labels else None,
             _end_of_grace(meta.deletion_timestamp, meta.deletion_grace_period_seconds),
             _grace(meta.deletion_grace_period_seconds),
             _grace(spec.termination_grace_period_seconds),
@@ -111,17 +124,14 @@ class NodeDecoder(_SharingDecoder):
             resource_version=meta.resource_version or "",
             labels=share.words(meta.labels),
             annotations=_annotations(meta.annotations, LONGEST_ANNOTATION),
-            created=_created(meta.creation_timestamp),
-            deletion_timestamp=_instant(meta.deletion_timestamp),
-            finalizers=meta.finalizers or (),
+            created=created(meta.creation_timestamp),
+            deletion_timestamp=instant(meta.deletion_timestamp),
+            finalizers=finalizers(meta),
             unschedulable=bool(spec.unschedulable),
-            taints=tuple(
-                Taint(share.string(taint.key), share.string(taint.value), share.string(taint.effect))
-                for taint in spec.taints or ()
-            ),
-            provider_id=spec.provider_id or "",
-            addresses=_addresses(read.status),
-            conditions=_conditions(read.status, share.string),
+            taints=taints(spec.taints or (), share),
+            provider_id=identity("spec.providerID", spec.provider_id),
+            addresses=addresses(read.status),
+            conditions=conditions(read.status, share.string),
         )
 
 
@@ -135,20 +145,93 @@ class ClaimDecoder(_SharingDecoder):
         spec = read.spec or wire.NodeClaimSpec()
         status = read.status or wire.NodeClaimStatus()
         share = self.sharing
+        if status.conditions is not None and len(status.conditions) > MOST_CONDITIONS:
+            # Conditions of custom resources are replaced by their places, so none may be left out.
+            raise OverLimit(f"status.conditions has {len(status.conditions):,} entries, more than {MOST_CONDITIONS}")
         return NodeClaim(
             name=meta.name,
             uid=meta.uid or "",
             resource_version=meta.resource_version or "",
             labels=share.words(meta.labels),
             annotations=_annotations(meta.annotations, LONGEST_ANNOTATION),
-            created=_created(meta.creation_timestamp),
-            deletion_timestamp=_instant(meta.deletion_timestamp),
-            finalizers=meta.finalizers or (),
-            termination_grace_period=spec.termination_grace_period,
-            expire_after=spec.expire_after,
-            provider_id=status.provider_id or "",
-            node_name=share.string(status.node_name),
-            conditions=_conditions(status, share.string),
+            created=created(meta.creation_timestamp),
+            deletion_timestamp=instant(meta.deletion_timestamp),
+            finalizers=finalizers(meta),
+            termination_grace_period=cut_or_none(spec.termination_grace_period),
+            expire_after=cut_or_none(spec.expire_after),
+            provider_id=identity("status.providerID", status.provider_id),
+            node_name=share.string(identity("status.nodeName", status.node_name)),
+            conditions=conditions(status, share.string),
+        )
+
+
+class BudgetDecoder(_SharingDecoder):
+    """Reads PodDisruptionBudgets."""
+
+    def __call__(self, raw: bytes | msgspec.Raw) -> PodDisruptionBudget:
+        """The budget in this JSON object. Raises OverLimit, too."""
+        read = _BUDGET.decode(raw)
+        meta = read.metadata
+        spec = read.spec or wire.BudgetSpec()
+        status = read.status or wire.BudgetStatus()
+        # The eviction API passes over a budget whose selector is invalid.
+        selector, _ = checked_selector(spec.selector)
+        if selector is not None:
+            key = (PodDisruptionBudget, meta.namespace, meta.name)
+            self.sharing.ledger.charge(selector, key, meta.namespace or "")
+        return PodDisruptionBudget(
+            namespace=meta.namespace or "",
+            name=meta.name,
+            uid=meta.uid or "",
+            resource_version=meta.resource_version or "",
+            generation=meta.generation or 0,
+            observed_generation=status.observed_generation or 0,
+            selector=selector,
+            min_available=bound(spec.min_available),
+            max_unavailable=bound(spec.max_unavailable),
+            unhealthy_pod_eviction_policy=cut(spec.unhealthy_pod_eviction_policy),
+            disruptions_allowed=status.disruptions_allowed or 0,
+            current_healthy=status.current_healthy or 0,
+            desired_healthy=status.desired_healthy or 0,
+            expected_pods=status.expected_pods or 0,
+            disrupted_pods=disrupted(status.disrupted_pods),
+            verdict=condition_of(conditions(status, cut), names.DISRUPTION_ALLOWED),
+            deletion_timestamp=instant(meta.deletion_timestamp),
+        )
+
+
+class NodeBudgetDecoder(_SharingDecoder):
+    """Reads NodeDisruptionBudgets. One with too large a selector counts as invalid, and selects every node."""
+
+    def __call__(self, raw: bytes | msgspec.Raw) -> NodeDisruptionBudget:
+        """The budget in this JSON object."""
+        read = _NODE_BUDGET.decode(raw)
+        meta = read.metadata
+        spec = read.spec or wire.NodeBudgetSpec()
+        status = read.status or wire.NodeBudgetStatus()
+        try:
+            selector, selector_error = checked_selector(spec.selector)
+            if selector is not None:
+                self.sharing.ledger.charge(selector, (NodeDisruptionBudget, meta.name))
+        except OverLimit as error:
+            selector, selector_error = EVERY_NODE, str(error)
+        return NodeDisruptionBudget(
+            name=meta.name,
+            uid=meta.uid or "",
+            resource_version=meta.resource_version or "",
+            generation=meta.generation or 0,
+            observed_generation=status.observed_generation or 0,
+            selector=selector,
+            selector_error=selector_error,
+            min_available=bound(spec.min_available),
+            max_unavailable=bound(spec.max_unavailable),
+            expected_nodes=status.expected_nodes or 0,
+            current_available=status.current_available or 0,
+            desired_available=status.desired_available or 0,
+            disruptions_allowed=status.disruptions_allowed or 0,
+            disrupted_nodes=disrupted(status.disrupted_nodes),
+            verdict=condition_of(conditions(status, cut), names.DISRUPTION_ALLOWED),
+            deletion_timestamp=instant(meta.deletion_timestamp),
         )
 
 
@@ -180,58 +263,25 @@ def decode_claim(raw: bytes | msgspec.Raw) -> NodeClaim:
 
 
 def decode_budget(raw: bytes | msgspec.Raw) -> PodDisruptionBudget:
-    """The PodDisruptionBudget in this JSON object."""
-    read = _BUDGET.decode(raw)
-    meta = read.metadata
-    spec = read.spec or wire.BudgetSpec()
-    status = read.status or wire.BudgetStatus()
-    return PodDisruptionBudget(
-        namespace=meta.namespace or "",
-        name=meta.name,
-        uid=meta.uid or "",
-        resource_version=meta.resource_version or "",
-        generation=meta.generation or 0,
-        observed_generation=status.observed_generation or 0,
-        # The eviction API passes over a budget whose selector is invalid.
-        selector=_checked_selector(spec.selector)[0],
-        min_available=spec.min_available,
-        max_unavailable=spec.max_unavailable,
-        unhealthy_pod_eviction_policy=spec.unhealthy_pod_eviction_policy or "",
-        disruptions_allowed=status.disruptions_allowed or 0,
-        current_healthy=status.current_healthy or 0,
-        desired_healthy=status.desired_healthy or 0,
-        expected_pods=status.expected_pods or 0,
-        disrupted_pods={pod: _created(evicted) for pod, evicted in (status.disrupted_pods or {}).items()},
-        verdict=condition_of(_conditions(status, _or_empty), names.DISRUPTION_ALLOWED),
-        deletion_timestamp=_instant(meta.deletion_timestamp),
+    """One PodDisruptionBudget that is charged alone: a cache uses a BudgetDecoder."""
+    return BudgetDecoder()(raw)
+
+
+def unknown_budget(found: UndecodableObject) -> UnknownBudget:
+    """What stands for a budget that is set aside."""
+    return UnknownBudget(
+        namespace=found.namespace,
+        name=found.name,
+        uid=found.uid,
+        resource_version=found.resource_version,
+        selector=LabelSelector(),
+        error=found.error,
     )
 
 
 def decode_node_budget(raw: bytes | msgspec.Raw) -> NodeDisruptionBudget:
-    """The NodeDisruptionBudget in this JSON object."""
-    read = _NODE_BUDGET.decode(raw)
-    meta = read.metadata
-    spec = read.spec or wire.NodeBudgetSpec()
-    status = read.status or wire.NodeBudgetStatus()
-    selector, selector_error = _checked_selector(spec.selector)
-    return NodeDisruptionBudget(
-        name=meta.name,
-        uid=meta.uid or "",
-        resource_version=meta.resource_version or "",
-        generation=meta.generation or 0,
-        observed_generation=status.observed_generation or 0,
-        selector=selector,
-        selector_error=selector_error,
-        min_available=spec.min_available,
-        max_unavailable=spec.max_unavailable,
-        expected_nodes=status.expected_nodes or 0,
-        current_available=status.current_available or 0,
-        desired_available=status.desired_available or 0,
-        disruptions_allowed=status.disruptions_allowed or 0,
-        disrupted_nodes={node: _created(admitted) for node, admitted in (status.disrupted_nodes or {}).items()},
-        verdict=condition_of(_conditions(status, _or_empty), names.DISRUPTION_ALLOWED),
-        deletion_timestamp=_instant(meta.deletion_timestamp),
-    )
+    """One NodeDisruptionBudget that is charged alone: a cache uses a NodeBudgetDecoder."""
+    return NodeBudgetDecoder()(raw)
 
 
 def decode_attachment(raw: bytes | msgspec.Raw) -> VolumeAttachment:
@@ -245,12 +295,12 @@ def decode_attachment(raw: bytes | msgspec.Raw) -> VolumeAttachment:
         name=meta.name,
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
-        node_name=spec.node_name or "",
-        volume_name=source.persistent_volume_name or "",
+        node_name=identity("spec.nodeName", spec.node_name),
+        volume_name=identity("spec.source.persistentVolumeName", source.persistent_volume_name),
         attached=bool(read.status and read.status.attached),
-        deletion_timestamp=_instant(meta.deletion_timestamp),
-        driver=spec.attacher or "",
-        volume_handle=(inline.csi.volume_handle if inline and inline.csi else None) or "",
+        deletion_timestamp=instant(meta.deletion_timestamp),
+        driver=cut(spec.attacher),
+        volume_handle=identity("volumeHandle", inline.csi.volume_handle if inline and inline.csi else None),
     )
 
 
@@ -261,7 +311,7 @@ def decode_volume_claim(raw: bytes | msgspec.Raw) -> PersistentVolumeClaim:
     return PersistentVolumeClaim(
         namespace=meta.namespace or "",
         name=meta.name,
-        volume_name=(read.spec.volume_name if read.spec else None) or "",
+        volume_name=identity("spec.volumeName", read.spec.volume_name if read.spec else None),
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
     )
@@ -277,10 +327,10 @@ def decode_lease(raw: bytes | msgspec.Raw) -> Lease:
         name=meta.name,
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
-        holder=spec.holder_identity or "",
+        holder=cut(spec.holder_identity),
         duration_seconds=spec.lease_duration_seconds or 0,
-        acquire_time=_instant(spec.acquire_time),
-        renew_time=_instant(spec.renew_time),
+        acquire_time=instant(spec.acquire_time),
+        renew_time=instant(spec.renew_time),
         transitions=spec.lease_transitions or 0,
     )
 
@@ -298,15 +348,6 @@ def decode_config_map(raw: bytes | msgspec.Raw) -> ConfigMap:
     )
 
 
-def _instant(moment: datetime | None) -> float | None:
-    return None if moment is None else in_range(moment.timestamp())
-
-
-def _created(moment: datetime | None) -> float:
-    # Null only in objects that no server has stored: older than everything, as Go's zero time is.
-    return 0.0 if moment is None else in_range(moment.timestamp())
-
-
 def _grace(seconds: int | None) -> int | None:
     if seconds is None or -LONGEST_GRACE <= seconds <= LONGEST_GRACE:
         return seconds
@@ -319,7 +360,7 @@ def _end_of_grace(moment: datetime | None, seconds: int | None) -> float | None:
     Servers count nanoseconds in 64 bits: the end of more than 292 years is written as an instant that has passed, and
     the pod would be taken for one that should have gone long ago.
     """
-    ends = _instant(moment)
+    ends = instant(moment)
     if ends is None or seconds is None or (grace := _grace(seconds)) in (None, seconds):
         return ends
     counted = (seconds * 10**9 + 2**63) % 2**64 - 2**63
@@ -341,7 +382,7 @@ def _volume_claims(pod: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
             claims.append(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
             claims.append(f"{pod}-{volume.name}")
-    return tuple([claim for claim in claims if len(claim) <= LONGEST_NAME])
+    return tuple([claim for claim in claims if len(claim) <= LONGEST_NAME][:MOST_CLAIMS])
 
 
 def _inline_volumes(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
@@ -358,7 +399,7 @@ def _inline_volumes(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
         )
         if disk is not None and disk.id and len(disk.id) <= LONGEST_VOLUME_ID:
             found.append(disk.id)
-    return tuple(found)
+    return tuple(found[:MOST_CLAIMS])
 
 
 def _annotations(read: wire.PodAnnotations | wire.ClaimAnnotations | None, longest: int) -> Mapping[str, str]:
@@ -367,42 +408,6 @@ def _annotations(read: wire.PodAnnotations | wire.ClaimAnnotations | None, longe
         return _NO_ANNOTATIONS
     found = ((name, getattr(read, field)) for field, name in _ANNOTATIONS[type(read)])
     return {name: value[:longest] for name, value in found if value is not None} or _NO_ANNOTATIONS
-
-
-def _conditions(status: wire.Conditions | None, kept: Callable[[str | None], str]) -> tuple[Condition, ...]:
-    if status is None or not status.conditions:
-        return ()
-    return tuple(
-        Condition(
-            kept(read.type),
-            kept(read.status),
-            kept(read.reason),
-            kept(read.message),
-            _instant(read.last_transition_time),
-        )
-        for read in status.conditions
-    )
-
-
-def _addresses(status: wire.NodeStatus | None) -> tuple[str, ...]:
-    found = (each.address or "" for each in (status.addresses if status else None) or ())
-    return tuple(islice((each for each in found if _ADDRESS.fullmatch(each)), MOST_ADDRESSES))
-
-
-def _or_empty(text: str | None) -> str:
-    return text or ""
-
-
-def _checked_selector(read: WireLabelSelector | None) -> tuple[LabelSelector | None, str]:
-    """The selector, and why it is none if it is invalid."""
-    if read is None:
-        return None, ""
-    selector = read.selector()
-    try:
-        selector.validate()
-    except SelectorError as error:
-        return None, str(error)
-    return selector, ""
 
 
 _NO_POD_SPEC: Final = wire.PodSpec()

@@ -7,7 +7,9 @@ from typing import Final
 import msgspec
 
 from gracectl.model import names, wire
+from gracectl.model.bounds import cut
 from gracectl.model.meta import NamespacedObject
+from gracectl.model.parts import identity
 from gracectl.model.untrusted import Decoder
 
 
@@ -18,7 +20,7 @@ class Machine(NamespacedObject, frozen=True, gc=False):
     provider_id: str = ""
     """Empty until its instance is made."""
     annotations: frozenset[str] = frozenset()
-    """Names of its annotations; of those that Cluster API obeys none has a value that matters."""
+    """Names of those of its annotations that Cluster API obeys; none has a value that matters."""
     is_deleted: bool = False
     """It has been deleted; finalizers hold it since."""
     is_paused: bool = False
@@ -90,6 +92,8 @@ class _Node(wire.Object):
     spec: _Spec | None = None
 
 
+_OBEYED: Final = frozenset({names.CLUSTER_API_PAUSED, names.EXCLUDE_NODE_DRAINING, names.EXCLUDE_VOLUME_DETACH})
+
 _MACHINE: Final = Decoder(_Machine)
 _NODE: Final = Decoder(_Node)
 
@@ -98,7 +102,7 @@ def decode_machine(raw: bytes | msgspec.Raw) -> Machine:
     """The Machine in this JSON object; msgspec.DecodeError if there is none."""
     read = _MACHINE.decode(raw)
     meta, spec, status = read.metadata, read.spec or _Spec(), read.status or _Status()
-    annotations = frozenset(meta.annotations or ())
+    annotations = _OBEYED & (meta.annotations or {}).keys()
     # v1beta1 has its own conditions, and those of v1beta2 in a place apart (from Cluster API 1.9 on).
     conditions = {each.type: each for each in (*(status.conditions or ()), *_apart(status))}
     paused = conditions.get("Paused")
@@ -107,13 +111,13 @@ def decode_machine(raw: bytes | msgspec.Raw) -> Machine:
         name=meta.name,
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
-        cluster=spec.cluster_name or "",
-        provider_id=spec.provider_id or "",
+        cluster=cut(spec.cluster_name),
+        provider_id=identity("spec.providerID", spec.provider_id),
         annotations=annotations,
         is_deleted=meta.deletion_timestamp is not None,
         is_paused=names.CLUSTER_API_PAUSED in annotations or (paused is not None and paused.status == names.TRUE),
-        node_name=(status.node_ref.name if status.node_ref else None) or "",
-        deletion_message=_deletion_message(status, conditions),
+        node_name=identity("status.nodeRef.name", status.node_ref.name if status.node_ref else None),
+        deletion_message=cut(_deletion_message(status, conditions)),
     )
 
 
@@ -123,11 +127,11 @@ def decode_membership(raw: bytes | msgspec.Raw) -> Membership:
     spec, marks = read.spec or _Spec(), read.metadata.annotations or _Marks()
     return Membership(
         name=read.metadata.name,
-        provider_id=spec.provider_id or "",
-        cluster=marks.cluster or "",
-        namespace=marks.namespace or "",
-        machine=marks.machine or "",
-        owner_kind=marks.owner_kind or "",
+        provider_id=identity("spec.providerID", spec.provider_id),
+        cluster=identity(names.CLUSTER_API_CLUSTER, marks.cluster),
+        namespace=identity(names.CLUSTER_API_NAMESPACE, marks.namespace),
+        machine=identity(names.CLUSTER_API_MACHINE, marks.machine),
+        owner_kind=cut(marks.owner_kind),
     )
 
 

@@ -83,7 +83,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
         return value > bound if self.operator == "Gt" else value < bound
 
 
-class LabelSelector(msgspec.Struct, frozen=True, dict=True):
+class LabelSelector(msgspec.Struct, frozen=True, dict=True, weakref=True):
     """metav1.LabelSelector: all of its parts must match, so an empty one matches everything."""
 
     match_labels: Mapping[str, str] = {}

@@ -13,12 +13,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
-from sys import getrefcount
+from sys import getrefcount, getsizeof
 from typing import Final, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from gracectl.model import wire
+from gracectl.model.bounds import Ledger
 from gracectl.model.meta import OwnerReference
 from gracectl.model.node import DISRUPTED_TAINT, tolerates
 from gracectl.model.pod import Toleration
@@ -45,9 +47,11 @@ class Sharing:
     """The pools of one cache. Give the same one to every decoder whose objects live equally long."""
 
     def __init__(self) -> None:
+        self.ledger = Ledger()
+        """Charges of the large objects of this cache."""
         self._strings: dict[str, str] = {}
         self._strings_limit = _SMALL
-        self._labels = _Pool(self._read_labels)
+        self._labels = _LabelPool(self._read_labels)
         self._owners = _Pool(_read_owners)
         self._tolerations = _Pool(_read_tolerations)
 
@@ -78,8 +82,15 @@ class Sharing:
     def words(self, raw: msgspec.Raw) -> Mapping[str, str]:
         """A map of its own with shared strings: for objects whose labels are unique."""
         if is_large(raw):
-            return self.labels(raw)
+            labels = self.labels(raw)
+            if isinstance(labels, PackedLabels):
+                self.charge_labels(labels)
+            return labels
         return {self.string(key): self.string(value) for key, value in wire.read_labels(raw).items()}
+
+    def charge_labels(self, labels: PackedLabels, namespace: str = "") -> None:
+        """Charge a large map, once for all objects that share it. Raises OverLimit."""
+        self.ledger.charge(labels, ("labels", id(labels)), namespace, getsizeof(labels))
 
     def prune(self) -> None:
         """Forget what no object holds any more. Happens by itself whenever a pool has doubled."""
@@ -141,6 +152,24 @@ class _Pool(Generic[V]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+class _LabelPool(_Pool[Mapping[str, str]]):
+    """Large maps are not kept beyond their last object: they are charged for as long as they live."""
+
+    def __init__(self, read: Callable[[msgspec.Raw], Mapping[str, str]]) -> None:
+        super().__init__(read)
+        self._packed: WeakValueDictionary[bytes, Mapping[str, str]] = WeakValueDictionary()
+
+    def _get_large(self, raw: msgspec.Raw, text: bytes) -> Mapping[str, str]:
+        key = blake2b(text, digest_size=16).digest()
+        value = self._packed.get(key)
+        if value is None:
+            value = self._packed[key] = self._read(raw)
+        return value
+
+    def __len__(self) -> int:
+        return super().__len__() + len(self._packed)
 
 
 def _prune(pool: dict[K, V], alone: int) -> int:
@@ -230,6 +259,9 @@ class PackedLabels(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"<{len(self):,} labels>"
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + getsizeof(self._text) + getsizeof(self._starts)
 
     def unpacked(self) -> dict[str, str]:
         """All of them, for as long as many are looked up."""

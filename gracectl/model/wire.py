@@ -244,7 +244,7 @@ class NodeClaim(Object):
 
 
 class NodeBudgetSpec(Object):
-    selector: WireLabelSelector | None = None
+    selector: msgspec.Raw = ABSENT
     min_available: Integer | str | None = None
     max_unavailable: Integer | str | None = None
 
@@ -339,9 +339,15 @@ class ConfigMap(Object):
     data: dict[str, str] | None = None
 
 
+def read_selector(raw: msgspec.Raw) -> WireLabelSelector | None:
+    """The selector that was left undecoded."""
+    return _SELECTOR.decode(raw)
+
+
 def read_labels(raw: msgspec.Raw) -> dict[str, str]:
     """The map that was left undecoded."""
     return _LABELS.decode(raw) or {}
 
 
 _LABELS = Decoder(dict[str, str] | None)
+_SELECTOR: Decoder[WireLabelSelector | None] = Decoder(WireLabelSelector | None)

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from gracectl.model import wire
-from gracectl.model.decode import LONGEST_NAME
 from gracectl.model.meta import ClusterObject, NamespacedObject
+from gracectl.model.parts import LONGEST_NAME
 from gracectl.model.selectors import Requirement, WireLabelSelector, WireRequirement
 from gracectl.model.untrusted import Decoder
 

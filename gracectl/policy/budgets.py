@@ -7,13 +7,14 @@ and `unhealthyPodEvictionPolicy` as Kubernetes documents it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
 from gracectl.model import names
-from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.budget import PodDisruptionBudget, UnknownBudget
 from gracectl.model.foreign import harmless
 from gracectl.model.pod import Pod
 
@@ -60,6 +61,9 @@ def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, take
     """
     if not budgets or pod.phase in UNCHARGED_PHASES or pod.deletion_timestamp is not None:
         return EvictionVerdict(Allowance.UNCHARGED)
+    if (unknown := unknown_budget_of(budgets)) is not None:
+        reason = f"budget {unknown.full_name} may select it, and is set aside: {unknown.error}"
+        return EvictionVerdict(Allowance.NOT_COUNTABLE, reason)
     if len(budgets) >= TOO_MANY_BUDGETS:
         listed = " and ".join(b.full_name for b in budgets[:TOO_MANY_BUDGETS])
         reason = f"budgets {listed} both select it: the eviction API refuses such a pod"
@@ -86,6 +90,11 @@ def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, take
         reason = f"waits for its turn under budget {budget.full_name}, which allows {budget.disruptions_allowed} now"
         return EvictionVerdict(Allowance.EXHAUSTED, reason)
     return EvictionVerdict(Allowance.ALLOWED)
+
+
+def unknown_budget_of(budgets: Iterable[PodDisruptionBudget]) -> UnknownBudget | None:
+    """The first budget that is set aside, so that none of its pods may go: nobody knows which they are."""
+    return next((each for each in budgets if isinstance(each, UnknownBudget)), None)
 
 
 def allows_unready(budget: PodDisruptionBudget) -> bool:
@@ -152,6 +161,8 @@ def failure_of(budget: PodDisruptionBudget) -> str | None:
 
     A failed sync sets disruptionsAllowed to 0 and keeps observedGeneration, which is 0 if the budget was never counted.
     """
+    if isinstance(budget, UnknownBudget):
+        return harmless(f"it is set aside: {budget.error}", LONGEST_FAILURE)
     verdict = budget.verdict
     if verdict is None or verdict.reason != names.SYNC_FAILED or budget.disruptions_allowed > 0:
         return None

@@ -13,12 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from gracectl.model import names
-from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.budget import PodDisruptionBudget, UnknownBudget
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
-from gracectl.policy.budgets import Allowance, eviction_verdict, has_no_scale, never_allows
+from gracectl.policy.budgets import Allowance, eviction_verdict, has_no_scale, never_allows, unknown_budget_of
 from gracectl.policy.evictability import is_silent
 from gracectl.policy.plan import Blocker, Outcome, PodPlan
 from gracectl.policy.protection import Protection
@@ -34,7 +34,8 @@ PROTECTED_JOB: Final = "ProtectedJob"
 NO_SCALE: Final = "NoScale"
 VOLUME_LEFT_OVER: Final = "VolumeLeftOver"
 VOLUME_OF_SILENT_NODE: Final = "VolumeOfSilentNode"
-OTHER_REASONS: Final = (UNREADY, PROTECTED_JOB, NO_SCALE, VOLUME_LEFT_OVER, VOLUME_OF_SILENT_NODE)
+SET_ASIDE: Final = "BudgetSetAside"
+OTHER_REASONS: Final = (UNREADY, PROTECTED_JOB, NO_SCALE, VOLUME_LEFT_OVER, VOLUME_OF_SILENT_NODE, SET_ASIDE)
 """Reasons that are neither a Blocker nor a WarningKind."""
 
 _LET_UNREADY_GO: Final = (
@@ -57,6 +58,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     NO_SCALE: "give it a controller, or delete it: kubectl delete pod -n {namespace} {pod}",
     "MultipleBudgets": "change the selector of one of them: kubectl edit pdb -n {namespace} {budget}",
     "BudgetNotCounted": "see its condition, then fix or delete it: kubectl get pdb -n {namespace} {budget} -o yaml",
+    SET_ASIDE: "give it a smaller selector, or delete it: kubectl delete pdb -n {namespace} {budget}",
     "BudgetAllowsNothing": (
         "run more pods, or widen it: kubectl patch pdb -n {namespace} {budget} --type merge -p {patch}"
     ),
@@ -109,6 +111,7 @@ def remedy(reason: str, **fields: str) -> str:
 
 def budget_remedy(reason: str, budget: PodDisruptionBudget) -> str:
     """The remedy of a reason that lies with this budget."""
+    reason = SET_ASIDE if isinstance(budget, UnknownBudget) else reason
     return remedy(reason, namespace=budget.namespace, budget=budget.name, patch=_patch(reason, budget))
 
 
@@ -124,6 +127,8 @@ def pod_remedy(entry: PodPlan, budgets: Sequence[PodDisruptionBudget]) -> str:
 
 def blocker_remedy(pod: Pod, protection: Protection | None, budgets: Sequence[PodDisruptionBudget]) -> str:
     """The same for a pod with this protection, if any; empty for one that only waits for its turn."""
+    if (unknown := unknown_budget_of(budgets)) is not None:
+        budgets = (unknown,)
     reason = _reason(pod, protection, budgets)
     key = names.DO_NOT_EVICT if protection is not None and protection.kind == "do-not-evict" else names.DO_NOT_DISRUPT
     found = remedy(
@@ -176,6 +181,8 @@ def _reason(pod: Pod, protection: Protection | None, budgets: Sequence[PodDisrup
     allowance = eviction_verdict(pod, tuple(budgets)).allowance
     if allowance not in (Allowance.EXHAUSTED, Allowance.NOT_COUNTABLE):
         return _OF_BUDGETS.get(allowance, "")
+    if isinstance(budgets[0], UnknownBudget):
+        return SET_ASIDE
     if not pod.ready:
         return UNREADY
     if allowance is Allowance.NOT_COUNTABLE:

@@ -1,6 +1,7 @@
 """Informers: the reflectors that fill the cluster cache, and their decoders.
 
-Invariant: equal strings and label maps of pods, nodes and claims are kept once for all caches of one owner.
+Invariants: equal strings and label maps of pods, nodes and claims are kept once for all caches of one owner; what is
+large is charged to one ledger for all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gracectl.kube.resources import (
 )
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
-from gracectl.model.decode import ClaimDecoder, NodeDecoder, PodDecoder
+from gracectl.model.decode import BudgetDecoder, ClaimDecoder, NodeBudgetDecoder, NodeDecoder, PodDecoder
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.sharing import Sharing
@@ -43,7 +44,8 @@ class Sources(msgspec.Struct, frozen=True):
     nodes: Resource[Node]
     pods: Resource[Pod]
     claims: tuple[Resource[NodeClaim], ...]
-    budgets: Resource[PodDisruptionBudget] = BUDGETS
+    budgets: Resource[PodDisruptionBudget]
+    node_budgets: Resource[NodeDisruptionBudget]
     attachments: Resource[VolumeAttachment] = VOLUME_ATTACHMENTS
 
 
@@ -54,6 +56,8 @@ def new_informers() -> Sources:
         nodes=NODES.read_by(NodeDecoder(sharing)),
         pods=PODS.read_by(PodDecoder(sharing)),
         claims=tuple(version.read_by(ClaimDecoder(sharing)) for version in NODE_CLAIM_VERSIONS),
+        budgets=BUDGETS.read_by(BudgetDecoder(sharing)),
+        node_budgets=NODE_BUDGETS.read_by(NodeBudgetDecoder(sharing)),
     )
 
 
@@ -94,7 +98,7 @@ class Reflectors:
 
     def of_node_budgets(self, into: Writable[NodeDisruptionBudget]) -> Reflector[NodeDisruptionBudget]:
         """Reflector of all node disruption budgets; empty where the cluster has no such kind."""
-        return self._reflector(NODE_BUDGETS, into, msgspec.structs.replace(self._settings, optional=True))
+        return self._reflector(self._sources.node_budgets, into, msgspec.structs.replace(self._settings, optional=True))
 
     def _reflector(
         self, resource: Resource[T] | tuple[Resource[T], ...], into: Writable[T], settings: ReflectorSettings

@@ -167,7 +167,7 @@ queue."""
 _LAST_KNOWN = "gracectl uses its last known state"
 CONSEQUENCES: Final = {
     PODS.kind: "the drain of its node waits for it until a deadline",
-    BUDGETS.kind: f"the server decides about evictions as before, {_LAST_KNOWN}",
+    BUDGETS.kind: "it blocks every pod of its namespace until it is smaller, or gone",
 }
 """What follows for gracectl if an object of this kind cannot be decoded."""
 
