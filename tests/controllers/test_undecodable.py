@@ -1,4 +1,4 @@
-"""A pod that cannot be decoded blocks its own node, is reported there, and blocks nothing else."""
+"""A pod that cannot be decoded blocks its own node, a budget its namespace: both are reported, nothing else waits."""
 
 from __future__ import annotations
 
@@ -119,3 +119,78 @@ async def test_a_single_look_shows_that_it_is_there_and_that_nothing_is_known(ca
         assert [(found.key, found.node_name) for found in cluster.pods.undecodable] == [(("shop", "bad"), "n1")]
         assert len(cluster.pods_on("n1")) == 2
         assert "pods shop/bad: cannot be decoded, and is set aside" in caplog.text
+
+
+# -- budgets -----------------------------------------------------------------------------------------------------------
+
+LARGE = re.compile(rb'"matchLabels":\{"large":"true"\}')
+VALUES = b",".join(b'"%06d"' % number for number in range(140_000))
+
+
+def a_large_budget(namespace: str = NAMESPACE) -> JsonObject:
+    """A budget that selects no pod; in what the controller receives its selector has 1.2 MB."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "large", "namespace": namespace},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"large": "true"}}},
+    }
+
+
+@pytest.mark.parametrize("is_there_at_start", [True, False])
+async def test_a_budget_that_is_too_large_blocks_its_namespace_and_says_so(is_there_at_start: bool) -> None:
+    async with staged("n1") as stage:
+        enlarge(stage)
+        await stage.create(a_pod_manifest("web", "n1"), *([a_large_budget()] if is_there_at_start else []))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            if not is_there_at_start:
+                await stage.create(a_large_budget())
+            await delete_at_start(stage, "n1")
+            await until(stage, 600.0)
+            assert [pod["metadata"]["name"] for pod in stage.pods_on("n1")] == ["web"]
+            condition = stage.condition("n1", names.DRAINED)
+            assert condition is not None
+            reason = "budget shop/large may select it, and is set aside: its selector has "
+            assert f"1 pod left: shop/web ({reason}" in condition["message"]
+            [message] = await told(stage, "large", "Undecodable")
+            assert "its selector has " in message
+            assert "it blocks every pod of its namespace" in message
+            assert undecodable(controller)["budgets"] == 1
+            assert stage.agreed() == {}
+            await stage.call("DELETE", f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/large")
+            assert await stage.until_gone("n1") >= START + 600
+            assert undecodable(controller)["budgets"] == 0
+
+
+async def test_a_budget_that_is_too_large_blocks_no_other_namespace() -> None:
+    async with staged("n1") as stage:
+        enlarge(stage)
+        await stage.create(a_pod_manifest("web", "n1"), a_large_budget("elsewhere"))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await delete_at_start(stage, "n1")
+            assert await stage.until_gone("n1") < START + 60
+
+
+def enlarge(stage: Stage) -> None:
+    """From now on budgets over `large: true` arrive with a large selector."""
+    send, stream = stage.transport.send, stage.transport.stream
+    expression = b'"matchExpressions":[{"key":"a","operator":"In","values":[' + VALUES + b"]}]"
+
+    class Enlarged(SpoilingStream):
+        async def lines(self) -> AsyncGenerator[bytes, None]:
+            async for line in self._stream.lines():
+                yield LARGE.sub(expression, line)
+
+    async def enlarged_send(request: Request) -> Response:
+        response = await send(request)
+        return msgspec.structs.replace(response, body=LARGE.sub(expression, response.body))
+
+    @asynccontextmanager
+    async def enlarged_stream(request: Request) -> AsyncIterator[Stream]:
+        async with stream(request) as opened:
+            yield Enlarged(opened)
+
+    stage.transport.send = enlarged_send  # type: ignore[method-assign]
+    stage.transport.stream = enlarged_stream  # type: ignore[method-assign]

@@ -293,6 +293,38 @@ async def test_another_node_is_drained_during_the_attack(story: Story, name: str
         assert not is_terminating(story.sees("Pod", "hostile-0"))
 
 
+HOSTILE_BUDGETS = 60
+MOST_MEMORY = 400
+"""MiB."""
+
+
+async def test_budgets_of_megabytes_in_another_namespace(story: Story) -> None:
+    values = b",".join(b'"%06d"' % number for number in range(140_000))
+    large = b'"matchExpressions":[{"key":"app","operator":"In","values":[' + values + b"]}]"
+    marks = {f'"matchLabels":{{"{MARK}":"values"}}'.encode(): large}
+    try:
+        siege = await besieged(story, Attack(marks, 1, annotated("true")), before=crowded)
+        await siege.end()
+        assert siege.forger.sent[next(iter(marks))] >= HOSTILE_BUDGETS
+        assert peak_memory(siege.program.pid) < MOST_MEMORY
+        await siege.unharmed(until=siege.attacked)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await story.api.call("DELETE", f"/api/v1/namespaces/{story.run}-hostile")
+
+
+async def crowded(story: Story, node: str) -> None:
+    """Budgets of another namespace, whose selectors are forged."""
+    namespace = f"{story.run}-hostile"
+    whole = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    assert (await story.api.call("POST", "/api/v1/namespaces", whole))[0] == 201
+    for number in range(HOSTILE_BUDGETS):
+        budget = requirements(number)
+        budget["spec"]["selector"]["matchLabels"][MARK] = "values"
+        path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        assert (await story.api.call("POST", path, budget))[0] == 201
+
+
 POISONS = ("0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "10000-01-01T23:58:59Z")
 """Instants that a kubelet may write; a server gives back the second as the third."""
 

@@ -19,8 +19,9 @@ from gracectl.eviction.pdb_queue import (
     PodLookup,
     Wait,
 )
-from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.budget import PodDisruptionBudget, UnknownBudget
 from gracectl.model.pod import Pod
+from gracectl.model.selectors import LabelSelector
 from gracectl.runtime.backoff import Backoff
 
 WEB = ("shop", "web")
@@ -495,4 +496,15 @@ def test_a_budget_that_is_deleted_blocks_no_pod() -> None:
     world = three(disruptions_allowed=0)
     assert isinstance(world.decide(), Wait)
     world.budgets.clear()
+    assert world.asked().is_uncharged
+
+
+def test_under_a_budget_that_is_set_aside_no_pod_is_evicted_and_no_eviction_is_tried() -> None:
+    unknown = UnknownBudget("shop", "web", "uid-web", "1", selector=LabelSelector(), error="too large")
+    world = World(*(a_pod(f"web-{n}") for n in (1, 2)), budgets=(unknown,))
+    for _ in range(3):
+        decision = world.decide()
+        assert decision == Wait(float("inf"))
+        world.now += 1_000.0
+    world.show_pod("web-1", phase="Pending")
     assert world.asked().is_uncharged

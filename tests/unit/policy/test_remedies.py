@@ -8,8 +8,10 @@ import pytest
 from support.builders import NOW, a_budget, a_pod, ending, owned_by
 
 from gracectl.model import names
+from gracectl.model.budget import UnknownBudget
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
+from gracectl.model.selectors import LabelSelector
 from gracectl.policy.forecast import Assumptions, forecast
 from gracectl.policy.plan import Blocker
 from gracectl.policy.remedies import OTHER_REASONS, REMEDIES, owner_of, pod_remedy, remedy
@@ -85,6 +87,11 @@ def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> 
             web(),
             (a_budget(disruptions_allowed=0, verdict=UNCOUNTED),),
             "see its condition, then fix or delete it: kubectl get pdb -n shop web -o yaml",
+        ),
+        (
+            web(ready=False),
+            (a_budget(), UnknownBudget("shop", "large", "u", selector=LabelSelector(), error="too large")),
+            "give it a smaller selector, or delete it: kubectl delete pdb -n shop large",
         ),
         (web(), (a_budget(generation=2),), REMEDIES[Blocker.UNOBSERVED]),
         (
