@@ -65,8 +65,8 @@ class _Account:
         self.versions: list[_Version] = []
 
 
-class Ledger:
-    """Charges of the large objects that live now. The caches of one process share one ledger."""
+class MemoryQuota:
+    """Charges of the large objects that live now. The caches of one process share one quota."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits

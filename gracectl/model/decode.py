@@ -178,7 +178,7 @@ class BudgetDecoder(_SharingDecoder):
         selector, _ = checked_selector(spec.selector)
         if selector is not None:
             key = (PodDisruptionBudget, meta.namespace, meta.name)
-            self.sharing.ledger.charge(selector, key, meta.namespace or "")
+            self.sharing.quota.charge(selector, key, meta.namespace or "")
         return PodDisruptionBudget(
             namespace=meta.namespace or "",
             name=meta.name,
@@ -212,7 +212,7 @@ class NodeBudgetDecoder(_SharingDecoder):
         try:
             selector, selector_error = checked_selector(spec.selector)
             if selector is not None:
-                self.sharing.ledger.charge(selector, (NodeDisruptionBudget, meta.name))
+                self.sharing.quota.charge(selector, (NodeDisruptionBudget, meta.name))
         except OverLimit as error:
             selector, selector_error = EVERY_NODE, str(error)
         return NodeDisruptionBudget(

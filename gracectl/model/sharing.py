@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from gracectl.model import wire
-from gracectl.model.bounds import Ledger
+from gracectl.model.bounds import MemoryQuota
 from gracectl.model.meta import OwnerReference
 from gracectl.model.node import DISRUPTED_TAINT, tolerates
 from gracectl.model.pod import Toleration
@@ -47,7 +47,7 @@ class Sharing:
     """The pools of one cache. Give the same one to every decoder whose objects live equally long."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        self.quota = MemoryQuota()
         """Charges of the large objects of this cache."""
         self._strings: dict[str, str] = {}
         self._strings_limit = _SMALL
@@ -90,7 +90,7 @@ class Sharing:
 
     def charge_labels(self, labels: PackedLabels, namespace: str = "") -> None:
         """Charge a large map, once for all objects that share it. Raises OverLimit."""
-        self.ledger.charge(labels, ("labels", id(labels)), namespace, getsizeof(labels))
+        self.quota.charge(labels, ("labels", id(labels)), namespace, getsizeof(labels))
 
     def prune(self) -> None:
         """Forget what no object holds any more. Happens by itself whenever a pool has doubled."""

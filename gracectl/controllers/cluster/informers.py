@@ -1,7 +1,7 @@
 """Informers: the reflectors that fill the cluster cache, and their decoders.
 
 Invariants: equal strings and label maps of pods, nodes and claims are kept once for all caches of one owner; what is
-large is charged to one ledger for all of them.
+large is charged to one quota for all of them.
 """
 
 from __future__ import annotations

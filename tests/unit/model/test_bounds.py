@@ -13,7 +13,7 @@ from support.hostile import BYTES, SINGLE, WIRE, enlarged, kinds
 
 from gracectl.controllers.cluster.informers import Sources, new_informers
 from gracectl.model import names
-from gracectl.model.bounds import LIMITS, Ledger, Limits, OverLimit, size_of
+from gracectl.model.bounds import LIMITS, Limits, MemoryQuota, OverLimit, size_of
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.decode import (
     MOST_CLAIMS,
@@ -70,7 +70,7 @@ FEWER = Limits(free=1_000, per_object=100_000, per_namespace=300_000, in_all=1_0
 @pytest.mark.parametrize("decoder", [BudgetDecoder, PodDecoder, NodeDecoder, ClaimDecoder])
 def test_all_of_a_kind_hold_no_more_than_they_may_together(decoder: Any) -> None:
     sharing = Sharing()
-    sharing.ledger = Ledger(FEWER)
+    sharing.quota = MemoryQuota(FEWER)
     decode = decoder(sharing)
     kept, refused = [], 0
     for number in range(80):
@@ -82,11 +82,11 @@ def test_all_of_a_kind_hold_no_more_than_they_may_together(decoder: Any) -> None
         except OverLimit:
             refused += 1
     assert refused > 0
-    assert 0 < sharing.ledger.charged <= FEWER.in_all
+    assert 0 < sharing.quota.charged <= FEWER.in_all
     assert sum(map(size_of, kept)) <= FEWER.in_all + len(kept) * FEWER.free
 
 
-# -- the ledger --------------------------------------------------------------------------------------------------------
+# -- the quota --------------------------------------------------------------------------------------------------------
 
 
 class Thing:
@@ -97,44 +97,44 @@ SMALL = Limits(free=10, per_object=100, per_namespace=150, in_all=250)
 
 
 def test_small_things_cost_nothing() -> None:
-    ledger, things = Ledger(SMALL), [Thing() for _ in range(100)]
+    quota, things = MemoryQuota(SMALL), [Thing() for _ in range(100)]
     for number, thing in enumerate(things):
-        ledger.charge(thing, number, "a", 10)
-    assert ledger.charged == 0
+        quota.charge(thing, number, "a", 10)
+    assert quota.charged == 0
 
 
 def test_each_limit_refuses_what_exceeds_it_and_nothing_else() -> None:
-    ledger, things = Ledger(SMALL), [Thing() for _ in range(9)]
+    quota, things = MemoryQuota(SMALL), [Thing() for _ in range(9)]
     with pytest.raises(OverLimit, match="of an object"):
-        ledger.charge(things[0], 0, "a", 101)
-    ledger.charge(things[1], 1, "a", 100)
+        quota.charge(things[0], 0, "a", 101)
+    quota.charge(things[1], 1, "a", 100)
     with pytest.raises(OverLimit, match="namespace a already"):
-        ledger.charge(things[2], 2, "a", 51)
-    ledger.charge(things[3], 3, "a", 50)
-    ledger.charge(things[4], 4, "b", 90)
+        quota.charge(things[2], 2, "a", 51)
+    quota.charge(things[3], 3, "a", 50)
+    quota.charge(things[4], 4, "b", 90)
     with pytest.raises(OverLimit, match="large objects of the cluster"):
-        ledger.charge(things[5], 5, "c", 11)
-    assert ledger.charged == 240
+        quota.charge(things[5], 5, "c", 11)
+    assert quota.charged == 240
 
 
 def test_what_is_gone_is_charged_no_longer() -> None:
-    ledger, thing = Ledger(SMALL), Thing()
-    ledger.charge(thing, 1, "a", 100)
+    quota, thing = MemoryQuota(SMALL), Thing()
+    quota.charge(thing, 1, "a", 100)
     del thing
-    assert ledger.charged == 0
-    ledger.charge(Thing(), 2, "a", 100)
+    assert quota.charged == 0
+    quota.charge(Thing(), 2, "a", 100)
     other = Thing()
-    ledger.charge(other, 3, "a", 100)
+    quota.charge(other, 3, "a", 100)
 
 
 def test_states_of_one_object_are_charged_once_as_the_largest() -> None:
-    ledger, first, second = Ledger(SMALL), Thing(), Thing()
-    ledger.charge(first, 1, "a", 100)
-    ledger.charge(second, 1, "a", 90)
-    ledger.charge(second, 1, "a", 90)
-    assert ledger.charged == 100
+    quota, first, second = MemoryQuota(SMALL), Thing(), Thing()
+    quota.charge(first, 1, "a", 100)
+    quota.charge(second, 1, "a", 90)
+    quota.charge(second, 1, "a", 90)
+    assert quota.charged == 100
     del first
-    assert ledger.charged == 90
+    assert quota.charged == 90
 
 
 # -- budgets -----------------------------------------------------------------------------------------------------------
@@ -221,9 +221,9 @@ def test_labels_that_pods_share_are_charged_once() -> None:
         return msgspec.json.encode({"metadata": {"name": f"p{number}", "namespace": "shop", "labels": labels}})
 
     pods = [decode(pod(number)) for number in range(30)]
-    assert 0 < decode.sharing.ledger.charged < LIMITS.per_object
+    assert 0 < decode.sharing.quota.charged < LIMITS.per_object
     pods.clear()
-    assert decode.sharing.ledger.charged == 0
+    assert decode.sharing.quota.charged == 0
 
 
 @pytest.mark.parametrize(
