@@ -30,7 +30,7 @@ _VALUE, _LABEL = 300, 500
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Bytes of memory. `free`: objects up to this size are not charged; in number they are limited by quotas."""
+    """Bytes of memory. `free`: objects up to this size are not charged; ResourceQuotas limit their number."""
 
     free: int = 16 * 1024
     per_object: int = 2 * 1024 * 1024

@@ -93,7 +93,7 @@ def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, take
 
 
 def unknown_budget_of(budgets: Iterable[PodDisruptionBudget]) -> UnknownBudget | None:
-    """The first budget that is set aside, so that none of its pods may go: nobody knows which they are."""
+    """The first budget that is set aside, so that none of its pods may go: which these are is unknown."""
     return next((each for each in budgets if isinstance(each, UnknownBudget)), None)
 
 
