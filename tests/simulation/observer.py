@@ -149,6 +149,8 @@ class Observer:
         self.claims: dict[str, ThingFacts] = {}
         self.lists: dict[str, float] = {}
         """By process, when it read all pods first: it knows whatever had been stored by then."""
+        self.selectors_changed: dict[str, float] = {}
+        """By namespace, when the selector of a budget changed last."""
         self._on_node: defaultdict[str, dict[str, PodFacts]] = defaultdict(dict)
         self._rules: list[Rule] = []
         for name, listener in self._tables():
@@ -166,7 +168,12 @@ class Observer:
                 listener(Deed(self.unix, None, thing, None))
 
     def _tables(self) -> tuple[tuple[str, Callable[[Deed], None]], ...]:
-        return ("nodes", self._node), ("nodeclaims.karpenter.sh", self._claim), ("pods", self._pod)
+        return (
+            ("nodes", self._node),
+            ("nodeclaims.karpenter.sh", self._claim),
+            ("pods", self._pod),
+            ("poddisruptionbudgets.policy", self._budget),
+        )
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -280,6 +287,11 @@ class Observer:
             self.lists.setdefault(arrived.sender, self.now)
         for rule in self._rules:
             rule.request(arrived, request)
+
+    def _budget(self, deed: Deed) -> None:
+        old, new = deed.old, deed.new
+        if old is not None and new is not None and old["spec"].get("selector") != new["spec"].get("selector"):
+            self.selectors_changed[new["metadata"]["namespace"]] = self.now
 
     def _pod(self, deed: Deed) -> None:
         self._note_settings()

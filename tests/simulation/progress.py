@@ -268,6 +268,11 @@ def _budgets_allow(seen: Observer, pod: PodFacts) -> bool:
     budgets = [each for each in table if selector_matches(each["spec"].get("selector"), labels_of(pod.object))]
     if len(budgets) > 1:
         return False
+    if not budgets:  # it may have lost one just now
+        settled = seen.selectors_changed.get(pod.namespace, -NEVER) + max(
+            each.eviction.settle_seconds for each in seen.settings
+        )
+        return seen.now >= settled
     return all(_allows(budget) for budget in budgets)
 
 
