@@ -140,8 +140,14 @@ def blocker_remedy(pod: Pod, protection: Protection | None, budgets: Sequence[Po
         verb="label" if key in pod.labels and key == names.DO_NOT_EVICT else "annotate",
         key=key,
     )
+    if found and reason != PROTECTED_JOB and protection is None and _is_of_job(pod):
+        found = f"wait for its Job, or {found}"
     owner = owner_of(pod)
     return f"ask {owner}, or {found}" if found and owner else found
+
+
+def _is_of_job(pod: Pod) -> bool:
+    return any(each.controller and each.kind == JOB for each in pod.owners)
 
 
 def attachment_remedy(attachments: Sequence[VolumeAttachment], node: Node) -> str:
@@ -177,7 +183,7 @@ def _reason(pod: Pod, protection: Protection | None, budgets: Sequence[PodDisrup
     if protection is not None:
         if not protection.is_valid:
             return "InvalidProtection"
-        return PROTECTED_JOB if any(each.controller and each.kind == JOB for each in pod.owners) else Blocker.PROTECTION
+        return PROTECTED_JOB if _is_of_job(pod) else Blocker.PROTECTION
     allowance = eviction_verdict(pod, tuple(budgets)).allowance
     if allowance not in (Allowance.EXHAUSTED, Allowance.NOT_COUNTABLE):
         return _OF_BUDGETS.get(allowance, "")

@@ -219,13 +219,14 @@ class _Simulation:
         It begins with what the statuses will be: with evictions counted that are only charged now.
         """
         replaced: dict[BudgetKey, list[float]] = defaultdict(list)
+        with_evictions = {key for key, budget in self._budgets.items() if budget.disrupted_pods}
         for pods in self._pods.values():
             for pod in tuple(pods.values()):
                 keys = self._keys.get(pod.uid, ())
                 if pod.deletion_timestamp is not None:
                     # A pod that is still there after its time may stay for ever.
                     self._terminate(pod, pod.deletion_timestamp if pod.deletion_timestamp > self._now else math.inf)
-                elif any(is_evicted(pod, self._budgets[key]) for key in keys):
+                elif not with_evictions.isdisjoint(keys) and any(is_evicted(pod, self._budgets[key]) for key in keys):
                     self._mark_removed(pod, RemovalMethod.EVICTED, grace_of(pod))
                 else:
                     continue

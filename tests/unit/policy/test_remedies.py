@@ -70,6 +70,11 @@ def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> 
             (a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable="0%"),),
             f'{WIDEN} \'{{"spec":{{"maxUnavailable":1}}}}\'',
         ),
+        (
+            web(owners=owned_by("Job")),
+            (a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable=0),),
+            f'wait for its Job, or {WIDEN} \'{{"spec":{{"maxUnavailable":1}}}}\'',
+        ),
         (web(ready=False), (a_budget(disruptions_allowed=0, current_healthy=1),), LET_GO),
         (web(ready=False), (a_budget(disruptions_allowed=0, desired_healthy=3, current_healthy=0),), LET_GO),
         (web(ready=False), (a_budget(disruptions_allowed=0, verdict=UNCOUNTED, current_healthy=0),), LET_GO),
