@@ -27,7 +27,7 @@ import msgspec
 from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.transport import Request, Response
 from gracectl.model.envelope import Status, decode_status
-from gracectl.model.foreign import without_secrets
+from gracectl.model.foreign import shortened, without_secrets
 from gracectl.runtime.fence import FenceClosed
 
 # Seconds for which a Retry-After counts at most: for one request; for the whole client or one object.
@@ -268,8 +268,9 @@ def error_for_event(request: Request, raw: bytes | msgspec.Raw) -> ApiError:
 _DENIED: Final = re.compile(
     r"admission webhook .*denied the request|ValidatingAdmissionPolicy '[^']*' .*denied request:"
 )
-_HEAD: Final = 2_000
-"""Characters of a message in which that stands, behind the name of the object; what follows may be any tenant's."""
+_HEAD, _TAIL = 2_000, 500
+"""Characters of a message that are kept. A refusal may quote a whole object, and give its reason behind it; a denial
+stands in the head, behind the name of the object: what follows may be any tenant's."""
 
 _Builder = Callable[[Operation, Response, Status], ApiError]
 
@@ -281,7 +282,7 @@ def _status_of(response: Response) -> Status:
         text = without_secrets(response.body[:500].decode("utf-8", "replace").strip())
         return Status(code=response.status, message=text or f"HTTP status {response.status}, no explanation")
     if status.message:
-        return msgspec.structs.replace(status, message=without_secrets(status.message))
+        return msgspec.structs.replace(status, message=shortened(without_secrets(status.message), _HEAD, _TAIL))
     return msgspec.structs.replace(status, message=f"HTTP status {response.status}, no explanation")
 
 

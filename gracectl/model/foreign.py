@@ -62,6 +62,11 @@ def harmless(text: str, most: int = SHOWN) -> str:
     return visible(text if len(text) <= most else text[: most - 1] + "…")
 
 
+def shortened(text: str, head: int, tail: int) -> str:
+    """The first and the last characters of a text, with `…` for what is between: reasons stand at either end."""
+    return text if len(text) <= head + tail else f"{text[:head]}…{text[-tail:]}"
+
+
 def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 

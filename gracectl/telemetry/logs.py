@@ -17,12 +17,14 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
-from gracectl.model.foreign import visible_json, visible_lines, without_secrets
+from gracectl.model.foreign import shortened, visible_json, visible_lines, without_secrets
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _STABLE = frozenset({"ts", "level", "logger", "message", "exception", "stack"})
 # Subject of a message: the same words about another node are another message.
 _IDENTITY = ("node", "pod", "key", "resource")
+_HEAD, _TAIL = 6_000, 2_000
+"""Characters of a message, of a value and of a traceback that are logged: errors may quote objects of megabytes."""
 _WINDOW_SECONDS = 60.0
 _WINDOWS = 4096
 _LIBRARIES = {
@@ -124,7 +126,7 @@ class JsonFormatter(logging.Formatter):
         for key, value in _extras(record).items():
             entry[f"{key}_" if key in _STABLE else key] = value
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
+            entry["exception"] = _bounded(self.formatException(record.exc_info))
         if record.stack_info:
             entry["stack"] = record.stack_info
         try:
@@ -151,7 +153,7 @@ class TextFormatter(logging.Formatter):
             *(f"    {line}" for line in rest),
         ]
         if record.exc_info:
-            lines.append(self.formatException(record.exc_info))
+            lines.append(_bounded(self.formatException(record.exc_info)))
         if record.stack_info:
             lines.append(record.stack_info)
         return visible_lines(without_secrets("\n".join(lines)))
@@ -217,7 +219,15 @@ def _dump(entry: Mapping[str, Any]) -> str:
     return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
+def _bounded(text: str) -> str:
+    return shortened(text, _HEAD, _TAIL)
+
+
 def _message(record: logging.LogRecord) -> str:
+    return _bounded(_whole_message(record))
+
+
+def _whole_message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:  # arguments that do not fit, or have no text: the line is kept
@@ -254,7 +264,8 @@ def _second(seconds: int) -> str:
 
 
 def _extras(record: logging.LogRecord) -> Mapping[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    found = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return {key: _bounded(value) if isinstance(value, str) else value for key, value in found.items()}
 
 
 def _leave_out_callers() -> None:

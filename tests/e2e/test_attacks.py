@@ -352,6 +352,21 @@ async def poisoned(story: Story, node: str) -> None:
     await story.patch("Node", node, {"metadata": {"annotations": {TERMINATION_TIMESTAMP: POISONS[1]}}})
 
 
+async def test_a_node_that_no_patch_can_change_is_terminated(story: Story) -> None:
+    """Its kubelet has written an instant of the year 10000, and the server refuses each patch that leaves it there."""
+    siege = await besieged(story, Attack({}, 1, annotated("true")), before=unreadable)
+    await siege.end()
+    await siege.unharmed(until=siege.attacked)
+    assert len(siege.program.text()) < 300_000
+
+
+async def unreadable(story: Story, node: str) -> None:
+    entry = {"type": "Poisoned", "status": "False", "lastTransitionTime": "9999-12-31T23:59:59-23:59"}
+    written = await story.patch("Node", node, {"status": {"conditions": [entry]}}, status=True)
+    [found] = [each for each in written["status"]["conditions"] if each["type"] == "Poisoned"]
+    assert found["lastTransitionTime"].startswith("10000-")
+
+
 async def asked(siege: Siege, command: str, *arguments: str) -> str:
     """What a command prints that sees the same as the controller."""
     line = [sys.executable, "-m", "gracectl", command, "--kubeconfig", str(siege.forger.kubeconfig), *arguments]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import anyio
@@ -16,7 +17,7 @@ from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
 from gracectl.controllers.pipeline.state import OVERDUE_SECONDS, AnyState, NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext
 from gracectl.controllers.reporting.events import emit_event
-from gracectl.kube.errors import ApiError, NotLeading
+from gracectl.kube.errors import ApiError, Invalid, NotLeading
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
@@ -55,7 +56,7 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
     any, to all objects of the termination.
 
     It counts before it is written. A failure to write it to a node raises, as the next process may know it from there
-    only; a claim, or a mere traceparent, is retried later.
+    only, unless the server calls the write invalid; a claim, or a mere traceparent, is retried later.
     """
     before = state.deadline
     state.deadline = earliest_deadline(before, found)
@@ -73,9 +74,19 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
         for tracked in state.objects:
             owed = state.deadline.at if _lacking(tracked.latest, state.deadline.at, None) else None
             if isinstance(tracked.latest, Node) and owed is not None:
-                await _write(context, tracked, owed, traceparent)
+                with _unless_refused(tracked):
+                    await _write(context, tracked, owed, traceparent)
             else:
                 await _try_to_write(context, tracked, owed, traceparent)
+
+
+@contextmanager
+def _unless_refused(tracked: AnyTracked) -> Iterator[None]:
+    """A write that the server calls invalid fails again and again: the termination goes on without it."""
+    try:
+        yield
+    except Invalid as refusal:
+        logger.warning("the deadline cannot be written, and counts all the same: %s", refusal, extra=tracked.log_keys)
 
 
 def _is_news(state: AnyState, before: Deadline | None) -> bool:

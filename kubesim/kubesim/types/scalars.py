@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Final
@@ -49,7 +49,19 @@ def time_text(value: Json) -> str:
     if isinstance(value, str) and _TIME(value):
         _check_calendar(value)
         return value
-    return _moment(value, _FRACTION, "2006-01-02T15:04:05Z07:00").strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+    try:
+        return _moment(value, _FRACTION, "2006-01-02T15:04:05Z07:00").strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+    except OverflowError:
+        return _year_10000(value)
+
+
+def _year_10000(value: str) -> str:
+    """An instant of the last day that is one of the year 10000 in UTC. Go writes its year with all digits, and does not
+    read it again (seen on Kubernetes 1.37)."""
+    local = datetime.fromisoformat(value[:19])
+    hours, minutes = int(value[-5:-3]), int(value[-2:])
+    moment = local - timedelta(days=1) + timedelta(hours=hours, minutes=minutes)
+    return f"10000-01-01T{moment:%H:%M:%S}Z"
 
 
 def micro_time_text(value: Json) -> str:
@@ -88,7 +100,9 @@ def _moment(value: Json, fraction: tuple[tuple[str, str], ...], layout: str) -> 
 def _moment_of(given: str, text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, OverflowError) and given.startswith("9999-12-31"):
+            raise
         ranges = (("month", 5, 1, 12), ("day", 8, 1, 31), ("hour", 11, 0, 23), ("minute", 14, 0, 59))
         for name, start, low, high in ranges:
             if not low <= int(text[start : start + 2]) <= high:

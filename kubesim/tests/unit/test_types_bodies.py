@@ -101,6 +101,43 @@ class TestUnknownFields:
         assert (made.status, made.body["data"], warnings_of(made)) == (201, data, "")
 
 
+class TestInstantsOfTheYear10000:
+    """Seen on Kubernetes 1.37: stored, written with all digits, and not read again."""
+
+    STORED = "10000-01-01T23:58:59Z"
+
+    async def poisoned(self, caller: Caller) -> None:
+        await caller.create(NODES, {"metadata": {"name": "n", "finalizers": ["a/b"]}})
+        entry = {"type": "Ready", "status": "True", "lastTransitionTime": "9999-12-31T23:59:59-23:59"}
+        await caller.patch(f"{NODES}/n/status", {"status": {"conditions": [entry]}})
+        shown = await caller.get(f"{NODES}/n")
+        assert shown["status"]["conditions"][0]["lastTransitionTime"] == self.STORED
+
+    @pytest.mark.parametrize("kind", [MERGE, STRATEGIC])
+    async def test_no_patch_is_taken_that_leaves_one_there(self, caller: Caller, kind: str) -> None:
+        await self.poisoned(caller)
+        patch = {"metadata": {"labels": {"a": "b"}}}
+        refused = await caller.call("PATCH", f"{NODES}/n", patch, headers={"content-type": kind})
+        assert refused.status == 422
+        assert refused.body["message"].endswith('cannot parse "0-01-01T23:58:59Z" as "-"')
+
+    async def test_a_strategic_patch_that_rewrites_it_is(self, caller: Caller) -> None:
+        await self.poisoned(caller)
+        entry = {"type": "Ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        patch = {"spec": {"unschedulable": True}, "status": {"conditions": [entry]}}
+        patched = await caller.patch(f"{NODES}/n", patch, STRATEGIC)
+        assert patched["spec"]["unschedulable"] is True
+        assert patched["status"]["conditions"][0]["lastTransitionTime"] == self.STORED
+        await caller.patch(f"{NODES}/n/status", {"status": {"conditions": [entry]}}, STRATEGIC)
+        await caller.patch(f"{NODES}/n", {"metadata": {"finalizers": []}})
+
+    async def test_an_update_is_taken(self, caller: Caller) -> None:
+        await self.poisoned(caller)
+        whole = await caller.get(f"{NODES}/n")
+        del whole["status"]
+        assert (await caller.call("PUT", f"{NODES}/n", {**whole, "spec": {"unschedulable": True}})).status == 200
+
+
 class TestWrongTypes:
     @pytest.mark.parametrize(
         ("patch", "fault"),

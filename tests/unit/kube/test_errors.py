@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gracectl.kube import errors
-from gracectl.kube.errors import ApiError, error_for, error_for_event
+from gracectl.kube.errors import ApiError, Invalid, error_for, error_for_event
 from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response
 
@@ -366,3 +366,12 @@ def test_the_error_event_of_a_watch() -> None:
 )
 def test_a_request_in_words(method: str, path: str, query: dict[str, str], said: str) -> None:
     assert str(operation_of(Request(method=method, path=path, query=tuple(query.items())))) == said
+
+
+def test_of_a_refusal_that_quotes_a_whole_object_the_ends_are_kept() -> None:
+    message = 'patch: Invalid value: "' + "x" * 1_000_000 + '": parsing time "10000-01-01T23:58:59Z"'
+    body = msgspec.json.encode({"kind": "Status", "code": 422, "reason": "Invalid", "message": message})
+    error = error_for(Request(method="PATCH", path="/api/v1/nodes/n1"), Response(status=422, body=body))
+    assert isinstance(error, Invalid)
+    assert str(error).endswith('x": parsing time "10000-01-01T23:58:59Z")')
+    assert len(str(error)) < 3_000

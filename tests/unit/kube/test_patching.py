@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from support.scripted import ScriptedTransport, answer, lease, refusal
@@ -10,9 +12,11 @@ from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import Conflict, Invalid
 from gracectl.kube.patching import ATTEMPTS, delete, patch_with_retry
 from gracectl.kube.requests import MergePatch
-from gracectl.kube.resources import LEASES
+from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
+from gracectl.model.decode import decode_node
 from gracectl.model.meta import Lease
+from gracectl.model.node import Node
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio
@@ -82,3 +86,47 @@ async def test_a_deletion_names_the_object_that_is_meant_and_ends_with_another_o
     await delete(client, LEASES, thing)
     _, request = transport.asked[-1]
     assert msgspec.json.decode(request.body or b"")["preconditions"] == {"uid": "uid-a"}
+
+
+# -- nodes with instants that the server stores and does not read ------------------------------------------------------
+
+UNREADABLE = refusal(422, "Invalid", 'patch: Invalid value: "{…}": parsing time "10000-01-01T23:58:59Z"', name="n1")
+STORED = "10000-01-01T23:58:59Z"
+
+
+def a_node(version: int, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "n1", "uid": "u", "resourceVersion": str(version)}, **more}
+
+
+def unschedulable(node: Node) -> MergePatch | None:
+    return None if node.unschedulable else MergePatch({"spec": {"unschedulable": True}})
+
+
+async def test_instants_that_the_server_cannot_read_are_rewritten_first() -> None:
+    client, transport = a_client()
+    conditions = [
+        {"type": "Ready", "status": "True", "lastHeartbeatTime": STORED},
+        {"type": "Other", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+    ]
+    bad = a_node(1, status={"conditions": conditions}, spec={"taints": [{"key": "k", "timeAdded": STORED}]})
+    transport.answers += [UNREADABLE, answer(bad), answer(bad), answer(a_node(2)), answer(a_node(3))]
+    transport.answers += [answer(a_node(4, spec={"unschedulable": True}))]
+    after = await patch_with_retry(client, NODES, decode_node(msgspec.json.encode(bad)), unschedulable)
+    assert after is not None
+    assert after.unschedulable
+    patches = [request for _, request in transport.asked if request.method == "PATCH"][1:3]
+    status = {"conditions": [{"type": "Ready", "lastHeartbeatTime": "9999-12-31T23:59:59Z"}]}
+    taints = [{"key": "k", "timeAdded": "9999-12-31T23:59:59Z"}]
+    assert [(request.path, msgspec.json.decode(request.body or b"")) for request in patches] == [
+        ("/api/v1/nodes/n1", {"metadata": {"uid": "u"}, "spec": {"taints": taints}, "status": status}),
+        ("/api/v1/nodes/n1/status", {"metadata": {"uid": "u"}, "status": status}),
+    ]
+
+
+@pytest.mark.parametrize("answers", [[answer(a_node(1))], [refusal(403, "Forbidden", "no", name="n1")]])
+async def test_what_cannot_be_rewritten_fails_as_before(answers: list[Any]) -> None:
+    client, transport = a_client()
+    transport.answers += [UNREADABLE, answer(a_node(1)), *answers]
+    with pytest.raises(Invalid):
+        await patch_with_retry(client, NODES, decode_node(msgspec.json.encode(a_node(1))), unschedulable)
+    assert not transport.answers

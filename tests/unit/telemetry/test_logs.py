@@ -340,3 +340,18 @@ def test_json_lines_hold_nothing_that_a_terminal_would_obey_and_keep_their_value
     assert JsonFormatter().format(made).isprintable()
     entry = as_json(made)
     assert (entry["message"], entry["holder"]) == (f"it is {hostile}", hostile)
+
+
+def test_a_line_is_short_whatever_a_server_has_quoted() -> None:
+    quoted = "patch: Invalid value: " + "x" * 1_000_000 + ": the reason"
+    try:
+        raise ValueError(quoted)
+    except ValueError:
+        made = record("step %s failed: %s", "cordon", quoted, error=quoted)
+        made.exc_info = sys.exc_info()
+    line = as_json(made)
+    assert line["message"].startswith("step cordon failed: patch: Invalid value: xxx")
+    assert line["message"].endswith("x: the reason")
+    assert "ValueError" in line["exception"]
+    for formatter in (JsonFormatter(), TextFormatter()):
+        assert len(formatter.format(made)) < 30_000
