@@ -172,6 +172,8 @@ class _Simulation:
         self._events: list[_Event] = []
         self._numbers = count()
         self._uncounted: set[BudgetKey] = set()
+        self._takes: dict[BudgetKey, float] = {}  # seconds of a replacement
+        self._stops_within = scenario.observed.termination_seconds if scenario.is_expected else None
         self._rate_limit = RateLimit(rate, now)
         self._wake: float | None = None  # when there are tokens again
         in_order = sorted((pod.key, pod.uid) for pods in self._pods.values() for pod in pods.values())
@@ -301,7 +303,9 @@ class _Simulation:
         controller = next((owner for owner in pod.owners if owner.controller), None)
         if controller is None or controller.kind == names.DAEMON_SET:
             return math.inf
-        takes = self._scenario.takes(key)
+        takes = self._takes.get(key)
+        if takes is None:
+            takes = self._takes[key] = self._scenario.takes(key)
         if controller.kind in RECREATED_IMMEDIATELY or self._scenario.is_expected:
             return self._now + takes  # what was observed counts from the eviction
         previous_ready = self._replacement_ready.get((controller.uid, key), -math.inf)
@@ -501,9 +505,8 @@ class _Simulation:
         view = self._nodes[self._node_of[pod.uid]].view
         at = latest if view.node.ready else math.inf
         wave = view.settings.order_of(view.node.labels).wave_of(pod)
-        expected = self._scenario.observed.termination_seconds
-        if self._scenario.is_expected and expected is not None:
-            at = min(at, self._now + expected)
+        if self._stops_within is not None:
+            at = min(at, self._now + self._stops_within)
         if pod.phase in UNCHARGED_PHASES or self._scenario.is_quick(view.node.name, wave):
             at = self._now
         if at != self._terminates_at.get(pod.uid):
