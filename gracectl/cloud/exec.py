@@ -153,7 +153,12 @@ class ExecProvider:
 
 
 def _node_variables(node: NodeIdentity) -> dict[str, str]:
-    return {"GRACECTL_NODE_NAME": node.name, "GRACECTL_NODE_ADDRESSES": " ".join(node.addresses)}
+    return {
+        "GRACECTL_NODE_NAME": node.name,
+        "GRACECTL_NODE_ADDRESSES": " ".join(node.addresses),
+        "GRACECTL_NODE_CLAIM": node.claim,
+        "GRACECTL_NODE_CONFLICTS": " ".join(node.conflicts),
+    }
 
 
 def _reason(result: ProcessResult) -> str:

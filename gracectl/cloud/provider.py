@@ -58,10 +58,15 @@ class NodeIdentity(msgspec.Struct, frozen=True):
 
     A kubelet's credentials are bound to the node's `name`; they may write its `addresses` (those of the status, of any
     type: IP addresses and host names), and once its providerID.
+
+    `claim`: name of the node's NodeClaim, which no kubelet can write; "" without one, or with several. `conflicts`:
+    names of other Nodes of the same instance or claim, all of them being deleted.
     """
 
     name: str
     addresses: tuple[str, ...] = ()
+    claim: str = ""
+    conflicts: tuple[str, ...] = ()
 
 
 class Provider(Protocol):

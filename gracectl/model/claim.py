@@ -42,14 +42,10 @@ def belongs(node: Node, claim: NodeClaim) -> bool:
 def surviving_nodes(node: Node, others: Iterable[Node]) -> tuple[Node, ...]:
     """The nodes among `others`, of the same claim or instance, that stay when `node` goes: then it goes alone.
 
-    A machine that came back under another name has two nodes, of which the one that is Ready is the machine's; where
-    both are, or neither, the instance is not terminated under a node that has not been deleted.
+    Whether they are Ready does not count. A kubelet writes its own condition and its providerID, and any node can be
+    NotReady for a moment: a copy must not take the instance of such a node.
     """
-    return tuple(
-        other
-        for other in others
-        if other.uid != node.uid and other.deletion_timestamp is None and (other.ready or not node.ready)
-    )
+    return tuple(other for other in others if other.uid != node.uid and other.deletion_timestamp is None)
 
 
 def only_claim(claims: Iterable[NodeClaim]) -> NodeClaim | None:

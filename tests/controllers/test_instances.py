@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from kubesim.controllers.cloud import CloudSettings
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
 from kubesim.server.api import JsonObject
 from support.stage import (
@@ -395,7 +396,7 @@ async def test_an_instance_that_was_gone_is_not_ended_again(is_restarted: bool, 
             condition = stage.condition("n1", names.INSTANCE_TERMINATING)
             assert condition is not None
             assert (condition["status"], condition["reason"]) == ("True", names.INSTANCE_GONE)
-            calls = len(stage.provider.calls)
+            calls = stage.provider.instants_of("terminate")
             reinstall(stage, "n1")
             await stage.patch_node("n1", {"status": {"conditions": [*others(stage), READY]}}, "/status")
             if not is_restarted:
@@ -406,8 +407,46 @@ async def test_an_instance_that_was_gone_is_not_ended_again(is_restarted: bool, 
         stage.transport.before.clear()
         async with stage.controller():
             await stage.until_gone("n1")
-        assert len(stage.provider.calls) == calls
+        assert stage.provider.instants_of("terminate") == calls
         assert stage.instance_state("n1") == "running"
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+async def test_a_condition_that_a_kubelet_writes_skips_neither_drain_nor_provider(is_ready: bool) -> None:
+    async with staged("n1", kubelet=SILENT) as stage:
+        pod = a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"})
+        await stage.create(pod)
+        message = f"instance sim:///zone-a/{stage.instances['n1']} is gone"
+        forged = {"type": names.INSTANCE_TERMINATING, "status": "True", "reason": names.INSTANCE_GONE}
+        ready = READY if is_ready else {"type": "Ready", "status": "False"}
+        conditions = [ready, {**forged, "message": message}]
+        await stage.patch_node("n1", {"status": {"conditions": conditions}}, "/status")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(30.0)
+            assert [each["metadata"]["name"] for each in stage.pods_on("n1")] == ["job"]
+            assert not stage.evictions
+            patch = {"metadata": {"annotations": {names.DO_NOT_DISRUPT: None}}}
+            await stage.call("PATCH", "/api/v1/namespaces/shop/pods/job", patch, "application/merge-patch+json")
+            await stage.until_gone("n1")
+        assert stage.provider.instants_of("state")
+        assert stage.instance_state("n1") == "running"
+        told = [text for name, reason, text in await stage.events() if (name, reason) == ("n1", "InstanceShared")]
+        assert told == [f"instance kept: sim:///zone-a/{stage.instances['n1']} was gone before, and is running now"]
+
+
+async def test_a_condition_of_a_node_counts_for_nothing_where_its_claim_says_otherwise() -> None:
+    async with staged(kubelet=SILENT) as stage:
+        await stage.add_nodes("n1", claim=ClaimSpec())
+        message = f"instance sim:///zone-a/{stage.instances['n1']} is gone"
+        forged = {"type": names.INSTANCE_TERMINATING, "status": "True", "reason": names.INSTANCE_GONE}
+        await stage.patch_node("n1", {"status": {"conditions": [READY, {**forged, "message": message}]}}, "/status")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.until_gone("n1")
+        assert stage.instance_state("n1") == "terminated"
 
 
 READY = {"type": "Ready", "status": "True"}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
 from support.deadlines import asked_to_end, delete_at_start, deletions, until, with_grace_period
-from support.stage import Stage, a_pod_manifest, reasons, staged, unregistered
+from support.stage import SILENT, Stage, a_pod_manifest, reasons, staged, unregistered
 from support.voluntary import TERMINABLE
 
 from gracectl.cloud.provider import NodeIdentity
 from gracectl.model import names
+from gracectl.model.times import format_time
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +117,57 @@ async def test_another_spelling_of_a_providerid_is_the_same_instance() -> None:
 
 
 SHARED = ("attacker", "InstanceShared")
+
+
+@pytest.mark.parametrize("trigger", ["delete", "label"])
+@pytest.mark.parametrize("claim", [None, ClaimSpec(termination_grace_period="1h")])
+async def test_a_copied_providerid_ends_no_instance_whose_node_is_not_ready(
+    claim: ClaimSpec | None, trigger: str
+) -> None:
+    """A kubelet copies name, addresses and providerID of a machine that misses its heartbeats for a minute."""
+    async with staged("n3", "n4", kubelet=SILENT) as stage:
+        await stage.add_nodes("victim", claim=claim)
+        await stage.create(a_pod_manifest("a", "victim"))
+        copied = {"spec": {"providerID": f"sim:///zone-b/{stage.instances['victim']}"}}
+        await stage.call("POST", "/api/v1/nodes", {"metadata": {"name": "attacker"}, **copied})
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "addresses": ADDRESSES}
+        await stage.patch_node("attacker", {"status": ready}, "/status")
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            unknown = {"type": "Ready", "status": "Unknown", "lastTransitionTime": format_time(stage.clock.now())}
+            await stage.patch_node("victim", {"status": {"conditions": [unknown]}}, "/status")
+            await stage.settle(controller)
+            start = stage.clock.monotonic()
+            if trigger == "delete":
+                await stage.delete_node("attacker")
+            else:
+                await stage.patch_node("attacker", TERMINABLE)
+            assert await stage.until_gone("attacker") - start == pytest.approx(2.0, abs=0.01)
+            await stage.clock.sleep(60)
+            assert asked_to_end(stage) == []
+            assert stage.instance_state("victim") == "running"
+            for each in (stage.node("victim"), *stage.claims()):
+                assert each is not None
+                assert "deletionTimestamp" not in each["metadata"]
+            assert [pod["metadata"]["name"] for pod in stage.pods_on("victim")] == ["a"]
+        assert "InstanceShared" in await reasons(stage, "attacker")
+
+
+async def test_the_provider_is_told_of_the_claim_and_of_the_other_nodes_of_its_instance() -> None:
+    async with staged(kubelet=SILENT) as stage:
+        await stage.add_nodes("n2", claim=ClaimSpec())
+        await add_left_over(stage, "n1", "n2")
+        # A finalizer of another keeps the second node, so that the first one is overdue.
+        await stage.patch_node("n2", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_claim("n2-claim")
+            await stage.clock.sleep(60.0)
+            assert {each and (each.claim, each.conflicts) for each in stage.provider.told} <= WITH_CONFLICTS
+            assert stage.provider.told
+
+
+WITH_CONFLICTS = {("n2-claim", ()), ("n2-claim", ("n1",)), ("n2-claim", ("n2",))}
 
 
 async def test_the_provider_is_told_of_the_node_whose_instance_it_ends() -> None:

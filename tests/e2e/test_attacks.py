@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -365,6 +366,42 @@ async def unreadable(story: Story, node: str) -> None:
     written = await story.patch("Node", node, {"status": {"conditions": [entry]}}, status=True)
     [found] = [each for each in written["status"]["conditions"] if each["type"] == "Poisoned"]
     assert found["lastTransitionTime"].startswith("10000-")
+
+
+async def test_a_copied_providerid_and_a_forged_end_of_the_instance(story: Story, tmp_path: Path) -> None:
+    """The kubelet of the attacked node has copied the victim's providerID, and says that the instance is gone."""
+    calls = tmp_path / "calls"
+    calls.touch()
+    script = f'echo "$GRACECTL_ACTION $GRACECTL_PROVIDER_ID" >> {calls}; echo \'{{"state": "running"}}\''
+    ends = f'if [ $GRACECTL_ACTION = terminate ] || grep -q "terminate $GRACECTL_PROVIDER_ID" {calls}; then'
+    script = f"{ends} {script.replace('running', 'gone')}; else {script}; fi"
+    provider = {"name": "exec", "options": {"command": ["/bin/sh", "-c", script]}}
+    victim = f"{story.run}-victim"
+    story.adopt(victim)
+    spec = {"spec": {"providerID": f"{story.run}://victim"}}
+    await story.create({**manifests.node(victim, story.run), **spec})
+    await story.patch("Node", victim, condition("Ready", "Unknown", "NodeStatusUnknown", ""), status=True)
+
+    async def copies(story: Story, node: str) -> None:
+        await story.patch("Node", node, spec)
+        message = f"instance {story.run}://victim is gone"
+        await story.patch("Node", node, condition("InstanceTerminating", "True", "InstanceGone", message), status=True)
+        await story.patch("Node", f"{story.run}-leaving", {"spec": {"providerID": f"{story.run}://leaving"}})
+
+    siege = await besieged(story, Attack({}, 1, annotated("true", DO_NOT_DISRUPT)), before=copies, provider=provider)
+    await siege.end()
+    assert not is_terminating(story.sees("Pod", "hostile-0"))
+    await story.patch("Pod", "hostile-0", {"metadata": {"annotations": {DO_NOT_DISRUPT: None}}})
+    await siege.unharmed(until=siege.attacked)
+    assert not is_terminating(story.sees("Node", victim))
+    asked_for = calls.read_text().splitlines()
+    assert f"terminate {story.run}://leaving" in asked_for
+    assert f"terminate {story.run}://victim" not in asked_for
+
+
+def condition(type_: str, status: str, reason: str, message: str) -> JsonObject:
+    """Patch of a node's status with one condition."""
+    return {"status": {"conditions": [{"type": type_, "status": status, "reason": reason, "message": message}]}}
 
 
 async def asked(siege: Siege, command: str, *arguments: str) -> str:

@@ -10,8 +10,12 @@ import anyio
 import msgspec
 
 from gracectl.cloud.aws.clients import CLOSED, Call, Clients
-from gracectl.cloud.aws.region import Instance, InstanceId, Region, check_ownership, instance_of
+from gracectl.cloud.aws.region import Instance, InstanceId, Region, check_ownership, instance_of, refuse_owner
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import ApiError, NotFound, NotLeading
+from gracectl.kube.rbac import Permission
+from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.runtime.batches import BatcherClosed
 from gracectl.runtime.clock import LoopClock
@@ -62,6 +66,15 @@ class AwsProvider:
         self._account = ""
         self._verifying = anyio.Lock()
         self._seen: dict[str, None] = {}
+        self._cluster: KubeClient | None = None
+
+    def rights(self) -> tuple[Permission, ...]:
+        """See UsesCluster. The controller itself needs all permissions on nodes."""
+        return ()
+
+    def use(self, client: KubeClient) -> None:
+        """See UsesCluster."""
+        self._cluster = client
 
     def instance_key(self, provider_id: str) -> str:
         """See KeysInstances."""
@@ -92,6 +105,7 @@ class AwsProvider:
                 return
             if found is not None and node is not None and self._options.verify_node:
                 check_ownership(node, instance, found)
+                await self._check_names(node, found)
             if found is not None and found.group and mode != "ignore":
                 await region.terminate_in_group(found, mode)
             else:
@@ -102,6 +116,27 @@ class AwsProvider:
         for region in list(self._regions.values()):
             await region.aclose()
         await self._clients.aclose()
+
+    async def _check_names(self, node: NodeIdentity, instance: Instance) -> None:
+        """Raise ProviderRefused if another Node, which is not being deleted, has a name of the instance.
+
+        Such a Node may be without providerID for a moment, or be NotReady. No kubelet can take another node's name.
+        """
+        if self._cluster is None:
+            return
+        for name in instance.node_names:
+            if name == node.name:
+                continue
+            try:
+                other = await self._cluster.get(NODES, ("", name))
+            except NotFound:
+                continue
+            except NotLeading:
+                raise
+            except ApiError as error:
+                raise ProviderUnavailable(f"instance {instance.id}: node {name} cannot be read: {error}") from error
+            if other.deletion_timestamp is None:
+                raise refuse_owner(node, instance, other.name)
 
     async def _describe(self, region: Region, instance: InstanceId) -> Instance | None:
         """EC2's description of it; None: it is gone. Raises ProviderRefused if that is unknown.

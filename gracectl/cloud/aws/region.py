@@ -87,6 +87,12 @@ class Instance(msgspec.Struct, frozen=True, rename="pascal"):
         return frozenset(address.lower() for address in found if address)
 
     @property
+    def node_names(self) -> tuple[str, ...]:
+        """Names that its Node has by default: the private host name, with and without domain, or the id."""
+        host = self.private_dns_name.lower()
+        return tuple(dict.fromkeys(name for name in (host, host.partition(".")[0], self.id) if name))
+
+    @property
     def state(self) -> str:
         """`pending`, `running`, `shutting-down`, `terminated`, `stopping` or `stopped`."""
         return self.state_name.name
@@ -277,6 +283,15 @@ def check_ownership(node: NodeIdentity, asked: InstanceId, instance: Instance) -
         raise _refusal(node, instance, "not one of its names")
     if not {address.lower() for address in node.addresses} & known:
         raise _refusal(node, instance, "neither its name nor its addresses match")
+
+
+def refuse_owner(node: NodeIdentity, instance: Instance, owner: str) -> ProviderRefused:
+    """The refusal where a Node with the instance's own name exists, next to one that claims the instance."""
+    theirs, ours = harmless(owner, 253), harmless(node.name, 253)
+    return ProviderRefused(
+        f"instance {instance.id} belongs to another node: {theirs} has its name, and not {ours}",
+        f"check spec.providerID of the node, which its kubelet has written; or delete node {theirs} if it is left over",
+    )
 
 
 def _host(name: str) -> str:

@@ -1,8 +1,9 @@
 """Step "instance": terminate the instance; and step "notice", which releases a node whose instance is gone already.
 
 Done only when the provider says that the instance is gone; a provider that fails is asked again with backoff, for ever,
-and says so on the node. An instance is never leaked: the finalizer waits for this step. Nor is one ended that came
-later: once an instance was gone, the provider is asked nothing more for this node or claim, also after a restart.
+and says so on the node. An instance is never leaked: the finalizer waits for this step. An instance that came later
+is not terminated: once the provider has confirmed that an instance is gone, it is not terminated again for this node or
+claim, also after a restart. Only memory skips a drain: a kubelet can write the condition on its own node.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from gracectl.controllers.reporting.conditions import set_condition
 from gracectl.controllers.reporting.events import emit_event
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
+from gracectl.model.claim import only_claim
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
@@ -61,7 +63,7 @@ PATIENCE_SECONDS = 60.0
 async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer:
     """Release a node that is not Ready and whose instance is gone: there is nothing left to drain."""
     node, wait, now = state.node, state.instance, context.clock.monotonic()
-    if is_known_gone(state):
+    if wait.is_gone:
         return Release("its instance is gone")
     if node.ready or not state.provider_id:
         return Proceed()
@@ -109,6 +111,8 @@ def leave_instance(context: StepContext, state: AnyState, others: Sequence[Node]
     """Release a node or claim without its instance, which other nodes use."""
     listed = ", ".join(sorted((other.name for other in others), key=natural_key))
     message = f"instance kept: {listed} uses the same instance"
+    if not any(other.ready for other in others):
+        message += "; not Ready: if the node is left over, delete it, which terminates the instance"
     emit_event(context, state.objects[:1], names.EventReason.INSTANCE_SHARED, message)
     return Proceed()
 
@@ -120,6 +124,7 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
     if is_known_gone(state):
         await record_gone(context, state)
         return Proceed()
+    is_recorded = _is_recorded(state)  # on the node alone, where its kubelet can write it
     if now < wait.next_call:
         return Wait(wait.next_call - now, state.waits_for)
     if context.provider.needs_provider_id and not provider_id:
@@ -127,7 +132,8 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
         error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
         return await _failed(context, state, error)
     try:
-        if await _asked(context, state) is InstanceState.GONE:
+        found = await (_state_of_instance(context, state, PATIENCE_SECONDS) if is_recorded else _asked(context, state))
+        if found is InstanceState.GONE:
             raise InstanceGone(f"instance {provider_id} is gone")
     except InstanceGone as gone:
         if context.provider.needs_provider_id:  # else nothing was terminated, and the machine may still run
@@ -141,16 +147,26 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
     except ProviderError as error:
         return await _failed(context, state, error)
     state.observer.recovered("instance", context.clock.now())
+    if is_recorded:
+        message = f"instance kept: {provider_id} was gone before, and is {found.value} now"
+        emit_event(context, state.objects, names.EventReason.INSTANCE_SHARED, message, "Warning")
+        return Proceed()
     wait.retry.reset()
     wait.next_call = context.clock.monotonic() + wait.poll.next()
     return Wait(wait.next_call - context.clock.monotonic(), f"instance {provider_id} is ending")
 
 
 def is_known_gone(state: AnyState) -> bool:
-    """Whether the provider has confirmed that the instance is gone, also before a restart (see the condition)."""
-    if state.instance.is_gone:
-        return True
-    shown = condition_of(state.tracked.latest.conditions, names.INSTANCE_TERMINATING)
+    """Whether the provider has confirmed that the instance is gone, also before a restart.
+
+    The condition of a claim proves it: no kubelet can write a claim.
+    """
+    return state.instance.is_gone or (not isinstance(state.objects[-1].latest, Node) and _is_recorded(state))
+
+
+def _is_recorded(state: AnyState) -> bool:
+    """Whether the condition of the claim, or of a node without one, says that the instance is gone."""
+    shown = condition_of(state.objects[-1].latest.conditions, names.INSTANCE_TERMINATING)
     gone = _gone(state)
     return shown is not None and (shown.reason, shown.message) == (gone.reason, gone.message)
 
@@ -176,7 +192,7 @@ async def _asked(context: StepContext, state: AnyState) -> InstanceState:
         if instance_state in (InstanceState.ENDING, InstanceState.GONE):
             return instance_state
     if wait.requested_at is None or context.clock.monotonic() >= wait.requested_at + REMIND_SECONDS:
-        await _answer(state, context.provider.terminate(state.provider_id, _identity(state.source)), PATIENCE_SECONDS)
+        await _answer(state, context.provider.terminate(state.provider_id, _identity(context, state)), PATIENCE_SECONDS)
         await _accepted(context, state)
     return await _state_of_instance(context, state, PATIENCE_SECONDS)
 
@@ -234,8 +250,14 @@ async def _answer(state: AnyState, call: Awaitable[T], seconds: float) -> T:
         TRACEPARENT.reset(context)
 
 
-def _identity(node: Node | None) -> NodeIdentity | None:
-    return None if node is None else NodeIdentity(node.name, node.addresses)
+def _identity(context: StepContext, state: AnyState) -> NodeIdentity | None:
+    node = state.source
+    if node is None:
+        return None
+    claim = only_claim(context.cluster.claims_of(node))
+    others = {other.name for other in context.cluster.others_on(node, state.provider_id)}
+    conflicts = tuple(sorted(others, key=natural_key))
+    return NodeIdentity(node.name, node.addresses, "" if claim is None else claim.name, conflicts)
 
 
 LATER_SECONDS = 5.0

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from support.stage import staged
 
+from gracectl.cloud.aws.provider import AwsProvider
 from gracectl.cloud.aws.region import Instance, check_ownership, instance_of
 from gracectl.cloud.provider import NodeIdentity, ProviderRefused
+from gracectl.kube.client import KubeClient
 
 NAME = "i-0123456789abcdef0"
 HERE = f"aws:///us-east-1a/{NAME}"
@@ -85,3 +88,24 @@ def test_where_ec2_says_nothing_of_it_nothing_is_ended() -> None:
     check_ownership(NodeIdentity(NAME), instance_of(HERE), bare)
     with pytest.raises(ProviderRefused, match="EC2 has without a private name in no zone"):
         check_ownership(NodeIdentity("worker-1", ("10.0.0.7",)), instance_of(HERE), bare)
+
+
+@pytest.mark.anyio
+async def test_a_node_with_copied_addresses_is_refused_while_another_node_has_the_instances_name() -> None:
+    """The node's name is its own, so that only addresses tell, which its kubelet writes."""
+    host = DNS.partition(".")[0]
+    copy = NodeIdentity("worker-1", ("10.0.0.7",))
+    check_ownership(copy, instance_of(HERE), an_instance())
+    async with staged(host) as stage:
+        provider = AwsProvider(AwsProvider.Options())
+        provider.use(KubeClient(stage.transport, stage.clock))
+        assert provider.rights() == ()
+        with pytest.raises(ProviderRefused) as caught:
+            await provider._check_names(copy, an_instance())
+        assert str(caught.value) == (
+            f"instance {NAME} belongs to another node: {host} has its name, and not worker-1; check spec.providerID of "
+            f"the node, which its kubelet has written; or delete node {host} if it is left over"
+        )
+        await provider._check_names(NodeIdentity(host), an_instance())
+        await stage.call("DELETE", f"/api/v1/nodes/{host}")
+        await provider._check_names(copy, an_instance())

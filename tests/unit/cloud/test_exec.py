@@ -117,11 +117,13 @@ async def test_the_command_gets_little_of_our_environment(tmp_path: Path, monkey
 
 async def test_the_command_that_ends_an_instance_is_told_of_its_node(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    script = f'printf "%s|" "${{GRACECTL_NODE_NAME-none}}" "${{GRACECTL_NODE_ADDRESSES-none}}" > {out}'
-    await sh(script, env={"GRACECTL": "theirs"}).terminate(ID, NodeIdentity("n1", ("10.0.0.7", "n1.local")))
-    assert out.read_text() == "n1|10.0.0.7 n1.local|"
+    variables = " ".join(f'"${{GRACECTL_NODE_{each}-none}}"' for each in ("NAME", "ADDRESSES", "CLAIM", "CONFLICTS"))
+    script = f'printf "%s|" {variables} > {out}'
+    node = NodeIdentity("n1", ("10.0.0.7", "n1.local"), "c1", ("n2", "n3"))
+    await sh(script, env={"GRACECTL": "theirs"}).terminate(ID, node)
+    assert out.read_text() == "n1|10.0.0.7 n1.local|c1|n2 n3|"
     await sh(script).terminate(ID)  # of a claim without a node
-    assert out.read_text() == "none|none|"
+    assert out.read_text() == "none|none|none|none|"
 
 
 @pytest.fixture

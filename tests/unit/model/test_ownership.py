@@ -84,7 +84,7 @@ def test_a_node_has_a_claim_only_when_there_is_no_doubt(claims: list[NodeClaim])
         (False, True, False, True),
         (True, True, False, True),
         (False, False, False, True),
-        (True, False, False, False),  # the one that reports is the machine's
+        (True, False, False, True),  # the copy of a kubelet reports as well
         (False, True, True, False),
         (False, False, True, False),
         (True, True, True, False),
