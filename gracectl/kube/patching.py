@@ -80,11 +80,11 @@ async def repair_instants(client: KubeClient, resource: Resource[T], thing: T) -
     raw: Resource[dict[str, Any]] = msgspec.structs.replace(NODES, decode=untyped)  # type: ignore[arg-type]
     try:
         whole = await client.get(raw, thing.key)
-        conditions = _rewritten((whole.get("status") or {}).get("conditions"), "type")
-        taints = _rewritten((whole.get("spec") or {}).get("taints"), "key")
+        conditions = rewritten(_part(whole, "status").get("conditions"), "type")
+        taints = rewritten(_part(whole, "spec").get("taints"), "key")
         if not conditions and not taints:
             return None
-        names = ", ".join(each.get("type") or each.get("key") or "" for each in (*conditions, *taints)[:_SHOWN])
+        names = ", ".join(each.get("type") or each.get("key", "") for each in (*conditions, *taints)[:_SHOWN])
         logger.warning(
             "node %s: instants out of range: the server refuses patches while it holds them; rewriting them (%s)",
             thing.key[1],
@@ -107,14 +107,21 @@ async def repair_instants(client: KubeClient, resource: Resource[T], thing: T) -
     return after
 
 
-def _rewritten(entries: Any, key: str) -> list[dict[str, str]]:
+def rewritten(entries: Any, key: str) -> list[dict[str, str]]:
     """Entries of a strategic merge patch, by their merge key, with the instants that are out of range."""
     found = []
-    for entry in entries or ():
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict):
+            continue
         bad = {field: _LATEST for field in _INSTANTS if _is_out_of_range(entry.get(field))}
         if bad:
-            found.append({key: entry.get(key, ""), **bad})
+            found.append({key: str(entry.get(key, "")), **bad})
     return found
+
+
+def _part(whole: dict[str, Any], name: str) -> dict[str, Any]:
+    part = whole.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _is_out_of_range(text: object) -> bool:

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from kubesim.faults import Refuse, Rule
 from kubesim.server.api import JsonObject
+from support.builders import a_pod
 from support.deadlines import delete_at_start, deletions, with_grace_period
 from support.stage import NAMESPACE, Stage, a_pod_manifest, a_workload, reasons, staged
 from support.watchers import a_client, named, seeing
 
+from gracectl.controllers.cluster.volumes import MOST_AT_A_TIME, MOST_OF_NAMESPACE, fair_share
 from gracectl.inspect.forecast import forecast_drains
 from gracectl.inspect.status import node_statuses
 from gracectl.inspect.watcher import snapshot
+from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.plan import Blocker, Outcome
@@ -179,3 +182,48 @@ async def test_claims_of_pods_that_stay_that_cannot_be_read_are_named() -> None:
             assert "cannot read claim shop/data: " in words
             stage.transport.before.remove(rule)
             await stage.until_gone("n1")
+
+
+@pytest.mark.parametrize("pods", [1, 12])
+async def test_claims_that_do_not_exist_cost_few_requests_and_other_pods_no_time(pods: int) -> None:
+    tolerations = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
+
+    def staying(name: str, *claims: str) -> JsonObject:
+        volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+        return a_pod_manifest(name, "n1", tolerations=tolerations, volumes=volumes)
+
+    async with staged("n1", unstage_seconds=10_000.0) as stage:
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "shop"}}
+        await stage.cluster.create({**claim, "spec": CLAIM})
+        await stage.create(a_database(), staying("agent", "data"))
+        await stage.clock.sleep(5)
+        for number in range(pods):
+            missing = (f"missing-{number}-{each:05}" for each in range(1_500))
+            pod = staying(f"hostile-{number}", *missing)
+            await stage.cluster.create({**pod, "status": {"phase": "Running"}})
+        reads: list[str] = []
+        send = stage.transport.send
+
+        async def counting(request: Request) -> Response:
+            if request.method == "GET" and "/persistentvolumeclaims/" in request.path:
+                reads.append(request.path.rpartition("/")[2])
+            return await send(request)
+
+        stage.transport.send = counting  # type: ignore[method-assign]
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(300)
+            assert len(reads) < 300
+            assert reads.count("data") == 1
+
+
+def test_one_look_reads_a_few_claims_of_each_namespace_each_once() -> None:
+    crowd = [(a_pod(f"p{number}", namespace="crowd"), f"c{number % 300}") for number in range(600)]
+    shop = [(a_pod("web"), "data")]
+    found = fair_share([*crowd, *shop])
+    assert ("shop", "data") in {(pod.namespace, claim) for pod, claim in found}
+    assert len({claim for pod, claim in found if pod.namespace == "crowd"}) == MOST_OF_NAMESPACE
+    many = [(a_pod("p", namespace=f"n{number}"), f"c{each}") for number in range(90) for each in range(9)]
+    assert len({(pod.namespace, claim) for pod, claim in fair_share(many)}) == MOST_AT_A_TIME
+    assert {pod.namespace for pod, _ in fair_share(many)} == {f"n{number}" for number in range(90)}

@@ -134,6 +134,17 @@ ATTACKS: dict[str, Attack] = {
         60,
         lambda number: {"labels": {"app": f"p{number}", MARK: "labels"}},
     ),
+    "15,000 volumes": Attack(
+        {
+            f'"name":"{MARK}"'.encode(): b'"name":"first"},'
+            + b",".join(
+                b'{"name":"v%05d","persistentVolumeClaim":{"claimName":"missing-%05d"}}' % (n, n) for n in range(15_000)
+            )
+            + b',{"name":"last"'
+        },
+        60,
+        lambda number: {"labels": {"app": f"p{number}"}, "spec": {"volumes": [{"name": MARK, "emptyDir": {}}]}},
+    ),
     "pods of 1.3 MB": Attack(
         # As the server writes control characters: six bytes for one.
         {marked("large"): b'"a":"' + b"\\u0001" * 1_300_000 + b'"'},

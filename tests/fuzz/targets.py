@@ -55,13 +55,19 @@ from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import error_for, error_for_event
 from gracectl.kube.kubeconfig import CredentialsError, read_context
 from gracectl.kube.leases import LEASE_OBJECTS
+from gracectl.kube.patching import rewritten
 from gracectl.kube.resources import untyped
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.tokens import read_plugin_answer
 from gracectl.kube.transport import Request, Response
 from gracectl.model import names, wire
+from gracectl.model.bounds import Limits, MemoryQuota
 from gracectl.model.budget import scaled_value
 from gracectl.model.decode import (
+    BudgetDecoder,
+    NodeBudgetDecoder,
+    NodeDecoder,
+    PodDecoder,
     decode_attachment,
     decode_budget,
     decode_claim,
@@ -87,6 +93,7 @@ from gracectl.model.envelope import (
 from gracectl.model.machine import decode_machine, decode_membership
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector
+from gracectl.model.sharing import Sharing
 from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
 from gracectl.model.untrusted import finish
 from gracectl.model.workloads import decode_pending, decode_room, decode_service, decode_volume, decode_workload
@@ -384,6 +391,41 @@ def _trace(text: str) -> None:
     assert trace is None or Trace.read(trace.traceparent(is_sampled=True)) == trace
 
 
+def _charged(body: bytes) -> None:
+    """Objects that share a small quota: what is charged is within its limits, and nothing when they are gone."""
+    sharing = Sharing()
+    limits = Limits(free=300, per_object=3_000, per_namespace=4_000, in_all=5_000)
+    sharing.quota = MemoryQuota(limits)
+    kept = []
+    try:
+        parts = _PARTS.decode(body)
+    except msgspec.DecodeError:
+        return
+    for part in parts:
+        for decode in (BudgetDecoder(sharing), NodeBudgetDecoder(sharing), PodDecoder(sharing), NodeDecoder(sharing)):
+            try:
+                kept.append(decode(part))
+            except msgspec.DecodeError:
+                continue
+            assert 0 <= sharing.quota.charged <= limits.in_all
+    kept.clear()
+    assert sharing.quota.charged == 0
+
+
+def _rewrites(body: bytes) -> None:
+    """Patches that rewrite instants name entries by their merge keys, and hold only instants that can be read."""
+    try:
+        whole = untyped(body)
+    except msgspec.DecodeError:
+        return
+    for name, entries, key in (("status", "conditions", "type"), ("spec", "taints", "key")):
+        part = whole.get(name)
+        for entry in rewritten(part.get(entries) if isinstance(part, dict) else None, key):
+            assert {parse_time(instant) for field, instant in entry.items() if field != key} == {LATEST}
+
+
+_PARTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
 DURATIONS: Final = ("4h", "1h30m", "1.5s", "-5m", "2562047h47m16.854775807s", "720h", "Never")
 TIMES: Final = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456+02:00", "9999-12-31T23:59:59-23:59")
 PERCENTAGES: Final = ("50%", "100%", "+1%", "-10%", "9" * 300 + "%")
@@ -414,6 +456,8 @@ TARGETS: Final = (
     Target("untyped-objects", _of_kind(LEASE), _decodes(untyped)),
     Target("machines", _of_kind(MACHINE), _decodes(decode_machine)),
     Target("memberships", _of_kind(NODE), _decodes(decode_membership)),
+    Target("memory-quotas", json_bytes([BUDGET, NODE_BUDGET, POD, NODE] * 3), _charged, POLICY_SHARE),
+    Target("unreadable-instants", _of_kind(NODE), _rewrites),
     Target("pages", json_bytes(PAGE), _decodes(_page, _page_of)),
     Target(
         "watch-lines",

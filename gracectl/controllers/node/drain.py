@@ -71,8 +71,11 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
             return Proceed()
     patience = state.time_left(context.clock)
     note_claims(state, decision)
-    if waits_for_volumes_only(decision) and await read_staying_claims(context, state, decision.unread_claims):
-        return Wait(0.0, "volumes of pods that stay are known")
+    until_read = math.inf
+    if waits_for_volumes_only(decision):
+        until_read = await read_staying_claims(context, state, decision.unread_claims)
+        if until_read == 0.0:
+            return Wait(0.0, "volumes of pods that stay are known")
     _report_stuck(context, state, decision)
     if decision.is_stuck:
         state.stalled_since = None
@@ -94,7 +97,7 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
         seconds = min(until_event, until_written)
         if waits_for_volumes_only(decision):
             until_reported, _ = await report_attached(context, state, decision.attached)
-            seconds = min(seconds, until_reported)
+            seconds = min(seconds, until_reported, until_read)
     return Wait(min(seconds, _until_next_change(context, decision)), waits_for)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 
-from gracectl.controllers.cluster.volumes import read_volumes
+from gracectl.controllers.cluster.volumes import fair_share, read_volumes
 from gracectl.controllers.pipeline.state import NodeState
 from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
 from gracectl.controllers.reporting.conditions import set_condition
@@ -21,10 +22,13 @@ from gracectl.model import names
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.plan import Blocker, Plan, plan
 from gracectl.policy.remedies import attachment_remedy
-from gracectl.policy.volumes import STILL_ATTACHED_SECONDS, has_volumes, listed_attachments
+from gracectl.policy.volumes import SHOWN, STILL_ATTACHED_SECONDS, has_volumes, listed_attachments
 
 READ_AGAIN_SECONDS = 60.0
 """Claims that could not be read are read again after this time."""
+
+PAUSE_SECONDS = 5.0
+"""Pause before further claims are read, after a look at which none could be."""
 
 MANY_CLAIMS = 20
 """Claims of drained pods that are read at most, to name the pods of volumes."""
@@ -63,16 +67,33 @@ def waits_for_volumes_only(decision: Plan) -> bool:
     return bool(decision.attached) and all(entry.blocker in waits for entry in decision.left)
 
 
-async def read_staying_claims(context: StepContext, state: NodeState, claims: Sequence[tuple[Pod, str]]) -> bool:
-    """Read the claims of pods that stay, as far as they are unknown; returns whether one is known now that was not."""
+async def read_staying_claims(context: StepContext, state: NodeState, claims: Sequence[tuple[Pod, str]]) -> float:
+    """Read claims of pods that stay with unknown volumes, a bounded number at a time.
+
+    Returns after how many seconds to call again: 0.0 if a volume is known now that was not, inf if all have been tried.
+    """
     now = context.clock.monotonic()
-    is_new = any(f"{pod.namespace}/{claim}" not in state.unreadable_claims for pod, claim in claims)
-    if not claims or not (is_new or now >= state.claims_read_at + READ_AGAIN_SECONDS):
-        return False
+    since = now - state.claims_read_at
+    failures = state.unreadable_claims
+    if since >= READ_AGAIN_SECONDS:
+        failures.clear()
+    untried = [each for each in claims if _full_name(each) not in failures]
+    if not untried:
+        return math.inf
+    if state.are_claims_missing and since < PAUSE_SECONDS:
+        return PAUSE_SECONDS - since
     state.claims_read_at = now
-    known = len(context.cluster.volumes)
-    state.unreadable_claims = await read_volumes(context.client, context.cluster, claims)
-    return len(context.cluster.volumes) > known
+    share = fair_share(untried)
+    found = await read_volumes(context.client, context.cluster, share)
+    failures |= found
+    state.are_claims_missing = len(found) == len({*map(_full_name, share)})
+    if not state.are_claims_missing:
+        return 0.0
+    return PAUSE_SECONDS if len(share) < len(untried) else math.inf
+
+
+def _full_name(claim: tuple[Pod, str]) -> str:
+    return f"{claim[0].namespace}/{claim[1]}"
 
 
 async def report_attached(
@@ -93,7 +114,8 @@ async def report_attached(
     reason = "AwaitingDetachment"
     if left <= 0:
         reason = names.STILL_ATTACHED
-        unreadable = "".join(f"; cannot read claim {claim}: {why}" for claim, why in state.unreadable_claims.items())
+        shown = islice(state.unreadable_claims.items(), SHOWN)
+        unreadable = "".join(f"; cannot read claim {claim}: {why}" for claim, why in shown)
         message = f"{message}{unreadable}; {attachment_remedy(attached, state.node)}"
         if not state.is_attachment_reported:
             state.is_attachment_reported = True

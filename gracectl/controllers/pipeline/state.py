@@ -290,6 +290,7 @@ class NodeState(TerminationState[Node]):
         self.reported_stuck: frozenset[str] = frozenset()  # by UID, stuck pods that an Event has named
         self.claims_read_at = -math.inf  # when (monotonic) claims of pods that stay were read last
         self.unreadable_claims: dict[str, str] = {}  # why, by namespace/name
+        self.are_claims_missing = False  # none of those that were read last could be
         self.claims_of_pods: dict[tuple[str, str], str] = {}  # drained pods, by the key of a claim
         self.pods_of_volumes: dict[str, str] = {}  # the same by PersistentVolume, once it matters
         self.attached_since: float | None = None  # monotonic: since when it waits for nothing but volumes
