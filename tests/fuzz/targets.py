@@ -95,7 +95,7 @@ from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, SelectorError, parse_selector, read_selector
 from gracectl.model.sharing import Sharing
 from gracectl.model.times import EARLIEST, LATEST, format_micro_time, format_time, parse_time
-from gracectl.model.untrusted import finish
+from gracectl.model.untrusted import Decoder, finish
 from gracectl.model.workloads import decode_pending, decode_room, decode_service, decode_volume, decode_workload
 from gracectl.policy.budgets import eviction_verdict
 from gracectl.policy.deadlines import deadline_of, parse_grace_period
@@ -424,7 +424,7 @@ def _rewrites(body: bytes) -> None:
             assert {parse_time(instant) for field, instant in entry.items() if field != key} == {LATEST}
 
 
-_PARTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_PARTS: Final = Decoder(list[msgspec.Raw])
 
 DURATIONS: Final = ("4h", "1h30m", "1.5s", "-5m", "2562047h47m16.854775807s", "720h", "Never")
 TIMES: Final = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456+02:00", "9999-12-31T23:59:59-23:59")
