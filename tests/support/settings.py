@@ -69,6 +69,7 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "eviction.backoffMaximumSeconds": ("20", 20.0, NOTHING),
     "eviction.misconfiguredRetrySeconds": ("30", 30.0, NOTHING),
     "eviction.probeSeconds": ("30", 30.0, NOTHING),
+    "eviction.settleSeconds": ("5", 5.0, NOTHING),
     "instance.pollInitialSeconds": ("0.75", 0.75, NOTHING),
     "instance.pollMaximumSeconds": ("20", 20.0, NOTHING),
     "instance.retryInitialSeconds": ("2", 2.0, NOTHING),

@@ -36,6 +36,7 @@ EVERYTHING = (
     rule("patch", "nodes/status"),
     rule("get list watch delete", "pods"),
     rule("create", "pods/eviction"),
+    rule("patch", "pods/status"),
     rule("list watch", "poddisruptionbudgets", "policy"),
     rule("list watch", "volumeattachments", "storage.k8s.io"),
     rule("get", "persistentvolumeclaims"),

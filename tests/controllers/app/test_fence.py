@@ -28,6 +28,7 @@ WAYS = {
     "patch nodeclaims/status",
     "patch nodes",
     "patch nodes/status",
+    "patch pods/status",
     "terminate",
 }
 """All ways in which a controller changes anything but Events and Leases. Who adds one puts it behind the fence, too."""
