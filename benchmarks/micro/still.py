@@ -25,6 +25,10 @@ class StillClock:
         """See Clock."""
         return self.at
 
+    def is_disputed(self) -> bool:
+        """See Clock."""
+        return False
+
     async def sleep(self, seconds: float) -> None:
         """See Clock."""
         await anyio.lowlevel.checkpoint()

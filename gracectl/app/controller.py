@@ -22,6 +22,7 @@ from gracectl.admission.admission import Admission, AdmissionDependencies
 from gracectl.admission.server import admission_samples, empty_statistics
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import admission_permissions
+from gracectl.app.clocks import ClockReporter
 from gracectl.app.observers import Observers
 from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
@@ -60,7 +61,7 @@ from gracectl.kube.request_statistics import ClientStatistics
 from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.settings import DEFAULT_NAMESPACE
-from gracectl.kube.skew import SkewEstimate
+from gracectl.kube.skew import SkewEstimate, SkewStatistics
 from gracectl.kube.transport import Transport
 from gracectl.model.names import EventReason
 from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
@@ -195,6 +196,7 @@ class Controller:
         self._is_leading = False
         self._reloader: SettingsReloader | None = None
         self._skew: SkewEstimate | None = None
+        self._clocks = ClockReporter(clock, self._recorder, self._skew_statistics, self._disputed_subjects)
         sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
         exposition = Exposition(clock, sources, (PROCESS_COLLECTOR,), settings.metrics.labels)
         self._servers = servers = Servers(
@@ -234,6 +236,7 @@ class Controller:
             components |= self._admission.components if self._admission else {}
             components |= {"events": self._recorder.run, "leader election": self._lead}
             components |= {"settings": self._reloader.run} if self._reloader else {}
+            components |= {"clocks": self._clocks.run}
             components["write limit"] = self._limit_writes  # last, and so the first to be stopped
             await run_components(components, stop, status=self._component_status)
         finally:
@@ -329,6 +332,21 @@ class Controller:
     def show_skew(self, skew: SkewEstimate | None) -> None:
         """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""
         self._skew = skew
+
+    def _skew_statistics(self) -> SkewStatistics | None:
+        return self._skew.statistics() if self._skew else None
+
+    def _disputed_subjects(self) -> Iterator[Subject]:
+        """What waits while clocks are in dispute, for Events."""
+        if self._election is not None:
+            yield Subject(LEASES.api_version, LEASES.kind, *self._lease, self._election.lease_uid)
+        for resource, progress in (
+            (NODES, self.under_way()),
+            (self._dependencies.claim_resource(), self.claims_under_way()),
+        ):
+            for each in progress:
+                if each.deadline is not None:
+                    yield Subject(resource.api_version, resource.kind, "", each.name, each.uid)
 
     def reload_from(self, read: Callable[[], Settings]) -> None:
         """Reload settings from `read`, as far as they need no restart. To be called before `run`. `read` raises
@@ -437,7 +455,7 @@ class Controller:
         yield from self._admission.samples() if self._admission else admission_samples(empty_statistics(), None)
         yield from self._provider.samples()
         yield from api_samples((*clients, self._election.requests()) if self._election else clients)
-        yield from clock_samples(self._skew.statistics() if self._skew else None)
+        yield from clock_samples(self._skew_statistics())
         yield from watch_samples(watches, caches, self._clock.monotonic(), self._started)
         listeners = {**self._servers.statistics(), **(self._admission.connections() if self._admission else {})}
         yield from connection_samples(listeners)
@@ -475,7 +493,7 @@ class Controller:
         if self._admission:
             yield self._admission.readiness()
         yield throttling_check((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
-        yield from clock_checks(self._skew.statistics() if self._skew else None)
+        yield from clock_checks(self._skew_statistics())
         yield from reload_checks(self._reloader)
         if self._dry_run:
             yield Check("dry run", True, "observes only: nothing is written")

@@ -4,19 +4,27 @@ It owns the same finalizer: where both act, one lets nodes go that the other sti
 So nothing of ours begins while its Lease is fresh, and the leader looks again and steps back when one has come later;
 a Lease that has run out, or was released, is no obstacle. A controller that may not read Leases of a namespace sees no
 Karpenter there, which is told once and stops nothing.
+
+Many may write a Lease, so little of it is believed. It counts from when it was seen to change, for LONGEST_SECONDS at
+most whatever its record says, and only where Karpenter is installed: its NodePools are served, which needs the right to
+create definitions. At first sight its `renewTime` counts, if that is near: a process that starts must not act for the
+first seconds. Invariant: a Lease that nobody renews stops nothing for longer than LONGEST_SECONDS.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden, NotFound
+from gracectl.kube.leases import counted_seconds, record_of
+from gracectl.kube.reading import is_served
 from gracectl.kube.requests import Key
-from gracectl.kube.resources import LEASES
+from gracectl.kube.resources import LEASES, NODE_POOL_VERSIONS
 from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import Lease
@@ -25,10 +33,13 @@ from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
+LONGEST_SECONDS: Final = 60.0
+"""Maximum time for which one state of a rival's Lease counts. Karpenter's own has 15 s."""
+
 
 class Rival(msgspec.Struct, frozen=True, kw_only=True):
-    """A Karpenter that leads. `since`, `renewed`: Unix seconds, by its clock; `seconds`: how long its Lease stays fresh
-    if it stops now."""
+    """A Karpenter that leads. `since`, `renewed`: Unix seconds, by its clock; `seconds`: how long a state of its Lease
+    counts; `until`: monotonic, when it has run out unless it is renewed."""
 
     lease: Key
     uid: str
@@ -36,6 +47,7 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None
     renewed: float
     seconds: float
+    until: float
 
     @property
     def words(self) -> str:
@@ -77,13 +89,14 @@ class KarpenterWatch:
         self._unseen: dict[str, None] = {}
         self._told_of = ""
         self._seen: Rival | None = None
+        self._leases: dict[Key, tuple[Lease, float]] = {}  # the newest state of each, and until when it counts
 
     @property
     def rival(self) -> Rival | None:
         """The leader that `look` found last, while its Lease would still be fresh: a process that does not lead itself
         does not look any more."""
         seen = self._seen
-        return seen if seen is not None and self._clock.now() < seen.renewed + seen.seconds else None
+        return seen if seen is not None and self._clock.monotonic() < seen.until else None
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -93,7 +106,9 @@ class KarpenterWatch:
     async def look(self) -> Rival | None:
         """The Karpenter that leads now; None if none is found. Raises ApiError."""
         found = [rival for key in self._keys if (rival := await self._rival_at(key)) is not None]
-        self._seen = max(found, key=lambda rival: rival.renewed, default=None)
+        if found and not await is_served(self._client, NODE_POOL_VERSIONS):
+            found.clear()
+        self._seen = max(found, key=lambda rival: rival.until, default=None)
         return self._seen
 
     async def refuse(self) -> None:
@@ -122,21 +137,25 @@ class KarpenterWatch:
                 logger.info("whether a Karpenter leads in namespace %s cannot be seen: %s", key[0], refusal)
             self._unseen[key[0]] = None
             return None
-        return judged(lease, self._clock.now())
-
-
-def judged(lease: Lease, now: float) -> Rival | None:
-    """The holder of this Lease at `now` (server clock); None if it has none, or has expired."""
-    if not lease.holder or lease.renew_time is None:
-        return None
-    seconds = lease.renew_time + lease.duration_seconds - now
-    if seconds <= 0:
-        return None
-    return Rival(
-        lease=lease.key,
-        uid=lease.uid,
-        holder=lease.holder,
-        since=lease.acquire_time,
-        renewed=lease.renew_time,
-        seconds=lease.duration_seconds,
-    )
+        if not lease.holder or lease.renew_time is None:
+            self._leases.pop(key, None)
+            return None
+        seconds, now = counted_seconds(lease, LONGEST_SECONDS), self._clock.monotonic()
+        newest, until = self._leases.get(key, (None, 0.0))
+        if newest is None:
+            age = self._clock.now() - lease.renew_time
+            until = now + seconds - max(age, 0.0) if abs(age) <= LONGEST_SECONDS else now  # its clock may be ahead
+        elif record_of(lease) != record_of(newest):
+            until = now + seconds
+        self._leases[key] = lease, until
+        if until <= now:
+            return None
+        return Rival(
+            lease=lease.key,
+            uid=lease.uid,
+            holder=lease.holder,
+            since=lease.acquire_time,
+            renewed=lease.renew_time,
+            seconds=seconds,
+            until=until,
+        )

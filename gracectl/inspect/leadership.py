@@ -14,6 +14,7 @@ import msgspec
 from gracectl.inspect.status import IS_IT_RUNNING, NodePhase, NodeStatus, held_by_warning
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
+from gracectl.kube.leases import LONGEST_HELD_SECONDS, counted_seconds
 from gracectl.kube.reading import read_all
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES
@@ -92,7 +93,9 @@ def leadership_of(leases: Sequence[Lease], now: float) -> Leadership:
     if not leases:
         return Leadership(LeaderState.UNKNOWN, is_absent=True)  # a controller may lead without a Lease
     newest = max(leases, key=lambda lease: lease.renew_time or 0.0)
-    left = (newest.renew_time or 0.0) + (newest.duration_seconds if newest.holder else 0.0) + SLACK_SECONDS - now
+    left = (newest.renew_time or 0.0) + (counted_seconds(newest) if newest.holder else 0.0) + SLACK_SECONDS - now
+    if (newest.renew_time or 0.0) > now + LONGEST_HELD_SECONDS:  # the future proves nothing
+        return Leadership(LeaderState.UNKNOWN, "/".join(newest.key), newest.holder, newest.renew_time)
     fresh = LeaderState.ACTIVE if newest.holder else LeaderState.UNKNOWN
     return Leadership(fresh if left >= 0 else LeaderState.NONE, "/".join(newest.key), newest.holder, newest.renew_time)
 

@@ -58,6 +58,13 @@ RELEASE_TIMEOUT_SECONDS = 2.0
 LONGEST_QUIET_SECONDS = 5.0
 """Nor does an abandoned request that may arrive later than this."""
 
+YIELDING_FACTOR = 2
+"""A reluctant process leaves a free lease to others for so many lease durations: each of the others looks several times
+in one."""
+
+RELUCTANT_TERM_SECONDS = 600.0
+"""A term that was begun reluctantly, because no other process came, is interrupted after so long: one may have come."""
+
 
 class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Lease, identity, and the three times in seconds, whose relation the settings file checks."""
@@ -163,10 +170,14 @@ class Election:
     ) -> None:
         """`may_lead` is asked before the lease is taken, and during a term: while it says no the process stands
         by, or releases the lease. An ApiError counts as no before a term, and changes nothing during one.
+
+        While the clock is in dispute the process is reluctant: it leads only if no other process does.
         """
         self._clock = clock
         self._may_lead = may_lead
-        self._is_stopped = False
+        self._stop_reason = ""
+        self._free_since: float | None = None  # monotonic; as seen in this standby
+        self._yields_at = -math.inf
         self._fence = fence
         self._settings = settings
         self._rng = rng or random.Random()
@@ -208,6 +219,11 @@ class Election:
         """Whether a term of ours is running."""
         return self._is_leading
 
+    @property
+    def lease_uid(self) -> str:
+        """UID of the Lease; "" if it was not read yet."""
+        return self._lock.uid
+
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Run `lead` whenever this process leads, until cancelled.
 
@@ -222,7 +238,7 @@ class Election:
                     await self._acquire()
                     if await self._hold(lead):
                         break
-                    if self._is_stopped:
+                    if self._stop_reason:
                         await self._release()
             finally:
                 await self._release()
@@ -277,19 +293,29 @@ class Election:
             is_quiet = self._seen_renewed < began
 
     async def _try_to_acquire(self) -> bool:
-        if not await self._lock.look():
-            # A Lease that was deleted still belongs to its holder until it would have run out.
-            if (self._lock.held_for() and not self._lock.is_ours) or not await self._is_permitted():
-                return False
+        exists = await self._lock.look()
+        # A Lease that was deleted still belongs to its holder until it would have run out.
+        if self._lock.held_for() and not self._lock.is_ours:
+            self._free_since = None
+            return False
+        if self._is_yielding() or not await self._is_permitted():
+            return False
+        if not exists:
             await self._send(self._lock.create)
             self.led_until = None
             return True
-        if (self._lock.held_for() and not self._lock.is_ours) or not await self._is_permitted():
-            return False
-        led_until = self._lock.renewed
+        led_until = None if self._lock.renewed is None else min(self._lock.renewed, self._clock.now())
         await self._send(self._lock.take)
         self.led_until = led_until
         return True
+
+    def _is_yielding(self) -> bool:
+        """Whether to leave a lease that is free to a process that is not reluctant."""
+        now = self._clock.monotonic()
+        if self._free_since is None:
+            self._free_since = now
+        patience = YIELDING_FACTOR * self._settings.lease_duration
+        return self._clock.is_disputed() and now - self._free_since < patience
 
     async def _is_permitted(self) -> bool:
         return self._may_lead is None or await self._may_lead()
@@ -300,7 +326,7 @@ class Election:
         """Run `lead` until the lease is lost; True if it has ended by itself."""
         has_ended = False
         scope = anyio.CancelScope(shield=True)
-        self._is_stopped = False
+        self._stop_reason = ""
         self._begin_term()
         try:
             async with anyio.create_task_group() as group:
@@ -326,13 +352,16 @@ class Election:
         return has_ended
 
     async def _watch_permission(self) -> None:
-        """End the term when `may_lead` says no. A server that does not answer changes nothing."""
-        if self._may_lead is None:
-            return
-        while not self._is_stopped:
+        """End the term when `may_lead` says no, or when another process should lead. A server that does not answer
+        changes nothing."""
+        while not self._stop_reason:
             await self._clock.sleep(PERMISSION_SECONDS)
+            if self._clock.is_disputed() and self._clock.monotonic() >= self._yields_at:
+                self._stop_reason = "clocks contradict each other, and another process may lead"
+                break
             with suppress(ApiError):
-                self._is_stopped = not await self._may_lead()
+                if not await self._is_permitted():
+                    self._stop_reason = "it may not lead any more"
         self._watcher.wake()
 
     async def _settle(self) -> None:
@@ -344,6 +373,8 @@ class Election:
     def _begin_term(self) -> None:
         self._is_leading = True
         self._terms += 1
+        self._free_since = None
+        self._yields_at = self._clock.monotonic() + (RELUCTANT_TERM_SECONDS if self._clock.is_disputed() else 0.0)
         since = format_time(self._lock.acquired or self._clock.now())
         logger.info("this process leads (%s) since %s", self._settings.identity, since, extra=self._log_keys)
 
@@ -355,9 +386,9 @@ class Election:
             wait = min(began + settings.retry_period, expires) - self._clock.monotonic()
             with anyio.move_on_after(max(wait, 0.0)):
                 await self._watcher.wait()
-            if self._is_stopped:
+            if self._stop_reason:
                 self._fence.shut()
-                return "it may not lead any more"
+                return self._stop_reason
             self._watcher.clear()
             began = self._clock.monotonic()
             left = expires - began

@@ -28,6 +28,11 @@ RELEASED_SECONDS: Final = 1
 """Duration of a released lease: contenders that ignore the empty holder need not wait either."""
 
 
+LONGEST_HELD_SECONDS: Final = 600
+"""Maximum time for which one state of a Lease counts, whatever its record says. `uninstall` leaves a Lease for that
+long, and settings allow no longer duration."""
+
+
 class LeaseObject(msgspec.Struct, frozen=True):
     """A Lease with the whole object of the server, so that a replacement keeps the fields of others."""
 
@@ -72,6 +77,11 @@ class LeaseLock:
         return self._seen.lease.holder if self._seen else ""
 
     @property
+    def uid(self) -> str:
+        """The UID at the last read; "" before."""
+        return self._seen.lease.uid if self._seen else ""
+
+    @property
     def is_ours(self) -> bool:
         """Whether that was `identity`."""
         return self.holder == self._identity
@@ -95,7 +105,7 @@ class LeaseLock:
         """Seconds for which it still counts; 0 when it may be taken."""
         if self._seen is None or not self.holder:
             return 0.0
-        left = self._changed + self._seen.lease.duration_seconds - self._clock.monotonic()
+        left = self._changed + counted_seconds(self._seen.lease) - self._clock.monotonic()
         return left if left > ROUNDING_SECONDS else 0.0
 
     async def look(self) -> bool:
@@ -112,7 +122,7 @@ class LeaseLock:
     def saw(self, lease: Lease) -> bool:
         """Take note of a state that a watch shows; whether it is another one. It counts from now on, as one that is
         read does: what a watch shows may be old, and the lease then counts for longer than it has to."""
-        record = _record(lease)
+        record = record_of(lease)
         if record == self._known:
             return False
         self._known, self._changed = record, self._clock.monotonic()
@@ -166,10 +176,16 @@ class LeaseLock:
 
     def _wrote(self, whole: LeaseObject) -> None:
         self.is_outcome_unknown = False
-        self._seen, self._known = whole, _record(whole.lease)
+        self._seen, self._known = whole, record_of(whole.lease)
         self._changed = self._clock.monotonic()
 
 
-def _record(lease: Lease) -> tuple[object, ...]:
+def counted_seconds(lease: Lease, longest: float = LONGEST_HELD_SECONDS) -> float:
+    """How long a state of this Lease counts: as long as its record says, within bounds. Whoever may write a Lease may
+    write any number."""
+    return min(max(lease.duration_seconds, 0), longest)
+
+
+def record_of(lease: Lease) -> tuple[object, ...]:
     """The fields whose change renews a lease; labels, for example, do not."""
     return (lease.uid, lease.holder, lease.duration_seconds, lease.acquire_time, lease.renew_time, lease.transitions)

@@ -10,7 +10,7 @@ from gracectl.kube.election import ElectionStatistics
 from gracectl.kube.events import EventStatistics
 from gracectl.kube.reflector import ReflectorStatistics
 from gracectl.kube.request_statistics import VERBS, ClientStatistics
-from gracectl.kube.skew import SkewStatistics
+from gracectl.kube.skew import SkewStatistics, dispute_message
 from gracectl.runtime.fence import FenceStatistics
 from gracectl.runtime.histogram import Distribution
 from gracectl.telemetry.health import Check
@@ -24,6 +24,7 @@ from gracectl.telemetry.metrics import (
     API_THROTTLED,
     API_THROTTLED_SECONDS,
     CACHED,
+    CLOCK_DISPUTED,
     EVENTS,
     EVENTS_BACKLOG,
     EVENTS_RECORDED,
@@ -64,6 +65,7 @@ def clock_samples(skew: SkewStatistics | None) -> Iterator[Sample]:
     """Offset of the server's clock; None where it is ours."""
     yield Sample(API_CLOCK_OFFSET, (), skew.offset if skew else 0.0)
     yield Sample(API_DATES_REFUSED, (), skew.refusals if skew else 0)
+    yield Sample(CLOCK_DISPUTED, (), int(skew is not None and skew.disputed is not None))
 
 
 def request_samples(
@@ -149,11 +151,6 @@ def throttling_check(clients: Iterable[ClientStatistics], now: float) -> Check:
 
 
 def clock_checks(skew: SkewStatistics | None) -> Iterator[Check]:
-    """Whether the server's clock is believed; a process that does not believe it is ready all the same."""
-    if skew and skew.refused is not None:
-        yield Check(
-            "clock",
-            True,
-            f"the server's Date is {skew.refused:.0f} s ahead of this machine's, and not believed: more than "
-            f"client.maximumClockOffsetSeconds ({skew.largest:g})",
-        )
+    """Fails while the clocks are in dispute."""
+    if skew and skew.disputed is not None:
+        yield Check("clock", False, dispute_message(skew))

@@ -163,6 +163,11 @@ NODE_CLAIMS: Resource[NodeClaim] = Resource(
 )
 NODE_CLAIM_VERSIONS = (NODE_CLAIMS, msgspec.structs.replace(NODE_CLAIMS, version="v1beta1"))
 """In the order of preference. A cluster serves some of them, or none."""
+NODE_POOLS: Resource[dict[str, Any]] = Resource(
+    group=KARPENTER_GROUP, version="v1", plural="nodepools", kind="NodePool", namespaced=False, decode=untyped
+)
+NODE_POOL_VERSIONS = (NODE_POOLS, msgspec.structs.replace(NODE_POOLS, version="v1beta1"))
+"""Served where Karpenter is installed: gracectl brings no definition of them."""
 NODE_BUDGETS: Resource[NodeDisruptionBudget] = Resource(
     group=TERMINATION_GROUP,
     version=TERMINATION_VERSION,

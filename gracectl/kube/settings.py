@@ -37,7 +37,7 @@ class LeaderElectionSettings(msgspec.Struct, frozen=True, rename="camel", forbid
     enabled: bool = True
     namespace: NamespaceIfAny = ""
     name: Name = LEASE_NAME
-    lease_duration_seconds: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 15
+    lease_duration_seconds: Annotated[int, msgspec.Meta(ge=1, le=600)] = 15
     """Standbys wait so long after the last renewal that they have seen."""
     renew_deadline_seconds: Seconds = 10.0
     """A leader writes nothing more this long after the last renewal that succeeded."""

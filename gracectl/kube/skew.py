@@ -8,6 +8,10 @@ here. So two things bound it. What is further away than `largest` is never belie
 when the new one has been shown for `CONFIRMED_SECONDS` without a break: the monotonic clock says how much time has
 passed between two dates, and a server whose clock runs does not contradict it for a moment only. The machine itself may
 know better: what it has slept while its monotonic clock stood still needs no confirmation, and no bound.
+
+When a few of the last dates are further away than `largest`, one of the clocks is wrong, and nothing here can say
+which. Then the clocks are in dispute: the earliest of them counts, so that nothing is taken away too early, and the
+clock shows it (`Clock.is_disputed`). A dispute ends when all answers of `CONFIRMED_SECONDS` have agreed.
 """
 
 from __future__ import annotations
@@ -40,23 +44,23 @@ _ENOUGH = 3
 
 
 class SkewStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot. Seconds that the server is ahead of us: `offset`, as believed; `refused`, as the last answer said
-    that was further away than `largest`, None if one that is nearer has come since. `refusals`: how many were."""
+    """A snapshot. Seconds that the server is ahead of us: `offset`, as believed; `disputed`, as an answer says that is
+    further away than `largest`, None unless the clocks are in dispute. `refusals`: how many answers were."""
 
     offset: float
     largest: float
-    refused: float | None
     refusals: int
+    disputed: float | None = None
 
 
 class SkewEstimate:
-    """Collects dates; `adjust(offset)` is called with server minus unadjusted local time, in seconds, when it has
-    moved.
+    """Collects dates; `adjust(offset, is_disputed)` is called with server minus unadjusted local time, in seconds, when
+    it has moved, and when a dispute begins or ends.
 
     `adjust` replaces the clock's former offset by the new one (`SystemClock.adjust`). `largest`: seconds, see above.
     """
 
-    def __init__(self, adjust: Callable[[float], None], largest: float = LARGEST_OFFSET) -> None:
+    def __init__(self, adjust: Callable[[float, bool], None], largest: float = LARGEST_OFFSET) -> None:
         self._adjust = adjust
         self._largest = largest
         self._samples: deque[float] = deque(maxlen=_SAMPLES)
@@ -64,13 +68,19 @@ class SkewEstimate:
         self._is_believed = False  # else the offset is what we began with
         self._awake = 0.0  # the part of the offset that is none of what the machine knows to have missed
         self._doubted: tuple[float, float] | None = None  # another offset, and since when (unadjusted local time)
-        self._refused: float | None = None
         self._refusals = 0
+        self._applied = 0.0  # what `adjust` was called with last
+        self._recent: deque[float | None] = deque(maxlen=_SAMPLES)  # what was refused; None: an answer was not
+        self._disputed: float | None = None
+        self._agreed_since: float | None = None  # unadjusted local time
 
     def statistics(self) -> SkewStatistics:
         """Offsets that are believed, and refused."""
         return SkewStatistics(
-            offset=self._offset, largest=self._largest, refused=self._refused, refusals=self._refusals
+            offset=self._offset,
+            largest=self._largest,
+            refusals=self._refusals,
+            disputed=self._disputed,
         )
 
     def observe(self, date: str, received: float, round_trip: float, missed: float = 0.0) -> None:
@@ -81,12 +91,16 @@ class SkewEstimate:
             return
         try:
             # A second is cut to its beginning, so half a second later is the best guess.
-            server = _instant_of(date) + 0.5
+            server = max(_instant_of(date), 0.0) + 0.5
         except (ValueError, OverflowError):  # no date, or numbers that no date has
             return
-        local = received - round_trip / 2 - self._offset
+        local = received - round_trip / 2 - self._applied
         sample = server - local
-        if not self._is_possible(sample, missed):
+        is_possible = min(abs(sample), abs(sample - missed)) <= self._largest
+        self._refusals += not is_possible
+        self._recent.append(None if is_possible else sample)
+        self._judge(local)
+        if not is_possible:
             return
         self._samples.append(sample)
         if len(self._samples) < _ENOUGH:
@@ -101,25 +115,34 @@ class SkewEstimate:
             self._is_believed, self._doubted = True, None
             if is_news:
                 self._offset = offset
-                self._adjust(offset)
+                self._apply(is_news=True)
 
-    def _is_possible(self, sample: float, missed: float) -> bool:
-        """Whether the server may be so far ahead; the first that may not, and the first that may again, are logged."""
-        if min(abs(sample), abs(sample - missed)) <= self._largest:
-            if self._refused is not None:
-                logger.info("the API server's clock: near ours again: its Date headers are believed again")
-                self._refused = None
-            return True
-        if self._refused is None:
-            logger.error(
-                "the API server's clock: %.0f s ahead of this machine's by its Date header: not believed, as it is "
-                "more than client.maximumClockOffsetSeconds (%g); set right whichever is wrong, then restart",
-                sample,
-                self._largest,
-            )
-        self._refused = sample
-        self._refusals += 1
-        return False
+    def _judge(self, local: float) -> None:
+        """Begin or end a dispute at `local`; the first answers of a process count as those of any other time."""
+        refused = [each for each in self._recent if each is not None]
+        if refused:
+            self._agreed_since = None
+        elif self._agreed_since is None:
+            self._agreed_since = local
+        before = self._disputed
+        if len(refused) >= _ENOUGH:
+            self._disputed = refused[-1]
+        elif self._agreed_since is not None and local - self._agreed_since >= CONFIRMED_SECONDS:
+            self._disputed = None
+        if self._disputed is None and before is not None:
+            logger.info("the clocks: they agree again: deadlines count again")
+        elif self._disputed is not None and before is None:
+            logger.error("the clocks: %s", dispute_message(self.statistics()))
+        self._apply(is_news=(before is None) is not (self._disputed is None))
+
+    def _apply(self, *, is_news: bool) -> None:
+        """Adjust the clock: to the earliest time of all during a dispute. Small moves are noise."""
+        offset = self._offset
+        if self._disputed is not None:
+            offset = min(offset, *(each for each in self._recent if each is not None), self._disputed)
+        if is_news or abs(offset - self._applied) >= TOLERANCE:
+            self._applied = offset
+            self._adjust(offset, self._disputed is not None)
 
     def _is_confirmed(self, offset: float, local: float, missed: float) -> bool:
         """Whether `offset` may be believed at `local`: it is what was believed, or the first, or as the machine
@@ -131,6 +154,17 @@ class SkewEstimate:
         if self._doubted is None or abs(offset - self._doubted[0]) >= 2 * TOLERANCE:
             self._doubted = offset, local
         return local - self._doubted[1] >= CONFIRMED_SECONDS
+
+
+def dispute_message(skew: SkewStatistics) -> str:
+    """State, consequence and remedy while clocks are in dispute, for messages without a subject."""
+    ahead = skew.disputed or 0.0
+    direction = "ahead of" if ahead >= 0 else "behind"
+    return (
+        f"the API server's Date is {abs(ahead):.0f} s {direction} this machine's clock, more than "
+        f"client.maximumClockOffsetSeconds ({skew.largest:g}): deadlines are paused, and the earlier time counts; "
+        "set right the wrong clock; if it is this machine's, restart gracectl then"
+    )
 
 
 @lru_cache(maxsize=16)

@@ -284,6 +284,8 @@ class EventReason(StrEnum):
     """Pod: more than one budget selects it; the eviction API cannot serve that."""
     KARPENTER_LEADS = "KarpenterLeads"
     """Node, Lease: a Karpenter leads, so gracectl stands by and leaves terminations in progress to it."""
+    CLOCKS_DISAGREE = "ClocksDisagree"
+    """Node, claim, Lease: clocks differ by more than can be corrected, so deadlines are paused."""
     # voluntary terminations
     NODE_UNHEALTHY = "NodeUnhealthy"
     UNHEALTHY_NODES_HELD = "UnhealthyNodesHeld"

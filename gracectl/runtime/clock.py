@@ -31,11 +31,16 @@ class Clock(Protocol):
         detected. May jump when this machine's clock is set: where it agrees with `monotonic`, nothing was missed; where
         it is ahead, something may have been."""
 
+    def is_disputed(self) -> bool:
+        """Whether clocks contradict each other by more than can be corrected. `now` is then the earlier time, and
+        deadlines are paused."""
+
     async def sleep(self, seconds: float) -> None:
         """Sleep for this many seconds; 0 or less is one turn of the event loop."""
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever `now` has jumped relative to `monotonic`; it must be quick and must not raise."""
+        """Call `callback` whenever `now` has jumped relative to `monotonic`, or `is_disputed` has changed; it must be
+        quick and must not raise."""
 
 
 class SystemClock:
@@ -51,11 +56,12 @@ class SystemClock:
         self._epoch = time.time() - time.monotonic()
         self._slept_before = time.clock_gettime(_WITH_SLEEP) - time.monotonic()
         self._offset = 0.0
+        self._is_disputed = False
         self._subscribers: list[Callable[[], None]] = []
 
-    def adjust(self, offset: float) -> None:
+    def adjust(self, offset: float, is_disputed: bool) -> None:
         """Set how far `now` is ahead of this machine's clock as it was read at the beginning."""
-        self._offset = offset
+        self._offset, self._is_disputed = offset, is_disputed
         for callback in self._subscribers:
             callback()
 
@@ -71,6 +77,10 @@ class SystemClock:
         """See Clock. A suspended machine counts that time itself; a machine paused from outside shows it by its time of
         day, if at all."""
         return max(time.clock_gettime(_WITH_SLEEP) - self._slept_before, time.time() - self._epoch)
+
+    def is_disputed(self) -> bool:
+        """See Clock."""
+        return self._is_disputed
 
     async def sleep(self, seconds: float) -> None:
         """See Clock."""
@@ -98,6 +108,10 @@ class LoopClock:
     def elapsed(self) -> float:
         """See Clock. Misses nothing."""
         return asyncio.get_running_loop().time()
+
+    def is_disputed(self) -> bool:
+        """See Clock. There is no other clock."""
+        return False
 
     async def sleep(self, seconds: float) -> None:
         """See Clock."""
@@ -131,6 +145,10 @@ class RelayedClock:
         """See Clock."""
         return self._clock.elapsed()
 
+    def is_disputed(self) -> bool:
+        """See Clock."""
+        return self._clock.is_disputed()
+
     async def sleep(self, seconds: float) -> None:
         """See Clock."""
         await self._clock.sleep(seconds)
@@ -146,6 +164,7 @@ class ShiftedClock(RelayedClock):
     def __init__(self, clock: Clock, offset: float = 0.0) -> None:
         super().__init__(clock)
         self._offset = offset
+        self._is_disputed = False
 
     @property
     def offset(self) -> float:
@@ -157,9 +176,18 @@ class ShiftedClock(RelayedClock):
         self._offset = offset
         self.jumped()
 
+    def adjust(self, offset: float, is_disputed: bool) -> None:
+        """Set the offset, and whether other clocks contradict this one."""
+        self._is_disputed = is_disputed
+        self.offset = offset
+
     def now(self) -> float:
         """See Clock."""
         return super().now() + self._offset
+
+    def is_disputed(self) -> bool:
+        """See Clock."""
+        return self._is_disputed
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """See Clock. The other clock may jump as well."""

@@ -327,6 +327,9 @@ API_DATES_REFUSED: Final = _counter(
 API_CLOCK_OFFSET: Final = _gauge(
     "api_clock_offset_seconds", help="Estimated offset of the API server's clock from this machine's."
 )
+CLOCK_DISPUTED: Final = _gauge(
+    "clock_disputed", help="1 while clocks differ by more than client.maximumClockOffsetSeconds: deadlines are paused."
+)
 WATCH_LISTS: Final = _counter("watch_lists_total", "resource", help="Complete lists.")
 WATCH_STREAMS: Final = _counter(
     "watch_streams_total",

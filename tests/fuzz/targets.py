@@ -242,7 +242,7 @@ def _refusal(body: bytes) -> None:
 
 
 def _headers(text: str) -> None:
-    skew = SkewEstimate(lambda offset: None)
+    skew = SkewEstimate(lambda offset, is_disputed: None)
     skew.observe(text, NOW, 0.1)
     headers = {"retry-after": text}
     str(error_for(Request(method="GET", path="/api/v1/nodes"), Response(status=429, headers=headers, body=b"")))

@@ -27,8 +27,40 @@ def a_karpenter_lease(renewed: float, **spec: Any) -> JsonObject:
     }
 
 
-async def karpenter_leads(stage: Stage, namespace: str = "kube-system", **spec: Any) -> None:
+NODE_POOLS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "nodepools.karpenter.sh"},
+    "spec": {
+        "group": "karpenter.sh",
+        "scope": "Cluster",
+        "names": {"plural": "nodepools", "singular": "nodepool", "kind": "NodePool", "listKind": "NodePoolList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+async def karpenter_is_installed(stage: Stage) -> None:
+    """With its definitions, as far as they are looked at."""
+    if not stage.server.store.table("customresourcedefinitions.apiextensions.k8s.io").get("", "nodepools.karpenter.sh"):
+        await stage.call("POST", DEFINITIONS, NODE_POOLS)
+        await stage.clock.sleep(0.1)  # until they are served
+
+
+async def karpenter_leads(
+    stage: Stage, namespace: str = "kube-system", *, is_installed: bool = True, **spec: Any
+) -> None:
     """It has just made its Lease, and does not renew it."""
+    if is_installed:
+        await karpenter_is_installed(stage)
     if namespace not in {each["metadata"]["name"] for each in stage.server.store.table("namespaces")}:
         await stage.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     await stage.call("POST", leases_of(namespace), a_karpenter_lease(stage.clock.now(), **spec))

@@ -22,6 +22,7 @@ from gracectl.admission.webhooks import (
     OUR_NAMES,
     admission_permissions,
 )
+from gracectl.cli.doctor.clocks import CLOCKS, check_clocks
 from gracectl.cli.doctor.objects import ANNOTATIONS, BUDGETS, annotation_finding, budget_finding, node_findings
 from gracectl.cli.doctor.report import CheckState, Finding
 from gracectl.cli.doctor.surroundings import SURROUNDINGS, ClientCheck
@@ -34,6 +35,7 @@ from gracectl.controllers.rbac import rights_for
 from gracectl.inspect.leadership import LeaderState, leadership_of, read_leases
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed, RequestTimeout, Unauthorized, Unreachable
+from gracectl.kube.leases import LONGEST_HELD_SECONDS
 from gracectl.kube.rbac import READS, missing_permissions
 from gracectl.kube.reading import is_served, read_all
 from gracectl.kube.requests import Key, Selection
@@ -48,6 +50,7 @@ from gracectl.kube.resources import (
     Resource,
 )
 from gracectl.kube.settings import DEFAULT_NAMESPACE
+from gracectl.kube.skew import SkewEstimate
 from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
@@ -77,6 +80,7 @@ class Doctor(msgspec.Struct, frozen=True):
     clock: Clock
     settings: Settings
     is_assumed: bool = False
+    skew: SkewEstimate | None = None
 
 
 Check = Callable[[Doctor], Awaitable[Sequence[Finding]]]
@@ -190,6 +194,9 @@ async def check_controller(doctor: Doctor) -> Sequence[Finding]:
         return (Finding(CONTROLLER, CheckState.OK if deployments else CheckState.WARNING, message),)
     if found.is_absent and not deployments:
         return (Finding(CONTROLLER, CheckState.FAILED, f"not installed: there is no Lease {settings.name}", INSTALL),)
+    if found.renewed is not None and found.renewed > doctor.clock.now() + LONGEST_HELD_SECONDS:
+        message = f"unknown whether a controller leads: {found.reason}, which is in the future{ready}"
+        return (_of_deployments(message, deployments, CheckState.WARNING),)
     if found.state is LeaderState.UNKNOWN and not found.is_absent:
         message = "no controller leads at this moment; a handover takes seconds"
         return (Finding(CONTROLLER, CheckState.WARNING, message, "run it again"),)
@@ -382,6 +389,7 @@ CHECKS: Final[dict[str, Check]] = {
     PERMISSIONS: check_permissions,
     WEBHOOKS: check_webhooks,
     KARPENTER: check_karpenter,
+    CLOCKS: lambda doctor: check_clocks(doctor.client, doctor.clock, doctor.settings.leader_election, doctor.skew),
     "nodes": check_nodes,
     BUDGETS: check_budgets,
     ANNOTATIONS: check_annotations,

@@ -40,7 +40,7 @@ def doctor(target: ClusterTarget, output: Output) -> None:
     """Check whether everything that a termination needs is in place.
 
     API server, credentials, settings, definitions, the controller and its rights, webhooks and their certificate,
-    Karpenter, finalizers and machines of nodes, budgets, annotations of pods, workloads without a budget, local
+    Karpenter, clocks, finalizers and machines of nodes, budgets, annotations of pods, workloads without a budget, local
     volumes, volumes left attached, load balancers and Pending pods: a line for each, and below it what helps. Nothing
     is changed. It works before the installation, too. With --config the settings of the file are compared with those of
     the controller. What your rights do not let it check is marked with ?. docs/doctor.md explains every check.
@@ -83,7 +83,7 @@ async def _examine(target: ClusterTarget, given: LoadedSettings, *, shows_cluste
 async def _all(connection: Connection, effective: LoadedSettings, of_settings: Sequence[Finding]) -> Sequence[Finding]:
     """Findings of all other checks, in the order of the list."""
     is_assumed = effective.source == "defaults" and any(each.state is CheckState.UNKNOWN for each in of_settings)
-    examined = Doctor(connection.client, connection.clock, effective.settings, is_assumed)
+    examined = Doctor(connection.client, connection.clock, effective.settings, is_assumed, connection.skew)
     found: dict[str, Sequence[Finding]] = {}
 
     async def run(name: str) -> None:

@@ -48,6 +48,7 @@ from gracectl.inspect.leadership import LeaderState, leadership_of
 from gracectl.kube.connection import Connection
 from gracectl.kube.credentials import own_namespace
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
+from gracectl.kube.leases import LONGEST_HELD_SECONDS
 from gracectl.kube.reading import is_served, read_all
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES, NODE_BUDGETS
@@ -58,7 +59,7 @@ from gracectl.model.times import format_time
 from gracectl.runtime.supervise import ungrouped
 
 KIN: Final = "gracectl-uninstall_"
-HELD_SECONDS: Final = 600
+HELD_SECONDS: Final = LONGEST_HELD_SECONDS
 """Other contenders for the Lease wait so long: a hook of the chart runs before the Deployment is deleted."""
 
 POLL_SECONDS: Final = 2.0

@@ -39,14 +39,15 @@ async def cordon(context: StepContext, state: NodeState) -> Answer:
 
 def _excludes_daemon_sets(context: StepContext, state: NodeState) -> bool:
     """Whether the cordon keeps DaemonSet pods off from now on. The drain decides it once it has begun."""
-    if state.is_overdue(context.clock.now()):
+    if state.is_overdue(context.clock):
         return True
     if state.plan is not None:
         return False
     pods = context.cluster.pods_on(state.node.name)
     if not any(is_daemon(pod) and not tolerates(pod.tolerations, DISRUPTED_TAINT) for pod in pods):
         return True  # one write for everything
-    return plan(view_without_budgets(context, state, state.deadline), context.clock.now()).excludes_daemon_sets
+    view = view_without_budgets(context, state, state.counted_deadline(context.clock))
+    return plan(view, context.clock.now()).excludes_daemon_sets
 
 
 async def apply_cordon(
@@ -78,7 +79,7 @@ async def apply_cordon(
             message = f"cordoned; removed from external load balancers: it {state.activity}"
             emit_event(context, (state.tracked,), names.EventReason.CORDONED, message)
     wait = max(state.next_cordon - context.clock.monotonic(), 0.0) if needed(state.node) else math.inf
-    if not takes_pods(state.node) or state.is_overdue(context.clock.now()):
+    if not takes_pods(state.node) or state.is_overdue(context.clock):
         if state.cordoned_at is None:
             state.cordoned_at = context.clock.now()
         state.cordon_marks = frozenset(marks)

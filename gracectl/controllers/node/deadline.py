@@ -31,6 +31,8 @@ from gracectl.runtime.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
 
+CLOCKS_DISAGREE = "clocks contradict each other (see /readyz and the log of the controller)"
+
 PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
 """How long to wait for a write to a claim, or of a mere traceparent, before it goes on in the background; and after how
 long to retry it."""
@@ -69,6 +71,8 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
     if _is_news(state, before):
         reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING
         told = words(state.deadline, context.clock.now())
+        if context.clock.is_disputed():
+            told = f"paused: {CLOCKS_DISAGREE}; deadline {format_time(state.deadline.at)}"
         emit_event(context, state.objects, reason, told, dedup_key=format_time(state.deadline.at))
     with anyio.move_on_after(max(state.deadline.at - context.clock.now(), OVERDUE_SECONDS)):
         for tracked in state.objects:

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from gracectl.controllers.node.deadline import cached_deadline
+from gracectl.controllers.node.deadline import CLOCKS_DISAGREE, cached_deadline
 from gracectl.controllers.node.volumes import (
     note_claims,
     read_staying_claims,
@@ -91,6 +91,8 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     seconds = math.inf
     if decision.left:
         message = explain(decision)
+        if state.deadline is not None and context.clock.is_disputed():
+            message += f"; deadline {format_time(state.deadline.at)} is paused: {CLOCKS_DISAGREE}"
         until_event = _report_stall(context, state, decision, message, has_moved=bool(departed))
         word = ConditionUpdate(names.DRAINED, names.FALSE, _reason_of(decision), message)
         until_written = await set_condition(context, state.objects, word, seconds=patience)
@@ -158,7 +160,7 @@ def schedule_deletions(context: StepContext, state: NodeState) -> None:
     no worker is free). Awaits nothing, and depends on no earlier step."""
     node = state.node
     deadline = earliest_deadline(state.deadline, cached_deadline(context, node))
-    if deadline is not None:
+    if deadline is not None and not context.clock.is_disputed():
         view = view_without_budgets(context, state, deadline)
         context.deleter.set_pods(node.name, scheduled_deletions(plan(view, context.clock.now()), node.name))
 
@@ -221,8 +223,8 @@ def view_without_budgets(context: StepContext, state: NodeState, deadline: Deadl
 
 async def _view_of(context: StepContext, state: NodeState) -> NodeView:
     """The same with budgets, before the deadline."""
-    node, deadline = state.node, state.deadline
-    if state.is_overdue(context.clock.now()):
+    node, deadline = state.node, state.counted_deadline(context.clock)
+    if state.is_overdue(context.clock):
         return view_without_budgets(context, state, deadline)
     # Deletions for the deadline do not depend on budgets, and do not wait for them.
     meanwhile = partial(schedule_deletions, context, state)

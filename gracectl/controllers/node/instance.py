@@ -98,7 +98,7 @@ async def terminate_instance_of_node(context: StepContext, state: NodeState) -> 
     found = context.cluster.others_on(node, state.provider_id)
     others = tuple(other for other in found if other.uid not in context.without_instance)
     all_end = all(is_finalizing(other) for other in others)
-    if not others or (all_end and state.is_overdue(context.clock.now())):
+    if not others or (all_end and state.is_overdue(context.clock)):
         return await terminate_instance(context, state)
     if all_end and all(other.name > node.name for other in others):
         listed = ", ".join(sorted((other.name for other in others), key=natural_key))

@@ -80,7 +80,7 @@ class NodePipeline:
             return await step.run(self._context, state)
         if step is INSTANCE:
             # At the deadline the provider is called even if all slots are taken.
-            is_urgent = state.is_overdue(self._context.clock.now())
+            is_urgent = state.is_overdue(self._context.clock)
             return await self._slots.run(step, self._context, state, is_urgent=is_urgent)
         try:
             with anyio.move_on_after(state.time_left(self._context.clock)):
@@ -92,7 +92,7 @@ class NodePipeline:
         except NotLeading:
             raise
         except ApiError as error:
-            if not state.is_overdue(self._context.clock.now()):
+            if not state.is_overdue(self._context.clock):
                 raise
             failure = str(error)
             state.observer.failed(step.name, error, self._context.clock.now())

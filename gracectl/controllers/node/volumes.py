@@ -36,10 +36,11 @@ MANY_CLAIMS = 20
 
 async def await_volume_detachment(context: StepContext, state: NodeState) -> Answer:
     """Done when no volume of a drained pod is attached to the node, or the deadline has passed."""
-    is_overdue = state.is_overdue(context.clock.now())
+    is_overdue = state.is_overdue(context.clock)
     if is_overdue and not state.instance.was_tried:
         return Proceed()  # the instance first, the report of what is still attached later
-    view = context.cluster.view_without_budgets(state.node, context.settings.policy, state.deadline)
+    deadline = state.counted_deadline(context.clock)
+    view = context.cluster.view_without_budgets(state.node, context.settings.policy, deadline)
     attached = plan(view, context.clock.now()).attached
     if not attached:
         state.attached_since, state.is_attachment_reported = None, False

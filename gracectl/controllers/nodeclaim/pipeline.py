@@ -232,13 +232,14 @@ async def _wait_for_node_budgets(context: StepContext, state: NodeClaimState, bl
 def forced_at(context: StepContext, state: NodeClaimState, node: Node) -> float | None:
     """From when on the node is deleted whatever its budgets say, so that its pods have their grace before the deadline.
 
-    None without a deadline.
+    None without a deadline that counts.
     """
-    if state.deadline is None:
+    deadline = state.counted_deadline(context.clock)
+    if deadline is None:
         return None
-    view = context.cluster.view_without_budgets(node, context.settings.policy, state.deadline)
+    view = context.cluster.view_without_budgets(node, context.settings.policy, deadline)
     pods = plan(view, context.clock.now()).pods
-    return min((entry.delete_at for entry in pods if entry.delete_at is not None), default=state.deadline.at)
+    return min((entry.delete_at for entry in pods if entry.delete_at is not None), default=deadline.at)
 
 
 def _is_due(context: StepContext, state: NodeClaimState, node: Node) -> bool:

@@ -166,9 +166,14 @@ class TerminationState(ABC, Generic[H]):
         """The deadline (Unix seconds); None without one."""
         return None if self.deadline is None else self.deadline.at
 
-    def is_overdue(self, now: float) -> bool:
-        """Whether the deadline has passed."""
-        return self.deadline is not None and self.deadline.at <= now
+    def counted_deadline(self, clock: Clock) -> Deadline | None:
+        """The deadline that is acted upon: none while clocks are in dispute, as nobody can say when it is."""
+        return None if clock.is_disputed() else self.deadline
+
+    def is_overdue(self, clock: Clock) -> bool:
+        """Whether the deadline counts, and has passed."""
+        deadline = self.counted_deadline(clock)
+        return deadline is not None and deadline.at <= clock.now()
 
     def forget_steps(self, now: float) -> None:
         """Start over: no step was reached."""
@@ -351,9 +356,10 @@ class NodeState(TerminationState[Node]):
         That is until the deadline; from then on LAST_WORD_SECONDS for everything, counted from the first look; and when
         the provider has been asked, PATIENCE_SECONDS for each thing, so that it is asked again in time.
         """
-        if self.deadline is None:
+        deadline = self.counted_deadline(clock)
+        if deadline is None:
             return math.inf
-        left = self.deadline.at - clock.now()
+        left = deadline.at - clock.now()
         if left > 0:
             return left
         if self.instance.was_tried:

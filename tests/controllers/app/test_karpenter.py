@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from controllers.app.test_controller import EVERYTHING
@@ -56,6 +57,49 @@ async def test_a_lease_is_fresh_until_its_duration_is_over_and_not_longer() -> N
             await a_controller(stage).check()
         await stage.clock.sleep(0.2)
         await a_controller(stage).check()
+
+
+@pytest.mark.parametrize("duration", [61, 2**31 - 1])
+async def test_a_lease_that_nobody_renews_stops_nothing_for_longer_than_a_minute(duration: int) -> None:
+    async with staged("n1") as stage:
+        await karpenter_leads(stage, leaseDurationSeconds=duration)
+        for instant in (0.0, 59.9):
+            await stage.clock.sleep(instant)
+            with pytest.raises(LiveKarpenter):
+                await a_controller(stage).check()
+        await stage.clock.sleep(0.2)
+        await a_controller(stage).check()
+
+
+async def test_a_lease_from_the_far_future_stops_nothing() -> None:
+    async with staged("n1") as stage:
+        await karpenter_leads(stage, renewTime="9999-12-31T23:59:59.000000Z", leaseDurationSeconds=2**31 - 1)
+        await a_controller(stage).check()
+
+
+async def test_a_lease_where_no_karpenter_is_installed_stops_nothing() -> None:
+    async with staged("n1") as stage:
+        await karpenter_leads(stage, is_installed=False)
+        await a_controller(stage).check()
+
+
+@pytest.mark.parametrize("spec", [{"leaseDurationSeconds": 2**31 - 1}, {"renewTime": "9999-12-31T23:59:59.000000Z"}])
+async def test_a_forged_lease_pauses_a_controller_that_runs_for_a_minute_at_most_and_is_reported(
+    spec: dict[str, Any],
+) -> None:
+    """Found with the role `edit` in a namespace called `karpenter`: every controller stood by indefinitely."""
+    async with staged("n1", settings=Settings(), looks_for_karpenter=True) as stage, stage.controller() as controller:
+        await controller.wait_live()
+        await stage.settle(controller)
+        await karpenter_leads(stage, "karpenter", **spec)
+        await stage.delete_node("n1")
+        begun = stage.clock.monotonic()
+        gone = await stage.until_gone("n1")
+        # Looked at every 15 s; a minute from when it was seen; a standby looks every two to 4.4 s; a drain takes two.
+        assert gone - begun <= 15 + 60 + 4.4 + 2.1
+        await stage.clock.sleep(300)
+        assert controller.statistics().election is not None
+        assert [check for check in controller.readiness() if check.name == "karpenter"] == []
 
 
 async def test_a_released_lease_and_one_elsewhere_are_no_obstacle() -> None:
@@ -138,8 +182,8 @@ async def test_a_standby_does_not_take_over_while_a_karpenter_lives_and_does_whe
             assert finalizers_of(node) == []
             gone = stage.clock.monotonic()
             await stage.settle(second)
-            # It runs out 14 s after the last second; a standby looks every two to 4.4 s.
-            assert 14 <= stage.clock.monotonic() - gone <= 14 + 4.4
+            # It counts from when its last renewal was seen, up to 4.4 s after it; a standby looks every two to 4.4 s.
+            assert 14 <= stage.clock.monotonic() - gone <= 14 + 2 * 4.4
             assert [check for check in second.readiness() if check.name == "karpenter"] == []
     told_of = [each.message for each in caplog.records if "Karpenter" in each.message]
     assert len(told_of) == 2
@@ -227,8 +271,8 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
         assert "gracectl is on standby; uninstall Karpenter" in events["n1"][0]
         gone = stage.clock.monotonic()
         await stage.until_gone("n1", "n2")
-        # Its Lease runs out 14 s after the last second, and is looked at every two to 4.4 s; a drain takes two.
-        assert 14 <= stage.clock.monotonic() - gone <= 14 + 4.4 + 2.1
+        # Its Lease counts from when its last renewal was seen, and is looked at every two to 4.4 s; a drain takes two.
+        assert 14 <= stage.clock.monotonic() - gone <= 14 + 2 * 4.4 + 2.1
         assert [check for check in controller.readiness() if check.name == "karpenter"] == []
     told_of = [
         each.message for each in caplog.records if "Karpenter leads" in each.message and "Event" not in each.message

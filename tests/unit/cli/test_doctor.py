@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from e2e_support.target import embedded_cluster
 from rich.console import Console
 from support.builders import a_budget, a_node, a_pod
 from support.fleet import Fleet, overheard
+from support.karpenter import DEFINITIONS, NODE_POOLS
 from support.mute import mute
 
 from gracectl.admission.settings import AdmissionSettings
@@ -41,6 +43,7 @@ from gracectl.kube.operation import Operation
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import VolumeAttachment
+from gracectl.model.times import format_micro_time
 from gracectl.model.workloads import PendingPod, PersistentVolume, Service, Workload
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import SystemClock
@@ -104,7 +107,7 @@ def test_before_the_installation_it_says_what_is_missing(place: Fleet) -> None:
     found = found_in(place)
     assert list(found) == [
         *("API server", "credentials", "settings", "definitions", "controller", "permissions", "webhooks", "Karpenter"),
-        *("finalizers", "machines", "budgets", "annotations"),
+        *("clocks", "finalizers", "machines", "budgets", "annotations"),
         *("workloads", "volumes", "attachments", "load balancers", "scheduling"),
     ]
     assert found["API server"]["state"] == "ok"
@@ -240,11 +243,40 @@ def test_the_settings_of_the_controller_against_a_file(place: Fleet, tmp_path: P
 
 def test_a_karpenter_that_leads_is_a_conflict(place: Fleet) -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-    spec = {"holderIdentity": "karpenter-0", "leaseDurationSeconds": 600, "renewTime": "2200-01-01T00:00:00.000000Z"}
-    with existing(place, path, {"metadata": {"name": names.KARPENTER_LEASE}, "spec": spec}):
+    renewed = format_micro_time(SystemClock().now())
+    spec = {"holderIdentity": "karpenter-0", "leaseDurationSeconds": 600, "renewTime": renewed}
+    lease = {"metadata": {"name": names.KARPENTER_LEASE}, "spec": spec}
+    with existing(place, path, lease):
+        assert found_in(place)["Karpenter"]["state"] == "ok"  # anybody may make a Lease
+    with existing(place, DEFINITIONS, NODE_POOLS), existing(place, path, lease):
+        while "nodepools" not in str(place.ask("GET", "/apis/karpenter.sh/v1")):
+            time.sleep(0.01)
         found = found_in(place)["Karpenter"]
     assert found["state"] == "failed"
     assert "karpenter-0 holds the Lease kube-system/karpenter-leader-election" in found["message"]
+
+
+def test_clocks_that_a_controller_has_reported_are_a_fault_for_a_while(place: Fleet) -> None:
+    event = {
+        "metadata": {"name": "clocks"},
+        "involvedObject": {"kind": "Lease", "namespace": "gracectl", "name": "gracectl"},
+        "reason": names.EventReason.CLOCKS_DISAGREE,
+        "message": "deadlines are paused",
+        "type": "Warning",
+        "firstTimestamp": "2001-01-01T00:00:00Z",  # by the clock that is wrong
+        "lastTimestamp": "2001-01-01T00:00:00Z",
+        "source": {"component": names.EVENT_COMPONENT},
+    }
+    with lease(place, holderIdentity="a", renewTime=format_micro_time(SystemClock().now())):
+        assert found_in(place)["clocks"]["state"] == "ok"
+        with existing(place, f"{NAMESPACES}/gracectl/events", {**event, "source": {"component": "tenant"}}):
+            assert found_in(place)["clocks"]["state"] == "ok"
+        with existing(place, f"{NAMESPACES}/gracectl/events", event):
+            found = found_in(place)["clocks"]
+    assert found["state"] == "failed"
+    assert found["message"].startswith("a controller has reported at 20")
+    assert found["message"].endswith(": deadlines are paused")
+    assert "restart the controller" in found["remedy"]
 
 
 def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
@@ -253,7 +285,17 @@ def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
     assert result.exit_code == 1
     assert {each["state"] for each in found.values()} == {"ok", "unknown"}
     assert {name for name, each in found.items() if each["state"] == "unknown"} == {
-        *("settings", "controller", "permissions", "webhooks", "Karpenter", "nodes", "budgets", "annotations"),
+        *(
+            "settings",
+            "controller",
+            "clocks",
+            "permissions",
+            "webhooks",
+            "Karpenter",
+            "nodes",
+            "budgets",
+            "annotations",
+        ),
         *("workloads", "volumes", "attachments", "load balancers", "scheduling"),
     }
     assert found["nodes"]["message"] == "not checked: missing permission: list nodes"

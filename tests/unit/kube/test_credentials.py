@@ -39,6 +39,9 @@ class HandClock:
     def elapsed(self) -> float:
         return self.seconds
 
+    def is_disputed(self) -> bool:
+        return False
+
     async def sleep(self, seconds: float) -> None:
         self.seconds += seconds
 

@@ -11,6 +11,8 @@ from kubesim.faults import FreezeWatch, Refuse, Rule
 from kubesim_support.caller import LEASES
 from support.contenders import PATH, Hustings, settled
 
+from gracectl.runtime.clock import ShiftedClock
+
 pytestmark = pytest.mark.anyio
 
 
@@ -216,3 +218,66 @@ async def test_a_change_of_anything_but_the_record_is_no_renewal() -> None:
         await place.admin.patch(PATH, {"metadata": {"labels": {"x": "y"}}})
         await place.until(20)
         assert a.terms == [[15.0]]
+
+
+@pytest.mark.parametrize("duration", [601, 2**31 - 1])
+async def test_a_record_counts_for_ten_minutes_at_most_whatever_it_says(duration: int) -> None:
+    place = Hustings()
+    far = "9999-12-31T23:59:59.000000Z"
+    await place.admin.create(LEASES, a_lease("somebody", duration, renewTime=far, acquireTime=far))
+    a = place.contender("a")
+    async with place.running(a):
+        await place.until(1000)
+        assert a.terms == [[600.0]]
+        assert a.election.led_until is not None
+        assert a.election.led_until <= place.clock.now(), "nobody has led in the future"
+
+
+# -- clocks in dispute -------------------------------------------------------------------------------------------------
+
+
+async def test_a_leader_with_clocks_in_dispute_leaves_the_lease_to_a_process_without() -> None:
+    place = Hustings()
+    doubtful = ShiftedClock(place.clock)
+    a, b = place.contender("a", doubtful), place.contender("b")
+    async with place.running(a, b):
+        await place.until(20)
+        doubtful.adjust(-3600.0, True)
+        await place.until(300)
+        (begun, ended), *more = a.terms
+        assert (begun, more) == (0.0, [])
+        assert ended == pytest.approx(30.0, abs=1.0)  # asked every 15 s
+        assert [term[0] for term in b.terms] == [pytest.approx(ended, abs=1.0)]
+        b.kill()
+        await place.until(301)
+        doubtful.adjust(0.0, False)
+        await place.until(400)
+        assert len(a.terms) == 2
+
+
+async def test_a_process_with_clocks_in_dispute_leads_where_no_other_does_and_offers_the_lease_now_and_then() -> None:
+    place = Hustings()
+    doubtful = ShiftedClock(place.clock)
+    doubtful.adjust(-3600.0, True)
+    a, b = place.contender("a", doubtful), place.contender("b")
+    async with place.running(a):
+        await place.until(660)
+        (begun, ended), (again,) = a.terms
+        assert begun == 30.0  # two durations
+        assert ended == pytest.approx(begun + 600.0, abs=16.0)
+        assert again == pytest.approx(ended + 30.0, abs=4.0)
+        async with place.running(b):
+            await place.until(1400)
+            assert a.terms[-1][1] == pytest.approx(again + 600.0, abs=16.0)
+            assert [term[0] for term in b.terms] == [pytest.approx(a.terms[-1][1], abs=1.0)]
+
+
+async def test_where_all_have_clocks_in_dispute_one_of_them_leads() -> None:
+    place = Hustings()
+    clocks = [ShiftedClock(place.clock) for _ in range(2)]
+    for clock in clocks:
+        clock.adjust(0.0, True)
+    both = [place.contender(name, clock) for name, clock in zip("ab", clocks, strict=True)]
+    async with place.running(*both):
+        await place.until(300)
+        assert sorted(len(each.terms) for each in both) == [0, 1]

@@ -20,12 +20,13 @@ class Laboratory:
     def __init__(self, ahead: float, largest: float = 300.0) -> None:
         self.ahead = ahead
         self.offset = 0.0
+        self.is_disputed = False
         self.reports: list[float] = []
         self.estimate = SkewEstimate(self._adjust, largest)
         self.true = 1_000_000.0
 
-    def _adjust(self, offset: float) -> None:
-        self.offset = offset
+    def _adjust(self, offset: float, is_disputed: bool) -> None:
+        self.offset, self.is_disputed = offset, is_disputed
         self.reports.append(offset)
 
     def ask(self, number: int, round_trip: float = 0.02, missed: float = 0.0) -> None:
@@ -80,19 +81,69 @@ def test_slow_answers_single_outliers_and_nonsense_say_nothing() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 20])
-def test_a_date_far_away_is_never_believed_and_is_told_of_once(before: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_date_far_ahead_is_never_believed_and_puts_clocks_in_dispute_until_it_has_been_gone_for_long(
+    before: int, caplog: pytest.LogCaptureFixture
+) -> None:
     laboratory = Laboratory(0.0)
     laboratory.ask(before)
-    for _ in range(200):
+    for number in range(200):
         laboratory.true += 1.3
         laboratory.hear(YEAR_2099)
-    assert laboratory.reports == []
+        assert laboratory.is_disputed is (number >= 2)
+    assert laboratory.offset == 0.0
     statistics = laboratory.estimate.statistics()
     assert statistics.refusals == 200
-    assert "client.maximumClockOffsetSeconds (300)" in next(clock_checks(statistics)).reason
-    laboratory.ask(5)
+    (check,) = clock_checks(statistics)
+    assert not check.is_ok
+    assert "client.maximumClockOffsetSeconds (300): deadlines are paused" in check.reason
+    laboratory.ask(9 + int(CONFIRMED_SECONDS / 1.3))
+    assert laboratory.is_disputed
+    laboratory.ask(2)
+    assert not laboratory.is_disputed
+    assert laboratory.offset == 0.0
     assert not list(clock_checks(laboratory.estimate.statistics()))
     assert [record.levelname for record in caplog.records if record.levelname != "INFO"] == ["ERROR"]
+
+
+@pytest.mark.parametrize(("ahead", "counted"), [(-3600.0, -3600.0), (3600.0, 0.0), (-3.0e5, -3.0e5), (301.5, 0.0)])
+def test_while_clocks_are_in_dispute_the_one_counts_by_which_less_time_has_passed(ahead: float, counted: float) -> None:
+    laboratory = Laboratory(ahead)
+    laboratory.ask(2)
+    assert not laboratory.is_disputed
+    laboratory.ask(100)
+    assert laboratory.is_disputed
+    assert laboratory.offset == pytest.approx(counted, abs=1.0)
+    assert len(laboratory.reports) == 1
+    assert "ahead of" in next(clock_checks(laboratory.estimate.statistics())).reason or ahead < 0
+
+
+def test_of_two_servers_the_one_whose_clock_is_wrong_is_enough_for_a_dispute() -> None:
+    laboratory = Laboratory(0.0)
+    laboratory.ask(20)
+    for _ in range(30):
+        laboratory.ahead = -3600.0
+        laboratory.ask(1)
+        laboratory.ahead = 0.0
+        laboratory.ask(1)
+    assert laboratory.is_disputed
+    assert laboratory.offset == pytest.approx(-3600.0, abs=1.0)
+
+
+def test_two_odd_answers_are_no_dispute() -> None:
+    laboratory = Laboratory(0.0)
+    laboratory.ask(20)
+    laboratory.ahead = -3600.0
+    laboratory.ask(2)
+    laboratory.ahead = 0.0
+    laboratory.ask(20)
+    assert laboratory.reports == []
+
+
+def test_a_date_before_the_epoch_is_no_instant_to_count_from() -> None:
+    laboratory = Laboratory(0.0)
+    for _ in range(5):
+        laboratory.hear("Mon, 01 Jan 0001 00:00:00 GMT")
+    assert laboratory.true + laboratory.offset >= 0.0
 
 
 def test_a_jump_that_the_monotonic_clock_contradicts_is_not_believed_however_many_say_so_at_once() -> None:
@@ -131,4 +182,4 @@ def test_no_header_does_more_than_not_to_be_believed(date: str) -> None:
     laboratory = Laboratory(0.0)
     for _ in range(5):
         laboratory.hear(date)
-    assert abs(laboratory.offset) <= 300.0
+    assert -laboratory.true <= laboratory.offset <= 300.0

@@ -78,15 +78,15 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_the_system_clock_is_moved_by_the_last_offset_only(machine: Machine) -> None:
     clock = SystemClock()
     assert clock.now() == EPOCH
-    clock.adjust(5.0)
-    clock.adjust(-2.5)
+    clock.adjust(5.0, False)
+    clock.adjust(-2.5, False)
     machine.go(1.0)
     assert clock.now() == EPOCH - 1.5
 
 
 def test_an_offset_does_not_move_durations(machine: Machine) -> None:
     clock: Clock = (system := SystemClock())
-    system.adjust(1000.0)
+    system.adjust(1000.0, False)
     assert clock.monotonic() == 40.0
 
 
@@ -140,7 +140,7 @@ def test_every_subscriber_is_told_of_every_jump_and_sees_the_new_time(machine: M
     shifted = ShiftedClock(system)
     system.subscribe(lambda: seen.append(system.now() - EPOCH))
     shifted.subscribe(lambda: seen.append(shifted.now() - EPOCH))
-    system.adjust(5.0)
+    system.adjust(5.0, False)
     shifted.offset = -30.0
     assert shifted.offset == -30.0
     assert seen == [5.0, 5.0, -25.0]
@@ -151,7 +151,7 @@ def test_a_relayed_clock_tells_of_a_jump_when_it_is_told_of_it(machine: Machine)
     system = SystemClock()
     relayed = RelayedClock(system)
     relayed.subscribe(lambda: told.append(relayed.now() - EPOCH))
-    system.adjust(5.0)
+    system.adjust(5.0, False)
     assert (relayed.now() - EPOCH, told) == (5.0, [])
     relayed.jumped()
     assert told == [5.0]

@@ -60,6 +60,7 @@ PINNED: dict[str, tuple[str, tuple[str, ...]]] = {
     "gracectl_api_retry_after_capped_total": ("counter", ()),
     "gracectl_api_dates_refused_total": ("counter", ()),
     "gracectl_api_clock_offset_seconds": ("gauge", ()),
+    "gracectl_clock_disputed": ("gauge", ()),
     "gracectl_watch_lists_total": ("counter", ("resource",)),
     "gracectl_watch_streams_total": ("counter", ("resource",)),
     "gracectl_watch_stalls_total": ("counter", ("resource",)),
