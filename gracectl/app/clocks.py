@@ -14,7 +14,7 @@ from gracectl.kube.skew import SkewStatistics, dispute_message
 from gracectl.model.names import EventReason
 from gracectl.runtime.clock import Clock
 
-REPORT_SECONDS = 15.0
+REPORT_SECONDS = 5.0
 """Interval at which the clock is looked at."""
 
 
