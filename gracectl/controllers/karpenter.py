@@ -8,7 +8,7 @@ Karpenter there, which is told once and stops nothing.
 Many may write a Lease, so little of it is believed. It counts from when it was seen to change, for LONGEST_SECONDS at
 most whatever its record says, and only where Karpenter is installed: its NodePools are served, which needs the right to
 create definitions. At first sight its `renewTime` counts, if that is near: a process that starts must not act for the
-first seconds. Invariant: a Lease that nobody renews stops nothing for longer than LONGEST_SECONDS.
+first seconds. Invariant: a Lease that is not renewed stops nothing for longer than LONGEST_SECONDS.
 """
 
 from __future__ import annotations

@@ -181,8 +181,8 @@ class LeaseLock:
 
 
 def counted_seconds(lease: Lease, longest: float = LONGEST_HELD_SECONDS) -> float:
-    """How long a state of this Lease counts: as long as its record says, within bounds. Whoever may write a Lease may
-    write any number."""
+    """How long a state of this Lease counts: as long as its record says, within bounds. A client that may write a Lease
+    may write any number."""
     return min(max(lease.duration_seconds, 0), longest)
 
 

@@ -40,7 +40,7 @@ def a_lease(renewed: float | None, holder: str = "a", duration: int = 15, namesp
         ([], LeaderState.UNKNOWN, ""),
         ([a_lease(1)], LeaderState.ACTIVE, "a"),
         ([a_lease(-600)], LeaderState.ACTIVE, "a"),  # its clock is ahead
-        ([a_lease(-601)], LeaderState.UNKNOWN, "a"),  # anybody may write a future
+        ([a_lease(-601)], LeaderState.UNKNOWN, "a"),  # any client may write a future
         ([a_lease(604, duration=2**31 - 1)], LeaderState.ACTIVE, "a"),
         ([a_lease(606, duration=2**31 - 1)], LeaderState.NONE, "a"),
         ([a_lease(20)], LeaderState.ACTIVE, "a"),  # or behind

@@ -33,7 +33,8 @@ from support.ports import free_ports
 from support.thorough import thorough
 
 from benchmarks.ground.process import peak_memory
-from gracectl.model.names import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
+from gracectl.model.names import DO_NOT_DISRUPT, KARPENTER_LEASE, TERMINATION_TIMESTAMP
+from gracectl.model.times import format_micro_time
 
 pytestmark = [
     pytest.mark.e2e,
@@ -53,6 +54,7 @@ DEPTH = 9_990
 AGAIN = 5
 """So many of the objects come once more, in lines of watches."""
 FAR_FUTURE = "Fri, 01 Jan 2099 00:00:00 GMT"
+FAR_PAST = "Sat, 01 Jan 2022 00:00:00 GMT"
 YEAR = "31536000"
 
 
@@ -180,17 +182,18 @@ class Siege(NamedTuple):
     node: JsonObject
     pods: list[JsonObject]
 
-    async def end(self) -> None:
+    async def end(self, *, is_same_term: bool = True) -> None:
         """Delete both nodes; the one that is not attacked must go, and nothing must have happened to the controller."""
         await self.story.delete("Node", self.attacked)
         await self.story.delete("Node", self.leaving)
-        await self.unharmed(until=self.leaving)
+        await self.unharmed(until=self.leaving, is_same_term=is_same_term)
 
-    async def unharmed(self, until: str) -> None:
+    async def unharmed(self, until: str, *, is_same_term: bool = True) -> None:
         """Wait until a node has gone; the process lives, leads and is no larger than it may be."""
         await until_told(self.story, f"{until} is gone", self.program, lambda: not self.story.sight.get("Node", until))
         assert self.program.exit_code is None
-        assert await lead(self.story) == self.lead
+        now = await lead(self.story)
+        assert now == self.lead if is_same_term else now.holder == self.lead.holder
         assert peak_memory(self.program.pid) < memory_limit()
 
 
@@ -424,17 +427,36 @@ async def asked(siege: Siege, command: str, *arguments: str) -> str:
     return done.stdout.decode()
 
 
-async def test_a_drain_with_server_dates_of_a_far_year(story: Story) -> None:
-    """No pod is deleted before its deadline, and the wait is a minute."""
-    groups = [{"selector": {"matchLabels": {LABEL: story.run}}, "terminationGracePeriod": "240h"}]
+@pytest.mark.parametrize(("date", "period"), [(FAR_FUTURE, "240h"), (FAR_PAST, "5s")])
+async def test_a_drain_with_server_dates_of_another_year(story: Story, date: str, period: str) -> None:
+    """No pod is deleted for a deadline while clocks contradict each other, and that is shown; the wait is a minute."""
+    groups = [{"selector": {"matchLabels": {LABEL: story.run}}, "terminationGracePeriod": period}]
     siege = await besieged(story, Attack({}, 1, annotated("true", DO_NOT_DISRUPT)), nodeGroups=groups)
-    siege.forger.headers["Date"] = FAR_FUTURE
+    siege.forger.headers["Date"] = date
     siege.forger.pauses += [(EVICTION, YEAR), (LEASE, YEAR)]
-    await siege.end()
+    lease = await story.api.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{story.namespace}/leases/gracectl")
+    told = partial(story.events_about, lease[1], "ClocksDisagree")
+    await story.sight.until("the dispute is reported", told, seconds=PATIENCE)
+    # It offers the Lease to other processes, of which there are none, and so takes it again.
+    await siege.end(is_same_term=False)
     assert siege.forger.pauses == [], "both were told"
     assert siege.forger.answers > 25, "enough answers were forged"
     assert not is_terminating(story.sees("Pod", "hostile-0"))
     assert story.sight.get("Node", siege.attacked) is not None
+
+
+@pytest.mark.parametrize("spec", [{"leaseDurationSeconds": 2**31 - 1}, {"renewTime": "9999-12-31T23:59:59.000000Z"}])
+async def test_a_lease_in_the_name_of_karpenter_that_never_expires(story: Story, spec: JsonObject) -> None:
+    """As the role `edit` may write it in its own namespace: no other node waits for it."""
+    siege = await besieged(
+        story, Attack({}, 1, annotated("true", DO_NOT_DISRUPT)), karpenter={"namespaces": [story.namespace]}
+    )
+    now = format_micro_time(await story.server_time())
+    lease = {"holderIdentity": "tenant", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now, **spec}
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{story.namespace}/leases"
+    status, _ = await story.api.call("POST", path, {"metadata": {"name": KARPENTER_LEASE}, "spec": lease})
+    assert status == 201
+    await siege.end()
 
 
 # -- sockets -----------------------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ class TerminationState(ABC, Generic[H]):
         return None if self.deadline is None else self.deadline.at
 
     def counted_deadline(self, clock: Clock) -> Deadline | None:
-        """The deadline that is acted upon: none while clocks are in dispute, as nobody can say when it is."""
+        """The deadline that is acted upon: none while clocks are in dispute, as its instant is unknown."""
         return None if clock.is_disputed() else self.deadline
 
     def is_overdue(self, clock: Clock) -> bool:

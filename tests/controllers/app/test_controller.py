@@ -35,6 +35,7 @@ EVERYTHING = (
     rule("get list watch patch delete", "nodes"),
     rule("patch", "nodes/status"),
     rule("get list watch delete", "pods"),
+    rule("patch", "pods/status"),
     rule("create", "pods/eviction"),
     rule("patch", "pods/status"),
     rule("list watch", "poddisruptionbudgets", "policy"),

@@ -247,7 +247,7 @@ def test_a_karpenter_that_leads_is_a_conflict(place: Fleet) -> None:
     spec = {"holderIdentity": "karpenter-0", "leaseDurationSeconds": 600, "renewTime": renewed}
     lease = {"metadata": {"name": names.KARPENTER_LEASE}, "spec": spec}
     with existing(place, path, lease):
-        assert found_in(place)["Karpenter"]["state"] == "ok"  # anybody may make a Lease
+        assert found_in(place)["Karpenter"]["state"] == "ok"  # any client may make a Lease
     with existing(place, DEFINITIONS, NODE_POOLS), existing(place, path, lease):
         while "nodepools" not in str(place.ask("GET", "/apis/karpenter.sh/v1")):
             time.sleep(0.01)

@@ -224,13 +224,13 @@ async def test_a_change_of_anything_but_the_record_is_no_renewal() -> None:
 async def test_a_record_counts_for_ten_minutes_at_most_whatever_it_says(duration: int) -> None:
     place = Hustings()
     far = "9999-12-31T23:59:59.000000Z"
-    await place.admin.create(LEASES, a_lease("somebody", duration, renewTime=far, acquireTime=far))
+    await place.admin.create(LEASES, a_lease("other", duration, renewTime=far, acquireTime=far))
     a = place.contender("a")
     async with place.running(a):
         await place.until(1000)
         assert a.terms == [[600.0]]
         assert a.election.led_until is not None
-        assert a.election.led_until <= place.clock.now(), "nobody has led in the future"
+        assert a.election.led_until <= place.clock.now(), "no process has led in the future"
 
 
 # -- clocks in dispute -------------------------------------------------------------------------------------------------
