@@ -382,7 +382,9 @@ def _volume_claims(pod: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
             claims.append(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
             claims.append(f"{pod}-{volume.name}")
-    return tuple([claim for claim in claims if len(claim) <= LONGEST_NAME][:MOST_CLAIMS])
+    if len(claims) > MOST_CLAIMS:
+        del claims[MOST_CLAIMS:]
+    return tuple([claim for claim in claims if len(claim) <= LONGEST_NAME])
 
 
 def _inline_volumes(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
@@ -399,7 +401,9 @@ def _inline_volumes(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
         )
         if disk is not None and disk.id and len(disk.id) <= LONGEST_VOLUME_ID:
             found.append(disk.id)
-    return tuple(found[:MOST_CLAIMS])
+    if len(found) > MOST_CLAIMS:
+        del found[MOST_CLAIMS:]
+    return tuple(found)
 
 
 def _annotations(read: wire.PodAnnotations | wire.ClaimAnnotations | None, longest: int) -> Mapping[str, str]:

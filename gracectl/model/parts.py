@@ -20,7 +20,7 @@ from gracectl.model.meta import Condition
 from gracectl.model.node import Taint
 from gracectl.model.selectors import LabelSelector, Requirement, SelectorError
 from gracectl.model.sharing import Sharing
-from gracectl.model.times import in_range
+from gracectl.model.times import EARLIEST, LATEST, in_range
 
 MOST_ADDRESSES: Final = 32
 """Of a node; a kubelet may write any number of them."""
@@ -71,7 +71,10 @@ def instant(moment: datetime | None) -> float | None:
 def created(moment: datetime | None) -> float:
     """The same of an instant that every stored object has."""
     # Null only in objects that no server has stored: older than everything, as Go's zero time is.
-    return 0.0 if moment is None else in_range(moment.timestamp())
+    if moment is None:
+        return 0.0
+    seconds = moment.timestamp()
+    return seconds if EARLIEST <= seconds <= LATEST else in_range(seconds)  # a call less for each pod event
 
 
 def conditions(status: wire.Conditions | None, kept: Callable[[str | None], str]) -> tuple[Condition, ...]:
