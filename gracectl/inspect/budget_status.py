@@ -13,7 +13,7 @@ import msgspec
 from gracectl.controllers.cluster.cache import BY_NAMESPACE, ClusterCache
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.model import names
-from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget, UnknownBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
@@ -248,7 +248,12 @@ def _pod_usage(
 ) -> PodBudgetUsage:
     failure = failure_of(budget)
     blocks = _Blocks(over)
-    rivals = {name for each in {id(over[pod.uid]): over[pod.uid] for pod in selected}.values() for name in each}
+    rivals = {
+        name
+        for each in {id(over[pod.uid]): over[pod.uid] for pod in selected}.values()
+        for name, rival in each.items()
+        if not isinstance(rival, UnknownBudget)
+    }
     blocked = [
         BlockedObject(pod.full_name, leaving.get(pod.node_name, ""))
         for pod in selected

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget, scaled_value
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget, UnknownBudget, scaled_value
 from gracectl.model.node import Node
 from gracectl.policy.budgets import Allowance, EvictionVerdict
 
@@ -78,6 +78,8 @@ def invalid_reason(budget: NodeDisruptionBudget) -> str | None:
 
 def bound_of(budget: NodeDisruptionBudget | PodDisruptionBudget) -> str:
     """`minAvailable 80%`: the bound of a budget of either kind, as written."""
+    if isinstance(budget, UnknownBudget):
+        return "unknown"
     if budget.min_available is not None:
         return f"minAvailable {budget.min_available}"
     return "no bound" if budget.max_unavailable is None else f"maxUnavailable {budget.max_unavailable}"

@@ -19,6 +19,7 @@ from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.sharing import PackedLabels
 from gracectl.policy.budget_index import BudgetIndex, Names
+from gracectl.policy.budgets import unknown_budget_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.maintenance import is_maintenance_requested
@@ -291,7 +292,7 @@ class BudgetMatcher:
 
     def by_pod(self, pods: Iterable[Pod]) -> Sliced[BudgetsByPod]:
         """Budgets that select each pod, by pod UID, in their current state: one, or the first two; pods without one are
-        missing."""
+        missing. Of a budget that is set aside and others, only that one."""
         spent = 0
         found: dict[str, tuple[str, Names]] = {}
         for pod in pods:
@@ -350,7 +351,10 @@ class BudgetMatcher:
             self._is_unpacked = False
 
     def _current(self, namespace: str, names: Names) -> tuple[PodDisruptionBudget, ...]:
-        return tuple([budget for name in names if (budget := self._budgets.get(namespace, name)) is not None])
+        found = tuple([budget for name in names if (budget := self._budgets.get(namespace, name)) is not None])
+        # It may select the pod or not: the others are no reason to call the pod ambiguous.
+        unknown = unknown_budget_of(found)
+        return found if unknown is None else (unknown,)
 
     def _namespace(self, name: str) -> _Namespace | None:
         """None: no budgets."""
