@@ -146,8 +146,8 @@ class Controller:
         self._settings = settings
         self._spans = spans
         client_settings = ClientSettings(timeout=settings.client.request_timeout_seconds)
-        self._client = KubeClient(transport, clock, settings=client_settings, rng=rng)
         self._cluster = cluster = empty_cluster_cache(instance_key_of(provider))
+        self._client = KubeClient(transport, clock, settings=client_settings, rng=rng, witness=cluster.witness)
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
         self._statistics = TerminationStatistics(labels=NodeLabels(settings.metrics.labels))
         # A client of its own: each try has its own grace, and deadlines do not wait for other requests to a busy
@@ -162,7 +162,7 @@ class Controller:
             *reflectors.whole,
             reflectors.of_node_budgets(self._admitter.budgets),
         )
-        self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
+        self._deleting = KubeClient(transport, clock, settings=once, rng=rng, witness=cluster.witness)
         self._loop_monitor, self._component_status = LoopMonitor(clock), ComponentStatus()
         self._started = clock.monotonic()
         self._stop = anyio.Event()

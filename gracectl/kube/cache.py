@@ -104,6 +104,7 @@ class Cache(Generic[T]):
         self._subscribers: tuple[Subscriber[T], ...] = ()
         self._undecodable_subscribers: list[Callable[[UndecodableObject], None]] = []
         self._live = anyio.Event()
+        self._gone: dict[Key, str] = {}  # by key, the UID of what a response has said to be gone: the watch may lag
         self._added = self._updated = self._deleted = self._replaced = 0
 
     @property
@@ -166,6 +167,10 @@ class Cache(Generic[T]):
     def put(self, new: T) -> None:
         """Writer: the object exists in this state. The same state again is no change."""
         namespace, name = key = new.key
+        if self._gone and (uid := self._gone.get(key)) is not None:
+            if uid == new.uid:
+                return
+            del self._gone[key]
         if self._undecodable:
             self._undecodable.pop(key, None)
         named = self._objects.get(namespace, {})
@@ -187,6 +192,7 @@ class Cache(Generic[T]):
     def remove(self, key: Key) -> None:
         """Writer: the object is gone. Removing what is not there is no change."""
         self._undecodable.pop(key, None)
+        self._gone.pop(key, None)
         namespace, name = key
         named = self._objects.get(namespace, {})
         old = named.pop(name, None)
@@ -197,6 +203,14 @@ class Cache(Generic[T]):
         self._deleted += 1
         self._reindex(key, old, None)
         self._notify(old, None)
+
+    def learn_gone(self, key: Key, uid: str) -> None:
+        """A response says that the object of this UID is gone: notify that now, and ignore older states of it in the
+        watch, until the watch shows the deletion or the next list is complete."""
+        old = self.get(*key)
+        if old is not None and old.uid == uid:
+            self.remove(key)
+            self._gone[key] = uid
 
     def set_aside(self, found: UndecodableObject, stand_in: T | None = None) -> None:
         """Writer: the object exists in a state that cannot be decoded, until it is put or removed.
@@ -272,6 +286,7 @@ class Cache(Generic[T]):
         writer: Writable[T],
     ) -> None:
         """`known`: what there is so far; what is left of it at the end is gone."""
+        self._gone.clear()  # the list knows better, also where a cluster was restored
         changed: list[T] = []
         stand_ins: dict[Key, T] = {}
         for new in objects:

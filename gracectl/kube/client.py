@@ -21,6 +21,7 @@ import msgspec
 from gracectl.kube import requests
 from gracectl.kube.errors import (
     ApiError,
+    NotFound,
     NotLeading,
     NotServed,
     RequestTimeout,
@@ -65,6 +66,11 @@ webhook may fail. A shorter timeout would never get anything written.
 """
 
 
+Witness = Callable[[Operation], Callable[[], None] | None]
+"""Gets the operation of each request about one object before it is sent; the result is called if the server answers
+NotFound."""
+
+
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`timeout`: seconds for one attempt to read; `write_timeout`: for one to write, if that is longer; `page_size`:
     objects per page of a list; `longest_pause`: seconds for which a busy server may silence the client; `pool`: see
@@ -98,7 +104,7 @@ class KubeClient:
     """Client of one API server over one transport. A key is (namespace, name), the namespace "" for cluster-scoped
     kinds.
 
-    Every verb raises `errors.ApiError` by meaning.
+    Every verb raises `errors.ApiError` by meaning. `witness`: learns of objects that the server does not find.
     """
 
     def __init__(
@@ -109,8 +115,10 @@ class KubeClient:
         limiter: TokenBucket | None = None,
         settings: ClientSettings | None = None,
         rng: random.Random | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self._transport = transport
+        self._witness = witness
         self._clock = clock
         self._limiter = limiter or TokenBucket(clock, qps=0, burst=1)
         self._settings = settings or ClientSettings()
@@ -410,6 +418,8 @@ class KubeClient:
     async def _attempt(self, request: Request, operation: Operation, began: float, *, finish: bool) -> Response:
         is_write = request.method != "GET"
         response = None
+        # Before the request: another object may have the name by the time of the response.
+        on_absence = self._witness(operation) if self._witness is not None and operation.name else None
         self._tally.in_flight += 1
         try:
             # A write in flight is shielded: a SIGTERM waits for its answer, at most `timeout` seconds.
@@ -431,6 +441,8 @@ class KubeClient:
         if response.status >= 300:
             refusal = error_for(request, response)
             self._note(operation, refusal, response.status, began)
+            if on_absence is not None and isinstance(refusal, NotFound):
+                on_absence()
             raise refusal
         self._note(operation, None, response.status, began)
         return response

@@ -13,6 +13,7 @@ a new list; silence is not health: bookmarks come about once a minute, so a stre
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Iterable
 from contextlib import aclosing
@@ -127,6 +128,7 @@ class Reflector(Generic[T]):
         self._rng = rng or random.Random()
         self._backoff = Backoff(self._settings.initial_pause, self._settings.maximum_pause, jitter=0.5, rng=self._rng)
         self._version = ""
+        self._listed_at = -math.inf  # monotonic
         self._has_refused = False  # to list what its cache should have
         self._proven = self._settings.proven
         self._live = anyio.Event()
@@ -214,6 +216,7 @@ class Reflector(Generic[T]):
         self._undecodable += len(undecodable)
         self._take_over(objects, undecodable)
         self._version = version
+        self._listed_at = self._clock.monotonic()
         self._listed_cluster = cluster
         self._has_lost_connection = False
         self._lists += 1
@@ -276,8 +279,12 @@ class Reflector(Generic[T]):
             self._has_lost_connection |= isinstance(error, Unreachable)
             if isinstance(error, Gone | Invalid | NotServed):
                 then = _Next.RELIST
-        healthy = self._clock.monotonic() - started >= self._settings.healthy
-        if healthy:
+        now = self._clock.monotonic()
+        healthy = now - started >= self._settings.healthy
+        # Pauses have grown while the server did not answer; lost history is an answer. If each new list were lost
+        # again, they would grow on.
+        is_back = isinstance(problem, Gone) and now - self._listed_at >= self._settings.healthy
+        if healthy or is_back:
             self._backoff.reset()
         if problem is not None:
             await self._fail(problem)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from gracectl.cloud.provider import InstanceKey
 from gracectl.kube.cache import Cache
+from gracectl.kube.operation import Operation
+from gracectl.kube.resources import NODE_CLAIMS, NODES, PODS, Resource
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim, belongs, only_claim, surviving_nodes
@@ -70,6 +73,27 @@ class ClusterCache(msgspec.Struct, frozen=True):
     def caches(self) -> tuple[Cache[Any], ...]:
         """All caches."""
         return (self.nodes, self.pods, self.budgets, self.attachments, self.claims)
+
+    def witness(self, operation: Operation) -> Callable[[], None] | None:
+        """See kube.client.Witness: what the server does not find is gone, however late the watch shows that."""
+        followed: tuple[tuple[Resource[Any], Cache[Any]], ...] = (
+            (PODS, self.pods),
+            (NODES, self.nodes),
+            (NODE_CLAIMS, self.claims),
+        )
+        key = operation.namespace, operation.name
+        for resource, cache in followed:
+            if (operation.group, operation.plural) == (resource.group, resource.plural):
+                thing = cache.get(*key)
+                return None if thing is None else partial(cache.learn_gone, key, thing.uid)
+        return None
+
+    def learn_gone(self, thing: Node | NodeClaim) -> None:
+        """A response shows that this node or claim is gone."""
+        if isinstance(thing, Node):
+            self.nodes.learn_gone(thing.key, thing.uid)
+        else:
+            self.claims.learn_gone(thing.key, thing.uid)
 
     def node(self, name: str) -> Node | None:
         """The node of that name."""

@@ -39,10 +39,12 @@ async def remove_finalizer(context: StepContext, state: NodeState) -> Answer:
 
 
 async def take_finalizer_off(context: StepContext, tracked: AnyTracked) -> None:
-    """Remove our finalizer."""
+    """Remove our finalizer. Without any the server has removed the object, which the watch may show late."""
     after = await patch_with_retry(context.client, tracked.resource, tracked.latest, removal)
     if after is not None:
         tracked.wrote(after)
+    if after is None or (after.deletion_timestamp is not None and not after.finalizers):
+        context.cluster.learn_gone(tracked.latest)
 
 
 def removal(thing: Node | NodeClaim) -> JsonPatch | None:

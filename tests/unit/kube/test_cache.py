@@ -211,3 +211,31 @@ def test_indexes_and_news_agree_with_the_objects_after_anything(changes: list[Th
         for value in "xyz":
             expected = {thing for thing in cache.values() if value in thing.groups}
             assert set(cache.by_index("group", value)) == expected
+
+
+def test_what_a_response_says_to_be_gone_is_told_once_and_does_not_come_back_with_a_late_watch() -> None:
+    cache, told = a_cache()
+    old, late, new = Thing("a", groups=("g",)), Thing("a", resource_version="2"), Thing("a", "v", "4")
+    cache.put(old)
+    cache.learn_gone(("n", "a"), "another")
+    cache.learn_gone(("n", "b"), "u")
+    assert told == [(None, old)]
+    cache.learn_gone(("n", "a"), "u")
+    cache.put(late)
+    cache.learn_gone(("n", "a"), "u")
+    assert told == [(None, old), (old, None)]
+    assert cache.by_index("group", "g") == ()
+    cache.put(new)
+    assert told[2:] == [(None, new)]
+    cache.learn_gone(("n", "a"), "v")
+    cache.remove(("n", "a"))
+    assert told[3:] == [(new, None)]
+
+
+def test_a_list_knows_better_than_a_response() -> None:
+    cache, told = a_cache()
+    thing = Thing("a")
+    cache.put(thing)
+    cache.learn_gone(("n", "a"), "u")
+    cache.replace([thing])
+    assert told == [(None, thing), (thing, None), (None, thing)]

@@ -175,6 +175,30 @@ async def test_a_new_list_is_no_second_view_of_what_has_not_changed(monkeypatch:
         assert (new_b.resource_version, b.resource_version) == ("8", "5")
 
 
+@pytest.mark.parametrize("end", [[expired()], refusal(410, "Expired")])
+async def test_a_server_that_is_back_without_its_history_is_listed_without_the_pause_that_has_grown(
+    end: list[bytes | Exception | float] | Response,
+) -> None:
+    world = World()
+    world.transport.answers.extend([page(7), page(30)])
+    world.transport.streams.extend([LOST] * 8)
+    world.transport.streams.extend([end, [FOREVER]])
+    async with world.running(60):
+        pauses = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6]
+        instants = [0.0, *(sum(pauses[:number]) for number in range(9)), 51.2, 51.2]
+        assert world.transport.instants == pytest.approx(instants)
+        assert world.transport.story[-2:] == ["list leases", "watch leases @30"]
+
+
+async def test_lists_whose_history_is_lost_each_time_grow_rare() -> None:
+    world = World()
+    world.transport.answers.extend([page(7)] * 5)
+    world.transport.streams.extend([[expired()] for _ in range(4)])
+    world.transport.streams.append([FOREVER])
+    async with world.running(10):
+        assert world.transport.instants[::2] == pytest.approx([0.0, 0.2, 0.6, 1.4, 3.0])
+
+
 async def test_history_compacted_between_two_pages_begins_the_list_again() -> None:
     world = World()
     world.transport.answers.extend([page(7, lease("a", 1), token="t"), refusal(410, "Expired"), page(9, lease("b", 8))])
