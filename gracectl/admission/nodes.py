@@ -28,7 +28,7 @@ from gracectl.model.selectors import LabelSelector, is_subdomain
 from gracectl.model.times import parse_time
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
-from gracectl.nodebudgets.admitter import Refusal
+from gracectl.nodebudgets.admitter import Refusal, UnknownNode
 from gracectl.policy.nodebudgets import is_available
 
 TOO_MANY_REQUESTS: Final = 429
@@ -38,7 +38,7 @@ class NodeAdmitter(Protocol):
     """Interface of nodebudgets.admitter.Admitter."""
 
     async def known(self, node: Node) -> Node | None:
-        """The node of this UID as the cluster has it; None if it has none. Raises ApiError."""
+        """The node of this UID as the cluster has it; None if it has none. Raises ApiError, UnknownNode."""
 
     async def admit(self, node: Node, *, dry_run: bool = False) -> Refusal | None:
         """Charge the deletion of a node to all its budgets; None: allowed. Idempotent. Raises ApiError."""
@@ -90,7 +90,10 @@ class NodeDeletionValidator:
             return ALLOWED
         if not self._is_synced():
             raise Undecided(503, "caches of nodes and budgets not synced yet; retry in a moment")
-        known = await self._admitter.known(node)
+        try:
+            known = await self._admitter.known(node)
+        except UnknownNode:
+            raise Undecided(503, f"node {node.name}: not seen yet in this state; retry in a second") from None
         if known is None:
             return ALLOWED  # deleted meanwhile, or never existed: no count changes
         refusal = await self._admitter.admit(known, dry_run=request.is_dry_run)

@@ -3,7 +3,7 @@
 The webhook asks it for all clients, the controller for itself. Invariants: over all replicas no more terminations are
 admitted than a budget allows, as each is written into the budget's status under its version; a node is counted once,
 however often it is requested; what was written is not taken back (two requests for one node would undo each other):
-unused entries expire.
+unused entries expire; the reads that requests cause are limited, as anyone who reaches the webhook may send requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gracectl.kube.resources import NODES
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
-from gracectl.nodebudgets.members import BudgetStore, Members
+from gracectl.nodebudgets.members import BudgetStore, Members, state_of
 from gracectl.policy.budgets import Allowance, EvictionVerdict
 from gracectl.policy.nodebudgets import (
     allowance_of,
@@ -38,6 +38,7 @@ from gracectl.policy.nodebudgets import (
 )
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.ratelimit import TokenBucket
 from gracectl.telemetry.metrics import NODE_ADMISSIONS, NODE_BUDGETS, Sample
 
 CONTENTION_SECONDS = 5.0
@@ -51,13 +52,20 @@ FIRST_RETRY, LAST_RETRY = 0.005, 0.2
 RETRY_AFTER_SECONDS = 1
 """A budget that has just changed is counted within this time."""
 
-CONCURRENT_READS: Final = 8
-"""Nodes read from the server at once because a request named one that the cache has in another state."""
+READS_PER_SECOND: Final = 1.0
+"""Reads of nodes and budgets because a request contradicts the cache, over all requests of this process."""
+
+NEWS_SECONDS: Final = 2.0
+"""How long such a request waits for the watch if the server was read for another one."""
 
 DECISIONS: Final = ("free", "admitted", "forced", "refused", "unknown")
 """Decisions about requests: no budget selects the node, or it is unavailable anyway; it was counted, now or
 before; it was counted although nothing was left; a budget refused; or the cluster has no such node.
 """
+
+
+class UnknownNode(Exception):
+    """The cache does not show this state of the node, and the server was read for another request."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -93,7 +101,9 @@ class Admitter:
         self._rng = rng
         self._decisions = Counter(dict.fromkeys(DECISIONS, 0))
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()  # while held or awaited
-        self._reads = anyio.CapacityLimiter(CONCURRENT_READS)
+        self._reads = TokenBucket(clock, READS_PER_SECOND, 1)
+        self._news: WeakValueDictionary[str, anyio.Event] = WeakValueDictionary()  # by node, while awaited
+        nodes.subscribe(self._node_changed)
 
     async def wait_live(self) -> None:
         """Return when nodes and budgets are known."""
@@ -106,8 +116,8 @@ class Admitter:
         """Count the node in all budgets that select it; None: it may be terminated, or changes no count anyway.
 
         `dry_run` counts nothing; `is_forced` counts without asking; with `is_watching` what the watch has shown is
-        enough for a refusal, as its news wakes the caller, and the server is not asked. Raises ApiError if the server
-        cannot be asked.
+        enough for a refusal, as its news wakes the caller, and the server is not asked. Else it is asked before a
+        refusal, READS_PER_SECOND at most. Raises ApiError if the server cannot be asked.
         """
         over = [] if node.deletion_timestamp is not None else self._over(node)
         if not over or not is_available(node):
@@ -126,19 +136,41 @@ class Admitter:
     async def known(self, node: Node) -> Node | None:
         """The node of this name and UID in its current state; None: the cluster has none.
 
-        Of a request that may come from anywhere no more is believed than which node it is about. The server is read
-        once where the cache has another state of it, or nothing. Raises ApiError.
+        Of a request that may come from anywhere no more is believed than which node it is about. If it seems to be
+        newer than the cache, and a budget would count it otherwise, the server is read, or else the watch may show it
+        within NEWS_SECONDS. Raises ApiError; UnknownNode if neither does.
         """
-        seen = self.nodes.get("", node.name)
-        if seen is not None and (seen.uid, seen.resource_version) == (node.uid, node.resource_version):
-            return seen
-        with suppress(NotFound):
-            async with self._reads:
-                found = await self._client.get(NODES, ("", node.name))
-            if found.uid == node.uid:
-                return found
+        found = self.nodes.get("", node.name)
+        if not _is_covered(node, found):
+            if self._reads.take():
+                found = await self._read(node.name)
+            else:
+                found = await self._shown(node)
+        if found is not None and found.uid == node.uid:
+            return found
         self._decisions["unknown"] += 1
         return None
+
+    async def _read(self, name: str) -> Node | None:
+        with suppress(NotFound):
+            return await self._client.get(NODES, ("", name))
+        return None
+
+    async def _shown(self, node: Node) -> Node | None:
+        """What the watch shows of the node as soon as that covers the request. Raises UnknownNode."""
+        with anyio.move_on_after(NEWS_SECONDS):
+            while True:
+                news = self._news.setdefault(node.name, anyio.Event())
+                await news.wait()
+                seen = self.nodes.get("", node.name)
+                if _is_covered(node, seen):
+                    return seen
+        raise UnknownNode
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        if node is not None and (news := self._news.pop(node.name, None)) is not None:
+            news.set()
 
     async def _decide(
         self, over: list[NodeDisruptionBudget], node: Node, *, dry_run: bool, is_forced: bool, is_watching: bool
@@ -168,7 +200,7 @@ class Admitter:
 
     async def _checked(self, budget: NodeDisruptionBudget, node: Node, *, is_watching: bool) -> Refusal | None:
         refusal = self._refused(budget, node)
-        if refusal is None or is_watching:
+        if refusal is None or is_watching or not self._reads.take():
             return refusal
         fresh = await self.store.look_up(budget.name)
         return None if fresh is None or not selects_node(fresh, node) else self._refused(fresh, node)
@@ -179,7 +211,8 @@ class Admitter:
         ::
 
             newest known state ─▶ does not select the node, or has counted it: admitted
-                       ▲       ─▶ refuses: final if read from the server (or watching) ─┐
+                       ▲       ─▶ refuses: final if read from the server, watching, or ─┐
+                       │          read for another request less than a second ago       │
                        │       ─▶ allows: write ─▶ done: admitted                       │
                        │                        └▶ Conflict: back off ──────────────────┤
                        └───────────────── read from the server ◀────────────────────────┘
@@ -196,7 +229,7 @@ class Admitter:
                     if self._clock.monotonic() >= gives_up:
                         return _contended(name)
                     await self._clock.sleep(backoff.next())
-                elif is_fresh:
+                elif is_fresh or not self._reads.take():
                     return refusal
                 budget, is_fresh = await self.store.look_up(name), True
         return None
@@ -247,6 +280,20 @@ class Admitter:
                 )
                 return EvictionVerdict(Allowance.EXHAUSTED, explain(as_seen))
         return verdict
+
+
+def _is_covered(node: Node, seen: Node | None) -> bool:
+    """Whether the cache decides about the node of a request: it is as new, or the request changes no count."""
+    if seen is None:
+        return False
+    if seen.uid == node.uid and state_of(seen) == state_of(node):
+        return True
+    return _version(seen) >= _version(node)
+
+
+def _version(node: Node) -> tuple[int, str]:
+    """Order of versions: numbers, but a request may claim anything."""
+    return (len(node.resource_version), node.resource_version)
 
 
 def _refusal(budget: NodeDisruptionBudget, verdict: EvictionVerdict) -> Refusal:

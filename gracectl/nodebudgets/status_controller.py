@@ -2,7 +2,8 @@
 
 Only the leader counts, so that one count follows another; the admitter does the rest. Invariants: a status is written
 only where something is new, under the version that it was counted from; an entry in `disruptedNodes` is removed by
-the write that counts its node as terminating; nothing is counted before the caches are live.
+the write that counts its node as terminating; nothing is counted before the caches are live; nodes that flap cost a
+write a second for each budget.
 """
 
 from __future__ import annotations
@@ -34,11 +35,17 @@ from gracectl.policy.nodebudgets import (
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
+from gracectl.runtime.ratelimit import TokenBucket
 from gracectl.runtime.workers import Requeue, run_workers
 
 logger = logging.getLogger(__name__)
 
 WORKERS = 4
+
+WRITES_PER_SECOND, BURST = 1.0, 5
+"""Writes of one budget's status. What changes now and then is written immediately; nodes whose readiness flaps delay it
+by a second at most, and the admitter counts the cached nodes itself before it allows anything.
+"""
 
 FIRST_RETRY, LAST_RETRY = 0.05, 60.0
 """Seconds before a budget that could not be written is counted again; doubled with each failure."""
@@ -59,6 +66,7 @@ class StatusController:
         self._nodes, self._budgets = nodes, budgets = admitter.nodes, admitter.budgets
         self._store, self._members = admitter.store, admitter.members
         self._clock = clock
+        self._writes: dict[str, TokenBucket] = {}  # by budget
         self._queue: WorkQueue[str] = WorkQueue(clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         budgets.subscribe(self._budget_changed, replay=True)
         nodes.subscribe(self._node_changed)
@@ -77,6 +85,7 @@ class StatusController:
         """Count the nodes of the budget, and write what is new; safe to repeat."""
         budget = self._store.budget(name)
         if budget is None:
+            self._writes.pop(name, None)
             return None
         now = self._clock.now()
         disruptions = current_disruptions(budget, self._nodes_of(budget), now)
@@ -84,6 +93,9 @@ class StatusController:
         counts = self._members.count_nodes(counted, now)
         verdict = _verdict(counted, counts, now)
         if not _is_written(budget, disruptions, counts, verdict):
+            writes = self._writes.setdefault(name, TokenBucket(self._clock, WRITES_PER_SECOND, BURST))
+            if not writes.take():
+                return Requeue(writes.statistics().next_in)
             try:
                 await self._store.write(budget, _status(budget, disruptions, counts, verdict), self._client)
             except NotFound:

@@ -28,6 +28,7 @@ from e2e_support.program import Program
 from e2e_support.story import Story
 from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
+from support.admission import a_review
 from support.helm import defaults
 from support.ports import free_ports
 from support.thorough import thorough
@@ -480,6 +481,51 @@ async def test_half_open_and_idle_connections_to_its_servers(story: Story) -> No
     finally:
         with anyio.CancelScope(shield=True):
             await story.api.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{story.run}-tls")
+
+
+FORGED_REVIEWS = 400
+FORGED_NODE = "forged"
+
+
+async def test_forged_reviews_of_nodes_that_do_not_exist(story: Story) -> None:
+    """They need no credentials, and cost the controller's account a read a second at most."""
+    [webhook] = free_ports(1)
+    own = {"url": f"https://{HOST}:{webhook}", "name": story.run, "secret": f"{story.run}-tls", "register": False}
+    try:
+        siege = await besieged(
+            story, Attack({}, 0, lambda number: {}), admission={"listen": f"{HOST}:{webhook}", **own}
+        )
+        await siege.program.until_said("in use, valid until", PATIENCE)
+        began = anyio.current_time()
+        async with anyio.create_task_group() as group:
+            group.start_soon(forge_reviews, webhook, FORGED_REVIEWS)
+            await siege.end()
+        lasted = anyio.current_time() - began
+        reads = [path for path in siege.forger.asked if path.startswith(f"/api/v1/nodes/{FORGED_NODE}-")]
+        assert 1 <= len(reads) <= lasted + 1
+    finally:
+        with anyio.CancelScope(shield=True):
+            await story.api.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{story.run}-tls")
+
+
+async def forge_reviews(port: int, count: int) -> None:
+    """Ask for the deletion of nodes that do not exist, 50 at a time."""
+    url = f"https://{HOST}:{port}/validate/nodes"
+    connections = aiohttp.TCPConnector(ssl=unverified(), limit=50)
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    statuses: set[int] = set()
+    async with aiohttp.ClientSession(connector=connections) as session:
+
+        async def ask(number: int) -> None:
+            meta = {"name": f"{FORGED_NODE}-{number}", "uid": f"u{number}", "resourceVersion": "9" * 20}
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}
+            async with session.post(url, json=a_review("DELETE", "nodes", None, node)) as answer:
+                statuses.add(answer.status)
+
+        async with anyio.create_task_group() as group:
+            for number in range(count):
+                group.start_soon(ask, number)
+    assert statuses <= {200, 503}
 
 
 @asynccontextmanager

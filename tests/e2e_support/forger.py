@@ -39,6 +39,8 @@ class Forger:
         """How often something has gone out in place of a mark."""
         self.watched: Counter[bytes] = Counter()
         """Those of them in lines of watches."""
+        self.asked: list[str] = []
+        """Paths of the GETs, in their order."""
         self.answers = 0
         """How many answers have been given with forged headers."""
         self._relay = relay
@@ -48,7 +50,9 @@ class Forger:
     async def serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
         """Pass a request on, and back what we make of its answer."""
         body = await incoming.read()
-        if incoming.method != "GET":
+        if incoming.method == "GET":
+            self.asked.append(incoming.path)
+        else:
             for pause in self.pauses:
                 if pause[0].search(incoming.path):
                     self.pauses.remove(pause)

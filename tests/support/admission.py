@@ -10,7 +10,7 @@ import msgspec
 
 from gracectl.admission.reviews import AdmissionResponse, Handler, decode_review, encode_review
 from gracectl.model.node import Node
-from gracectl.nodebudgets.admitter import Refusal
+from gracectl.nodebudgets.admitter import Refusal, UnknownNode
 
 GROUPS: Mapping[str, tuple[str, str]] = {
     "nodes": ("", "v1"),
@@ -63,10 +63,13 @@ class StandInGate:
         self.refusal = refusal
         self.error: Exception | None = None
         self.has = True
+        self.is_asked_too_often = False
         self.asked: list[tuple[str, bool]] = []
 
     async def known(self, node: Node) -> Node | None:
         """See Gate."""
+        if self.is_asked_too_often:
+            raise UnknownNode
         return node if self.has else None
 
     async def admit(self, node: Node, *, dry_run: bool = False) -> Refusal | None:

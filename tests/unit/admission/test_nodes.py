@@ -104,6 +104,14 @@ async def test_a_node_that_the_cluster_has_not_is_counted_nowhere() -> None:
     assert gate.asked == []
 
 
+async def test_a_node_that_the_cache_lacks_is_undecided_when_the_server_was_just_read() -> None:
+    gate = StandInGate()
+    gate.is_asked_too_often = True
+    with pytest.raises(Undecided, match="node n1: not seen yet in this state; retry in a second") as raised:
+        await ask(NodeDeletionValidator(gate, lambda: True), a_review("DELETE", "nodes", None, a_node_object()))
+    assert raised.value.status == 503
+
+
 @pytest.mark.parametrize("name", ["n1\x1b[2J", "N1", "../pods", "n 1", "", "a" * 254, "n1\n"])
 async def test_what_no_node_can_be_called_is_no_question(name: str) -> None:
     gate = StandInGate()

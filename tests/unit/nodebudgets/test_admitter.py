@@ -7,7 +7,6 @@ from collections import Counter
 from itertools import cycle
 
 import anyio
-import anyio.lowlevel
 import msgspec
 import pytest
 from kubesim.faults import Refuse, Rule
@@ -24,7 +23,8 @@ from support.nodebudgets import (
 from support.stage import NOT_READY, SILENT, Stage, staged
 
 from gracectl.model.budget import NodeDisruptionBudget
-from gracectl.nodebudgets.admitter import CONCURRENT_READS, Admitter, Refusal
+from gracectl.model.node import Node
+from gracectl.nodebudgets.admitter import NEWS_SECONDS, Admitter, Refusal, UnknownNode
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.nodebudgets import count_nodes
 
@@ -32,6 +32,8 @@ pytestmark = pytest.mark.anyio
 
 WRITES = ("patch", "nodedisruptionbudgets/status")
 READS = ("get", "nodedisruptionbudgets")
+LATER = "9" * 20
+"""A version that a forged request claims."""
 
 
 def pool(count: int) -> list[str]:
@@ -174,36 +176,110 @@ async def test_of_a_question_only_which_node_it_is_about_is_believed() -> None:
         truth = seen(stage, "other")
         reads = len(stage.transport.of("get", "nodes"))
         assert await gate.known(truth) == truth
+        # A heartbeat changes no count, and older states than the cache's are no news.
+        assert await gate.known(msgspec.structs.replace(truth, resource_version=LATER)) == truth
+        assert await gate.known(msgspec.structs.replace(truth, labels=POOL, resource_version="1")) == truth
+        assert await gate.known(msgspec.structs.replace(truth, uid="earlier", resource_version="1")) is None
         assert len(stage.transport.of("get", "nodes")) == reads
-        # Another state than the cache's: labels may be invented, or be news that the watch has yet to bring.
-        assert await gate.known(msgspec.structs.replace(truth, labels=POOL, resource_version="9")) == truth
+        # A newer state than the cache's: labels may be invented, or be news that the watch has yet to bring.
+        assert await gate.known(msgspec.structs.replace(truth, labels=POOL, resource_version=LATER)) == truth
         assert len(stage.transport.of("get", "nodes")) == reads + 1
         for forged in (
-            msgspec.structs.replace(truth, uid="another"),
+            msgspec.structs.replace(truth, uid="another", resource_version=LATER),
             msgspec.structs.replace(truth, name="invented", labels=POOL),
         ):
+            await stage.clock.sleep(1)
             assert await gate.known(forged) is None
         assert len(stage.transport.of("get", "nodes")) == reads + 3
-        assert gate.statistics()["unknown"] == 2
+        assert gate.statistics()["unknown"] == 3
 
 
-async def test_questions_about_nodes_that_the_cache_has_not_read_a_few_at_once() -> None:
+async def test_forged_requests_cost_one_read_a_second() -> None:
+    """Of nodes that do not exist, of a node in another state, and against a budget that is spent: together."""
     async with staged() as stage, replicas(stage) as [gate]:
         await a_pool(stage, 1)
-        await stage.clock.sleep(1)
-        node = seen(stage, "n0")
-        stage.transport.stutter = stage.transport.stutter._replace(probability=1.0, most=1.0)
+        await create_node_budget(stage, maxUnavailable=0)
+        await stage.clock.sleep(2)
+        node, start = seen(stage, "n0"), stage.clock.monotonic()
+        before = len(stage.transport.executed)
+        outcomes: Counter[str] = Counter()
 
-        async def ask(number: int) -> None:
-            await gate.known(msgspec.structs.replace(node, name=f"invented-{number}"))
+        async def ask(forged: Node) -> None:
+            try:
+                await gate.known(forged)
+                outcomes["read"] += 1
+            except UnknownNode:
+                outcomes["not read"] += 1
 
         async with anyio.create_task_group() as group:
-            for number in range(50):
-                group.start_soon(ask, number)
-            await anyio.lowlevel.checkpoint()
-            assert gate._reads.borrowed_tokens == CONCURRENT_READS
-            assert await gate.known(node) == node  # what is known waits for none of them
-        assert gate.statistics()["unknown"] == 50
+            for number in range(300):
+                group.start_soon(ask, msgspec.structs.replace(node, name=f"invented-{number}"))
+                labels = {"invented": str(number)}
+                group.start_soon(ask, msgspec.structs.replace(node, labels=labels, resource_version=LATER))
+                assert await gate.known(node) == node  # what is known needs no read
+                assert await gate.admit(node) is not None
+                await stage.clock.sleep(0.01)
+        assert stage.clock.monotonic() - start == pytest.approx(3.0 - 0.01 + NEWS_SECONDS, abs=0.011)
+        reads = [each for each in stage.transport.executed[before:] if each.operation.verb == "get"]
+        assert [each.instant - start for each in reads] == pytest.approx([0.0, 1.0, 2.0], abs=0.021)
+        assert sum(outcomes.values()) == 600
+        assert outcomes["read"] <= 3
+        assert dict(gate._news) == {}
+
+
+async def test_of_many_new_nodes_one_is_read_and_the_watch_shows_the_others() -> None:
+    async with staged() as stage, replicas(stage) as [gate]:
+        await stage.clock.sleep(1)
+        reads = len(stage.transport.of("get", "nodes"))
+        answers: list[Node | None] = []
+
+        async def ask(node: Node) -> None:
+            answers.append(await gate.known(node))
+
+        late: list[tuple[Node | None]] = []
+        put = gate.nodes.put
+        gate.nodes.put = lambda new: late.append((new,))  # type: ignore[method-assign]  # the watch is late
+        names = await a_pool(stage, 20)
+        await stage.clock.sleep(0.1)
+        async with anyio.create_task_group() as group:
+            for name in names:
+                group.start_soon(ask, seen(stage, name))
+            await stage.clock.sleep(0.5)
+            assert len(answers) == 1
+            for (node,) in late:
+                assert node is not None
+                put(node)
+        assert answers == [seen(stage, name) for name in names]
+        assert len(stage.transport.of("get", "nodes")) == reads + 1
+
+
+async def test_a_node_that_flaps_costs_each_budget_a_write_a_second() -> None:
+    async with staged(kubelet=SILENT) as stage, replicas(stage):
+        await a_pool(stage, 3)
+        for number in range(10):
+            await create_node_budget(stage, f"pool-{number}", maxUnavailable=2)
+        await stage.clock.sleep(10)
+        start, before = stage.clock.monotonic(), len(stage.transport.of(*WRITES))
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        for _ in range(100):
+            await stage.patch_node("n1", NOT_READY, "/status")
+            await stage.clock.sleep(0.05)
+            await stage.patch_node("n1", ready, "/status")
+            await stage.clock.sleep(0.05)
+        await stage.patch_node("n1", NOT_READY, "/status")
+        await stage.clock.sleep(0)
+        last = stage.clock.monotonic()
+        await stage.clock.sleep(5)
+        assert [figures(stage, f"pool-{number}") for number in range(10)] == [(3, 2, 1, 1)] * 10
+        writes = [each.instant for each in stage.transport.of(*WRITES)[before:]]
+        # The burst first, then one a second, and the last change within a second.
+        assert len(writes) <= 10 * (5 + 11)
+        assert sum(instant - start < 0.5 for instant in writes) == 10 * 5
+        assert max(writes) - last <= 1.0
+        # A change that comes alone is written immediately.
+        await stage.patch_node("n1", ready, "/status")
+        await stage.clock.sleep(0.1)
+        assert [figures(stage, f"pool-{number}") for number in range(10)] == [(3, 3, 1, 2)] * 10
 
 
 async def test_no_lock_outlives_the_questions_that_wait_for_it() -> None:
