@@ -9,7 +9,7 @@ termination design ("rate limiting node termination").
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from gracectl.model.budget import scaled_value
 from gracectl.model.pod import Pod
 from gracectl.policy.evictability import FINISHED
+from gracectl.policy.plan import Blocker, Plan
 from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import VoluntarySettings
 from gracectl.policy.voluntary import Cause, Trigger
@@ -85,6 +86,8 @@ class DisruptionSlot(msgspec.Struct):
     """UIDs of the workload controllers that had pods on its nodes meanwhile."""
     released_at: float | None = None
     """Since when none of its objects has our finalizer; None: one has."""
+    moved_at: float = 0.0
+    """When the last pod left its nodes, or began to stop."""
 
     def is_taken(self, is_replaced: bool, now: float, settings: VoluntarySettings) -> bool:
         """Whether it counts. `is_replaced`: no replacement of its pods exists that is not Ready."""
@@ -96,12 +99,44 @@ class DisruptionSlot(msgspec.Struct):
             return False
         return not is_replaced or now < self.released_at + CREATED_WITHIN_SECONDS
 
+    def blocked_from(self, settings: VoluntarySettings) -> float:
+        """From when it does not count for nodes that are not Ready, if its drain is blocked then (`is_blocked`)."""
+        return max(self.since, self.moved_at) + settings.patience_seconds
+
     def next_change(self, now: float, settings: VoluntarySettings) -> float | None:
         """The next instant at which the clock alone may free it; None: there is none."""
         if self.released_at is None:
             return None
         instants = (self.released_at + CREATED_WITHIN_SECONDS, self.released_at + settings.patience_seconds)
         return min((at for at in instants if at > now), default=None)
+
+
+HOLDING: Final = frozenset(
+    {
+        Blocker.PROTECTION,
+        Blocker.NEIGHBOUR,
+        Blocker.BUDGET,
+        Blocker.UNOBSERVED,
+        Blocker.MISCONFIGURATION,
+        Blocker.REFUSED,
+        Blocker.UNDECODABLE,
+    }
+)
+"""What blocks a pod for as long as its owner likes."""
+
+
+def is_blocked(plan: Plan) -> bool:
+    """Whether protection, a budget or a refusal blocks this drain, which has no deadline or is before it."""
+    return not plan.overdue and any(entry.blocker in HOLDING for entry in plan.left)
+
+
+def next_with_blocked(waiting: Mapping[K, DisruptionRank], lost: Collection[K], places: int, blocked: int) -> list[K]:
+    """As `next_to_begin`, where `blocked` more places are for nodes that are not Ready (`lost`): a pod that
+    protection or a budget keeps must not keep dead nodes as well.
+    """
+    chosen = next_to_begin(waiting, places)
+    rest = {key: waiting[key] for key in lost if key in waiting and key not in chosen}
+    return chosen + next_to_begin(rest, places - len(chosen) + blocked)
 
 
 def controller_of(pod: Pod) -> str:

@@ -12,7 +12,7 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, LateWatch, Rule
 from kubesim.server import api
 from simulation.baseline import kept_by
-from support.stage import Stage, a_pod_manifest, a_workload, reasons, staged, the_settings
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, reasons, staged, the_settings
 from support.voluntary import (
     AT_ONCE,
     NOT_TERMINABLE,
@@ -112,6 +112,62 @@ async def test_what_is_deleted_by_hand_takes_a_place_and_waits_for_none() -> Non
         last = await stage.until_gone("n0", "n1", "n2")
         await stage.until_gone("n3")
         assert ended(stage)["n3"] == pytest.approx(last, abs=0.001)
+
+
+PROTECTED: Any = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
+PATIENCE = 300.0
+
+
+@pytest.mark.parametrize("head_start", [100.0, 899.0])
+async def test_a_protected_pod_keeps_no_slot_from_a_node_that_is_not_ready(head_start: float) -> None:
+    """The slot of a drain that is blocked counts for `pendingPatience`, and for Ready nodes for as long as it takes."""
+    settings = the_settings(health={"maximumUnhealthy": "100%"})
+    async with staged("held", "lost", "ready", settings=settings) as stage:
+        await stage.create(a_pod_manifest("job", "held", **PROTECTED))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            lost = await lost_at(stage, "lost")
+            due = lost + 900.0
+            await stage.clock.sleep(lost + 900.0 - head_start - stage.clock.monotonic())
+            held = await stage.delete_node("held")
+            await label(stage, "ready")
+            await stage.until_gone("lost")
+            assert ended(stage) == pytest.approx({"lost": max(due, held + PATIENCE)}, abs=0.001)
+            await stage.clock.sleep(1000)
+            assert list(ended(stage)) == ["lost"]
+            assert [pod["metadata"]["name"] for pod in stage.pods_on("held")] == ["job"]
+
+
+async def test_a_labelled_node_that_is_not_ready_passes_a_slot_that_a_budget_keeps() -> None:
+    settings = the_settings(health={"maximumUnhealthy": "100%"})
+    async with staged("held", "lost", "ready", settings=settings) as stage:
+        await stage.create(
+            a_pod_manifest("web", "held", labels={"app": "web"}), a_budget_manifest("web", minAvailable=1)
+        )
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await lost_at(stage, "lost")
+            held = await stage.delete_node("held")
+            await label(stage, "ready", "lost")
+            await stage.until_gone("lost")
+            assert ended(stage) == pytest.approx({"lost": held + PATIENCE}, abs=0.001)
+
+
+async def test_the_patience_with_a_blocked_drain_counts_from_the_last_pod_that_left() -> None:
+    settings = the_settings(health={"maximumUnhealthy": "100%"})
+    async with staged("held", "lost", settings=settings) as stage:
+        slow = a_pod_manifest("slow", "held", behaviour={"stop-seconds": 250}, terminationGracePeriodSeconds=3600)
+        await stage.create(a_pod_manifest("job", "held", **PROTECTED), slow)
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            await lost_at(stage, "lost")
+            held = await stage.delete_node("held")
+            await label(stage, "lost")
+            await stage.clock.sleep(400)
+            # A pod that a tenant binds to the node, and that is evicted: that is no progress.
+            await stage.create(a_pod_manifest("late", "held"))
+            await stage.clock.sleep(1000)
+            assert ended(stage) == pytest.approx({"lost": held + 250 + PATIENCE}, abs=0.01)
 
 
 async def test_a_node_whose_deletion_the_watch_does_not_show_yet_waits_for_no_turn() -> None:

@@ -115,6 +115,8 @@ class Pace(Rule):
         limits = [each.voluntary.maximum_at_once for each in self.seen.settings]
         maximum = max(max(1, scaled_value(each, len(managed), round_up=False)) for each in limits)
         taken = self._in_progress(deed.sender, facts)
+        if not any(map(is_ready, nodes)):
+            taken -= self._maybe_blocked()
         if len(taken) >= maximum:
             listed = ", ".join(sorted(taken))
             self.violated(f"{facts.name} was deleted voluntarily beside {listed}: {maximum} at once")
@@ -124,6 +126,11 @@ class Pace(Rule):
             allowed = max(scaled_value(each, len(managed), round_up=True) for each in shares)
             if len(sick) > allowed and self._has_been_seen(deed.sender, sick):
                 self.violated(f"{facts.name} was deleted for its health while {len(sick)} are unhealthy: {allowed} may")
+
+    def _maybe_blocked(self) -> set[str]:
+        """Nodes of terminations that may be blocked for so long that they do not count for nodes that are not Ready."""
+        patience = min(parse_seconds(each.voluntary.pending_patience) for each in self.seen.settings)
+        return {node.name for node in self._managed() if node.deleted + patience - SECOND <= self.seen.now}
 
     def _is_excused(self, node: ThingFacts) -> bool:
         """Whether it does not count as unhealthy: it is being deleted, or in maintenance."""

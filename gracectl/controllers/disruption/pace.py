@@ -16,6 +16,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.disruption.candidate import CandidateKey
+from gracectl.controllers.node.deadline import cached_deadline
 from gracectl.controllers.pipeline.steps import StepContext
 from gracectl.kube.errors import NotServed
 from gracectl.kube.reading import read_all
@@ -31,10 +32,12 @@ from gracectl.policy.pace import (
     DisruptionSlot,
     controller_of,
     explain_maximum,
+    is_blocked,
     is_replaced,
     maximum_of,
-    next_to_begin,
+    next_with_blocked,
 )
+from gracectl.policy.plan import plan
 from gracectl.policy.settings import HealthSettings, VoluntarySettings
 from gracectl.policy.voluntary import Cause
 
@@ -43,6 +46,9 @@ UNKNOWN_OUTCOME_SECONDS: Final = 60.0
 
 TAKEOVER_SECONDS: Final = 30.0
 """How long a new leader waits for pods that may replace those of nodes that went before it led; most do not."""
+
+RECHECK_SECONDS: Final = 60.0
+"""How often to look again whether a drain without progress is blocked, while a node that is not Ready waits."""
 
 FEW_SLOTS: Final = 100
 """With fewer slots none is looked for that is free: of many, whenever their number has doubled."""
@@ -126,8 +132,9 @@ class Pace:
         if not self._waiting:
             return []
         await self._confirm()
+        blocked = await self._count_blocked()
         waiting = {key: rank for key, rank in self._waiting.items() if not self._is_ending(key)}
-        chosen = next_to_begin(waiting, self.maximum - self._taken())
+        chosen = next_with_blocked(waiting, self._waiting_lost(), self.maximum - self._taken(), blocked)
         for key in chosen:
             del self._waiting[key]
             self._denied.discard(key)
@@ -141,6 +148,37 @@ class Pace:
         thing = self._cluster.node(key.name) if key.kind == "node" else self._cluster.claim(key.name)
         return thing is not None and thing.uid in self._by_uid
 
+    def _waiting_lost(self) -> list[CandidateKey]:
+        """The candidates that wait and of which no node is Ready."""
+        return [key for key in self._waiting if self._is_lost(key)]
+
+    def _is_lost(self, key: CandidateKey) -> bool:
+        if key.kind == "node":
+            node = self._cluster.node(key.name)
+            return node is not None and not node.ready
+        claim = self._cluster.claim(key.name)
+        nodes = () if claim is None else self._cluster.nodes_of(claim)
+        return bool(nodes) and not any(node.ready for node in nodes)
+
+    async def _count_blocked(self) -> int:
+        """Number of slots that do not count for nodes that are not Ready; 0 if none of those waits."""
+        if not self._waiting_lost():
+            return 0
+        blocked = 0
+        for slot in tuple(self._slots):
+            if slot.released_at is None and slot.blocked_from(self._settings) <= self._context.clock.now():
+                names = [name for name, other in self._on_node.items() if other is slot]
+                blocked += any([await self._is_blocked(name) for name in names])
+        return blocked
+
+    async def _is_blocked(self, name: str) -> bool:
+        node, policy = self._cluster.node(name), self._context.settings.policy
+        if node is None:
+            return False
+        deadline = cached_deadline(self._context, node)
+        view = await self._cluster.view_in_slices(node, policy, deadline, lambda: None)
+        return is_blocked(plan(view, self._context.clock.now()))
+
     def next_change(self) -> float | None:
         """The next instant (Unix seconds) at which the clock alone may free a slot for a waiting candidate."""
         if not self._waiting:
@@ -148,6 +186,9 @@ class Pace:
         now = self._context.clock.now()
         slots = self._slots if self._before_takeover is None else [*self._slots, self._before_takeover]
         instants = [at for slot in slots if (at := slot.next_change(now, self._settings)) is not None]
+        if self._waiting_lost():
+            due = (slot.blocked_from(self._settings) for slot in self._slots if slot.released_at is None)
+            instants += [at if at > now else now + RECHECK_SECONDS for at in due]
         return min([*instants, *self._unknown_outcomes.values()], default=None)
 
     @property
@@ -242,8 +283,12 @@ class Pace:
         pod = new or old
         assert pod is not None
         # Owners are shared values: equal ones are the same object.
-        if (old is None or old.owners is not pod.owners) and (slot := self._on_node.get(pod.node_name)) is not None:
-            _note(slot, pod)
+        if (slot := self._on_node.get(pod.node_name)) is not None:
+            if old is None or old.owners is not pod.owners:
+                _note(slot, pod)
+            # A pod that came later is no progress of the drain.
+            if pod.created <= slot.since and _has_moved(old, new):
+                slot.moved_at = self._context.clock.now()
         if self._waiting and self._is_awaited(controller_of(pod)):
             self._wake()
 
@@ -279,6 +324,11 @@ class Pace:
         if all(each is not slot for each in self._by_uid.values()):
             slot.released_at = self._context.clock.now()
             self._wake()
+
+
+def _has_moved(old: Pod | None, new: Pod | None) -> bool:
+    """Whether a pod has left its node, or begun to stop."""
+    return new is None or (new.deletion_timestamp is not None and old is not None and old.deletion_timestamp is None)
 
 
 def _note(slot: DisruptionSlot, pod: Pod) -> None:

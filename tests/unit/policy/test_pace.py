@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,16 +13,20 @@ from support.builders import NOW, a_pod, owned_by
 from gracectl.model.meta import OwnerReference
 from gracectl.policy.pace import (
     CREATED_WITHIN_SECONDS,
+    HOLDING,
     DisruptionRank,
     DisruptionSlot,
     controller_of,
+    is_blocked,
     is_replaced,
     is_starting,
     maximum_of,
     next_to_begin,
+    next_with_blocked,
     rank_of,
     validate_maximum,
 )
+from gracectl.policy.plan import Blocker, Outcome, Plan, PodPlan
 from gracectl.policy.settings import VoluntarySettings
 from gracectl.policy.voluntary import Cause, Trigger
 
@@ -124,6 +129,39 @@ def test_a_place_changes_by_the_clock_only_at_instants_that_are_known(gone: floa
     until = now + 10_000 if at is None else at
     between = now + (until - now) * 0.999
     assert place.is_taken(replaced, now, SETTINGS) == place.is_taken(replaced, between, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("places", "blocked", "chosen"),
+    [
+        (0, 0, []),
+        (0, 1, ["dead"]),
+        (0, 2, ["dead", "gone"]),
+        (1, 0, ["ready"]),
+        (1, 1, ["ready", "dead"]),
+        (-1, 1, []),  # deletions by hand exceed the maximum
+        (-1, 2, ["dead"]),
+        (3, 0, ["ready", "dead", "gone"]),
+    ],
+)
+def test_places_of_blocked_drains_are_for_nodes_that_are_not_ready(
+    places: int, blocked: int, chosen: list[str]
+) -> None:
+    waiting = {name: DisruptionRank(False, 0, float(n), 0.0, name) for n, name in enumerate(("ready", "dead", "gone"))}
+    assert next_with_blocked(waiting, ["gone", "dead"], places, blocked) == chosen
+
+
+@pytest.mark.parametrize(("blocker", "expected"), [(each, each in HOLDING) for each in Blocker])
+def test_what_blocks_a_drain_for_as_long_as_somebody_likes(blocker: Blocker, expected: bool) -> None:
+    entry = PodPlan(a_pod(), Outcome.BLOCKED, 0, blocker=blocker)
+    found = Plan(pods=(entry,), drained=False, detaching=(), overdue=False, next_change=None)
+    assert is_blocked(found) is expected
+    assert not is_blocked(msgspec.structs.replace(found, overdue=True))
+
+
+def test_patience_with_a_blocked_drain_counts_from_its_last_progress() -> None:
+    assert DisruptionSlot(100.0, set()).blocked_from(SETTINGS) == 400.0
+    assert DisruptionSlot(100.0, set(), moved_at=150.0).blocked_from(SETTINGS) == 450.0
 
 
 def test_pods_that_nothing_replaces_are_not_waited_for() -> None:
