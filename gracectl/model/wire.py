@@ -340,8 +340,12 @@ class ConfigMap(Object):
 
 
 def read_selector(raw: msgspec.Raw) -> WireLabelSelector | None:
-    """The selector that was left undecoded."""
-    return _SELECTOR.decode(raw)
+    """The selector that was left undecoded. Errors name its field as those of a whole budget do."""
+    try:
+        return _SELECTOR.decode(raw)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        raise msgspec.ValidationError(f"{reason} - at `$.spec.selector{place.rstrip('`')}`") from error
 
 
 def read_labels(raw: msgspec.Raw) -> dict[str, str]:

@@ -142,7 +142,7 @@ async def test_what_would_never_end_is_named_and_needs_force_to_be_terminated(st
     for more in ("--yes", "--dry-run"):
         ended = await run(story, "terminate", more, node, other)
         assert ended.code == 3
-        assert f"never: {node} " in flat(ended.out + ended.err)
+        assert f"never for 1 node ({node})" in flat(ended.out + ended.err)
         assert f"! never ends: {story.namespace}/pinned on {node}: protected by " in flat(ended.out + ended.err)
         assert errors(ended.err).startswith(f"gracectl: nothing was changed: {node} would never be drained")
     assert await not_deleted(story, node, other)

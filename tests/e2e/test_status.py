@@ -47,7 +47,7 @@ async def test_status_shows_blockers_reasons_and_times_without_a_controller(stor
     assert (protected["protection"]["value"], protected["until"] is not None) == ("1h", True)
     assert all(0 <= pod["sinceSeconds"] < 60 for pod in told["pods"])
     # The budget never allows a disruption: that is said, and what helps.
-    assert (told["never"], told["drained"]) == (True, None)
+    assert (told["never"], told["drained"]["answer"]) == (True, "never")
     assert blocked["remedy"] == f"widen it, or run more pods: kubectl edit pdb -n {story.namespace} strict"
     assert protected["remedy"].endswith(f"kubectl annotate pod -n {story.namespace} guarded {names.DO_NOT_DISRUPT}-")
     (never,) = [warning for warning in told["warnings"] if warning["kind"] == "NeverDrains"]

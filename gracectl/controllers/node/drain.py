@@ -203,10 +203,10 @@ def _report_stall(context: StepContext, state: NodeState, decision: Plan, messag
     `has_moved`: a pod has left since the plan before.
     """
     now = context.clock.monotonic()
-    if has_moved or any(entry.outcome in MOVING for entry in decision.left):
+    if any(entry.outcome in MOVING for entry in decision.left):
         state.stalled_since = None
         return math.inf
-    if state.stalled_since is None:
+    if has_moved or state.stalled_since is None:
         state.stalled_since = now
     if now >= state.stalled_since + STALL_SECONDS:
         state.stalled_since = STALL_REPORTED  # once in each stall; the condition keeps showing it
