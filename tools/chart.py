@@ -79,6 +79,8 @@ NARROWER: Final[Mapping[str, dict[str, Any]]] = {
     "podDisruptionBudget.maxUnavailable": NUMBER_OR_SHARE,
     "agent.maxSurge": NUMBER_OR_SHARE,
     "agent.terminationGracePeriodSeconds": {"type": "integer", "minimum": 1},
+    "agent.kubeconfig": {"type": "string", "pattern": "^(/[^/]+)*$"},
+    "agent.kubeconfigDirectories": {"type": "array", "items": {"type": "string", "pattern": "^(/[^/]+)+$"}},
     "agent.settings": {"$ref": "#/$defs/Settings"},
     "rbac.nodeClaims": CHOICE,
     "rbac.nodeDisruptionBudgets": CHOICE,

@@ -9,18 +9,28 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import anyio
 
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import ApiError
+from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.node import Node
-from gracectl.policy.cordon import Mark, annotation, lacking, marks_in, recorded, removals, without
+from gracectl.policy.cordon import (
+    EVERY_MARK,
+    OPEN_TO_DAEMON_SETS,
+    Mark,
+    annotation,
+    lacking,
+    marks_in,
+    recorded,
+    removals,
+    without,
+)
 from gracectl.policy.maintenance import is_in_maintenance, recorded_marks
 from gracectl.runtime.backoff import Backoff
 
@@ -36,9 +46,9 @@ def opening(node: Node) -> MergePatch | None:
     return None if is_marked(node) else MergePatch({"metadata": {"annotations": {names.SHUTDOWN_CORDONED: ""}}})
 
 
-def cordoning(node: Node) -> JsonPatch | None:
+def cordoning(node: Node, marks: Collection[Mark] = EVERY_MARK) -> JsonPatch | None:
     """Patch that cordons a node with an open record; None if nothing is missing."""
-    added = lacking(node)
+    added = lacking(node, marks)
     if not added:
         return None
     record = recorded({*_added(node), *added})
@@ -58,6 +68,11 @@ def uncordoning(node: Node) -> JsonPatch | None:
         record = recorded({*recorded_marks(node), *_added(node), Mark.UNSCHEDULABLE})
         return JsonPatch([annotation(names.CORDONED, record), closed])
     return JsonPatch([*removals(node, _added(node)), closed])
+
+
+def cordoning_as_kubelet(node: Node) -> JsonPatch | None:
+    """Patch that cordons a node with a kubelet's credentials: NodeRestriction lets no kubelet change taints."""
+    return cordoning(node, OPEN_TO_DAEMON_SETS)
 
 
 def _added(node: Node) -> frozenset[Mark]:
@@ -110,7 +125,12 @@ class ShutdownCordon:
             # What was removed just now may still be there in the cache.
             seen = await self._client.get(NODES, node.key) if is_marked(node) else node
             opened = await patch_with_retry(self._client, NODES, seen, opening)
-            return opened is not None and await patch_with_retry(self._client, NODES, opened, cordoning) is not None
+            if opened is None:
+                return False
+            try:
+                return await patch_with_retry(self._client, NODES, opened, cordoning) is not None
+            except Forbidden:
+                return await patch_with_retry(self._client, NODES, opened, cordoning_as_kubelet) is not None
 
     async def run(self) -> None:
         """Component: remove what is to be removed, until cancelled."""

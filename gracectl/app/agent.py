@@ -34,10 +34,11 @@ from gracectl.kube.metrics import (
     throttling_check,
     watch_samples,
 )
-from gracectl.kube.rbac import missing_permissions
+from gracectl.kube.rbac import missing_permissions, own_username
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Transport
+from gracectl.model.foreign import harmless
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.loop_monitor import LoopMonitor
 from gracectl.runtime.supervise import Component, ComponentStatus, run_components
@@ -53,6 +54,9 @@ logger = logging.getLogger(__name__)
 READ_SECONDS: Final = 10.0
 """Seconds for a read, which must not delay a shutdown. A write has the time that webhooks need; only its own pod or
 node waits for it."""
+
+KUBELET_PREFIX: Final = "system:node:"
+"""Before the node's name in the username of a kubelet."""
 
 PERMISSIONS_SECONDS: Final = 10.0
 """Pause until the permissions are checked again after a failure."""
@@ -76,6 +80,7 @@ class NodeAgent:
         current = settings()
         self._reloader = SettingsReloader(settings, current, clock, AGENT_SCOPE, self._apply_settings)
         self._clock = clock
+        self._node = machine.node
         self._spans = spans
         self._skew: SkewEstimate | None = None
         timeout = min(current.client.request_timeout_seconds, READ_SECONDS)
@@ -148,11 +153,21 @@ class NodeAgent:
         """Component: log missing permissions as soon as the server can be reached; the agent runs all the same."""
         while True:
             try:
-                missing = await missing_permissions(self._client, RIGHTS)
+                user = await own_username(self._client)
+                is_kubelet = user.startswith(KUBELET_PREFIX)
+                # The Node authorizer answers for single objects only.
+                missing = () if is_kubelet else await missing_permissions(self._client, RIGHTS)
                 break
             except ApiError as error:
                 logger.warning("permissions: cannot be checked: %s; retrying", error)
                 await self._clock.sleep(PERMISSIONS_SECONDS)
+        if is_kubelet and user != KUBELET_PREFIX + self._node:
+            logger.error(
+                "credentials: of %s: cannot read node %s; use the kubeconfig of that node's kubelet, or another "
+                "--node-name",
+                harmless(user),
+                self._node,
+            )
         if missing:
             listed = "; ".join(str(right) for right in missing)
             logger.error("missing permissions: %s", listed)

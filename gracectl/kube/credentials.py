@@ -60,6 +60,13 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
             context.load_cert_chain(self.certificate_file, self.key_file or None)
         return context
 
+    def certificate(self) -> bytes:
+        """Content of the client certificate's file now; empty if there is none."""
+        try:
+            return Path(self.certificate_file).read_bytes() if self.certificate_file else b""
+        except OSError:
+            return b""
+
 
 class Identity(msgspec.Struct, frozen=True):
     """What one request goes out with. `tls` is None for plain HTTP, and another object after a certificate was
@@ -99,6 +106,7 @@ class Credentials:
         self.source = source
         self._tokens = tokens
         self._trust = trust or Trust()
+        self._certificate = self._trust.certificate()
         self._tls = self._make_context()
         if isinstance(tokens, Plugin):
             tokens.on_certificate = self._take_certificate
@@ -115,9 +123,18 @@ class Credentials:
 
     async def renew(self, refused: Identity) -> bool:
         """The server refused that identity: look for another; True if there is one. Raises CredentialsError."""
-        if await self.identity() != refused:
+        if await self.identity() != refused or self._has_new_certificate():
             return True
         return await self._tokens.renew()
+
+    def _has_new_certificate(self) -> bool:
+        """Whether the file of the client certificate has another one than before, which is used from now on. A kubelet
+        renews its certificate long before the old one expires."""
+        found = self._trust.certificate()
+        if not found or found == self._certificate:
+            return False
+        self._tls, self._certificate = self._make_context(), found
+        return True
 
     def _make_context(self) -> ssl.SSLContext | None:
         if not self.url.startswith("https:"):

@@ -59,6 +59,15 @@ async def missing_permissions(
     return tuple(each for each in permissions if each in refused)
 
 
+async def own_username(client: KubeClient) -> str:
+    """Name by which the server knows the credentials of the client; "" on a server without SelfSubjectReviews (before
+    Kubernetes 1.28). Raises ApiError."""
+    try:
+        return (await client.ask(_OWN_IDENTITY, {})).status.user_info.username
+    except (NotFound, NotServed):
+        return ""
+
+
 async def _is_granted(client: KubeClient, permission: Permission, account: tuple[str, str] | None) -> bool:
     attributes = {
         "namespace": permission.namespace,
@@ -99,4 +108,27 @@ _OWN_REVIEWS: Resource[_Review] = Resource(
 )
 _REVIEWS: Resource[_Review] = msgspec.structs.replace(
     _OWN_REVIEWS, plural="subjectaccessreviews", kind="SubjectAccessReview"
+)
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _IdentityStatus(msgspec.Struct, frozen=True, rename="camel"):
+    user_info: _User = _User()
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    status: _IdentityStatus = _IdentityStatus()
+
+
+_OWN_IDENTITY: Resource[_Identity] = Resource(
+    group="authentication.k8s.io",
+    version="v1",
+    plural="selfsubjectreviews",
+    kind="SelfSubjectReview",
+    namespaced=False,
+    decode=Decoder(_Identity).decode,
+    cancellable=True,
 )

@@ -158,6 +158,9 @@ SETS: Final = {
             }
         },
     ),
+    "agent-as-kubelet": Release(
+        values={"agent": {**AGENT, "kubeconfig": "/etc/kubernetes/kubelet.conf"}},
+    ),
     "one-replica": Release(
         values={
             "replicaCount": 1,

@@ -36,7 +36,7 @@ from gracectl.inspect.leadership import LeaderState, leadership_of, read_leases
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed, RequestTimeout, Unauthorized, Unreachable
 from gracectl.kube.leases import LONGEST_HELD_SECONDS
-from gracectl.kube.rbac import READS, missing_permissions
+from gracectl.kube.rbac import READS, missing_permissions, own_username
 from gracectl.kube.reading import is_served, read_all
 from gracectl.kube.requests import Key, Selection
 from gracectl.kube.resources import (
@@ -142,11 +142,11 @@ async def check_server(client: KubeClient) -> Sequence[Finding]:
 async def check_credentials(doctor: Doctor) -> Sequence[Finding]:
     """Who the server takes this command for."""
     try:
-        user = (await doctor.client.ask(_OWN_IDENTITY, {})).status.user_info.username
-    except (NotFound, NotServed):  # before Kubernetes 1.28
-        return (Finding(CREDENTIALS, CheckState.OK, "accepted"),)
+        user = await own_username(doctor.client)
     except Unauthorized as error:
         return (Finding(CREDENTIALS, CheckState.FAILED, str(error), "log in again, or choose another --context"),)
+    if not user:
+        return (Finding(CREDENTIALS, CheckState.OK, "accepted"),)
     return (Finding(CREDENTIALS, CheckState.OK, f"accepted, as {harmless(user)}"),)
 
 
@@ -477,27 +477,4 @@ _DEPLOYMENTS: Resource[_Deployment] = Resource(
     kind="Deployment",
     namespaced=True,
     decode=Decoder(_Deployment).decode,
-)
-
-
-class _User(msgspec.Struct, frozen=True):
-    username: str = ""
-
-
-class _IdentityStatus(msgspec.Struct, frozen=True, rename="camel"):
-    user_info: _User = _User()
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    status: _IdentityStatus = _IdentityStatus()
-
-
-_OWN_IDENTITY: Resource[_Identity] = Resource(
-    group="authentication.k8s.io",
-    version="v1",
-    plural="selfsubjectreviews",
-    kind="SelfSubjectReview",
-    namespaced=False,
-    decode=Decoder(_Identity).decode,
-    cancellable=True,
 )

@@ -258,7 +258,8 @@ def test_every_pod_but_the_agent_is_restricted(release: Release) -> None:
         found = set(unrestricted(pod["spec"]))
         component = pod["metadata"]["labels"][COMPONENT]
         if component == "agent":
-            assert found <= {"root", "volume bus", "volume logind"}
+            assert found - {"volume kubeconfig", "volume kubeconfig-0"} <= {"root", "volume bus", "volume logind"}
+            assert ("volume kubeconfig" in found) == bool(release.values["agent"].get("kubeconfig"))
             assert "root" in found
         else:
             assert found == (

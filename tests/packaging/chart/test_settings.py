@@ -179,6 +179,21 @@ def test_agents_mount_where_they_write_and_nothing_if_they_write_nowhere() -> No
     assert spec["containers"][0]["volumeMounts"][-1]["mountPath"] == "/usr/lib/systemd/logind.conf.d"
 
 
+def test_agents_with_a_kubelets_kubeconfig_have_no_token_and_no_role() -> None:
+    release = SETS["agent-as-kubelet"]
+    spec = release.one("DaemonSet")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert not spec["automountServiceAccountToken"]
+    assert container["args"][-2:] == ["--kubeconfig", "/etc/kubernetes/kubelet.conf"]
+    volumes = {each["name"]: each.get("hostPath", {}).get("path") for each in spec["volumes"]}
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    for path in ("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/pki"):
+        assert mounts[path]["readOnly"]
+        assert volumes[mounts[path]["name"]] == path
+    for kind in ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy"):
+        assert not [each for each in release.of_kind(kind) if "-agent" in each["metadata"]["name"]]
+
+
 # -- which changes replace pods ----------------------------------------------------------------------------------------
 
 ANOTHER_AGENT: JsonObject = {"agent": {**AGENT, "settings": {}}, "settings": KEP, "replicaCount": 1}

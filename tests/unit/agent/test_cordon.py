@@ -6,12 +6,15 @@ import random
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from support.builders import NOW, a_node
+from support.eviction import a_status
 from support.scripted import ScriptedTransport
 
 from gracectl.agent.cordon import ShutdownCordon, cordoning, opening, uncordoning
 from gracectl.kube.client import KubeClient
+from gracectl.kube.transport import Response
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.runtime.backoff import Backoff
@@ -60,3 +63,29 @@ async def test_nothing_is_removed_while_the_machine_is_down() -> None:
     assert transport.asked == []
     is_up = True
     assert cordon.is_left
+
+
+async def test_what_a_kubelet_may_not_add_is_left_out() -> None:
+    """NodeRestriction refuses each patch with a taint, as Kubernetes 1.37 words it."""
+    clock = LoopClock()
+    transport = ScriptedTransport(clock)
+    opened = {
+        "metadata": {
+            "name": "n1",
+            "uid": "uid-n1",
+            "resourceVersion": "2",
+            "annotations": {names.SHUTDOWN_CORDONED: ""},
+        }
+    }
+    known = Response(status=200, body=msgspec.json.encode(opened))
+    refusal = a_status(403, 'nodes "n1" is forbidden: node "n1" is not allowed to modify taints')
+    transport.answers.extend((known, refusal, known))
+    cordon = ShutdownCordon(
+        KubeClient(transport, clock), a_node, lambda: False, lambda: Backoff(1, 2, rng=random.Random(1))
+    )
+    assert await cordon.apply(a_node())
+    assert any("taint" in each["path"] for each in transport.body(1))
+    written = {each["path"]: each["value"] for each in transport.body(2)}
+    assert not [path for path in written if "taint" in path]
+    assert written["/spec/unschedulable"] is True
+    assert "label,unschedulable" in written.values()

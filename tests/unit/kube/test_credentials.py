@@ -174,6 +174,24 @@ async def test_paths_are_relative_to_the_file_they_stand_in(tmp_path: Path) -> N
     assert (await credentials.identity()).tls is not None
 
 
+async def test_a_client_certificate_that_was_renewed_in_its_file_is_used_once_the_old_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    """As a kubelet renews its own."""
+    for file in ("client.pem", "client.key"):
+        (tmp_path / file).write_bytes((CERTIFICATES / file).read_bytes())
+    user = {"client-certificate": "client.pem", "client-key": "client.key"}
+    credentials = await loaded(written(tmp_path, a_config(user, {"server": "https://localhost"})))
+    refused = await credentials.identity()
+    assert not await credentials.renew(refused)
+    for file in ("client.pem", "client.key"):
+        (tmp_path / file).write_bytes((CERTIFICATES / file.replace("client", "server")).read_bytes())
+    assert await credentials.renew(refused)
+    assert (await credentials.identity()).tls is not refused.tls
+    (tmp_path / "client.pem").unlink()
+    assert not await credentials.renew(await credentials.identity())
+
+
 def data(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
