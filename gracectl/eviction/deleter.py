@@ -34,6 +34,7 @@ from gracectl.eviction.deletions import (
     pending_deletion,
 )
 from gracectl.eviction.disruption_target import DisruptionMarker
+from gracectl.eviction.fairness import Workload, namespace_of, workload_of
 from gracectl.eviction.pdb_queue import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
@@ -55,7 +56,7 @@ ROUNDING_SECONDS: Final = 1e-6
 """Two clocks that run together agree to within their rounding; a shorter wait is none."""
 
 PLACES_FACTOR: Final = 2
-"""In one namespace as many deletions may be in flight as evictions with and without budgets: deadlines are whole
+"""For one workload as many deletions may be in flight as evictions with and without budgets: deadlines are whole
 seconds, so many pods are due at once.
 """
 
@@ -150,7 +151,7 @@ class PodDeleter:
     """Owner of the timers. `set_pods` and `remove_node` may be called at any time; `run` sends the requests.
 
     `client` must not repeat requests: each try has its own grace. `settings.max_in_flight` times PLACES_FACTOR bounds
-    the DELETEs in flight in one namespace. `backoff` makes the backoff of a pod after failures, `condition` the
+    the DELETEs in flight for one workload. `backoff` makes the backoff of a pod after failures, `condition` the
     condition DisruptionTarget of a pod before its deletion.
     """
 
@@ -166,7 +167,7 @@ class PodDeleter:
         self._client = client
         self._clock = clock
         self._marker = DisruptionMarker(client, clock, settings, condition)
-        self._shares = Shares(clock, _places(settings), self._namespace_of)
+        self._shares = Shares(clock, _places(settings), self._workload_of, namespace_of)
         self._backoff = backoff
         self._pending = PendingDeletions(pods)
         self._deletions_of_node: dict[str, dict[str, ScheduledDeletion]] = {}  # by uid
@@ -339,9 +340,13 @@ class PodDeleter:
 
     # Requests.
 
-    def _namespace_of(self, uid: str) -> str:
+    def _workload_of(self, uid: str) -> Workload:
         state = self._states.get(uid)
-        return "" if state is None else state.deletion.namespace
+        if state is None:
+            return Workload("", "")
+        deletion = state.deletion
+        pod = self._pending.pod(deletion.namespace, deletion.name, deletion.uid)
+        return workload_of(deletion.namespace, deletion.node, pod)
 
     async def _process(self, uid: str) -> Requeue | None:
         state = self._states.get(uid)

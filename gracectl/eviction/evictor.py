@@ -16,6 +16,7 @@ from typing import Final, Literal, Protocol, get_args
 import anyio
 import msgspec
 
+from gracectl.eviction.fairness import Workload, namespace_of, workload_of
 from gracectl.eviction.pdb_queue import (
     PLACES_PER_NAMESPACE,
     Evict,
@@ -129,8 +130,8 @@ class Evictor:
         self._unbudgeted: WorkQueue[QueueKey] = WorkQueue(clock, backoff)
         self._bucket = TokenBucket(clock, settings.qps, settings.burst)
         places = PLACES_PER_NAMESPACE * settings.max_in_flight
-        self._budgeted_shares = Shares[QueueKey](clock, places, self._namespace_of)
-        self._unbudgeted_shares = Shares[QueueKey](clock, places, self._namespace_of)
+        self._budgeted_shares = Shares[QueueKey](clock, places, self._workload_of, namespace_of)
+        self._unbudgeted_shares = Shares[QueueKey](clock, places, self._workload_of, namespace_of)
         pods.subscribe(self._pod_changed)
         budgets.subscribe(self._budget_changed)
 
@@ -275,12 +276,14 @@ class Evictor:
 
     # Evicting from a queue.
 
-    def _namespace_of(self, key: QueueKey) -> str:
-        if not isinstance(key, str):
-            return key[0][0]
+    def _workload_of(self, key: QueueKey) -> Workload:
+        """The workload of a pod without a budget, or of some pod of a queue: a budget is mostly over one workload."""
         queue = self._queues.get(key)
-        candidate = None if queue is None else queue.waiting.get(key)
-        return "" if candidate is None else candidate.namespace
+        candidate = None if queue is None else next(iter(queue.waiting.values()), None)
+        if candidate is None:
+            return Workload("" if isinstance(key, str) else key[0][0], "")
+        pod = self._lookup.pod(candidate.namespace, candidate.name)
+        return workload_of(candidate.namespace, candidate.node, pod)
 
     async def _process(self, key: QueueKey) -> Requeue | None:
         queue = self._queues.get(key)

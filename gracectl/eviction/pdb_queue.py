@@ -34,15 +34,15 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 PLACES_PER_NAMESPACE = 2
-"""A namespace gets no more places than are free beside it: of twice `max_in_flight` one alone gets just that."""
+"""A workload gets no more places than are free beside it: of twice `max_in_flight` one alone gets just that."""
 
 
 class EvictionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Settings of evictions: `qps` (0: no limit) and `burst` bound pods without a budget, a PDB queue its budget.
 
-    `max_in_flight` bounds the requests in flight in one namespace, with and without budgets each for itself, so that
-    a storm of unbudgeted pods cannot hold up a PDB queue; all namespaces together have twice as much, and as much
-    again for those whose requests are slow (runtime.shares).
+    `max_in_flight` bounds the requests in flight for one workload, with and without budgets each for itself, so that
+    a storm of unbudgeted pods cannot hold up a PDB queue; a namespace has half as much again, all namespaces together
+    twice as much, and as much again for those whose requests are slow (runtime.shares).
     """
 
     qps: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 100.0

@@ -1,9 +1,13 @@
 """Concurrency limit of a work queue, shared fairly between groups of keys, with extra slots for slow work.
 
-A group is what tends to hang together: a namespace, or a single key. Invariants: a group never holds more slots than
-are still free beside it (dynamic thresholds, Choudhury and Hahne 1998), so one that hangs leaves room for all others;
-work that lasts longer than SLOW_SECONDS moves to the slow slots as long as there are any, and a group whose last work
-was slow starts there until some of its work is quick again.
+A group is what tends to hang together: a workload's pods, or a single key. Invariants: a group never holds more slots
+than are still free beside it (dynamic thresholds, Choudhury and Hahne 1998), so one that hangs leaves room for all
+others; work that lasts longer than SLOW_SECONDS moves to the slow slots as long as there are any, and a group whose
+last work was slow starts there until some of its work is quick again.
+
+Groups may have a parent, as workloads have a namespace. Then a parent never holds more than three times the slots that
+are still free, and a group no more than twice what its parent may still start: one group alone has half of the slots
+again, one parent three quarters, and whatever hangs leaves room for other groups of its parent, and for other parents.
 
 So a key of a quick group starts at once beside any group that hangs, and at most SLOW_SECONDS later when many groups
 turn slow at the same time, as long as they have fewer keys than there are slots of both kinds.
@@ -38,34 +42,57 @@ class _Work(msgspec.Struct, gc=False):
     since: float
 
 
-class _Slots(Generic[K]):
-    """Slots of one kind: the work in them, oldest first, and the count per group."""
+_PARENT_FACTOR: Final = 3
+_GROUP_FACTOR: Final = 2
+"""See above. A parent that starts one more thing has one more, and one slot less is free: four less may follow."""
 
-    def __init__(self, count: int) -> None:
+
+class _Slots(Generic[K]):
+    """Slots of one kind: the work in them, oldest first, and the count per group and per parent."""
+
+    def __init__(self, count: int, parent_of: Callable[[Hashable], Hashable] | None) -> None:
         self.count = count
         self.work: dict[K, _Work] = {}
         self.taken_by: defaultdict[Hashable, int] = defaultdict(int)
+        self._parent_of = parent_of
+        self._taken_by_parent: defaultdict[Hashable, int] = defaultdict(int)
 
     def admits(self, group: Hashable) -> bool:
-        return self.taken_by.get(group, 0) < self.count - len(self.work)
+        free, taken = self.count - len(self.work), self.taken_by.get(group, 0)
+        if self._parent_of is None or free <= 0:
+            return taken < free
+        taken_by_parent = self._taken_by_parent.get(self._parent_of(group), 0)
+        if free == 1 and taken_by_parent:
+            return False  # the last slot is for another parent
+        left = _PARENT_FACTOR * free - taken_by_parent
+        return taken * (_PARENT_FACTOR + 1) < left * _GROUP_FACTOR
 
     def take(self, key: K, work: _Work) -> None:
         self.work[key] = work
         self.taken_by[work.group] += 1
+        if self._parent_of is not None:
+            self._taken_by_parent[self._parent_of(work.group)] += 1
 
     def free(self, key: K) -> _Work:
         work = self.work.pop(key)
-        left = self.taken_by[work.group] - 1
-        if left:
-            self.taken_by[work.group] = left
-        else:
-            del self.taken_by[work.group]
+        _decrement(self.taken_by, work.group)
+        if self._parent_of is not None:
+            _decrement(self._taken_by_parent, self._parent_of(work.group))
         return work
+
+
+def _decrement(counts: defaultdict[Hashable, int], key: Hashable) -> None:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
 
 
 class Shares(Generic[K]):
     """Concurrency limit of one work queue. One group alone gets at most half of `slots`; as many more slots are for
     slow work, unless `has_slow_slots` is False. `group_of`: the group of a key; None: each key is a group of its own.
+    `parent_of`: the parent of a group; None: groups have none.
     """
 
     def __init__(
@@ -73,14 +100,16 @@ class Shares(Generic[K]):
         clock: Clock,
         slots: int,
         group_of: Callable[[K], Hashable] | None = None,
+        parent_of: Callable[[Hashable], Hashable] | None = None,
         *,
         has_slow_slots: bool = True,
     ) -> None:
         self._clock = clock
         self._group_of = group_of
         self._has_slow_slots = has_slow_slots
-        self._quick: _Slots[K] = _Slots(slots)
-        self._slow: _Slots[K] = _Slots(slots if has_slow_slots else 0)
+        self._quick: _Slots[K] = _Slots(slots, parent_of)
+        self._slow: _Slots[K] = _Slots(slots if has_slow_slots else 0, parent_of)
+        self._has_parents = parent_of is not None
         self._timed: dict[K, float] = {}  # start of the work in quick slots, oldest first; not while paused
         self._slow_groups: OrderedDict[Hashable, float] = OrderedDict()  # when last seen to be slow
         self.changed: Callable[[], None] = lambda: None
@@ -159,10 +188,13 @@ class Shares(Generic[K]):
             key, since = next(iter(self._timed.items()))
             if since + SLOW_SECONDS - now > _TOLERANCE:
                 return
-            self._note_slow(self._quick.work[key].group, now)
+            group = self._quick.work[key].group
+            self._note_slow(group, now)
             if len(self._slow.work) >= self._slow.count:
                 return
             del self._timed[key]
+            if self._has_parents and not self._slow.admits(group):
+                continue  # its parent has its part of the slow slots; here, too, it leaves room for others
             self._slow.take(key, self._quick.free(key))
 
     def next_change(self) -> float | None:

@@ -59,8 +59,8 @@ def busy(seconds: int) -> Response:
 
 
 class EvictionServer:
-    """A transport. Every answer takes `seconds`, or what `slow` says of the pod's namespace; what it is stands in
-    `answers` by pod name, else it is agreement."""
+    """A transport. Every answer takes `seconds`, or what `slow` says of the pod, else of its namespace; what it is
+    stands in `answers` by pod name, else it is agreement."""
 
     def __init__(self, clock: LoopClock, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -87,7 +87,7 @@ class EvictionServer:
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            await self._clock.sleep(self.slow.get(namespace, self.seconds))
+            await self._clock.sleep(self.slow.get(name, self.slow.get(namespace, self.seconds)))
         finally:
             self.in_flight -= 1
         if request.method == "GET":

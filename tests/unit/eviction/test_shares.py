@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import anyio
 import pytest
-from support.builders import NOW, a_budget, a_pod
+from support.builders import NOW, a_budget, a_pod, owned_by
 from support.eviction import EvictionServer, a_candidate
 
 from gracectl.controllers.reporting.events import disruption_target
@@ -46,10 +46,13 @@ class Slow:
         self.evictor = Evictor(client, self.pods, self.budgets, self.clock, chosen, a_backoff)
         self.deleter = PodDeleter(client, self.pods, self.clock, chosen, a_backoff, disruption_target)
 
-    def show(self, namespace: str, count: int, *, with_budgets: bool = False) -> list[Pod]:
-        """Pods of a namespace, each with a budget of its own if wanted."""
+    def show(self, namespace: str, count: int, *, with_budgets: bool = False, workload: str = "") -> list[Pod]:
+        """Pods of a namespace, each with a budget of its own if wanted. `workload`: its name stands in their names."""
+        name = workload or namespace
+        owners = owned_by("ReplicaSet", workload) if workload else ()
         pods = [
-            a_pod(f"{namespace}-{n}", namespace=namespace, labels={"app": f"{namespace}-{n}"}) for n in range(count)
+            a_pod(f"{name}-{n}", namespace=namespace, labels={"app": f"{name}-{n}"}, owners=owners)
+            for n in range(count)
         ]
         for pod in pods:
             self.pods.put(pod)
@@ -79,6 +82,43 @@ async def test_deletions_that_hang_do_not_cost_a_pod_elsewhere_its_grace() -> No
         group.cancel_scope.cancel()
     assert slow.instants("good") == [30.0]
     assert slow.instants("bad") == [30.0] * 100 + [39.0] * 100 + [48.0] * 100  # no slower than by itself
+
+
+async def test_deletions_that_hang_do_not_cost_another_workload_of_the_namespace_its_grace() -> None:
+    """A webhook that matches the labels of two workloads; a third one, and pods without one on another node."""
+    slow = Slow()
+    for workload in ("bad", "ill"):
+        pods = slow.show("shop", 300, workload=workload)
+        slow.server.slow.update({pod.name: 9.0 for pod in pods})
+        slow.doom(workload, pods, 60.0)
+    for number in range(5):  # while nothing is known of them, when they have just hung, and later
+        slow.doom(f"n{number}", slow.show("shop", 1, workload=f"good{number}"), 60.0 + 4.5 * number)
+    slow.doom("n9", slow.show("shop", 1), 62.0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow.deleter.run)
+        await anyio.sleep(80.0)
+        group.cancel_scope.cancel()
+    assert [slow.instants(f"good{number}")[0] for number in range(5)] == [30.0 + 4.5 * number for number in range(5)]
+    assert slow.instants("shop")[0] == 32.0
+    assert slow.instants("bad")[:100] == [30.0] * 100  # as if it were alone
+
+
+@pytest.mark.parametrize("with_budgets", [True, False])
+async def test_evictions_that_hang_do_not_delay_another_workload_of_the_namespace(with_budgets: bool) -> None:
+    slow = Slow(qps=0)
+    pods = slow.show("shop", 300, with_budgets=with_budgets, workload="bad")
+    slow.server.slow.update({pod.name: 30.0 for pod in pods})
+    slow.set_pods("n1", pods)
+    slow.set_pods("n2", slow.show("shop", 1, with_budgets=with_budgets, workload="good"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow.evictor.run)
+        await anyio.sleep(70.0)
+        slow.set_pods("n3", slow.show("shop", 1, with_budgets=with_budgets, workload="late"))
+        await anyio.sleep(1.0)
+        group.cancel_scope.cancel()
+    assert slow.instants("good") == [0.0]
+    assert slow.instants("late") == [70.0]
+    assert slow.instants("bad")[:150] == [0.0] * 50 + [30.0] * 50 + [60.0] * 50
 
 
 async def test_a_namespace_that_hung_before_costs_nothing_at_all() -> None:

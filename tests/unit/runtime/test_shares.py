@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable, Hashable
 
 import anyio
 import pytest
@@ -26,10 +27,10 @@ def group_of(key: str) -> str:
 class Office:
     """Workers over shares; a key takes as long as its group. When each key was begun, by key."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, parent_of: Callable[[Hashable], Hashable] | None = None) -> None:
         self.clock = LoopClock()
         self.queue: WorkQueue[str] = WorkQueue(self.clock)
-        self.shares = Shares(self.clock, places, group_of)
+        self.shares = Shares(self.clock, places, group_of, parent_of)
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.begun: dict[str, float] = {}
         self.most: dict[str, int] = {"quick": 0, "slow": 0}
@@ -62,6 +63,43 @@ async def test_a_group_that_hangs_leaves_room_for_the_others() -> None:
     assert office.instants("bad") == [0.0] * 4 + [9.0] * 4 + [18.0] * 4 + [27.0] * 4 + [36.0] * 4
     assert office.instants("good") == [0.0]
     assert office.most["slow"] <= 8
+
+
+def first_letter(group: Hashable) -> str:
+    return str(group)[0]
+
+
+async def test_groups_that_hang_leave_room_for_others_of_their_parent_and_for_other_parents() -> None:
+    office = Office(40, first_letter)
+    for number in range(3):
+        office.seconds[f"a{number}"] = 9.0
+        office.add(f"a{number}", 50)
+        office.add(f"a-good{number}", 1)
+    office.add("b", 1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(office.work, 60.0)
+        for number in range(10):
+            await anyio.sleep(0.75)
+            office.add(f"a-late{number}", 1)
+            office.add(f"b-late{number}", 1)
+    assert [office.instants(f"a-good{number}") for number in range(3)] == [[0.0]] * 3
+    assert office.instants("b") == [0.0]
+    for number in range(10):
+        assert office.instants(f"a-late{number}") == office.instants(f"b-late{number}") == [0.75 * (number + 1)]
+
+
+async def test_one_group_of_a_parent_has_half_and_one_parent_three_quarters() -> None:
+    office = Office(40, first_letter)
+    office.seconds["a0"] = 0.5
+    office.add("a0", 100)
+    await office.work(0.4)
+    assert office.most["quick"] == 20
+    office = Office(40, first_letter)
+    for number in range(100):
+        office.seconds[f"a{number}"] = 0.5
+        office.add(f"a{number}", 1)
+    await office.work(0.4)
+    assert office.most["quick"] == 30
 
 
 async def test_many_groups_that_hang_for_the_first_time_cost_a_second() -> None:
