@@ -46,6 +46,20 @@ def test_actions_are_pinned_and_the_same_everywhere() -> None:
     assert all(len(commits) == 1 for commits in pins.values())
 
 
+def test_packages_of_a_distribution_come_from_the_archive_of_one_day() -> None:
+    asked = [
+        (name, step["run"])
+        for _, name, job in jobs()
+        for step in job["steps"]
+        if re.search(r"\bapt(-get)?\b", step.get("run", ""))
+    ]
+    assert [name for name, _ in asked] == ["browser"]
+    for name, command in asked:
+        # The image is pinned by its digest, and names the day.
+        assert "test \"$(grep -c '^URIs: http://snapshot'" in command, name
+        assert "/snapshot\\.debian\\.org/" in command.partition("apt-get")[0], name
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_nothing_has_a_right_that_its_job_does_not_name(path: Path) -> None:
     workflow = read(path)
