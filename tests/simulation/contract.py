@@ -77,11 +77,12 @@ def is_ready(thing: JsonObject | None) -> bool:
 
 
 def leads_until(lease: JsonObject | None) -> float:
-    """Until when (Unix seconds) the holder of a Lease leads if it does not renew it; 0.0: it has no holder."""
+    """Until when (Unix seconds) the holder of a Lease leads if it does not renew it; 0.0: it has no holder. No state of
+    a Lease counts for longer than a minute."""
     spec = (lease or {}).get("spec", {})
     if not spec.get("holderIdentity") or not spec.get("renewTime"):
         return 0.0
-    return parse_time(spec["renewTime"]) + int(spec["leaseDurationSeconds"])
+    return parse_time(spec["renewTime"]) + min(int(spec["leaseDurationSeconds"]), 60)
 
 
 # -- protection --------------------------------------------------------------------------------------------------------

@@ -31,8 +31,10 @@ from kubesim.faults import (
 from kubesim.server.api import JsonObject
 from support.contest import Candidate
 from support.inprocess import Stutter
+from support.karpenter import a_karpenter_lease, karpenter_is_installed, leases_of
 
-from simulation.plan import RACE, Act
+from gracectl.model.names import KARPENTER_LEASE
+from simulation.plan import CLOCKS, FORGED, RACE, Act
 from simulation.providers import ERRORS
 from simulation.refusals import EVICTIONS, WRITES
 from simulation.scene import Scene, wait_for
@@ -63,11 +65,13 @@ def some_faults(chance: random.Random, kinds: Sequence[str] = (), *, elects: boo
     """What goes wrong, in order; only of these kinds, if some are named."""
     kinds = kinds or [*ACTS]
     weights = [ACTS[kind].weight for kind in kinds]
-    found = [
-        Act(at=round(chance.uniform(0, SECONDS), 3), what=kind, **ACTS[kind].draw(chance, elects))
-        for kind in chance.choices(kinds, weights, k=chance.choice([0, 1, 2, 4, 6, 9]))
-    ]
-    return tuple(sorted(found, key=lambda act: act.at))
+    drawn = chance.choices(kinds, weights, k=chance.choice([0, 1, 2, 4, 6, 9]))
+    return tuple(sorted((a_fault(chance, kind, elects=elects) for kind in drawn), key=lambda act: act.at))
+
+
+def a_fault(chance: random.Random, kind: str, *, elects: bool) -> Act:
+    """One fault of this kind."""
+    return Act(at=round(chance.uniform(0, SECONDS), 3), what=kind, **ACTS[kind].draw(chance, elects))
 
 
 async def perform(scene: Scene, act: Act) -> None:
@@ -261,6 +265,16 @@ def _clock(*offsets: float) -> Draw:
     return draw
 
 
+def _disagreement(chance: random.Random, elects: bool) -> dict[str, Any]:
+    subject = chance.choice(["leader", "other", "all"])
+    return {"subject": subject, "seconds": chance.choice([5.0, 31.0]), "value": chance.choice([-3600.0, 3600.0])}
+
+
+def _forgery(chance: random.Random, elects: bool) -> dict[str, Any]:
+    spec = chance.choice([{"leaseDurationSeconds": 2**31 - 1}, {"renewTime": "9999-12-31T23:59:59.000000Z"}])
+    return {"subject": chance.choice(["", "installed"]), "value": spec}
+
+
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
@@ -376,6 +390,26 @@ async def _clock_is_wrong(scene: Scene, act: Act) -> None:
         one.clock.offset = scene.stage.cluster.server_clock.offset
 
 
+async def _clocks_disagree(scene: Scene, act: Act) -> None:
+    """By more than can be corrected: the earlier time counts, and no deadline."""
+    chosen = scene.some(act.subject)
+    for one in chosen:
+        one.clock.adjust(scene.stage.cluster.server_clock.offset + min(act.value, 0.0), True)
+    await scene.stage.clock.sleep(act.seconds)
+    for one in chosen:
+        one.clock.adjust(scene.stage.cluster.server_clock.offset, False)
+
+
+async def _lease_is_forged(scene: Scene, act: Act) -> None:
+    """In Karpenter's name, by a tenant; `value`: what is in it."""
+    if act.subject == "installed":
+        await karpenter_is_installed(scene.stage)
+    table = scene.stage.server.store.table("leases.coordination.k8s.io")
+    if table.get("kube-system", KARPENTER_LEASE) is None:
+        lease = a_karpenter_lease(scene.stage.clock.now(), **act.value)
+        await scene.attempt("POST", leases_of("kube-system"), lease)
+
+
 async def _server_clock_jumps(scene: Scene, act: Act) -> None:
     """And the processes learn it later."""
     scene.stage.cluster.server_clock.offset += act.value
@@ -454,6 +488,8 @@ ACTS: dict[str, Kind] = {
     "second process": Kind(1, lambda c, e: {}, _second),
     "clock": Kind(1, _clock(-40.0, -5.0, 5.0, 40.0), _clock_is_wrong),
     "server clock": Kind(0.5, _clock(-20.0, -2.0, 2.0, 20.0), _server_clock_jumps),
+    CLOCKS: Kind(0, _disagreement, _clocks_disagree),
+    FORGED: Kind(0, _forgery, _lease_is_forged),
     "provider": Kind(4, _provider, _provider_has_a_mood),
     "webhook": Kind(5, _webhook, _webhook_stands_in_the_way),
 }

@@ -125,6 +125,10 @@ FAIR = frozenset({"kill", "kill near", "latency"})
 RACE = "race"
 """Fault by which all is late by a known, small time; and the seconds within which a pod is evicted then."""
 RACE_SECONDS = 1.5
+CLOCKS, FORGED = "clocks disagree", "forged lease"
+"""Faults that are added to the plans of some seeds, whose other acts stay what they were."""
+YIELDING_SECONDS = 60.0
+"""So long a lease may be free, or a standby new, after clocks have disagreed."""
 REPLACING = frozenset({"end machine", "return machine", "register again", "recreate claim"})
 
 
@@ -132,13 +136,14 @@ def _terms(plan: Plan) -> Terms:
     acts = [*plan.history, *plan.faults]
     is_calm = not plan.faults and all(act.what not in DISTURBING for act in plan.history)
     is_fair = plan.processes == 1 and not plan.elects and all(act.what in FAIR for act in plan.faults)
+    paused = sum(act.seconds + YIELDING_SECONDS for act in plan.faults if act.what == CLOCKS)
     return Terms(
         asked=frozenset(_asked(plan, acts)),
         replaced=frozenset(name for act in acts if act.what in REPLACING for name in act.names),
         faults_end=0.0 if is_calm else FOREVER,
         stall_seconds=PROMPT_SECONDS if is_calm else STALL_SECONDS,
         fair=is_fair,
-        deadline_slack=PROMPT_DEADLINE if is_fair else DEADLINE_SLACK,
+        deadline_slack=PROMPT_DEADLINE if is_fair else DEADLINE_SLACK + paused,
         elects=plan.elects,
         prompt_seconds=RACE_SECONDS if {act.what for act in plan.faults} == {RACE} else FOREVER,
         clock_error=sum(abs(act.value) for act in plan.faults if act.what in ("clock", "server clock")),

@@ -22,7 +22,7 @@ from gracectl.model import names
 from simulation import faults, history
 from simulation.forecasts import Counts
 from simulation.invariants import Invariants
-from simulation.plan import Plan
+from simulation.plan import FORGED, Plan
 from simulation.scene import Scene, wait_for
 
 CALM_SECONDS = 165.0
@@ -58,7 +58,7 @@ async def simulate(plan: Plan) -> Result:
     options: dict[str, Any] = {**plan.cluster, "cloud": CloudSettings(**plan.cluster.get("cloud", {}))}
     options["definitions"] = shipped_definitions() if plan.knows_claims else ()
     settings = the_settings(**plan.settings, **({"leaderElection": {"enabled": True}} if plan.elects else {}))
-    looks = any(act.what == "install karpenter" for act in plan.history)
+    looks = any(act.what in ("install karpenter", FORGED) for act in (*plan.history, *plan.faults))
     violations: list[str] = []
     with logged_errors(violations):
         async with staged(
