@@ -60,7 +60,7 @@ async def test_a_lease_is_fresh_until_its_duration_is_over_and_not_longer() -> N
 
 
 @pytest.mark.parametrize("duration", [61, 2**31 - 1])
-async def test_a_lease_that_nobody_renews_stops_nothing_for_longer_than_a_minute(duration: int) -> None:
+async def test_a_lease_that_is_not_renewed_stops_nothing_for_longer_than_a_minute(duration: int) -> None:
     async with staged("n1") as stage:
         await karpenter_leads(stage, leaseDurationSeconds=duration)
         for instant in (0.0, 59.9):
