@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kubesim.server.api import JsonObject
 
 from gracectl.model import names
 from gracectl.model.times import format_micro_time
+from support.fleet import Fleet
 from support.stage import Stage
 
 HOLDER = "karpenter-7d9f_0c1e"
@@ -53,6 +56,17 @@ async def karpenter_is_installed(stage: Stage) -> None:
     if not stage.server.store.table("customresourcedefinitions.apiextensions.k8s.io").get("", "nodepools.karpenter.sh"):
         await stage.call("POST", DEFINITIONS, NODE_POOLS)
         await stage.clock.sleep(0.1)  # until they are served
+
+
+@contextmanager
+def installed(place: Fleet) -> Iterator[None]:
+    """A cluster in a process of its own has its definitions while the block lasts."""
+    place.ask("POST", DEFINITIONS, NODE_POOLS)
+    try:
+        place.until("NodePools are served", lambda: "nodepools" in str(place.ask("GET", "/apis/karpenter.sh/v1")))
+        yield
+    finally:
+        place.ask("DELETE", f"{DEFINITIONS}/nodepools.karpenter.sh")
 
 
 async def karpenter_leads(

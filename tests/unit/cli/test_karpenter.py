@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.fleet import Fleet, fleet
-from support.karpenter import HOLDER, a_karpenter_lease, leases_of
+from support.karpenter import HOLDER, a_karpenter_lease, installed, leases_of
 
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
@@ -21,10 +21,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def test_the_process_does_not_begin_says_why_and_changes_nothing(place: Fleet) -> None:
-    lease = a_karpenter_lease(SystemClock().now(), leaseDurationSeconds=600)
-    place.ask("POST", leases_of("kube-system"), lease)
     place.add("alone", pool="other")
-    with place.running("controller") as process:
+    lease = a_karpenter_lease(
+        SystemClock().now() + 50, leaseDurationSeconds=600
+    )  # a minute counts: this machine may be slow
+    place.ask("POST", leases_of("kube-system"), lease)
+    with installed(place), place.running("controller") as process:
         code, told = process.ended()
     place.ask("DELETE", f"{leases_of('kube-system')}/{names.KARPENTER_LEASE}")
     assert code == 2

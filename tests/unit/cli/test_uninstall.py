@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from support.fleet import NODES, Fleet, fleet
-from support.karpenter import a_karpenter_lease, leases_of
+from support.karpenter import a_karpenter_lease, installed, leases_of
 from support.terminal import on_terminal
 
 from gracectl.cli.root import root
@@ -63,9 +63,12 @@ def holder(place: Fleet) -> str:
 
 def test_beside_a_live_karpenter_it_refuses_and_says_what_to_do(place: Fleet) -> None:
     place.add("shared", managed=True)
-    lease = a_karpenter_lease(SystemClock().now(), leaseDurationSeconds=600)
+    lease = a_karpenter_lease(
+        SystemClock().now() + 50, leaseDurationSeconds=600
+    )  # a minute counts: this machine may be slow
     place.ask("POST", leases_of("kube-system"), lease)
-    result = place.run("uninstall", "--yes")
+    with installed(place):
+        result = place.run("uninstall", "--yes")
     place.ask("DELETE", f"{leases_of('kube-system')}/{names.KARPENTER_LEASE}")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "scale deployment karpenter --replicas=0" in result.stderr
