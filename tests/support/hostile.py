@@ -32,6 +32,7 @@ WIRE: Final[dict[str, type]] = {
 
 SINGLE: Final = {
     "namespaces": "kube-system alone",
+    "nodepools": "asked for by its definition alone",
     "configmaps": "the settings alone",
     "events": "never read",
     "secrets": "our certificate alone",

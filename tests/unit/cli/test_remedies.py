@@ -23,12 +23,14 @@ from kubesim.controllers.objects import is_ready
 from support.fleet import PODS, RUN, Fleet
 
 from gracectl.model import names
+from gracectl.model.bounds import SELECTOR_BYTES
 from gracectl.model.pod import UnknownPod
 from gracectl.policy.plan import Blocker
 from gracectl.policy.remedies import (
     NO_SCALE,
     PROTECTED_JOB,
     REMEDIES,
+    SET_ASIDE,
     UNREADY,
     VOLUME_LEFT_OVER,
     VOLUME_OF_SILENT_NODE,
@@ -174,6 +176,18 @@ def _other_pods_are_not_ready(place: Fleet) -> None:
     counted(place, "spent", currentHealthy=1, disruptionsAllowed=0)
     assert of_pod(place, node, "spent-sick") == ""
     assert "spent-sick" in pasted(place, of_pod(place, node))
+
+
+@state(SET_ASIDE)
+def _too_large_a_selector(place: Fleet) -> None:
+    node = place.held("set-aside")
+    place.pod("set-aside", node, labels={"app": "set-aside"})
+    values = [f"value-{number}" for number in range(SELECTOR_BYTES // 8)]
+    budget = manifests.budget("set-aside", "set-aside", minAvailable=0)
+    budget["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
+    create(place, PDBS, budget)
+    pasted(place, of_pod(place, node))
+    assert of_pod(place, node) == ""
 
 
 @state(Blocker.PROTECTION)
