@@ -34,7 +34,13 @@ from support.ports import free_ports
 from support.thorough import thorough
 
 from benchmarks.ground.process import peak_memory
-from gracectl.model.names import DO_NOT_DISRUPT, KARPENTER_LEASE, TERMINATION_TIMESTAMP
+from gracectl.model.names import (
+    DO_NOT_DISRUPT,
+    KARPENTER_LEASE,
+    LIFECYCLE_PHASE,
+    LIFECYCLE_PHASE_TERMINABLE,
+    TERMINATION_TIMESTAMP,
+)
 from gracectl.model.times import format_micro_time
 
 pytestmark = [
@@ -412,6 +418,32 @@ async def test_a_copied_providerid_and_a_forged_end_of_the_instance(story: Story
     asked_for = calls.read_text().splitlines()
     assert f"terminate {story.run}://leaving" in asked_for
     assert f"terminate {story.run}://victim" not in asked_for
+
+
+async def test_a_protected_pod_keeps_no_slot_from_a_dead_node(story: Story) -> None:
+    """The attacked node takes the only slot for as long as its pod is protected."""
+    voluntary = {"maximumAtOnce": 1, "pendingPatience": "1s", "waitForReplacement": False}
+    siege = await besieged(story, Attack({}, 1, annotated("true", DO_NOT_DISRUPT)), voluntary=voluntary)
+    dead = await node(story, "dead")
+    await siege.end()
+    await story.patch("Node", dead, {"metadata": {"labels": {LIFECYCLE_PHASE: LIFECYCLE_PHASE_TERMINABLE}}})
+
+    def is_begun() -> bool:
+        found = story.sight.get("Node", dead)
+        return found is None or is_terminating(found)
+
+    async def silence() -> None:
+        while not is_begun():  # a kubelet of the cluster may report in between
+            await story.patch("Node", dead, condition("Ready", "Unknown", "NodeStatusUnknown", ""), status=True)
+            await story.clock.sleep(0.2)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(silence)
+        await until_told(story, "the dead node is being terminated", siege.program, is_begun)
+        group.cancel_scope.cancel()
+    await siege.unharmed(until=dead)
+    assert is_terminating(story.sees("Node", siege.attacked))
+    assert not is_terminating(story.sees("Pod", "hostile-0"))
 
 
 def condition(type_: str, status: str, reason: str, message: str) -> JsonObject:
