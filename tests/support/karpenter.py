@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubesim.server.api import JsonObject
 
 from gracectl.model import names
 from gracectl.model.times import format_micro_time
-from support.fleet import Fleet
 from support.stage import Stage
+
+if TYPE_CHECKING:
+    from support.fleet import Fleet
 
 HOLDER = "karpenter-7d9f_0c1e"
 
