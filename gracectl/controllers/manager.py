@@ -27,6 +27,7 @@ from gracectl.controllers.nodeclaim.controller import NodeClaimController
 from gracectl.controllers.pipeline.registry import ResultCounter
 from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.reporting.conditions import STATUS_WRITES, status_group
 from gracectl.controllers.reporting.events import PodEventReporter, disruption_target, report_undecodable
 from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter
 from gracectl.controllers.settings import TerminationSettings
@@ -41,7 +42,7 @@ from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.nodebudgets.status_controller import StatusController
-from gracectl.runtime.background import Background
+from gracectl.runtime.background import Background, BoundedBackground
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock, RelayedClock
 from gracectl.runtime.queue import QueueStatistics
@@ -108,6 +109,7 @@ class ControllerManager:
         # Before the node controller: it has noted a change when the node is planned for it.
         self._memberships = MembershipTracker(cluster, self._clock, eviction.settle_seconds)
         self._background = Background()
+        self._status_writes = BoundedBackground(self._clock, STATUS_WRITES, status_group)
         self._context = context = StepContext(
             client=means.client,
             cluster=cluster,
@@ -123,6 +125,7 @@ class ControllerManager:
             memberships=self._memberships,
             pod_outcomes=pod_outcomes,
             background=self._background,
+            status_writes=self._status_writes,
             without_instance=WeakValueDictionary(),
         )
         backoff = partial(Backoff, rng=means.rng)
@@ -143,6 +146,7 @@ class ControllerManager:
         """Run all controllers until cancelled; writes in progress are completed. Raises ComponentFailed."""
         parts: dict[str, Component] = {
             "writes in the background": self._background.run,
+            "writes of conditions": self._status_writes.run,
             "evictor": self._evictor.run,
             "deleter": self._deleter.run,
             "finalizer keeper": self._keeper.run,

@@ -1,7 +1,8 @@
 """Calls that outlive a cancelled or impatient caller; at most one per key at a time.
 
 A write may take as long as the webhooks behind it, and cancelling it would mean that it never succeeds, while the steps
-of a node must go on. Invariants: a call under way is joined, not begun again; it ends by itself, or with `run`.
+of a node must go on. Invariants: a call under way is joined, not begun again; it ends by itself, or with `run`. With
+BoundedBackground, calls that hang leave slots for others (runtime.shares).
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from typing import Any, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
+from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import FenceClosed
+from gracectl.runtime.queue import WorkQueue
+from gracectl.runtime.shares import Shares
+from gracectl.runtime.workers import run_workers
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +26,8 @@ T = TypeVar("T")
 
 
 class _Call:
-    def __init__(self) -> None:
+    def __init__(self, function: Callable[[], Awaitable[object]]) -> None:
+        self.function = function
         self.over = anyio.Event()
         self.waiters = 0
         self.value: Any = None
@@ -36,14 +42,17 @@ class Background:
         self._calls: dict[Hashable, _Call] = {}
         self._group: TaskGroup | None = None
         self._begun = anyio.Event()
+        self._is_running = False
 
     async def run(self) -> None:
         """Run calls until cancelled, which cancels them."""
         try:
             async with anyio.create_task_group() as self._group:
+                self._is_running = True
                 self._begun.set()
                 await anyio.sleep_forever()
         finally:
+            self._is_running = False
             self._group = None
 
     def is_under_way(self, key: Hashable) -> bool:
@@ -59,10 +68,10 @@ class Background:
         await self._begun.wait()  # a turn of the loop: only after it is it known whether another caller was first
         under_way = self._calls.get(key)
         if under_way is None:
-            if self._group is None:
+            if not self._is_running:
                 raise FenceClosed
-            under_way = self._calls[key] = _Call()
-            self._group.start_soon(self._run_call, key, call, under_way)
+            under_way = self._calls[key] = _Call(call)
+            self._start(key)
         under_way.waiters += 1
         try:
             with anyio.fail_after(seconds):
@@ -74,9 +83,16 @@ class Background:
         value: T = under_way.value
         return value
 
-    async def _run_call(self, key: Hashable, call: Callable[[], Awaitable[object]], under_way: _Call) -> None:
+    def _start(self, key: Hashable) -> None:
+        assert self._group is not None
+        self._group.start_soon(self._run_call, key)
+
+    async def _run_call(self, key: Hashable) -> None:
+        under_way = self._calls.get(key)
+        if under_way is None:
+            return
         try:
-            under_way.value = await call()
+            under_way.value = await under_way.function()
             under_way.has_failed = False
         except Exception as error:  # raised to the caller by `join`
             under_way.error = error
@@ -85,3 +101,30 @@ class Background:
         finally:
             del self._calls[key]
             under_way.over.set()
+
+
+class BoundedBackground(Background):
+    """Runner of background calls, `slots` at a time and as many again of slow ones; the others wait for a slot.
+
+    `group_of`: what tends to hang together, by key; None: each key by itself.
+    """
+
+    def __init__(self, clock: Clock, slots: int, group_of: Callable[[Hashable], Hashable] | None = None) -> None:
+        super().__init__()
+        self._queue: WorkQueue[Hashable] = WorkQueue(clock)
+        self._shares = Shares(clock, slots, group_of)
+
+    async def run(self) -> None:
+        """Run calls until cancelled, which cancels them."""
+        try:
+            self._is_running = True
+            self._begun.set()
+            await run_workers(self._queue, self._run_call, self._shares, in_bursts=True)
+        finally:
+            self._is_running = False
+            for call in self._calls.values():  # those without a slot
+                call.over.set()
+            self._calls.clear()
+
+    def _start(self, key: Hashable) -> None:
+        self._queue.add(key)

@@ -8,6 +8,8 @@ from kubesim.faults import Latency, Rule
 from support.deadlines import START, asked_to_end, delete_at_start, deletions, evictions, until, with_grace_period
 from support.stage import STOPS_AFTER_5, a_pod_manifest, staged
 
+from gracectl.controllers.reporting.conditions import STATUS_WRITES
+from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -79,6 +81,38 @@ async def test_a_condition_that_is_slow_is_written_all_the_same() -> None:
             drained = stage.condition("n1", names.DRAINED)
             assert drained is not None
             assert drained["reason"] == "Draining"
+
+
+async def test_a_status_webhook_that_hangs_for_many_nodes_holds_a_hundred_requests_and_no_other_node() -> None:
+    hung = [f"hung-{number}" for number in range(130)]
+    async with staged(*hung, "good") as stage:
+        for name in (*hung, "good"):
+            await stage.create(a_pod_manifest(f"on-{name}", name, annotations={names.DO_NOT_DISRUPT: "true"}))
+        in_flight, most = 0, 0
+        send = stage.transport.send
+
+        async def counted(request: Request) -> Response:
+            nonlocal in_flight, most
+            is_status = request.method == "PATCH" and "/hung-" in request.path and request.path.endswith("/status")
+            in_flight += is_status
+            most = max(most, in_flight)
+            try:
+                return await send(request)
+            finally:
+                in_flight -= is_status
+
+        stage.transport.send = counted  # type: ignore[method-assign]
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            stage.transport.before.add(slow(10.0, "PATCH", "/nodes/hung-[0-9]+/status"))
+            for name in hung:
+                await delete_at_start(stage, name)
+            await until(stage, 60.0)
+            assert most == 2 * STATUS_WRITES
+            await stage.call("DELETE", "/api/v1/nodes/good")
+            await until(stage, 60.1)
+            assert stage.condition("good", names.DRAINED) is not None
+            assert all(stage.condition(name, names.DRAINED) is not None for name in hung)
 
 
 async def test_pods_of_a_node_that_was_replaced_leave_the_queues_while_a_write_for_it_hangs() -> None:

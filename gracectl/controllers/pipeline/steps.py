@@ -28,7 +28,7 @@ from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.nodebudgets.admitter import Admitter
-from gracectl.runtime.background import Background
+from gracectl.runtime.background import Background, BoundedBackground
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.workers import Requeue
 
@@ -55,6 +55,8 @@ class StepContext(msgspec.Struct, frozen=True):
     pod_outcomes: PodOutcomeTracker
     background: Background
     """Completes writes that a step does not wait for."""
+    status_writes: BoundedBackground
+    """Likewise, writes of conditions; keys: (type of the condition, UID of the object)."""
     without_instance: WeakValueDictionary[str, AnyState]
     """By UID, nodes that are released without their instance: no other node may leave it to them."""
 

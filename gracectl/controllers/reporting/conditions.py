@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
+from typing import Final
 
 import anyio
 
@@ -25,6 +26,18 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 1.0
 """How long a termination waits for the write of a condition; a slower one is completed in the background."""
+
+
+STATUS_WRITES: Final = 50
+"""Writes of conditions at the same time, and as many again of those that last longer than a second: conditions only
+inform, and a status webhook that hangs must not cost a connection for each condition of each node.
+"""
+
+
+def status_group(key: Hashable) -> Hashable:
+    """Group of a write, by its key: the object. A webhook that hangs for one condition of it hangs for the others."""
+    assert isinstance(key, tuple)
+    return str(key[1])
 
 
 async def set_condition(
@@ -49,7 +62,7 @@ async def set_condition(
         tracked
         for tracked in objects
         if _is_due(context, tracked, update, now, is_final=is_final)
-        and not context.background.is_under_way(_key(tracked, update))
+        and not context.status_writes.is_under_way(_key(tracked, update))
     ]
     if due:
         async with anyio.create_task_group() as group:
@@ -112,7 +125,7 @@ def _seconds_until_due(context: StepContext, tracked: AnyTracked, update: Condit
     if update.is_shown_by(tracked.latest.conditions):
         return math.inf
     interval, written = context.settings.status_interval_seconds, tracked.written.get(update.type)
-    if written is None or context.background.is_under_way(_key(tracked, update)):
+    if written is None or context.status_writes.is_under_way(_key(tracked, update)):
         return interval
     left = _allowed_at(context, written) - context.clock.now()
     return left if left > 0 else interval
@@ -138,7 +151,7 @@ async def _set(context: StepContext, tracked: TrackedObject[H], update: Conditio
     tracked.written[update.type] = WrittenCondition(update.status, at=now, transition=transition)
     with suppress(TimeoutError):
         key = _key(tracked, update)
-        await context.background.join(key, lambda: _try_to_write(context, tracked, update, transition), seconds)
+        await context.status_writes.join(key, lambda: _try_to_write(context, tracked, update, transition), seconds)
 
 
 def _key(tracked: AnyTracked, update: ConditionUpdate) -> tuple[str, str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 import anyio
 import pytest
 
-from gracectl.runtime.background import Background
+from gracectl.runtime.background import Background, BoundedBackground
+from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import FenceClosed
 
 pytestmark = pytest.mark.anyio
@@ -92,3 +94,51 @@ async def test_what_is_under_way_ends_with_it_and_nothing_begins_afterwards() ->
             await background.join("a", writes.write)
         group.cancel_scope.cancel()
     assert writes.ended == []
+
+
+async def test_bounded_calls_that_hang_leave_room_for_others_once_they_are_known() -> None:
+    background, quick, slow = BoundedBackground(LoopClock(), 2), Writes(0.0), Writes(10.0)
+
+    async def join(name: str, writes: Writes) -> None:
+        with suppress(TimeoutError):
+            await background.join(name, writes.write, 1.0)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(background.run)
+        for number in range(6):
+            group.start_soon(join, f"slow{number}", slow)
+        await anyio.sleep(0.5)
+        assert slow.begun == [0.0, 0.0]
+        group.start_soon(join, "slow0", slow)  # joined, not begun again
+        await anyio.sleep(40.0)
+        assert slow.begun == [0.0] * 2 + [1.0] * 2 + [10.0] * 2  # two slots, two for slow ones
+        for number in range(6):
+            group.start_soon(join, f"slow{number}", slow)
+        await anyio.sleep(0.5)
+        await background.join("quick", quick.write)
+        assert quick.begun == [40.5 + 0.5]
+        group.cancel_scope.cancel()
+
+
+async def test_bounded_calls_without_a_slot_end_with_run() -> None:
+    background, writes, outcomes = BoundedBackground(LoopClock(), 1), Writes(10.0), list[str]()
+
+    async def join(name: str) -> None:
+        try:
+            outcomes.append(await background.join(name, writes.write))
+        except FenceClosed:
+            outcomes.append("closed")
+
+    async with anyio.create_task_group() as runner:
+        runner.start_soon(background.run)
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(join, "a")
+            callers.start_soon(join, "b")
+            await anyio.sleep(0.5)
+            runner.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.5)
+    assert len(writes.begun) == 1
+    assert not background.is_under_way("b")
+    with pytest.raises(FenceClosed):
+        await background.join("c", writes.write)
