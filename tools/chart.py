@@ -119,15 +119,28 @@ KEP: Final = (
     '{"priority":10000,"shutdownGracePeriodSeconds":180},{"priority":1000,"shutdownGracePeriodSeconds":120},'
     '{"priority":0,"shutdownGracePeriodSeconds":60}]'
 )
+NAMESPACE: Final = (
+    "# Before you delete it: gracectl uninstall (docs/uninstall.md); no hook does that here.\n"
+    "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: gracectl\n"
+)
 AGENT: Final = ("--set", "controller.enabled=false,crds.install=false,agent.enabled=true", "--set-json", KEP)
 RENDERS: Final = (
     Render(
         "gracectl.yaml",
-        "# The chart with its own values: kubectl apply --server-side -f gracectl.yaml (docs/install.md).\n"
-        "# Before you delete it: gracectl uninstall (docs/uninstall.md); no hook does that here.\n"
-        "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: gracectl\n",
+        "# The chart with its own values, for a cluster with cert-manager (docs/install.md):\n"
+        "# kubectl apply --server-side -f gracectl.yaml\n"
+        "# Without cert-manager: gracectl-register.yaml, with a right that is cluster-admin in effect.\n" + NAMESPACE,
         "gracectl",
-        (),
+        ("--set", "admission.certManager.enabled=true"),
+    ),
+    Render(
+        "gracectl-register.yaml",
+        "# The exception, for a cluster without cert-manager: kubectl apply --server-side -f gracectl-register.yaml\n"
+        "# The leader makes certificate and webhook configurations itself. An account that may write one of these is\n"
+        "# cluster-admin in effect (docs/security.md): guard the namespace gracectl as you guard kube-system.\n"
+        + NAMESPACE,
+        "gracectl",
+        ("--set", "admission.certManager.enabled=false"),
     ),
     Render(
         "agent.yaml",
