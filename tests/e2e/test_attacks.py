@@ -401,7 +401,6 @@ async def test_a_copied_providerid_and_a_forged_end_of_the_instance(story: Story
     story.adopt(victim)
     spec = {"spec": {"providerID": f"{story.run}://victim"}}
     await story.create({**manifests.node(victim, story.run), **spec})
-    await story.patch("Node", victim, condition("Ready", "Unknown", "NodeStatusUnknown", ""), status=True)
 
     async def copies(story: Story, node: str) -> None:
         await story.patch("Node", node, spec)
@@ -412,8 +411,13 @@ async def test_a_copied_providerid_and_a_forged_end_of_the_instance(story: Story
     siege = await besieged(story, Attack({}, 1, annotated("true", DO_NOT_DISRUPT)), before=copies, provider=provider)
     await siege.end()
     assert not is_terminating(story.sees("Pod", "hostile-0"))
-    await story.patch("Pod", "hostile-0", {"metadata": {"annotations": {DO_NOT_DISRUPT: None}}})
-    await siege.unharmed(until=siege.attacked)
+    # The record of an end would keep the instance, too: from now on only the providerID is copied.
+    await story.patch("Node", siege.attacked, condition("InstanceTerminating", "False", "Copied", ""), status=True)
+    async with anyio.create_task_group() as group:
+        group.start_soon(silence, story, victim, lambda: False)
+        await story.patch("Pod", "hostile-0", {"metadata": {"annotations": {DO_NOT_DISRUPT: None}}})
+        await siege.unharmed(until=siege.attacked)
+        group.cancel_scope.cancel()
     assert not is_terminating(story.sees("Node", victim))
     asked_for = calls.read_text().splitlines()
     assert f"terminate {story.run}://leaving" in asked_for
@@ -432,18 +436,20 @@ async def test_a_protected_pod_keeps_no_slot_from_a_dead_node(story: Story) -> N
         found = story.sight.get("Node", dead)
         return found is None or is_terminating(found)
 
-    async def silence() -> None:
-        while not is_begun():  # a kubelet of the cluster may report in between
-            await story.patch("Node", dead, condition("Ready", "Unknown", "NodeStatusUnknown", ""), status=True)
-            await story.clock.sleep(0.2)
-
     async with anyio.create_task_group() as group:
-        group.start_soon(silence)
+        group.start_soon(silence, story, dead, is_begun)
         await until_told(story, "the dead node is being terminated", siege.program, is_begun)
         group.cancel_scope.cancel()
     await siege.unharmed(until=dead)
     assert is_terminating(story.sees("Node", siege.attacked))
     assert not is_terminating(story.sees("Pod", "hostile-0"))
+
+
+async def silence(story: Story, node: str, is_over: Callable[[], bool]) -> None:
+    """Report a node as NotReady again and again: a kubelet of the cluster may report in between."""
+    while not is_over():
+        await story.patch("Node", node, condition("Ready", "Unknown", "NodeStatusUnknown", ""), status=True)
+        await story.clock.sleep(0.1)
 
 
 def condition(type_: str, status: str, reason: str, message: str) -> JsonObject:
