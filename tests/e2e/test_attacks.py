@@ -7,6 +7,7 @@ second is drained, the process lives, leads on, and holds less than the chart le
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -455,6 +456,24 @@ async def silence(story: Story, node: str, is_over: Callable[[], bool]) -> None:
 def condition(type_: str, status: str, reason: str, message: str) -> JsonObject:
     """Patch of a node's status with one condition."""
     return {"status": {"conditions": [{"type": type_, "status": status, "reason": reason, "message": message}]}}
+
+
+HANGING_PODS = 60
+"""More than evictions of one namespace that may be in flight."""
+
+
+async def test_evictions_that_hang_in_the_same_namespace(story: Story) -> None:
+    """A webhook that hangs for the pods of one workload, each under a budget of its own; the other node is drained."""
+    settings: Any = {"eviction": {"maxInFlight": 10}}
+    siege = await besieged(story, Attack({}, HANGING_PODS, lambda n: {"labels": {"app": f"hostile-{n}"}}), **settings)
+    for number in range(HANGING_PODS):
+        await story.budget(f"hostile-{number}", f"hostile-{number}", minAvailable=0)
+    siege.forger.hanging = re.compile(r"/pods/hostile-\d+(/eviction)?$")
+    await story.delete("Node", siege.attacked)
+    await until_told(story, "evictions hang", siege.program, lambda: len(siege.forger.hung) >= 10)
+    await story.delete("Node", siege.leaving)
+    await siege.unharmed(until=siege.leaving)
+    assert len(siege.forger.hung) < HANGING_PODS, "some still waited for their turn"
 
 
 async def asked(siege: Siege, command: str, *arguments: str) -> str:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import anyio
 import orjson
 from aiohttp import web
 from kubesim.serving import write_kubeconfig
@@ -39,6 +40,10 @@ class Forger:
         """How often something has gone out in place of a mark."""
         self.watched: Counter[bytes] = Counter()
         """Those of them in lines of watches."""
+        self.hanging: re.Pattern[str] | None = None
+        """Writes to these paths are never answered, as behind a webhook that hangs."""
+        self.hung: set[str] = set()
+        """Paths of these writes."""
         self.asked: list[str] = []
         """Paths of the GETs, in their order."""
         self.answers = 0
@@ -52,6 +57,9 @@ class Forger:
         body = await incoming.read()
         if incoming.method == "GET":
             self.asked.append(incoming.path)
+        elif self.hanging is not None and self.hanging.search(incoming.path):
+            self.hung.add(incoming.path)
+            await anyio.sleep_forever()
         else:
             for pause in self.pauses:
                 if pause[0].search(incoming.path):
