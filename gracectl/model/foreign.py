@@ -33,6 +33,9 @@ _HIDDEN: Final = (
 and paragraphs (Zl, Zp), and halves of surrogate pairs (Cs)."""
 _BUT_IN_LINES: Final = re.compile(f"[{_HIDDEN}]")
 _ANYWHERE: Final = re.compile(f"[\t\n{_HIDDEN}]")
+_PERHAPS_HIDDEN: Final = re.compile(rf"[{_HIDDEN}]|\\[bfru]")
+_IN_VALUES: Final = re.compile(rf"[{_HIDDEN}]|\\(?:u[0-9a-fA-F]{{4}}|.)")
+"""Of a JSON document: such a character, or any escape."""
 
 
 def visible(text: str) -> str:
@@ -52,6 +55,16 @@ def visible_json(document: str) -> str:
     return _BUT_IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], document)
 
 
+def visible_values(document: str) -> str:
+    """The JSON document with visible values: what a reader parses from it has `\\x1b` or `\\u202e` for such characters.
+
+    Tabs and line breaks stay, as in visible_lines. `document`: as msgspec writes it, without halves of surrogate pairs.
+    """
+    if _PERHAPS_HIDDEN.search(document) is None:
+        return document
+    return _IN_VALUES.sub(_visible_value, document)
+
+
 def visible_markup(text: str) -> str:
     """The text for HTML and SVG, in elements and attributes."""
     return html.escape(visible(text))
@@ -68,7 +81,17 @@ def shortened(text: str, head: int, tail: int) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+    return _escaped_character(found[0])
+
+
+def _escaped_character(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _visible_value(found: re.Match[str]) -> str:
+    spelled = found[0]
+    character = json.loads(f'"{spelled}"') if spelled[0] == "\\" else spelled
+    return json.dumps(_escaped_character(character))[1:-1] if _BUT_IN_LINES.match(character) else spelled
 
 
 def without_secrets(text: str) -> str:

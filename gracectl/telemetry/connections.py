@@ -234,6 +234,28 @@ class Connections:
         return await self._handle(request)
 
 
+async def write_in_parts(request: web.BaseRequest, response: web.Response, part: int) -> web.StreamResponse:
+    """Write a response so that about a part of its body (bytes) waits for a slow client, not all of it.
+
+    The deadline of reading the response is its phase's.
+    """
+    connection, body = request.protocol, response.body
+    if request.method == "HEAD" or not isinstance(body, bytes) or not body:
+        return response
+    assert isinstance(connection, _Connection)
+    connection.set_phase("writing")
+    written = web.StreamResponse(status=response.status, headers=response.headers)
+    written.content_length = len(body)
+    try:
+        await written.prepare(request)
+        for start in range(0, len(body), part):
+            await written.write(body[start : start + part])
+        await written.write_eof()
+    except ConnectionError:  # the client is gone
+        connection.force_close()
+    return written
+
+
 class BodyReader:
     """Reads bodies of requests, bounded one by one and together."""
 

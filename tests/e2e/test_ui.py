@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from e2e_support.story import Story
 from kubesim_support.patience import PATIENCE
 from support.deltas import applied
 
+from benchmarks.ground.process import peak_memory
 from gracectl.runtime.clock import SystemClock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
@@ -104,3 +107,47 @@ async def test_the_board_shows_a_drain_from_its_beginning_to_its_end(story: Stor
         assert {"drain"} <= {each["step"] for each in ended["steps"]}
         about = [each["reason"] for each in page.board["events"] if each["object"]["name"] == leaving]
         assert "Draining" in about
+
+
+MOST_MEMORY = 200.0
+"""MiB."""
+LARGE_EVENTS = 40
+HIDDEN = "\u202e\x1b[2J"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+async def test_events_of_megabytes_and_readers_that_do_not_read(story: Story) -> None:
+    server = await story.ui()
+    url = await address(server)
+    pod = f"{story.run}-none"
+    path = f"/api/v1/namespaces/{story.namespace}/events"
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": story.namespace, "name": pod}
+    for number in range(LARGE_EVENTS):
+        meta = {"name": f"large-{number}", "namespace": story.namespace}
+        event = {"metadata": meta, "involvedObject": about, "reason": "Draining", "reportingComponent": "gracectl"}
+        status, answer = await story.api.call("POST", path, event | {"message": HIDDEN + "x" * 1_000_000})
+        assert status == 201, answer
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        page = Page(session, url)
+
+        def messages(board: Any) -> list[str]:
+            return [each["message"] for each in board["events"] or () if each["object"]["name"] == pod]
+
+        await page.until("all Events are shown", lambda board: len(messages(board)) >= LARGE_EVENTS)
+        assert {len(each) for each in messages(page.board)} == {1024}
+        assert all(each.startswith(r"\u202e\x1b[2Jx") for each in messages(page.board))
+        silent = [silent_reader(url, what) for what in ("board", "changes") for _ in range(15)]
+        await page.until("the board is shown as before", lambda board: messages(board), after="none")
+        peak = peak_memory(server.pid)
+        print(f"peak of memory: {peak:.0f} MiB")
+        assert peak < MOST_MEMORY
+        for reader in silent:
+            reader.close()
+
+
+def silent_reader(url: str, what: str) -> socket.socket:
+    """A client that asks, and reads nothing."""
+    host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+    reader = socket.create_connection((host, int(port)))
+    reader.send(f"GET /api/v1/{what} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return reader

@@ -31,7 +31,15 @@ from gracectl.kube.watch import LineSplitter, OversizeLine, read_head
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import decode_node
-from gracectl.model.foreign import harmless, visible, visible_json, visible_lines, visible_markup, without_secrets
+from gracectl.model.foreign import (
+    harmless,
+    visible,
+    visible_json,
+    visible_lines,
+    visible_markup,
+    visible_values,
+    without_secrets,
+)
 from gracectl.model.node import Node
 from gracectl.policy.cordon import lacking, marks_in, marks_on, recorded, removals
 from gracectl.policy.deadlines import deadline_of, invalid_deadline
@@ -243,8 +251,10 @@ SECRET: Final = "9c1d" * 10
 def _shown(text: str) -> None:
     for made in (visible(text), harmless(text), visible_markup(text)):
         assert not {unicodedata.category(each) for each in made} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    visible_lines(text)
     visible_json(text)
+    whole = text.encode(errors="replace").decode()
+    shown = msgspec.json.decode(visible_values(msgspec.json.encode(whole).decode()))
+    assert shown == visible_lines(whole)
     assert SECRET not in without_secrets(f"Authorization: Bearer {SECRET} {text}")
     assert SECRET not in without_secrets(f"{text} eyJ{SECRET}.{SECRET}.{SECRET}")
 

@@ -13,12 +13,11 @@ from typing import Any
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from gracectl.cli.report import to_json
 from gracectl.cli.ui.access import Access, TokenFile
 from gracectl.cli.ui.board import Board
 from gracectl.cli.ui.delta import merged
 from gracectl.cli.ui.server import BoardServer
-from gracectl.cli.ui.stream import ChangeRing, message
+from gracectl.cli.ui.stream import ChangeRing, encoded, message
 from gracectl.runtime.clock import Clock, SystemClock
 from gracectl.telemetry.server import Servers
 
@@ -55,7 +54,7 @@ class ScriptedBoard(Board):
         self.state, delta = merged(self.state, state)
         if delta:
             id_ = f"{self._boot}-{self.ring.latest + 1}"
-            self.ring.append(message("change", id_, to_json(delta, indent=0).encode()))
+            self.ring.append(message("change", id_, encoded(delta)))
 
 
 class ServedBoard:

@@ -15,12 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from gracectl.cli.budgets.report import node_budget_report, pod_budget_report
-from gracectl.cli.report import instant, to_json
+from gracectl.cli.report import instant
 from gracectl.cli.status.follow import StatusFollower, StatusFrame
 from gracectl.cli.status.report import pod_reports, status_report
 from gracectl.cli.ui.delta import merged
 from gracectl.cli.ui.events import EventLog
-from gracectl.cli.ui.stream import ChangeRing, message
+from gracectl.cli.ui.stream import ChangeRing, encoded, message
 from gracectl.cli.ui.timeline import Timelines
 from gracectl.config import Settings
 from gracectl.controllers.disruption.pace import CircuitBreaker, terminations_in_progress
@@ -92,7 +92,7 @@ class Board:
     @staticmethod
     def encode(state: Mapping[str, Any], id_: str) -> bytes:
         """A snapshot."""
-        return to_json({"version": VERSION, "id": id_} | dict(state), indent=0).encode()
+        return encoded({"version": VERSION, "id": id_} | dict(state))
 
     def update(self, frame: StatusFrame) -> None:
         """Take note of a frame; not while clients have enough to read of the last change."""
@@ -115,7 +115,7 @@ class Board:
                 self._pods[node.uid] = node.pods, json["pods"]
         if delta:
             id_ = f"{self._boot}-{self.ring.latest + 1}"
-            change = message("change", id_, to_json(delta, indent=0).encode())
+            change = message("change", id_, encoded(delta))
             self.ring.append(change)
             self._not_before = began + len(change) / BYTES_PER_SECOND
 

@@ -14,8 +14,11 @@ from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import EVENTS, Raw, Resource
 from gracectl.model import names
+from gracectl.model.bounds import LONGEST_TEXT
 from gracectl.model.envelope import UndecodableObject
+from gracectl.model.foreign import harmless
 from gracectl.model.meta import NamespacedObject
+from gracectl.model.parts import LONGEST_NAME
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Instant, Integer, Meta, Object
 from gracectl.runtime.clock import Clock
@@ -60,18 +63,23 @@ _DECODER: Final = Decoder(_Event)
 
 
 def decode_event(raw: Raw) -> Event:
-    """The Event in this JSON object."""
+    """The Event in this JSON object, with its texts cut and visible: anyone who may create Events writes them."""
     read = _DECODER.decode(raw)
     meta, about = read.metadata, read.involved_object or _Reference()
     found = (read.last_timestamp, read.event_time, read.first_timestamp, meta.creation_timestamp)
     at = next((each.timestamp() for each in found if each is not None), 0.0)
     json = {
-        "uid": meta.uid or "",
+        "uid": _text(meta.uid) or "",
         "at": instant(at),
-        "type": read.type,
-        "reason": read.reason,
-        "object": {"kind": about.kind, "namespace": about.namespace, "name": about.name, "uid": about.uid},
-        "message": read.message,
+        "type": _text(read.type),
+        "reason": _text(read.reason),
+        "object": {
+            "kind": _text(about.kind),
+            "namespace": _text(about.namespace),
+            "name": _text(about.name),
+            "uid": _text(about.uid),
+        },
+        "message": _text(read.message, LONGEST_TEXT),
         "count": read.count or 1,
     }
     return Event(
@@ -79,10 +87,15 @@ def decode_event(raw: Raw) -> Event:
         name=meta.name,
         uid=meta.uid or "",
         resource_version=meta.resource_version or "",
-        kind=about.kind or "",
+        kind=_text(about.kind) or "",
         at=at,
         json=json,
     )
+
+
+def _text(text: str | None, most: int = LONGEST_NAME) -> str | None:
+    """At most so many characters; cut before and after escaping, which makes up to ten of one."""
+    return None if text is None else harmless(harmless(text, most), most)
 
 
 OUR_EVENTS: Final[Resource[Event]] = Resource(
@@ -96,7 +109,7 @@ OUR_EVENTS: Final[Resource[Event]] = Resource(
 
 
 class EventLog:
-    """Target of a reflector: the last Events, in the order in which they were seen. Those that expire stay."""
+    """Target of a reflector: the last Events, in the order in which they were seen. Events that expire stay."""
 
     def __init__(self) -> None:
         self._events: dict[Key, Event] = {}

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import Final
 
 import anyio
-import anyio.to_thread
-import msgspec
 from aiohttp import web
 
 from gracectl.cli.ui.access import HEADERS, Access
 from gracectl.cli.ui.board import Board
-from gracectl.cli.ui.stream import HEARTBEAT, HEARTBEAT_SECONDS, MOST_CLIENTS, SlowClient, message, send
+from gracectl.cli.ui.snapshot import JSON, Body, Snapshots, TooLarge
+from gracectl.cli.ui.stream import (
+    HEARTBEAT,
+    HEARTBEAT_SECONDS,
+    MOST_CLIENTS,
+    PART,
+    TAIL,
+    SlowClient,
+    Streams,
+    head,
+    send,
+)
 from gracectl.model.times import format_micro_time
 from gracectl.runtime.clock import Clock
-from gracectl.telemetry.connections import BodyReader, Limits
+from gracectl.telemetry.connections import BodyReader, Limits, write_in_parts
 from gracectl.telemetry.server import Endpoint, StreamHandler
 
 TIME_HEADER: Final = "X-Gracectl-Time"
@@ -36,7 +43,7 @@ TYPES: Final[Mapping[str, str]] = {
     ".svg": "image/svg+xml",
     ".png": "image/png",
     ".woff2": "font/woff2",
-    ".json": "application/json",
+    ".json": JSON,
     ".txt": "text/plain; charset=utf-8",
 }
 """Files of the page by their suffix; others are not served."""
@@ -46,38 +53,6 @@ STREAM: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # nginx would keep it back
 }
-
-
-class Body(msgspec.Struct, frozen=True):
-    """What a GET returns, as it is and compressed."""
-
-    plain: bytes
-    compressed: bytes
-    etag: str
-    content_type: str
-
-    @classmethod
-    def of(cls, plain: bytes, content_type: str) -> Body:
-        """The body with its ETag."""
-        etag = f'"{hashlib.sha256(plain).hexdigest()[:32]}"'
-        return cls(plain, _gzip(plain), etag, content_type)
-
-    def answer(self, request: web.BaseRequest) -> web.Response:
-        """The response: 304 if the client has this body already."""
-        headers = {"ETag": self.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding", **HEADERS}
-        known = request.headers.get("If-None-Match", "")
-        if self.etag in (each.strip().removeprefix("W/") for each in known.split(",")):
-            return web.Response(status=304, headers=headers)
-        is_compressed = "gzip" in request.headers.get("Accept-Encoding", "") and len(self.compressed) < len(self.plain)
-        if is_compressed:
-            headers["Content-Encoding"] = "gzip"
-        headers["Content-Type"] = self.content_type
-        return web.Response(body=self.compressed if is_compressed else self.plain, headers=headers)
-
-
-def _gzip(plain: bytes) -> bytes:
-    packer = zlib.compressobj(level=4, wbits=31)
-    return packer.compress(plain) + packer.flush()
 
 
 @cache
@@ -99,11 +74,15 @@ class BoardServer:
         self._access = access
         self._clock = clock
         self._base = base_path
-        self._snapshot: tuple[str, Body] | None = None
-        self._encoding = anyio.Lock()
+        self.snapshots = Snapshots(board)
+        self._streams = Streams(MOST_CLIENTS)
         self.followed = anyio.Event()  # there was a client
-        self.clients = 0
         self.dropped = 0
+
+    @property
+    def clients(self) -> int:
+        """Open streams."""
+        return len(self._streams)
 
     def endpoint(self, listen: str) -> Endpoint:
         """The handlers of all paths, for an address."""
@@ -140,77 +119,79 @@ class BoardServer:
         return web.Response(status=308, headers={"Location": f"{self._base}/", **HEADERS})
 
     async def _serve_board(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = (await self._body())[1].answer(request)
-        response.headers[TIME_HEADER] = self._now()
-        return response
+        try:
+            async with self.snapshots.reading() as snapshot:
+                response = snapshot.body.answer(request)
+                response.headers[TIME_HEADER] = self._now()
+                return await write_in_parts(request, response, PART)
+        except TooLarge as refusal:
+            return _unavailable(str(refusal))
 
     def _now(self) -> str:
         """The API server's clock: `at` of a quiet cluster's state may be hours old."""
         return format_micro_time(self._clock.now())
 
-    async def _body(self) -> tuple[str, Body]:
-        """The newest snapshot with its id; encoded once for all clients."""
-        async with self._encoding:
-            id_ = self._board.id
-            if self._snapshot is None or self._snapshot[0] != id_:
-                state = self._board.state
-                # The state is never changed in place.
-                body = await anyio.to_thread.run_sync(lambda: Body.of(self._board.encode(state, id_), TYPES[".json"]))
-                self._snapshot = (id_, body)
-            return self._snapshot
-
     async def _serve_changes(self, request: web.BaseRequest) -> web.StreamResponse:
-        if self.clients >= MOST_CLIENTS:
-            text = f"{MOST_CLIENTS} clients follow the board already; close one, or come back later\n"
-            return web.Response(status=503, text=text, headers={"Retry-After": "10", **HEADERS})
         response = web.StreamResponse(headers={**STREAM, **HEADERS})
-        await response.prepare(request)
         if request.method == "HEAD":
             return response
-        self.clients += 1
+        scope = self._streams.add(request.remote or "")
+        if scope is None:
+            return _unavailable(f"{self.clients} clients follow the board already; close one, or come back later\n")
         self.followed.set()
         try:
-            await self._stream(request, response)
+            with scope:
+                await self._stream(request, response)
+        except TooLarge as refusal:
+            return _unavailable(str(refusal))
         except SlowClient:
             self.dropped += 1
-            if request.transport is not None:
-                request.transport.abort()
+            scope.cancel()
         except ConnectionError:
             pass
         finally:
-            self.clients -= 1
+            self._streams.remove(scope)
+        if scope.cancel_called and request.transport is not None:
+            request.transport.abort()
         return response
 
     async def _stream(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         ring = self._board.ring
         place = self._board.place_of(request.headers.get("Last-Event-ID") or request.query.get("after", ""))
-        if place is None or ring.after(place) is None:
-            place = await self._send_snapshot(response)
+        if place is None or not ring.has(place):
+            place = await self._send_snapshot(request, response)
+        else:
+            await response.prepare(request)
         last = self._clock.monotonic()
         while request.transport is not None and self._access.is_authorized(request.headers):
             await ring.wait_beyond(place, LOOK_SECONDS)
-            changes = ring.after(place)
+            changes = ring.after(place, PART)
             if changes is None:
                 raise SlowClient
             if changes:
+                await send(b"".join(changes), response.write, partial(ring.has, place))
                 place += len(changes)
-                await send(b"".join(changes), response.write)
             elif self._clock.monotonic() - last >= HEARTBEAT_SECONDS:
                 await send(HEARTBEAT, response.write)
             else:
                 continue
             last = self._clock.monotonic()
 
-    async def _send_snapshot(self, response: web.StreamResponse) -> int:
-        """Send the whole board; returns its place among the changes."""
-        id_, body = await self._body()
-        place = self._board.place_of(id_)
-        assert place is not None
-        with anyio.move_on_after(SNAPSHOT_SECONDS) as patience:
-            await send(message("snapshot", id_, body.plain), response.write)
-        if patience.cancelled_caught:
-            raise SlowClient
-        return place
+    async def _send_snapshot(self, request: web.BaseRequest, response: web.StreamResponse) -> int:
+        """Send the whole board; returns its place among the changes. Raises SlowClient and TooLarge."""
+        async with self.snapshots.reading() as snapshot:
+            await response.prepare(request)
+            is_needed = partial(self._board.ring.has, snapshot.place)
+            with anyio.move_on_after(SNAPSHOT_SECONDS) as patience:
+                for part in (head("snapshot", snapshot.id), snapshot.body.plain, TAIL):
+                    await send(part, response.write, is_needed)
+            if patience.cancelled_caught:
+                raise SlowClient
+            return snapshot.place
+
+
+def _unavailable(text: str) -> web.Response:
+    return web.Response(status=503, text=text, headers={"Retry-After": "10", **HEADERS})
 
 
 def _serving(body: Body) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:

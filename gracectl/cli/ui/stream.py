@@ -1,16 +1,22 @@
 """Changes of the board for its clients: encoded once, kept in a ring of bounded size, read by each at its own pace.
 
-Invariant: a client has no queue. It has a place in the ring, and one whose place is overwritten, or whose connection
-takes nothing for WRITE_SECONDS, is dropped: it comes back and gets a snapshot.
+Invariant: a client has no queue. It has a place in the ring, and a client is dropped when its place is overwritten or
+its connection takes nothing for WRITE_SECONDS: it comes back and gets a snapshot. No client takes the stream of a peer
+that has fewer.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Final
 
 import anyio
+import msgspec
+
+from gracectl.model.foreign import visible_values
 
 HEARTBEAT_SECONDS: Final = 15.0
 """Between two signs of life on a quiet stream."""
@@ -20,6 +26,8 @@ PART: Final = 64 * 1024
 """Bytes of a message that are written at a time."""
 RING_BYTES: Final = 8 * 1024 * 1024
 """Bytes of the changes that are kept for clients that reconnect."""
+LARGEST_MESSAGE: Final = 32 * 1024 * 1024
+"""Bytes of a snapshot or a change; a larger one is not sent."""
 MOST_CLIENTS: Final = 100
 
 HEARTBEAT: Final = b": alive\n\n"
@@ -41,21 +49,36 @@ class ChangeRing:
         return self._bytes
 
     def append(self, change: bytes) -> None:
-        """Add the next change; the oldest ones make room for it. It is kept itself, whatever its size."""
+        """Add the next change; the oldest changes make room for it.
+
+        A change larger than LARGEST_MESSAGE is not kept: then every client needs a snapshot.
+        """
         self.latest += 1
         self._changes.append(change)
         self._bytes += len(change)
-        while self._bytes > self._most_bytes and len(self._changes) > 1:
+        kept = 0 if len(change) > LARGEST_MESSAGE else 1
+        while self._bytes > self._most_bytes and len(self._changes) > kept:
             self._bytes -= len(self._changes.popleft())
         self._appended.set()
         self._appended = anyio.Event()
 
-    def after(self, number: int) -> list[bytes] | None:
-        """The changes after this one; None: one of them is no longer kept, or there was no such change."""
-        missing = self.latest - number
-        if not 0 <= missing <= len(self._changes):
+    def has(self, number: int) -> bool:
+        """Whether all changes after this one are kept."""
+        return 0 <= self.latest - number <= len(self._changes)
+
+    def after(self, number: int, most_bytes: float = math.inf) -> list[bytes] | None:
+        """The next changes after this one: as many as fit, at least one; None: one of them is no longer kept, or there
+        was no such change."""
+        if not self.has(number):
             return None
-        return [self._changes[place] for place in range(len(self._changes) - missing, len(self._changes))]
+        found: list[bytes] = []
+        size = 0
+        for change in islice(self._changes, len(self._changes) - (self.latest - number), None):
+            size += len(change)
+            if found and size > most_bytes:
+                break
+            found.append(change)
+        return found
 
     async def wait_beyond(self, number: int, seconds: float) -> None:
         """Return when there is a later change, or after so many seconds."""
@@ -64,19 +87,69 @@ class ChangeRing:
                 await self._appended.wait()
 
 
+class Streams:
+    """Open streams of all peers. When there are too many, the peer with the most loses its oldest to one with fewer."""
+
+    def __init__(self, most: int = MOST_CLIENTS) -> None:
+        self._most = most
+        self._peers: dict[anyio.CancelScope, str] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def add(self, peer: str) -> anyio.CancelScope | None:
+        """The scope of a new stream, canceled when it must make room; None: this peer has its share already.
+
+        Behind a proxy all readers may have one address: they share what other addresses leave, and none of them takes
+        the stream of another.
+        """
+        if len(self._peers) >= self._most:
+            streams = Counter(self._peers.values())
+            oldest = max(self._peers, key=lambda scope: streams[self._peers[scope]])
+            if streams[self._peers[oldest]] <= streams[peer] + 1:
+                return None
+            self.remove(oldest)
+            oldest.cancel()
+        scope = anyio.CancelScope()
+        self._peers[scope] = peer
+        return scope
+
+    def remove(self, scope: anyio.CancelScope) -> None:
+        """This stream has ended; it may have been removed before."""
+        self._peers.pop(scope, None)
+
+
 class SlowClient(Exception):
     """A client that does not take what it is sent in time."""
 
 
-async def send(message: bytes, write: Callable[[bytes], Awaitable[None]]) -> None:
-    """Send a message part by part, so that no more than a part of it is in memory. Raises SlowClient."""
+async def send(
+    message: bytes, write: Callable[[bytes], Awaitable[None]], is_needed: Callable[[], bool] = lambda: True
+) -> None:
+    """Send a message part by part, so that no more than a part of it is in memory for each client. Raises SlowClient,
+    also when the message is no longer needed."""
     for start in range(0, len(message), PART):
+        if not is_needed():
+            raise SlowClient
         with anyio.move_on_after(WRITE_SECONDS) as patience:
             await write(message[start : start + PART])
         if patience.cancelled_caught:
             raise SlowClient
 
 
+def encoded(value: object) -> bytes:
+    """JSON on one line, with visible values: the only way in which the board leaves the process."""
+    return visible_values(msgspec.json.encode(value).decode()).encode()
+
+
+def head(event: str, id_: str) -> bytes:
+    """Beginning of a server-sent event: its data, on one line, and TAIL follow."""
+    return b"id: %s\nevent: %s\ndata: " % (id_.encode(), event.encode())
+
+
+TAIL: Final = b"\n\n"
+
+
 def message(event: str, id_: str, data: bytes) -> bytes:
     """A server-sent event. `data` is on one line."""
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (id_.encode(), event.encode(), data)
+    return head(event, id_) + data + TAIL

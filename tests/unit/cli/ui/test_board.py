@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -19,6 +21,7 @@ from gracectl.inspect.budget_status import node_budget_usages, pod_budget_usages
 from gracectl.inspect.progress import ProgressTracker
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.kube.client import KubeClient
+from gracectl.model.foreign import visible
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import LoopClock
 
@@ -194,14 +197,56 @@ async def test_a_hostile_event_is_data(fields: dict[str, Any]) -> None:
     stage = BoardStage()
     stage.board.events.put(decoded(an_event("e") | fields))
     stage.frame()
-    encoded = stage.board.encode(stage.board.state, "x-1")
-    assert b"\x1b" not in encoded
-    assert b"\x07" not in encoded
-    (shown,) = msgspec.json.decode(encoded)["events"]
-    assert shown["message"] == (fields.get("message", "5 pods left"))
+    (shown,) = msgspec.json.decode(stage.board.encode(stage.board.state, "x-1"))["events"]
+    message = fields.get("message", "5 pods left")
+    assert shown["message"] == (message and visible(message))
+    assert_visible(shown)
 
 
-async def test_names_that_are_no_names_arrive_as_they_are() -> None:
+def assert_visible(value: object) -> None:
+    """Nothing in the values, which a page or a terminal shows, hides or reorders text."""
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", " ".join(texts_of(value)))
+
+
+def texts_of(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in (*value, *value.values()):
+            yield from texts_of(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts_of(each)
+
+
+async def test_events_of_a_megabyte_make_a_small_snapshot() -> None:
+    stage = BoardStage()
+    before = len(stage.board.encode(stage.board.state, "x-1"))
+    large = "\U000e0041" * 250_000  # a megabyte; escaped, each is ten characters
+    about = {"kind": "Node", "name": large, "namespace": large, "uid": large}
+    for number in range(40):
+        event = an_event(f"e{number}", message=large, reason=large, type=large, involvedObject=about)
+        stage.board.events.put(decoded(event))
+    stage.frame()
+    assert len(stage.board.encode(stage.board.state, "x-1")) - before < 40 * 4_000
+
+
+async def test_changes_are_as_visible_as_snapshots() -> None:
+    stage = BoardStage()
+    stage.frame()
+    stage.cluster.nodes.put(going("n1"))
+    stage.cluster.pods.put(replica(HOSTILE, node_name="n1", uid=HOSTILE))
+    stage.board.events.put(decoded(an_event("e", message=HOSTILE)))
+    stage.frame(connection_loss=ConnectionLoss(NOW - 5, HOSTILE, NOW - 5))
+    changes = stage.board.ring.after(0)
+    assert changes
+    for change in changes:
+        delta = msgspec.json.decode(change.split(b"data: ")[1])
+        assert_visible(delta)
+    assert visible(HOSTILE) in set(texts_of(delta))
+
+
+async def test_names_that_are_no_names_arrive_as_visible_text() -> None:
     stage = BoardStage()
     stage.cluster.nodes.put(going(HOSTILE))
     stage.cluster.pods.put(replica(HOSTILE, node_name=HOSTILE, uid="__proto__"))
@@ -210,7 +255,7 @@ async def test_names_that_are_no_names_arrive_as_they_are() -> None:
     stage.frame()
     board = msgspec.json.decode(stage.board.encode(stage.board.state, "x-1"))
     (node,) = board["status"]["nodes"]
-    assert node["name"] == HOSTILE
+    assert node["name"] == visible(HOSTILE)
     assert {pod["uid"] for pod in node["pods"]} == {"__proto__", "constructor"}
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
+import random
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,13 @@ from support.serving import serving
 from support.statuses import going, replica
 
 from gracectl.cli.ui import server as module
+from gracectl.cli.ui import snapshot as snapshot_module
 from gracectl.cli.ui.access import HEADERS, Access, TokenFile
 from gracectl.cli.ui.server import BoardServer, page_files
+from gracectl.cli.ui.stream import PART
+from gracectl.model.foreign import visible
 from gracectl.runtime.clock import LoopClock
+from gracectl.telemetry.server import Servers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -33,8 +39,11 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\x1b[2J"
 class Client:
     """A client of the board, and its server."""
 
-    def __init__(self, stage: BoardStage, server: BoardServer, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, stage: BoardStage, server: BoardServer, servers: Servers, url: str, session: aiohttp.ClientSession
+    ) -> None:
         self.stage = stage
+        self.servers = servers
         self.server = server
         self.url = url
         self.session = session
@@ -45,6 +54,10 @@ class Client:
             method, self.url + path, headers=named, allow_redirects=False, auto_decompress=False
         ) as answer:
             return answer.status, answer.headers, await answer.read()
+
+    @property
+    def connections(self) -> list[Any]:
+        return [each for listener in self.servers._listeners for each in listener.connections._open]
 
     async def board(self) -> Any:
         return json.loads((await self.get("/api/v1/board", Accept_Encoding="identity"))[2])
@@ -58,11 +71,11 @@ async def a_client(token: TokenFile | None = None, base_path: str = "") -> Async
     stage.frame()
     board = BoardServer(stage.board, Access.of("127.0.0.1", (), token), LoopClock(), base_path=base_path)
     async with (
-        serving(board.endpoint("127.0.0.1:0"), grace_seconds=0.0) as (_, urls),
+        serving(board.endpoint("127.0.0.1:0"), grace_seconds=0.0) as (servers, urls),
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE)) as session,
     ):
         root = urls[f"{base_path}/"].removesuffix(f"{base_path}/")
-        yield Client(stage, board, root, session)
+        yield Client(stage, board, servers, root, session)
 
 
 def events_of(raw: bytes) -> list[tuple[str, str, Any]]:
@@ -152,7 +165,7 @@ async def test_a_snapshot_is_compressed_if_accepted_and_not_sent_twice() -> None
         assert (status, body) == (200, b"")
 
 
-async def test_names_of_the_cluster_arrive_as_they_are_and_nothing_of_them_in_a_control_character() -> None:
+async def test_names_of_the_cluster_arrive_as_visible_text() -> None:
     async with a_client() as client:
         client.stage.cluster.pods.put(replica(HOSTILE, uid="h"))
         client.stage.frame()
@@ -160,7 +173,7 @@ async def test_names_of_the_cluster_arrive_as_they_are_and_nothing_of_them_in_a_
         assert headers["Content-Type"] == "application/json"
         assert b"\x1b" not in raw
         assert "\u202e" not in raw.decode()
-        assert HOSTILE in [pod["name"] for pod in json.loads(raw)["status"]["nodes"][0]["pods"]]
+        assert visible(HOSTILE) in [pod["name"] for pod in json.loads(raw)["status"]["nodes"][0]["pods"]]
 
 
 async def test_a_base_path_is_in_front_of_everything() -> None:
@@ -294,6 +307,70 @@ async def test_no_more_clients_than_are_allowed(monkeypatch: pytest.MonkeyPatch)
         with anyio.fail_after(PATIENCE):
             while client.server.clients:
                 await LoopClock().sleep(0.01)
+
+
+async def test_one_peer_does_not_take_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_CLIENTS", 3)
+    async with a_client() as client, AsyncExitStack() as opened:
+        taken = [await opened.enter_async_context(client.session.get(f"{client.url}/api/v1/changes")) for _ in range(3)]
+        for answer in taken:
+            await read_events(answer, 1)
+        elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+        other = await opened.enter_async_context(aiohttp.ClientSession(connector=elsewhere))
+        answer = await opened.enter_async_context(other.get(f"{client.url}/api/v1/changes"))
+        ((_, event, _),) = await read_events(answer, 1)
+        assert (event, client.server.clients) == ("snapshot", 3)
+        with anyio.fail_after(PATIENCE), pytest.raises(aiohttp.ClientError):
+            await taken[0].content.read()
+        assert (await client.get("/api/v1/changes"))[0] == 503  # it has still the most
+        client.stage.cluster.pods.put(replica("more"))
+        client.stage.frame()
+        for each in (taken[1], taken[2], answer):
+            ((_, event, _),) = await read_events(each, 1)
+            assert event == "change"
+
+
+LARGE = 4_000_000
+
+
+async def test_silent_readers_hold_little_of_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_client() as client:
+        noise = base64.b64encode(random.Random(0).randbytes(LARGE)).decode()
+        monkeypatch.setattr(client.stage.board, "encode", lambda state, id_: noise.encode())
+        monkeypatch.setattr(snapshot_module, "OLDER_BYTES", 3 * LARGE)
+        silent = []
+        for number in range(12):
+            client.stage.cluster.pods.put(replica(f"more-{number}"))
+            client.stage.frame()
+            for path in ("/api/v1/board", "/api/v1/changes"):
+                reader = await _connect(client.url)
+                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                reader.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                silent.append(reader)
+            with anyio.fail_after(PATIENCE):
+                while client.server.snapshots.readers < len(silent):
+                    await LoopClock().sleep(0.01)
+        # Each takes about twice its plain size, as noise cannot be compressed much; one more than the limit is made.
+        assert client.server.snapshots.older_bytes < (3 + 2) * 2 * LARGE
+        waiting = [each.transport.get_write_buffer_size() for each in client.connections if each.transport]
+        assert len(waiting) >= len(silent)
+        assert max(waiting) <= 4 * PART
+        for reader in silent:
+            reader.close()
+        with anyio.fail_after(PATIENCE):
+            while client.server.snapshots.readers:
+                await LoopClock().sleep(0.01)
+        assert client.server.snapshots.older_bytes == 0
+
+
+async def test_a_board_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_module, "LARGEST_MESSAGE", 100)
+    async with a_client() as client:
+        for path in ("/api/v1/board", "/api/v1/changes"):
+            status, headers, body = await client.get(path)
+            assert (status, headers["Retry-After"]) == (503, "10")
+            assert b"use gracectl status" in body
+        assert client.server.clients == 0
 
 
 async def test_a_stream_ends_when_its_token_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

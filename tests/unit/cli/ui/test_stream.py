@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import anyio
+import msgspec
 import pytest
 
 from gracectl.cli.ui import stream
-from gracectl.cli.ui.stream import ChangeRing, SlowClient, message, send
+from gracectl.cli.ui.stream import ChangeRing, SlowClient, Streams, encoded, message, send
+from gracectl.model.foreign import visible
 
 
 def test_changes_after_a_place_come_in_order() -> None:
@@ -75,3 +77,76 @@ async def test_a_client_that_takes_nothing_for_ten_seconds_is_slow() -> None:
 
 def test_a_message_has_its_id_its_event_and_one_line_of_data() -> None:
     assert message("change", "ab-7", b"{}") == b"id: ab-7\nevent: change\ndata: {}\n\n"
+
+
+def test_a_client_takes_as_many_changes_as_fit_into_a_part_and_at_least_one() -> None:
+    ring = ChangeRing()
+    for text in (b"aa", b"bb", b"cccccc", b"d"):
+        ring.append(text)
+    assert ring.after(0, 4) == [b"aa", b"bb"]
+    assert ring.after(1, 1) == [b"bb"]
+    assert ring.after(2, 4) == [b"cccccc"]
+    assert (ring.has(0), ring.has(4), ring.has(5), ring.has(-1)) == (True, True, False, False)
+
+
+def test_a_change_larger_than_any_message_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LARGEST_MESSAGE", 10)
+    ring = ChangeRing(most_bytes=5)
+    ring.append(b"a")
+    ring.append(b"x" * 11)
+    assert (ring.latest, ring.held_bytes, ring.after(1), ring.after(2)) == (2, 0, None, [])
+    ring.append(b"b")
+    assert ring.after(2) == [b"b"]
+
+
+@pytest.mark.anyio
+async def test_a_message_that_is_no_longer_needed_is_not_sent_to_its_end() -> None:
+    parts: list[bytes] = []
+
+    async def write(part: bytes) -> None:
+        parts.append(part)
+
+    with pytest.raises(SlowClient):
+        await send(b"x" * stream.PART * 9, write, lambda: len(parts) < 2)
+    assert len(parts) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("opened", "newcomer", "loses"),
+    [
+        ("ab", "c", None),  # there is room
+        ("aaa", "b", 0),  # the oldest of the peer with the most
+        ("baa", "b", "refused"),  # b would have the most then
+        ("aba", "c", 0),
+        ("baac", "c", "refused"),
+        ("baaa", "b", 1),
+        ("aaaa", "a", "refused"),  # a proxy: none takes the stream of another
+        ("abcd", "e", "refused"),
+        ("aabb", "a", "refused"),
+        ("aabb", "b", "refused"),
+    ],
+)
+async def test_the_peer_with_the_most_streams_makes_room(opened: str, newcomer: str, loses: int | str | None) -> None:
+    streams = Streams(max(len(opened), 3))
+    scopes = [streams.add(peer) for peer in opened]
+    added = streams.add(newcomer)
+    canceled = [place for place, scope in enumerate(scopes) if scope is not None and scope.cancel_called]
+    assert (added is None) == (loses == "refused")
+    assert canceled == ([loses] if isinstance(loses, int) else [])
+
+
+HIDDEN = "a\x1b[2J\x08\r\u202e\u200b\x7f\x85\ufeff"
+
+
+def nested(text: str) -> object:
+    return {text: [text, {"uid": "x", "more": {"message": text}}]}
+
+
+def test_nothing_that_leaves_has_characters_that_hide_or_reorder() -> None:
+    assert msgspec.json.decode(encoded(nested(HIDDEN))) == nested(visible(HIDDEN))
+
+
+def test_other_text_leaves_as_it_is() -> None:
+    value = {"remedy": 'kubectl patch -p \'{"a":"b"}\'\n\tnext', "literal": r"\u202e \x1b \b \\", "any": "ü 東京 😀"}
+    assert msgspec.json.decode(encoded(value)) == value
