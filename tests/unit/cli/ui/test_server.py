@@ -71,7 +71,7 @@ async def a_client(token: TokenFile | None = None, base_path: str = "") -> Async
     stage.frame()
     board = BoardServer(stage.board, Access.of("127.0.0.1", (), token), LoopClock(), base_path=base_path)
     async with (
-        serving(board.endpoint("127.0.0.1:0"), grace_seconds=0.0) as (servers, urls),
+        serving(board.endpoint("127.0.0.1:0"), grace_seconds=0.05) as (servers, urls),
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE)) as session,
     ):
         root = urls[f"{base_path}/"].removesuffix(f"{base_path}/")
@@ -334,7 +334,7 @@ LARGE = 4_000_000
 
 
 async def test_silent_readers_hold_little_of_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_client() as client:
+    async with a_client() as client, AsyncExitStack() as opened:
         noise = base64.b64encode(random.Random(0).randbytes(LARGE)).decode()
         monkeypatch.setattr(client.stage.board, "encode", lambda state, id_: noise.encode())
         monkeypatch.setattr(snapshot_module, "OLDER_BYTES", 3 * LARGE)
@@ -346,7 +346,7 @@ async def test_silent_readers_hold_little_of_a_snapshot(monkeypatch: pytest.Monk
                 reader = await _connect(client.url)
                 reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 reader.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-                silent.append(reader)
+                silent.append(opened.enter_context(reader))
             with anyio.fail_after(PATIENCE):
                 while client.server.snapshots.readers < len(silent):
                     await LoopClock().sleep(0.01)
