@@ -88,8 +88,8 @@ class WorkQueue(Generic[K]):
         self._urgent_processing: set[K] = set()
         self._ready: OrderedDict[K, float] = OrderedDict()  # since when, in the order of hand-out
         self._shares: Shares[K] | None = None
-        # Ready as well: keys passed over, by group; the group whose turn is next comes first.
-        self._parked: OrderedDict[Hashable, OrderedDict[K, float]] = OrderedDict()
+        # Ready as well: keys passed over, by parent and group; those whose turn is next come first.
+        self._parked: OrderedDict[Hashable, OrderedDict[Hashable, OrderedDict[K, float]]] = OrderedDict()
         self._parked_in: dict[K, Hashable] = {}
         self._processing: dict[K, float] = {}  # since when
         self._again: set[K] = set()  # added while they are being processed
@@ -196,7 +196,8 @@ class WorkQueue(Generic[K]):
         """Keys waiting now, and counts so far."""
         now = self._clock.monotonic()
         self._move_due(now)
-        waiting = (self._urgent, self._ready, *self._parked.values())
+        parked = (keys for groups in self._parked.values() for keys in groups.values())
+        waiting = (self._urgent, self._ready, *parked)
         oldest = min((next(iter(keys.values())) for keys in waiting if keys), default=now)
         return QueueStatistics(
             ready=self.waiting,
@@ -234,11 +235,24 @@ class WorkQueue(Generic[K]):
         """Since when a key is ready that joins the urgent ones; `since` if it was not ready before."""
         if key not in self._parked_in:
             return self._ready.pop(key, since)
-        group = self._parked_in.pop(key)
-        since = self._parked[group].pop(key)
-        if not self._parked[group]:
-            del self._parked[group]
-        return since
+        return self._unparked(self._parked_in[key], key)[1]
+
+    def _unparked(self, group: Hashable, key: K | None = None) -> tuple[K, float]:
+        """Take a key of this group, by default its first, and let the other groups and parents be next."""
+        assert self._shares is not None
+        parent = self._shares.parent_of(group)
+        groups = self._parked[parent]
+        keys = groups[group]
+        key = next(iter(keys)) if key is None else key
+        since = keys.pop(key)
+        del self._parked_in[key]
+        groups.move_to_end(group)
+        self._parked.move_to_end(parent)
+        if not keys:
+            del groups[group]
+        if not groups:
+            del self._parked[parent]
+        return key, since
 
     def _next(self, now: float) -> tuple[K, float]:
         """Next key that may be handed out, and since when it is ready. Raises WouldBlock."""
@@ -253,22 +267,19 @@ class WorkQueue(Generic[K]):
             return self._ready.popitem(last=False)
         shares.move_slow(now)
         if self._parked and (group := shares.first(self._parked)) is not None:
-            keys = self._parked[group]
-            key, since = keys.popitem(last=False)
-            del self._parked_in[key]
-            if keys:
-                self._parked.move_to_end(group)  # round robin
-            else:
-                del self._parked[group]
+            key, since = self._unparked(group)
             shares.begin(key, group, now)
             return key, since
         while self._ready and not shares.is_full:
             key, since = self._ready.popitem(last=False)
             group = shares.group_of(key)
-            if group not in self._parked and shares.admits(group):
+            parked = self._parked.get(parent := shares.parent_of(group))
+            if (parked is None or group not in parked) and shares.admits(group):
                 shares.begin(key, group, now)
                 return key, since
-            self._parked.setdefault(group, OrderedDict())[key] = since
+            if parked is None:
+                parked = self._parked[parent] = OrderedDict()
+            parked.setdefault(group, OrderedDict())[key] = since
             self._parked_in[key] = group
         raise anyio.WouldBlock
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -58,14 +58,17 @@ class _Slots(Generic[K]):
         self._taken_by_parent: defaultdict[Hashable, int] = defaultdict(int)
 
     def admits(self, group: Hashable) -> bool:
-        free, taken = self.count - len(self.work), self.taken_by.get(group, 0)
-        if self._parent_of is None or free <= 0:
-            return taken < free
-        taken_by_parent = self._taken_by_parent.get(self._parent_of(group), 0)
-        if free == 1 and taken_by_parent:
-            return False  # the last slot is for another parent
-        left = _PARENT_FACTOR * free - taken_by_parent
-        return taken * (_PARENT_FACTOR + 1) < left * _GROUP_FACTOR
+        taken = self.taken_by.get(group, 0)
+        if self._parent_of is None:
+            return taken < self.count - len(self.work)
+        return taken * (_PARENT_FACTOR + 1) < self.left_to(self._parent_of(group)) * _GROUP_FACTOR
+
+    def left_to(self, parent: Hashable) -> int:
+        """Above 0 if a parent may start anything; (_PARENT_FACTOR + 1) for each."""
+        free, taken = self.count - len(self.work), self._taken_by_parent.get(parent, 0)
+        if free == 1 and taken:
+            return 0  # the last slot is for another parent
+        return _PARENT_FACTOR * free - taken
 
     def take(self, key: K, work: _Work) -> None:
         self.work[key] = work
@@ -109,9 +112,10 @@ class Shares(Generic[K]):
         self._has_slow_slots = has_slow_slots
         self._quick: _Slots[K] = _Slots(slots, parent_of)
         self._slow: _Slots[K] = _Slots(slots if has_slow_slots else 0, parent_of)
-        self._has_parents = parent_of is not None
+        self._parent_of = parent_of
         self._timed: dict[K, float] = {}  # start of the work in quick slots, oldest first; not while paused
         self._slow_groups: OrderedDict[Hashable, float] = OrderedDict()  # when last seen to be slow
+        self._slow_of: dict[Hashable, dict[Hashable, None]] = {}  # the same groups, by parent
         self.changed: Callable[[], None] = lambda: None
         """Called when slots become free. Set by the queue."""
 
@@ -138,14 +142,23 @@ class Shares(Generic[K]):
         """Whether work of this group may start now."""
         return (self._slow if group in self._slow_groups else self._quick).admits(group)
 
-    def first(self, groups: Iterable[Hashable]) -> Hashable | None:
-        """First of the groups that may start work; None if none may."""
+    def parent_of(self, group: Hashable) -> Hashable:
+        """Parent of a group; None if groups have none."""
+        return None if self._parent_of is None else self._parent_of(group)
+
+    def first(self, groups_by_parent: Mapping[Hashable, Collection[Hashable]]) -> Hashable | None:
+        """First of the groups that may start work; None if none may. Groups of a parent that has all that it gets cost
+        nothing: there may be thousands of workloads in one namespace."""
         is_slow_full = len(self._slow.work) >= self._slow.count
         if self.is_full and (is_slow_full or not self._slow_groups):
             return None
-        for group in groups:
-            if (not is_slow_full or group not in self._slow_groups) and self.admits(group):
-                return group
+        for parent, groups in groups_by_parent.items():
+            candidates: Iterable[Hashable] = groups
+            if self._quick.left_to(parent) <= 0:
+                candidates = (group for group in self._slow_of.get(parent, ()) if group in groups)
+            for group in candidates:
+                if (not is_slow_full or group not in self._slow_groups) and self.admits(group):
+                    return group
         return None
 
     def begin(self, key: K, group: Hashable, now: float) -> None:
@@ -169,6 +182,7 @@ class Shares(Generic[K]):
         elif not is_quick and self._slow_groups.get(work.group, math.inf) <= work.since:
             # It started after the last sign of slowness. What still hangs keeps its slot, and is a sign when it ends.
             del self._slow_groups[work.group]
+            self._forget_slow(work.group)
 
     def pause(self, key: K) -> None:
         """Stop the time of this key's work: it waits inside this process, which is no sign of slowness."""
@@ -193,7 +207,7 @@ class Shares(Generic[K]):
             if len(self._slow.work) >= self._slow.count:
                 return
             del self._timed[key]
-            if self._has_parents and not self._slow.admits(group):
+            if self._parent_of is not None and not self._slow.admits(group):
                 continue  # its parent has its part of the slow slots; here, too, it leaves room for others
             self._slow.take(key, self._quick.free(key))
 
@@ -209,7 +223,15 @@ class Shares(Generic[K]):
         return {"quick": len(self._quick.work), "slow": len(self._slow.work)}
 
     def _note_slow(self, group: Hashable, now: float) -> None:
+        if group not in self._slow_groups:
+            self._slow_of.setdefault(self.parent_of(group), {})[group] = None
         self._slow_groups[group] = now
         self._slow_groups.move_to_end(group)
         while next(iter(self._slow_groups.values())) < now - REMEMBERED_SECONDS:
-            self._slow_groups.popitem(last=False)
+            self._forget_slow(self._slow_groups.popitem(last=False)[0])
+
+    def _forget_slow(self, group: Hashable) -> None:
+        parent = self.parent_of(group)
+        del self._slow_of[parent][group]
+        if not self._slow_of[parent]:
+            del self._slow_of[parent]

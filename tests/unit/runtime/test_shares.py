@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 
 import anyio
 import pytest
@@ -100,6 +100,26 @@ async def test_one_group_of_a_parent_has_half_and_one_parent_three_quarters() ->
         office.add(f"a{number}", 1)
     await office.work(0.4)
     assert office.most["quick"] == 30
+
+
+async def test_the_groups_of_a_parent_that_has_all_it_gets_are_not_looked_at() -> None:
+    """There may be thousands of workloads in one namespace; those known to be slow have slots of their own."""
+
+    class Unread(dict[Hashable, None]):
+        def __iter__(self) -> Iterator[Hashable]:
+            raise AssertionError
+
+    clock = LoopClock()
+    shares: Shares[str] = Shares(clock, 8, group_of, first_letter)
+    for number in range(6):
+        assert shares.admits(f"a{number}")
+        shares.begin(f"a{number}/0", f"a{number}", 0.0)
+    groups = Unread.fromkeys([f"a{number}" for number in range(5000)])
+    assert shares.first({"a": groups}) is None
+    assert shares.first({"a": groups, "b": {"b0": None}}) == "b0"
+    shares.end("a3/0", 2.0)
+    shares.begin("a9/0", "a9", 2.0)
+    assert shares.first({"a": groups}) == "a3"
 
 
 async def test_many_groups_that_hang_for_the_first_time_cost_a_second() -> None:
