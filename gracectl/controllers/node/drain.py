@@ -54,6 +54,8 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
             context.deleter.set_pods(state.node.name, scheduled_deletions(decision, state.node.name))
             return Wait(0.0, "DaemonSet pods leave; waiting for the taint that keeps off new ones")
     is_first_look = state.plan is None
+    present = {pod.uid for pod in view.pods}
+    has_moved = state.plan is not None and any(entry.pod.uid not in present for entry in state.plan.left)
     state.plan, state.looked_at = decision, context.clock.monotonic()
     state.blocking_budgets = _budgets_of(decision)
     departed = context.pod_outcomes.note(state.node.name, decision, state.labels)
@@ -93,7 +95,7 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
         message = explain(decision)
         if state.deadline is not None and context.clock.is_disputed():
             message += f"; deadline {format_time(state.deadline.at)} is paused: {CLOCKS_DISAGREE}"
-        until_event = _report_stall(context, state, decision, message, has_moved=bool(departed))
+        until_event = _report_stall(context, state, decision, message, has_moved=has_moved)
         word = ConditionUpdate(names.DRAINED, names.FALSE, _reason_of(decision), message)
         until_written = await set_condition(context, state.objects, word, seconds=patience)
         seconds = min(until_event, until_written)
