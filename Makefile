@@ -66,8 +66,8 @@ helm: $(READY) ## helm of a known version, beside our Python; tests of the chart
 chart: $(READY) helm ## write what follows from the chart's values: its schema, docs/chart.md, helm/manifests (ARGS=--check only looks)
 	$(BIN)/python tools/chart.py $(ARGS)
 
-# Two workers a core: a story mostly waits for other processes, but each worker collects all tests first. WORKERS=0 runs all in one process, for a debugger.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
+# Three workers a core: a story mostly waits for other processes. WORKERS=0 runs all in one process, for a debugger.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(3 * (os.cpu_count() or 1))')
 # A file is run by one worker: what its tests share is built once.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Stories start hundreds of processes; without bytecode each compiles all that it imports.

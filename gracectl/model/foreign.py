@@ -34,6 +34,7 @@ and paragraphs (Zl, Zp), and halves of surrogate pairs (Cs)."""
 _BUT_IN_LINES: Final = re.compile(f"[{_HIDDEN}]")
 _ANYWHERE: Final = re.compile(f"[\t\n{_HIDDEN}]")
 _PERHAPS_HIDDEN: Final = re.compile(rf"[{_HIDDEN}]|\\[bfru]")
+_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _IN_VALUES: Final = re.compile(rf"[{_HIDDEN}]|\\(?:u[0-9a-fA-F]{{4}}|.)")
 """Of a JSON document: such a character, or any escape."""
 
@@ -90,8 +91,14 @@ def _escaped_character(character: str) -> str:
 
 def _visible_value(found: re.Match[str]) -> str:
     spelled = found[0]
-    character = json.loads(f'"{spelled}"') if spelled[0] == "\\" else spelled
+    character = _unescaped(spelled) if spelled[0] == "\\" else spelled
     return json.dumps(_escaped_character(character))[1:-1] if _BUT_IN_LINES.match(character) else spelled
+
+
+def _unescaped(spelled: str) -> str:
+    """The character of an escape in JSON."""
+    kind = spelled[1]
+    return chr(int(spelled[2:], 16)) if kind == "u" else _ESCAPES.get(kind, kind)
 
 
 def without_secrets(text: str) -> str:

@@ -21,7 +21,8 @@ from gracectl.model import names
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sockets]
 
-EVERY = [pytest.param(one, id=one.name) for one in SETS]
+EVERY = [pytest.param(one, id=one.name) for one in SETS if one.values is not None]
+"""Only the chart has the hook."""
 MOST = [each for each in EVERY if each.id in ("definitions of claims", "other names")]
 
 
