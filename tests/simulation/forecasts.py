@@ -27,7 +27,7 @@ from gracectl.policy.answers import Answer, Never, Sightings, Window
 from gracectl.policy.confirmation import confirmed
 from gracectl.policy.forecast import Assumptions, forecast
 from gracectl.policy.observations import ObservationLog
-from simulation.contract import condition
+from simulation.contract import condition, is_deleted
 from simulation.observer import Observer, Rule, ThingFacts
 
 OFTEN, SELDOM, MANY = 1.0, 15.0, 16
@@ -84,6 +84,7 @@ class Forecasts(Rule):
         self._made = 0
         self._until = 0.0
         self._open: dict[str, list[tuple[float, Answer]]] = {}  # by uid of the node
+        self._maintained: set[str] = set()  # UIDs of nodes whose open answers are about maintenance
         follow(observer.stage, "poddisruptionbudgets.policy", self._budget)
         for budget in observer.stage.server.store.table("poddisruptionbudgets.policy"):
             self._budget(Deed(observer.unix, None, budget, None))
@@ -123,8 +124,15 @@ class Forecasts(Rule):
             if not node.plan.drained and self.seen.now >= self._until:
                 uid = node.draining.view.node.uid
                 self._open.setdefault(uid, []).append((now, node.drained))
+                if node.draining.view.is_maintenance:
+                    self._maintained.add(uid)
 
     def node(self, deed: Deed, facts: ThingFacts) -> None:
+        if facts.uid in self._maintained and is_deleted(deed.object):
+            # Now it is terminated: the answers about its maintenance were true until here.
+            self._maintained.discard(facts.uid)
+            said = self._open.pop(facts.uid, ())
+            self.counts.never += sum(isinstance(answer, Never) for _, answer in said)
         is_drained = deed.new is None or condition(deed.new, names.DRAINED).get("status") == names.TRUE
         if is_drained:
             for at, answer in self._open.pop(facts.uid, ()):

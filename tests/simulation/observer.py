@@ -55,6 +55,8 @@ class PodFacts(msgspec.Struct):
     """Since when a drain waits for it; NEVER: it does not."""
     asked: float = NEVER
     over: float = NEVER
+    relabelled: float = -NEVER
+    """When its labels changed last."""
     granted: list[tuple[float, int]] = msgspec.field(default_factory=list)
 
     @property
@@ -301,6 +303,8 @@ class Observer:
             facts = self.pods[uid] = PodFacts(uid, pod["metadata"]["name"], pod)
         for rule in self._rules:
             rule.pod(deed, facts)
+        if labels_of(facts.object) != labels_of(pod):
+            facts.relabelled = self.now
         facts.object = pod
         if facts.node and facts.bound == NEVER:
             facts.bound = self.now

@@ -269,10 +269,8 @@ def _budgets_allow(seen: Observer, pod: PodFacts) -> bool:
     if len(budgets) > 1:
         return False
     if not budgets:  # it may have lost one just now
-        settled = seen.selectors_changed.get(pod.namespace, -NEVER) + max(
-            each.eviction.settle_seconds for each in seen.settings
-        )
-        return seen.now >= settled
+        changed = max(seen.selectors_changed.get(pod.namespace, -NEVER), pod.relabelled)
+        return seen.now >= changed + max(each.eviction.settle_seconds for each in seen.settings)
     return all(_allows(budget) for budget in budgets)
 
 
