@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 HOSTS = ("gracectl.infra.svc", "gracectl.infra.svc.cluster.local", "gracectl.infra")
 DAY = 86_400.0
 SETTLING = 0.5
-LINGER = 5.0
+LINGER = 10.0
 """Much longer than a busy machine needs to route clients elsewhere."""
 NODE = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "dry"}}
 
