@@ -39,9 +39,12 @@ SLACK: Final = 2.0
 INNOCENT: Final = frozenset({"delete node", "delete claim", "label terminable", "add node"})
 """Acts that begin drains, and change nothing for others."""
 
-LASTING: Final = frozenset({"end machine", "return machine", "register again", "fail node", "partition node"})
-LASTS_SECONDS: Final = 300.0
-"""Acts that go on for so long: a machine that has ended is noticed late, and takes its pods away even later."""
+LASTING: Final = {
+    **dict.fromkeys(("end machine", "return machine", "register again", "fail node", "partition node"), 300.0),
+    **dict.fromkeys(("roll out", "scale"), 60.0),
+}
+"""Acts that continue for so many seconds: a machine that has ended is noticed late, and takes its pods away even later;
+a Deployment deletes the old pods of a rollout one after the other, whatever their budget allows."""
 
 
 class Counts(msgspec.Struct):
@@ -96,7 +99,7 @@ class Forecasts(Rule):
             self.counts.never += sum(isinstance(answer, Never) for answer in said)  # it was true until now
             self._open.clear()
         if act in LASTING:
-            self._until = self.seen.now + LASTS_SECONDS
+            self._until = max(self._until, self.seen.now + LASTING[act])
 
     def _budget(self, deed: Deed) -> None:
         budget = decode_budget(msgspec.json.encode(deed.object))
