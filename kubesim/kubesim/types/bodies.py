@@ -90,8 +90,13 @@ class TypedBodies:
 
 def has_unreadable_instants(node: JsonObject) -> bool:
     """Whether a node holds an instant that Go has written and does not read: no patch that leaves it there is taken."""
-    entries = [*node.get("status", {}).get("conditions", ()), *node.get("spec", {}).get("taints", ())]
-    return any(isinstance(value, str) and value.startswith("10000-") for entry in entries for value in entry.values())
+    values: list[object] = []
+    for part, field in (("status", "conditions"), ("spec", "taints")):
+        section = node.get(part)  # anything at all: it is validated later
+        entries = section.get(field) if isinstance(section, dict) else None
+        for entry in entries if isinstance(entries, list) else ():
+            values += entry.values() if isinstance(entry, dict) else ()
+    return any(isinstance(value, str) and value.startswith("10000-") for value in values)
 
 
 def validation(call: Call) -> str:
