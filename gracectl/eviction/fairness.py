@@ -21,8 +21,8 @@ class Workload(NamedTuple):
 
 def workload_of(namespace: str, node: str, pod: Pod | None) -> Workload:
     """The workload of a pod; None: it is not in the cache."""
-    owners = () if pod is None else pod.owners
-    return Workload(namespace, next((owner.uid for owner in owners if owner.controller), node))
+    controller = None if pod is None else pod.controller
+    return Workload(namespace, node if controller is None else controller.uid)
 
 
 def namespace_of(group: Hashable) -> Hashable:

@@ -95,7 +95,7 @@ class _Reader:
         services: list[Service] = []
         pending: list[PendingPod] = []
         rooms: dict[str, NodeRoom] = {}
-        owners = {owner.uid for pod in self._pods for owner in pod.owners if owner.controller}
+        owners = {pod.controller.uid for pod in self._pods if pod.controller is not None}
 
         async def read_workloads(resource: Resource[Workload]) -> None:
             found = await self._all(resource, self._namespaces, keep=lambda each: each.uid in owners)

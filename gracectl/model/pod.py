@@ -69,6 +69,11 @@ class Pod(NamespacedObject, frozen=True, gc=False):
     scheduler: str = ""
     """spec.schedulerName; empty for the default scheduler."""
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that controls it, and replaces it when it goes; None if there is none."""
+        return next((owner for owner in self.owners if owner.controller), None)
+
 
 class UnknownPod(Pod, frozen=True, gc=False):
     """A pod whose object cannot be decoded: it is there, and nothing but its envelope is known.

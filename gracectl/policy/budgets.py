@@ -152,7 +152,7 @@ def has_no_scale(pod: Pod, budget: PodDisruptionBudget) -> bool:
         budget.observed_generation >= budget.generation
         and budget.expected_pods == 0
         and not isinstance(budget.min_available, int)
-        and not any(owner.controller for owner in pod.owners)
+        and pod.controller is None
     )
 
 

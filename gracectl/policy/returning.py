@@ -104,7 +104,7 @@ def recreating_controller(pod: Pod) -> OwnerReference | None:
     """The controller that makes another pod, on any node, for one that is gone; None if none does."""
     if is_static(pod) or is_daemon(pod):
         return None
-    return next((owner for owner in pod.owners if owner.controller), None)
+    return pod.controller
 
 
 def workload_of(pod: Pod, controller: OwnerReference) -> str:

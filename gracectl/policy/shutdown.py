@@ -211,7 +211,7 @@ def ignored_reason(pod: Pod, shutdown: ShutdownState) -> str | None:
 
 def _controller(pod: Pod) -> str:
     """UID of the controller of a pod; empty if there is none."""
-    return next((owner.uid for owner in pod.owners if owner.controller), "")
+    return "" if pod.controller is None else pod.controller.uid
 
 
 def _periods(order: DrainOrder, available: float) -> tuple[float, ...]:

@@ -300,7 +300,7 @@ class _Simulation:
             StatefulSet       removed ─▶ terminated ─▶ the one replaced before is Ready ─▶ replacement_seconds ─▶ Ready
             none, DaemonSet   never
         """
-        controller = next((owner for owner in pod.owners if owner.controller), None)
+        controller = pod.controller
         if controller is None or controller.kind == names.DAEMON_SET:
             return math.inf
         takes = self._takes.get(key)
@@ -515,4 +515,4 @@ class _Simulation:
 
 
 def _controller_kind(pod: Pod) -> str:
-    return next((owner.kind for owner in pod.owners if owner.controller), "")
+    return "" if pod.controller is None else pod.controller.kind

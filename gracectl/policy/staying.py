@@ -70,9 +70,8 @@ def _why(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], is_hopeless: 
 
 def own_end_of(pod: Pod) -> str | None:
     """`when Job shop/report of shop/report-x7k2p ends`: when a pod ends by itself; None for one that runs on."""
-    job = next((owner for owner in pod.owners if owner.controller and owner.kind == JOB), None)
-    if job is not None:
-        return f"when Job {pod.namespace}/{job.name} of {pod.full_name} ends"
+    if (controller := pod.controller) is not None and controller.kind == JOB:
+        return f"when Job {pod.namespace}/{controller.name} of {pod.full_name} ends"
     return f"when {pod.full_name} completes" if pod.completes else None
 
 

@@ -176,4 +176,4 @@ def _volumes(pod: Pod, around: Surroundings) -> list[PersistentVolume]:
 
 
 def _controller(pod: Pod) -> str:
-    return next((owner.uid for owner in pod.owners if owner.controller), "")
+    return "" if pod.controller is None else pod.controller.uid

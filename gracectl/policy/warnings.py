@@ -388,9 +388,7 @@ def _stay_with_node(node: NodeForecast) -> Iterator[PlanWarning]:
 
 def _not_recreated(node: NodeForecast) -> Iterator[PlanWarning]:
     alone = [
-        pod
-        for pod in node.pods
-        if pod.removal is not None and _is_running(pod) and not any(owner.controller for owner in pod.entry.pod.owners)
+        pod for pod in node.pods if pod.removal is not None and _is_running(pod) and pod.entry.pod.controller is None
     ]
     pods = tuple(map(_called, alone))
     if pods:

@@ -15,7 +15,6 @@ from gracectl.kube.cache import Key
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import PODS
 from gracectl.model import names
-from gracectl.model.meta import OwnerReference
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.evictability import ignored
@@ -95,13 +94,8 @@ class InvalidAnnotationReporter:
 
 def _topic(pod: Pod, value: str) -> tuple[str, str]:
     """Key of what is reported once: UID of the pod's controller, or its own, and the value."""
-    owner = controller_of(pod)
+    owner = pod.controller
     return (pod.uid if owner is None else owner.uid, printable(value))
-
-
-def controller_of(pod: Pod) -> OwnerReference | None:
-    """The controller that replaces the pod when it goes, if any."""
-    return next((owner for owner in pod.owners if owner.controller), None)
 
 
 def report_invalid_annotation(context: StepContext, pod: Pod) -> None:
@@ -120,7 +114,7 @@ def invalid_annotation_message(pod: Pod, settings: ProtectionSettings) -> str:
     if settings.maximum_seconds is not None:
         maximum = f"{settings.maximum_seconds:g} s from its {settings.reference}"
         effect = f"protects the pod for protection.maximumSeconds ({maximum})"
-    owner = controller_of(pod)
+    owner = pod.controller
     others = "" if owner is None else f", on all pods of {owner.kind} {owner.name} that have it"
     return (
         f'annotation {names.DO_NOT_DISRUPT}: "{printable(invalid_annotation(pod) or "")}" is neither "true" nor a '
