@@ -27,7 +27,7 @@ from packaging.metadata import Metadata
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLACEHOLDER: Final = "OWNER/gracectl"
-SECTION: Final = r"^## {version} - \d{{4}}-\d{{2}}-\d{{2}}\n(.*?)(?=^## |\Z)"
+SECTION: Final = r"^## {version} - (?P<date>\d{{4}}-\d{{2}}-\d{{2}}|unreleased)\n(?P<notes>.*?)(?=^## |\Z)"
 SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md", "docs")
 """What a project is built of, beside its package."""
 SUM: Final = re.compile(r'\{\{ *addURIAndSha "(.+?)" \.TagName *\}\}')
@@ -63,16 +63,21 @@ def version_of(tree: Path) -> str:
     return str(chart["version"])
 
 
-def notes_of(tree: Path, version: str, repository: str) -> str:
-    """The section of the changelog, with links that lead somewhere from a release. Raises CannotRelease."""
+def notes_of(tree: Path, version: str, repository: str, *, dated: bool = False) -> str:
+    """The version's section of the changelog, with absolute links. `dated`: refuse a section without a date.
+
+    Raises CannotRelease.
+    """
     changelog = (tree / "CHANGELOG.md").read_text(encoding="utf-8")
     found = re.search(SECTION.format(version=re.escape(version)), changelog, re.MULTILINE | re.DOTALL)
-    if found is None or not found[1].strip():
+    if found is None or not found["notes"].strip():
         raise CannotRelease(
             f"CHANGELOG.md: no section for {version}, or an empty one; "
             f"write '## {version} - YYYY-MM-DD' and what has changed"
         )
-    return linked(found[1].strip(), repository, version) + "\n"
+    if dated and found["date"] == "unreleased":
+        raise CannotRelease(f"CHANGELOG.md: {version} has no date; write '## {version} - YYYY-MM-DD'")
+    return linked(found["notes"].strip(), repository, version) + "\n"
 
 
 def linked(markdown: str, repository: str, version: str, folder: str = "") -> str:
@@ -237,7 +242,7 @@ def _sum(file: Path) -> str:
 def release(tree: Path, options: argparse.Namespace) -> None:
     """Check, build, and say what is pushed. Raises CannotRelease."""
     version = version_of(tree)
-    notes = notes_of(tree, version, options.repository)
+    notes = notes_of(tree, version, options.repository, dated=not options.dry_run)
     check_git(tree, version, at_tag=options.at_tag)
     tag, image = f"v{version}", f"ghcr.io/{options.repository.lower()}"
     dist = tree / "dist"

@@ -27,6 +27,10 @@ def tree(tmp_path: Path) -> Path:
     for path in WRITTEN:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, folder / path)
+    log = folder / "CHANGELOG.md"
+    log.write_text(
+        re.sub(rf"^(## {re.escape(__version__)} - ).*$", r"\g<1>2026-01-01", log.read_text(), flags=re.MULTILINE)
+    )
     git(folder, "init", "--quiet")
     commit(folder)
     return folder
@@ -73,6 +77,11 @@ def test_a_changelog_without_the_version_is_refused(tree: Path, capsys: pytest.C
     assert refused(tree, capsys).startswith(
         f"release: CHANGELOG.md: no section for {__version__}, or an empty one; write"
     )
+
+
+def test_a_section_without_a_date_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(tree, "CHANGELOG.md", f"## {__version__} - 2026-01-01", f"## {__version__} - unreleased")
+    assert refused(tree, capsys, "--at-tag").startswith(f"release: CHANGELOG.md: {__version__} has no date; write")
 
 
 def test_a_tree_with_changes_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from gracectl import __version__
 
 ROOT = Path(__file__).parents[3]
-HEADING = re.compile(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d{2}-\d{2})$", re.MULTILINE)
+HEADING = re.compile(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d{2}-\d{2}|unreleased)$", re.MULTILINE)
 # Where commands and files name an image or an archive of ours.
 NAMED = re.compile(r"gracectl(?:-kubesim)?[:-](\d+\.\d+\.\d+)\b")
 
