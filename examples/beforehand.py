@@ -21,8 +21,7 @@ from examples.pages import put_in
 from examples.three_replicas import GRACE, NODES, build, settle
 from gracectl.cli.console import text_of
 from gracectl.cli.options import NodeChoice
-from gracectl.cli.plan.chart import chart_of
-from gracectl.cli.plan.svg import svg_of
+from gracectl.cli.plan.export import plan_svg
 from gracectl.cli.plan.table import plan_table
 from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_draining
@@ -101,8 +100,7 @@ def blocks_of(forecast: Prediction) -> dict[str, str]:
 
 def drawn(forecast: Prediction) -> str:
     """The node with a bit of everything as a picture."""
-    told = forecast.everything
-    return svg_of(chart_of(told), plan_text(told, Detail()).title)
+    return plan_svg(forecast.everything, Detail())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

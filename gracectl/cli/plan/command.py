@@ -21,9 +21,8 @@ from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, connec
 from gracectl.cli.output import echo
 from gracectl.cli.plan.brief import MOST_LINES, BriefPlan
 from gracectl.cli.plan.chart import chart_of
-from gracectl.cli.plan.html import html_of
+from gracectl.cli.plan.export import plan_html, plan_svg
 from gracectl.cli.plan.report import plan_report
-from gracectl.cli.plan.svg import svg_of
 from gracectl.cli.plan.table import plan_table
 from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.plan.timeline import signs_for, timeline
@@ -70,8 +69,8 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
     "table", "wide", help=f"wide: all of it; on a terminal a table has {MOST_LINES} lines. json, yaml: one object."
 )
 @click.option("--timeline", is_flag=True, help="Show times as bars instead of reasons.")
-@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Also draw the bars into this file.")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write all of it as a page.")
+@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Also write the bars to this file.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write all of it to this file.")
 @click.option(
     "--replacement-seconds",
     type=click.FloatRange(min=0),
@@ -258,11 +257,10 @@ def _answer(inputs: PlanInput, forecast: DrainForecast, nodes: NodeChoice, optio
         show_timeline(forecast, detail)
     elif forecast.nodes:
         show(forecast, detail, is_wide=options.output == "wide")
-    text, chart = plan_text(forecast, detail), chart_of(forecast, verbose=detail.verbose)
     if options.svg is not None:
-        _write(options.svg, "--svg", svg_of(chart, text.title))
+        _write(options.svg, "--svg", plan_svg(forecast, detail))
     if options.html is not None:
-        _write(options.html, "--html", html_of(text, chart))
+        _write(options.html, "--html", plan_html(forecast, detail))
 
 
 def _write(path: Path, option: str, text: str) -> None:

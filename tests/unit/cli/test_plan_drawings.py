@@ -16,8 +16,7 @@ from support.forecasts import WORLDS, a_day, crowd, never, predicted, three_repl
 
 from gracectl.cli.console import UNLIMITED, text_of
 from gracectl.cli.plan.chart import chart_of
-from gracectl.cli.plan.html import html_of
-from gracectl.cli.plan.svg import STYLE, svg_of
+from gracectl.cli.plan.export import plan_html, plan_svg
 from gracectl.cli.plan.table import plan_table
 from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.plan.timeline import ASCII, UNICODE, Signs, timeline
@@ -37,14 +36,6 @@ def as_table(forecast: DrainForecast, width: int, **detail: Any) -> str:
 def as_timeline(forecast: DrainForecast, width: int, signs: Signs = UNICODE, **detail: Any) -> str:
     chart = chart_of(forecast, verbose=detail.get("verbose", False))
     return text_of(Console(width=width), timeline(plan_text(forecast, Detail(**detail)), chart, width, signs))
-
-
-def as_picture(forecast: DrainForecast) -> str:
-    return svg_of(chart_of(forecast), "What happens")
-
-
-def as_page(forecast: DrainForecast) -> str:
-    return html_of(plan_text(forecast, A_DETAIL), chart_of(forecast))
 
 
 # -- in a terminal -----------------------------------------------------------------------------------------------------
@@ -151,76 +142,49 @@ def test_with_colours_it_says_the_same() -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == as_table(under_way(), 80).split()
 
 
-# -- as a picture ------------------------------------------------------------------------------------------------------
-
-
-def titles(root: ElementTree.Element) -> list[str]:
-    return [element.text or "" for element in root.iter(f"{SVG}title")]
+# -- as files ----------------------------------------------------------------------------------------------------------
 
 
 @every_world
-def test_the_picture_is_one_document_that_needs_nothing_else(world: World) -> None:
-    text = as_picture(world())
+def test_the_picture_needs_nothing_else_and_shows_every_node(world: World) -> None:
+    text = plan_svg(world(), A_DETAIL)
     root = ElementTree.fromstring(text)
     assert root.tag == f"{SVG}svg"
-    assert (root.get("role"), root.get("aria-labelledby")) == ("img", "plan-title plan-desc")
     assert not [element for element in root.iter() if element.tag in (f"{SVG}script", f"{SVG}image", f"{SVG}use")]
-    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-    _, _, width, height = map(float, (root.get("viewBox") or "").split())
-    for element in root.iter(f"{SVG}text"):
-        assert 0 <= float(element.get("x") or -1) <= width
-        assert 0 <= float(element.get("y") or -1) <= height
-    for element in root.iter(f"{SVG}rect"):
-        assert float(element.get("x") or 0) + float(element.get("width") or 0) <= width
+    assert set(re.findall(r"https?://[^/\s]+", text)) == {"http://www.w3.org", "https://www.textualize.io"}
+    words = "".join("".join(root.itertext()).split())
+    for node in plan_text(world(), A_DETAIL).nodes:
+        assert "".join(node.name.split()) in words
 
 
-def test_every_pod_and_every_stretch_says_why() -> None:
-    found = titles(ElementTree.fromstring(as_picture(a_day())))
-    assert found[0] == "What happens"
-    assert (
-        'shop/notebook: 1d 00:00:00, protected by do-not-disrupt "24h" until 1970-01-13T13:46:40Z, then evicted'
-        in found
-    )
-    assert 'protected: protected by do-not-disrupt "24h" until 1970-01-13T13:46:40Z' in found
-    assert "terminating: removed by 0:30, terminated by 1:00" in found
-    desc = ElementTree.fromstring(as_picture(a_day())).findtext(f"{SVG}desc") or ""
-    assert desc.startswith("worker-1: drained 1d 00:00:00-1d 00:01:00 after its deletion. shop/quick: 0:00,")
+@every_world
+def test_the_page_needs_nothing_else_and_says_all_that_the_table_says(world: World) -> None:
+    page = plan_html(world(), A_DETAIL)
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert not reader.tags & {"script", "link", "img", "iframe", "object", "embed", "base"}
+    assert reader.addresses == []
+    assert "@import" not in page
+    words = "".join("".join(reader.words).split())
+    assert "".join(as_table(world(), 160, settings=A_DETAIL.settings, note=NOTE).split()) in words
 
 
-def test_no_two_kinds_are_told_apart_by_colour_alone() -> None:
-    root = ElementTree.fromstring(as_picture(never()))
-    patterns = {element.get("id"): [child.tag for child in element] for element in root.iter(f"{SVG}pattern")}
-    used = set(re.findall(r"url\(#([a-z-]+)\)", as_picture(never())))
-    assert used == {"p-terminating", "p-protected", "p-blocked", "p-waiting"}
-    assert used <= set(patterns)
-    legend = [element.text for element in root.iter(f"{SVG}text")][-4:]
-    assert legend == ["waits for its wave", "blocked by a budget", "protected", "terminating"]
-
-
-def test_what_people_have_written_cannot_leave_its_place_in_the_picture() -> None:
-    text = as_picture(never())
-    assert "&lt;b&gt;" in text
-    assert "<b>" not in text
-
-
-def test_long_names_keep_their_ends() -> None:
-    name = "a-deployment-with-a-very-long-name-indeed-6d5f7c8b9-x2k4p"
-    root = ElementTree.fromstring(as_picture(predicted(ending("n1", a_pod(name)))))
-    shown = [element.text or "" for element in root.iter(f"{SVG}text")]
-    assert "shop/a-deployment-with-a-very…-indeed-6d5f7c8b9-x2k4p"[-19:] in "".join(shown)
-    assert name not in "".join(shown)
-    assert f"shop/{name}: 0:00, evicted" in titles(root)
-
-
-# -- as a page ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("write", [plan_svg, plan_html])
+def test_foreign_text_in_a_file_stays_text(write: Callable[[DrainForecast, Detail], str]) -> None:
+    hostile = predicted(ending("n1", a_pod("web")))
+    text = write(hostile, Detail(settings="<script>alert(1)</script>\x1b[2J\u202e"))
+    assert "<script>" not in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "alert(1)" in text.replace("&#160;", "")
 
 
 class Reader(HTMLParser):
-    """Tags that are open, addresses, and the text."""
+    """Tags, addresses, and the text."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.open: list[str] = []
         self.tags: set[str] = set()
         self.addresses: list[str] = []
         self.words: list[str] = []
@@ -228,54 +192,6 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "srcset")]
-        if tag not in ("meta",):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    assert reader.open == []
-    return reader
-
-
-@every_world
-def test_the_page_is_one_file_and_says_all_that_the_table_says(world: World) -> None:
-    forecast = world()
-    reader = read(as_page(forecast))
-    assert not reader.tags & {"script", "link", "img", "iframe", "object", "embed", "base"}
-    assert reader.addresses == []
-    assert "@import" not in as_page(forecast)
-    text = "\n".join(reader.words)
-    told = plan_text(forecast, A_DETAIL)
-    for node in told.nodes:
-        for words in (node.headline, *node.facts, *(warning.message for warning in node.warnings), node.ignored):
-            assert words in text
-        for line in (line for wave in node.waves for line in wave.lines):
-            assert line.name in text
-            assert line.text in text
-    for words in (told.note, told.title, *told.remarks, *(line.text for line in told.budgets), told.other_budgets):
-        assert words in text
-
-
-def test_the_page_has_colours_for_dark_rooms_of_whatever_is_drawn() -> None:
-    text = as_page(never())
-    dark = text.partition("@media (prefers-color-scheme: dark) {")[2].partition("@media print")[0]
-    for name in ("waiting", "blocked", "protected", "removable", "grid", "card", "deadline", "faint", "alarm"):
-        assert f".{name}" in STYLE
-        assert f"main .plan .{name}" in dark
-
-
-def test_what_people_have_written_cannot_leave_its_place_on_the_page() -> None:
-    assert "4 hours <b>" not in as_page(never())
-    assert "4 hours <b>" in "".join(read(as_page(never())).words)
