@@ -9,8 +9,10 @@ at once, also after a takeover; a refused deletion is repeated until it is cance
                                                               └──▶ still running: DELETE, with the grace left by then
 
 The GET is needed because a repeated DELETE has less grace and would shorten what the first one, if carried out, has
-given. At the deadline there is no grace left to protect, so nothing is read. A deletion with a beginning
-(`ScheduledDeletion.begins`) is sent then, not as late as its grace allows, and not again at the deadline.
+given. At the deadline there is no grace left to protect, so nothing is read. A deletion that was due before this
+process led may have been sent by the leader before, and a watch that lags does not show it: the pod is read first, too.
+A deletion with a beginning (`ScheduledDeletion.begins`) is sent then, not as late as its grace allows, and not again at
+the deadline.
 """
 
 from __future__ import annotations
@@ -138,6 +140,8 @@ class _DeletionState(msgspec.Struct, gc=False):
     backoff: Backoff | None = None
     unknown: _DeleteRequest | None = None
     """Request that failed and may have been carried out."""
+    is_read: bool = False
+    """Whether the pod was read from the server."""
     responded: anyio.Event | None = None
 
     def close(self) -> None:
@@ -169,6 +173,7 @@ class PodDeleter:
         self._marker = DisruptionMarker(client, clock, settings, condition)
         self._shares = Shares(clock, _places(settings), self._workload_of, namespace_of)
         self._backoff = backoff
+        self._started = clock.monotonic()
         self._pending = PendingDeletions(pods)
         self._deletions_of_node: dict[str, dict[str, ScheduledDeletion]] = {}  # by uid
         self._states: dict[str, _DeletionState] = {}  # by uid
@@ -362,8 +367,11 @@ class PodDeleter:
         if state.not_before - today > ROUNDING_SECONDS:
             return Requeue(state.not_before - today)
         try:
-            if state.unknown is not None and (now < state.deletion.deadline or state.deletion.begins is not None):
+            has_grace = now < state.deletion.deadline or state.deletion.begins is not None
+            if state.unknown is not None and has_grace:
                 await self._resolve_outcome(state, state.unknown)
+            elif has_grace and self._is_of_leader_before(state):
+                await self._read_pod(state)
             else:
                 await self._delete(state, request)
         except errors.Superseded:
@@ -402,6 +410,25 @@ class PodDeleter:
             self._on_deleted(state, request, expected_deletion(request.pod, request.grace, state.sent))
         finally:
             self._deleting.discard(deletion.uid)
+
+    def _is_of_leader_before(self, state: _DeletionState) -> bool:
+        """Whether another leader may have sent this deletion, as far as this process has seen of the pod."""
+        if state.is_read or state.at is None:
+            return False
+        return self._clock.now() - state.at > self._clock.monotonic() - self._started + ROUNDING_SECONDS
+
+    async def _read_pod(self, state: _DeletionState) -> None:
+        """Read how a pod terminates that the leader before may have deleted. Raises ApiError."""
+        try:
+            pod = await self._client.get(PODS, state.deletion.key)
+        except errors.NotFound:
+            self._on_gone(state)
+            return
+        state.is_read = True
+        if pod.uid != state.deletion.uid:
+            self._on_gone(state)
+        elif (pending := pending_deletion(pod)) is not None:
+            self._pending.add(pod.uid, state.deletion.key, pending)
 
     async def _resolve_outcome(self, state: _DeletionState, asked: _DeleteRequest) -> None:
         """After a failure that may have been a success: read the pod. Raises ApiError."""

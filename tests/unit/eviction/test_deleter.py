@@ -225,6 +225,44 @@ async def test_a_new_process_asks_at_once_for_what_is_overdue() -> None:
         assert stage.asked == [(400, "slow", 210)]
 
 
+@pytest.mark.parametrize(("first", "expected"), [(30, []), (200, [(82.5, "web", 18)])])
+async def test_a_new_process_reads_what_the_one_before_may_have_deleted(
+    first: int, expected: list[tuple[float, str, int]]
+) -> None:
+    """Its watch lags: a second DELETE, with the seconds that are left, would cut the grace that the first one gave."""
+    async with deleting() as stage:
+        await stage.add(web=200)
+        stage.let_the_watch_lag(1000)
+        await stage.until(70)
+        await stage.delete("web", first)
+        await stage.until(82.5)
+        heir = stage.another()
+        heir.set_pods("n1", [stage.deletion("web", 100)])
+        async with anyio.create_task_group() as group:
+            group.start_soon(heir.run)
+            await stage.until(99)
+            group.cancel_scope.cancel()
+        assert stage.wire.looked_at == [(82.5, "web")]
+        assert stage.asked == expected
+
+
+async def test_a_new_process_that_cannot_read_a_pod_tries_again_until_the_deadline() -> None:
+    async with deleting() as stage:
+        await stage.add(web=30)
+        await stage.until(80)
+        heir = stage.another()
+        heir.set_pods("n1", [stage.deletion("web", 100)])
+        stage.wire.down = LOST
+        async with anyio.create_task_group() as group:
+            group.start_soon(heir.run)
+            await stage.until(99)
+            assert stage.asked == []
+            stage.wire.down = None
+            await stage.until(100)
+            group.cancel_scope.cancel()
+        assert stage.asked == [(100, "web", 1)]
+
+
 async def test_a_watch_that_lags_causes_no_second_deletion() -> None:
     async with deleting() as stage:
         await stage.add(web=30)
@@ -368,12 +406,13 @@ async def test_a_pod_is_deleted_when_it_is_due() -> None:
 async def test_a_second_try_of_a_due_pod_takes_nothing_from_its_grace_that_there_is_time_for() -> None:
     async with deleting() as stage:
         await stage.add(quick=30, slow=600)
+        await stage.until(600)
         stage.wire.down = REFUSED
-        stage.set_pods(60, begins=0)
-        await stage.until(6)
+        stage.set_pods(660, begins=600)
+        await stage.until(606)
         stage.wire.down = None
-        await stage.until(100)
-        assert [round(each.at, 3) for each in stage.asked] == [
+        await stage.until(700)
+        assert [round(each.at - 600, 3) for each in stage.asked] == [
             0,
             0,
             0.1,
@@ -399,10 +438,11 @@ async def test_the_deadline_is_no_instant_of_its_own_for_a_due_pod() -> None:
     """The owner of the deletion decides then whether the pod has more time."""
     async with deleting() as stage:
         await stage.add(slow=600)
+        await stage.until(600)
         stage.wire.down = REFUSED
-        stage.set_pods(60, begins=0)
-        await stage.until(65)
-        assert [round(each.at, 3) for each in stage.asked if each.at > 50] == [52.7, 62.7]
+        stage.set_pods(660, begins=600)
+        await stage.until(665)
+        assert [round(each.at, 3) for each in stage.asked if each.at > 650] == [652.7, 662.7]
 
 
 async def test_a_due_pod_with_a_lost_answer_is_looked_at_even_after_the_deadline() -> None:
@@ -411,10 +451,11 @@ async def test_a_due_pod_with_a_lost_answer_is_looked_at_even_after_the_deadline
         stage.wire.losses["slow"].append(LOST)
         stage.let_the_watch_lag(1000)
         stage.wire.seconds = 1.0
-        stage.set_pods(1, begins=0)
-        await stage.until(50)
-        assert stage.asked == [(0, "slow", 1)]
-        assert stage.wire.looked_at == [(1.1, "slow")]
+        await stage.until(600)
+        stage.set_pods(601, begins=600)
+        await stage.until(650)
+        assert stage.asked == [(600, "slow", 1)]
+        assert stage.wire.looked_at == [(601.1, "slow")]
 
 
 async def test_a_server_whose_clock_is_a_second_ahead_gets_one_request_for_a_due_pod() -> None:
