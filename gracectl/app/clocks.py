@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gracectl.controllers.node.deadline import CLOCKS_DISAGREE
+from gracectl.controllers.termination.deadline import CLOCKS_DISAGREE
 from gracectl.kube.events import EventRecorder, Subject
 from gracectl.kube.skew import SkewStatistics, dispute_message
 from gracectl.model.names import EventReason

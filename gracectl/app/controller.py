@@ -34,10 +34,10 @@ from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.controllers.manager import ControllerManager, Dependencies, ManagerStatistics, open_manager
 from gracectl.controllers.metrics import Work, protection_samples, work_samples
-from gracectl.controllers.pipeline.state import Progress
-from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.rbac import MissingPermissions, rights_for
-from gracectl.controllers.reporting.pod_counts import count_protected_pods
+from gracectl.controllers.termination.pod_counts import count_protected_pods
+from gracectl.controllers.termination.state import Progress
+from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.cache import Cache, CacheStatistics
 from gracectl.kube.client import INTERACTIVE, ClientSettings, KubeClient

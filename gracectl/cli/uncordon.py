@@ -12,8 +12,8 @@ from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluster_options, connected, node_arguments
 from gracectl.cli.output import echo
 from gracectl.config import Settings
-from gracectl.controllers.node.controller import unmanaged_report
-from gracectl.controllers.node.maintenance import withdrawal
+from gracectl.controllers.termination.controller import unmanaged_report
+from gracectl.controllers.termination.maintenance import withdrawal
 from gracectl.kube.connection import Connection
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.reading import read_all

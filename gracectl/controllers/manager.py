@@ -22,15 +22,15 @@ from gracectl.controllers.disruption.controller import DisruptionController
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.finalizer.controller import FinalizerController
 from gracectl.controllers.metrics import QUEUES, Work
-from gracectl.controllers.node.controller import NodeController
-from gracectl.controllers.nodeclaim.controller import NodeClaimController
-from gracectl.controllers.pipeline.registry import ResultCounter
-from gracectl.controllers.pipeline.statistics import TerminationStatistics
-from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.conditions import STATUS_WRITES, status_group
-from gracectl.controllers.reporting.events import PodEventReporter, disruption_target, report_undecodable
-from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter
 from gracectl.controllers.settings import TerminationSettings
+from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.controller import NodeController
+from gracectl.controllers.termination.events import PodEventReporter, disruption_target, report_undecodable
+from gracectl.controllers.termination.invalid_annotations import InvalidAnnotationReporter
+from gracectl.controllers.termination.nodeclaim import NodeClaimController
+from gracectl.controllers.termination.registry import ResultCounter
+from gracectl.controllers.termination.report import STATUS_WRITES, status_group
+from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.controllers.tracing.tracer import Tracer
 from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
 from gracectl.eviction.evictor import Evictor, EvictorStatistics

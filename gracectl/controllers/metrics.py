@@ -10,17 +10,16 @@ from typing import Final, get_args
 import msgspec
 
 from gracectl.controllers.disruption.pace import STATES, DisruptionStatistics
-from gracectl.controllers.node import maintenance
-from gracectl.controllers.node import pipeline as node_walk
-from gracectl.controllers.nodeclaim import pipeline as nodeclaim
-from gracectl.controllers.pipeline.state import Progress
-from gracectl.controllers.pipeline.statistics import (
+from gracectl.controllers.termination import maintenance, nodeclaim
+from gracectl.controllers.termination import steps as node_walk
+from gracectl.controllers.termination.pod_counts import ProtectedPodCounts, RemainingPods
+from gracectl.controllers.termination.state import Progress
+from gracectl.controllers.termination.statistics import (
     TERMINATION_KINDS,
     TerminationKind,
     TerminationResult,
     TerminationStatistics,
 )
-from gracectl.controllers.reporting.pod_counts import ProtectedPodCounts, RemainingPods
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.metrics import deadline_samples, eviction_samples

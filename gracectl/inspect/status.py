@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
-from gracectl.controllers.node.controller import MISMATCH, is_begun_by_another, unmanaged_report
 from gracectl.controllers.settings import TerminationSettings
+from gracectl.controllers.termination.controller import MISMATCH, is_begun_by_another, unmanaged_report
 from gracectl.inspect.draining import DrainingNodes, PodStatus, requested_at
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted
 from gracectl.inspect.pending import DueNode

@@ -27,7 +27,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         found.append(anyio.current_time())
         return plan(view, now)
 
-    monkeypatch.setattr("gracectl.controllers.node.drain.plan", counted)
+    monkeypatch.setattr("gracectl.controllers.termination.drain.plan", counted)
     return found
 
 

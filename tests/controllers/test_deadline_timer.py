@@ -7,7 +7,7 @@ from collections import deque
 import anyio
 import pytest
 
-from gracectl.controllers.node.deadline import UNPLANNED_SECONDS, DeadlineTimer
+from gracectl.controllers.termination.deadline_timer import UNPLANNED_SECONDS, DeadlineTimer
 from gracectl.runtime.clock import LoopClock
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from kubesim.faults import Refuse, Rule
 from support.deadlines import asked_to_end, delete_at_start, evictions, told, until, with_grace_period
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
-from gracectl.controllers.pipeline.state import LASTING_SECONDS, Failures
+from gracectl.controllers.termination.state import LASTING_SECONDS, Failures
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio

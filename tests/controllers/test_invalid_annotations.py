@@ -16,8 +16,8 @@ from support.stage import Stage, a_pod_manifest, a_workload, staged, the_setting
 from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
-from gracectl.controllers.reporting import invalid_annotations
-from gracectl.controllers.reporting.invalid_annotations import InvalidAnnotationReporter, invalid_annotation_message
+from gracectl.controllers.termination import invalid_annotations
+from gracectl.controllers.termination.invalid_annotations import InvalidAnnotationReporter, invalid_annotation_message
 from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.policy.settings import ProtectionSettings

@@ -30,7 +30,7 @@ from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, a_wo
 from support.voluntary import NOT_TERMINABLE, ON_LOST_NODES, TERMINABLE, lost_at
 from support.voluntary import deletions as ended
 
-from gracectl.controllers.node.maintenance import forgotten, superfluous
+from gracectl.controllers.termination.maintenance import forgotten, superfluous
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio

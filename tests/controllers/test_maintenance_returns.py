@@ -33,7 +33,7 @@ from support.stage import (
     staged,
 )
 
-from gracectl.controllers.node import maintenance as kept
+from gracectl.controllers.termination import maintenance as kept
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio

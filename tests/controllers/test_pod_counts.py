@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.builders import NOW, a_node, a_pod
 
 from gracectl.controllers.cluster.cache import empty_cluster_cache
-from gracectl.controllers.reporting.pod_counts import SLICE, count_protected_pods
+from gracectl.controllers.termination.pod_counts import SLICE, count_protected_pods
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector
 from gracectl.policy.settings import ProtectionSettings

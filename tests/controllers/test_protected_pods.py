@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.builders import NOW, a_node, a_pod
 
-from gracectl.controllers.pipeline.statistics import ProtectionDurations
+from gracectl.controllers.termination.statistics import ProtectionDurations
 from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.policy.plan import NodeView, Plan, plan

@@ -228,7 +228,7 @@ async def test_in_four_idle_hours_the_drain_is_looked_at_only_when_they_are_over
         looks.append(round(stage.clock.monotonic() - START, 3))
         return decide(view, now)
 
-    monkeypatch.setattr("gracectl.controllers.node.drain.plan", counted)
+    monkeypatch.setattr("gracectl.controllers.termination.drain.plan", counted)
     async with lasting("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
         await made_at_start(stage, protected("job", "4h"), protected("last", "5h"))

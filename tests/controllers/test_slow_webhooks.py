@@ -8,7 +8,7 @@ from kubesim.faults import Latency, Rule
 from support.deadlines import START, asked_to_end, delete_at_start, deletions, evictions, until, with_grace_period
 from support.stage import STOPS_AFTER_5, a_pod_manifest, staged
 
-from gracectl.controllers.reporting.conditions import STATUS_WRITES
+from gracectl.controllers.termination.report import STATUS_WRITES
 from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 

@@ -25,7 +25,7 @@ from support.traces import CRITICAL, Collector, a_world, assert_one_trace, termi
 
 import gracectl
 from gracectl.cloud.provider import ProviderUnavailable
-from gracectl.controllers.node.pipeline import STEPS
+from gracectl.controllers.termination.steps import STEPS
 from gracectl.controllers.tracing.pods import WORDS
 from gracectl.model import names
 from gracectl.telemetry.spans import Trace

@@ -23,7 +23,7 @@ from gracectl.cloud.exec import ExecProvider, ProcessResult
 from gracectl.cloud.http import HttpResponse
 from gracectl.cloud.provider import ProviderError, ProviderRefused
 from gracectl.cloud.webhook import WebhookProvider, read_secrets
-from gracectl.controllers.node.maintenance import forgotten, missing_on_kept, superfluous
+from gracectl.controllers.termination.maintenance import forgotten, missing_on_kept, superfluous
 from gracectl.kube.patches import InvalidPatch, apply_difference, apply_patch, changed_fields, difference
 from gracectl.kube.requests import JsonPatch, MergePatch
 from gracectl.kube.resources import untyped

@@ -16,7 +16,7 @@ from support.karpenter import karpenter_leads, karpenter_renews
 from support.stage import CLAIMS, the_settings
 
 from gracectl.cli.crds import shipped_definitions
-from gracectl.controllers.node.maintenance import withdrawal
+from gracectl.controllers.termination.maintenance import withdrawal
 from gracectl.model import names
 from gracectl.model.decode import decode_node
 from gracectl.model.times import format_time

@@ -19,7 +19,7 @@ from kubesim.apiserver import ApiServer
 from kubesim.faults import LateWatch, Rule
 from kubesim.server import api
 
-from gracectl.controllers.reporting.events import disruption_target
+from gracectl.controllers.termination.events import disruption_target
 from gracectl.eviction.deleter import Deletion, PodDeleter
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionSettings

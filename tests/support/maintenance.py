@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from kubesim.server.api import JsonObject
 
-from gracectl.controllers.node.maintenance import request, withdrawal
+from gracectl.controllers.termination.maintenance import request, withdrawal
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
 from gracectl.model.decode import decode_node

@@ -21,7 +21,7 @@ from gracectl.cli.settings import SettingsSource
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
-from gracectl.controllers.node.maintenance import request
+from gracectl.controllers.termination.maintenance import request
 from gracectl.inspect.forecast import unmanaged_warning
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection

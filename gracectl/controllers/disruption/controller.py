@@ -36,8 +36,8 @@ from gracectl.controllers.disruption.deletion import (
 from gracectl.controllers.disruption.events import DisruptionEvents
 from gracectl.controllers.disruption.pace import CircuitBreaker, DisruptionStatistics, Pace
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
-from gracectl.controllers.pipeline.state import LASTING_SECONDS
-from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.state import LASTING_SECONDS
 from gracectl.kube.errors import ApiError, NotLeading, RequestTimeout, ServerError, Unreachable
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget

@@ -13,7 +13,7 @@ import msgspec
 from gracectl.controllers.cluster.tracked import AnyTracked
 from gracectl.controllers.disruption.candidate import CandidateStatus, DisruptionCandidate
 from gracectl.controllers.disruption.events import DisruptionEvents
-from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.termination.context import StepContext
 from gracectl.kube.errors import AdmissionDenied, Conflict, Forbidden, Invalid, NotFound
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch

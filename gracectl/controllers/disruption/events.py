@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gracectl.controllers.disruption.candidate import CandidateStatus, DisruptionCandidate
-from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.events import emit_event
 from gracectl.model.names import EventReason
 from gracectl.policy.disruption import Hold, HoldReason, explain_due, explain_hold
 from gracectl.policy.voluntary import Cause, Trigger, VoluntaryBlocker, explain_blockers, explain_elapsed

@@ -16,8 +16,8 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.disruption.candidate import CandidateKey
-from gracectl.controllers.node.deadline import cached_deadline
-from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.deadline import cached_deadline
 from gracectl.kube.errors import NotServed
 from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gracectl.controllers.cluster.tracked import TrackedObject
-from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.conditions import remove_conditions, set_condition
-from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.report import remove_conditions, set_condition
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError
 from gracectl.kube.patching import patch_with_retry

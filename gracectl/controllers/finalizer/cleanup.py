@@ -16,7 +16,7 @@ import msgspec
 
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.controllers.cluster.tracked import H
-from gracectl.controllers.node.finalizer import removal
+from gracectl.controllers.termination.finalizer import removal
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.patching import patch_with_retry

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import anyio
 
 from gracectl.controllers.cluster.tracked import H, TrackedObject
-from gracectl.controllers.node.finalizer import addition, lacks
-from gracectl.controllers.pipeline.state import Failures
-from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.finalizer import addition, lacks
+from gracectl.controllers.termination.state import Failures
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.resources import NODES

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.controllers.pipeline.state import TerminationObserver
+from gracectl.controllers.termination.state import TerminationObserver
 from gracectl.controllers.tracing.holds import Hold, HoldTotals
 from gracectl.controllers.tracing.pods import DrainSpans, PriorProgress, held_attribute
 from gracectl.eviction.pod_outcomes import PodOutcome

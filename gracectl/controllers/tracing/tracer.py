@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import anyio
 import msgspec
 
-from gracectl.controllers.pipeline.state import AnyState, NodeClaimState, NodeState
+from gracectl.controllers.termination.state import AnyState, NodeClaimState, NodeState
 from gracectl.controllers.tracing.pods import DrainSpans, PriorProgress
 from gracectl.controllers.tracing.trace import NodeClaimTrace, TerminationTrace
 from gracectl.eviction.deleter import Deletion

@@ -18,7 +18,7 @@ from support.dockerfile import FINAL, ROOT, read_yaml, the_only
 from gracectl.cli.root import root
 from gracectl.cli.simulate import simulate
 from gracectl.config import Settings, load_settings
-from gracectl.controllers.pipeline.statistics import TerminationDurations
+from gracectl.controllers.termination.statistics import TerminationDurations
 from gracectl.kube.kubeconfig import read_context
 from gracectl.runtime.histogram import SpanRef
 from gracectl.telemetry.exposition import family_of

@@ -19,7 +19,7 @@ from simulation.sieve.ending import differences
 from simulation.sieve.patterns import KINDS, OF_EVENTS, Kind, Pattern, Point
 from simulation.sieve.story import CATALOGUE, Run
 
-from gracectl.controllers.node.controller import NodeController
+from gracectl.controllers.termination.controller import NodeController
 from gracectl.kube.cache import Cache
 from gracectl.model.node import Node
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 from support.deletion import NAMESPACE, REFUSED, deleting
 
-from gracectl.controllers.reporting.events import disruption_target
+from gracectl.controllers.termination.events import disruption_target
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.model.times import format_time
 

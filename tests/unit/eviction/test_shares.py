@@ -10,7 +10,7 @@ import pytest
 from support.builders import NOW, a_budget, a_pod, owned_by
 from support.eviction import EvictionServer, a_candidate
 
-from gracectl.controllers.reporting.events import disruption_target
+from gracectl.controllers.termination.events import disruption_target
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.evictor import Evictor

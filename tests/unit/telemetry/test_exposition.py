@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 from support.serving import StillClock, serving
 
-from gracectl.controllers.pipeline.statistics import TerminationDurations
+from gracectl.controllers.termination.statistics import TerminationDurations
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution, SpanRef
 from gracectl.telemetry.connections import BodyReader

@@ -10,10 +10,10 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 
-from gracectl.controllers.pipeline.state import NodeState
-from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.events import emit_event
-from gracectl.controllers.reporting.invalid_annotations import report_invalid_annotation
+from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.invalid_annotations import report_invalid_annotation
+from gracectl.controllers.termination.state import NodeState
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import PODS
 from gracectl.model.names import EventReason

@@ -14,8 +14,8 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
-from gracectl.controllers.pipeline.statistics import TerminationKind, TerminationResult
 from gracectl.controllers.settings import InstanceSettings
+from gracectl.controllers.termination.statistics import TerminationKind, TerminationResult
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.resources import NODES, Resource
 from gracectl.model import names

@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict
 from typing import Final
 
-from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.termination.context import StepContext
 from gracectl.kube.cache import Key
 from gracectl.kube.events import Subject
 from gracectl.kube.resources import PODS

@@ -14,8 +14,8 @@ from typing import Any, Generic, Protocol
 
 import msgspec
 
-from gracectl.controllers.pipeline.state import AnyState, E, NodeState, Progress
-from gracectl.controllers.pipeline.statistics import TerminationStatistics
+from gracectl.controllers.termination.state import AnyState, E, NodeState, Progress
+from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason

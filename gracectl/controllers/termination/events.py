@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from gracectl.controllers.cluster.tracked import AnyTracked
-from gracectl.controllers.pipeline.steps import StepContext
+from gracectl.controllers.termination.context import StepContext
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from itertools import islice
 
 from gracectl.controllers.cluster.volumes import fair_share, read_volumes
-from gracectl.controllers.pipeline.state import NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
-from gracectl.controllers.reporting.conditions import set_condition
-from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.termination.context import Answer, Proceed, StepContext, Wait
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.report import set_condition
+from gracectl.controllers.termination.state import NodeState
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.resources import VOLUME_CLAIMS

@@ -9,10 +9,10 @@ import math
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
-from gracectl.controllers.node.drain import view_without_budgets
-from gracectl.controllers.pipeline.state import NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, StepContext, Wait
-from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.termination.context import Answer, Proceed, Release, StepContext, Wait
+from gracectl.controllers.termination.drain import view_without_budgets
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.state import NodeState
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch
 from gracectl.model import names

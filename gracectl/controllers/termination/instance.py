@@ -25,10 +25,10 @@ from gracectl.cloud.provider import (
     ProviderUnavailable,
 )
 from gracectl.controllers.cluster.cache import is_finalizing
-from gracectl.controllers.pipeline.state import AnyState, E, NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait
-from gracectl.controllers.reporting.conditions import set_condition
-from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.termination.context import Answer, Proceed, Release, Step, StepContext, Wait
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.report import set_condition
+from gracectl.controllers.termination.state import AnyState, E, NodeState
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.claim import only_claim

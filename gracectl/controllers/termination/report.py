@@ -11,9 +11,9 @@ from typing import Final
 import anyio
 
 from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject, WrittenCondition
-from gracectl.controllers.pipeline.state import E
-from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.state import E
 from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.patching import patch_with_retry

@@ -16,16 +16,17 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import TrackedObject
-from gracectl.controllers.node.deadline import DeadlineTimer, cached_deadline
-from gracectl.controllers.node.drain import cancel_drain, schedule_deletions
-from gracectl.controllers.node.maintenance import MaintenancePipeline, MaintenanceState
-from gracectl.controllers.node.pipeline import FINALIZER, NodePipeline
-from gracectl.controllers.pipeline.registry import Registry
-from gracectl.controllers.pipeline.state import InstanceWait, NodeState, Progress
-from gracectl.controllers.pipeline.steps import StepContext
-from gracectl.controllers.reporting.conditions import seconds_until_allowed
-from gracectl.controllers.reporting.events import emit_event
-from gracectl.controllers.reporting.pod_counts import RemainingPods, count_remaining
+from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.deadline import cached_deadline
+from gracectl.controllers.termination.deadline_timer import DeadlineTimer
+from gracectl.controllers.termination.drain import cancel_drain, schedule_deletions
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.maintenance import MaintenancePipeline, MaintenanceState
+from gracectl.controllers.termination.pod_counts import RemainingPods, count_remaining
+from gracectl.controllers.termination.registry import Registry
+from gracectl.controllers.termination.report import seconds_until_allowed
+from gracectl.controllers.termination.state import InstanceWait, NodeState, Progress
+from gracectl.controllers.termination.steps import FINALIZER, NodePipeline
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.errors import ApiError

@@ -11,20 +11,30 @@ import logging
 
 import anyio
 
-from gracectl.controllers.node.cordon import cordon
-from gracectl.controllers.node.deadline import publish_deadline
-from gracectl.controllers.node.drain import cancel_drain, drain
-from gracectl.controllers.node.finalizer import delete_claim_of_node, remove_finalizer
-from gracectl.controllers.node.instance import (
+from gracectl.controllers.termination.claim import delete_claim_of_node
+from gracectl.controllers.termination.context import (
+    Answer,
+    Proceed,
+    Release,
+    Step,
+    StepContext,
+    Wait,
+    requeue,
+    run_steps,
+)
+from gracectl.controllers.termination.cordon import cordon
+from gracectl.controllers.termination.deadline import publish_deadline
+from gracectl.controllers.termination.drain import cancel_drain, drain
+from gracectl.controllers.termination.finalizer import remove_finalizer
+from gracectl.controllers.termination.instance import (
     ProviderSlots,
     detect_lost_instance,
     record_gone,
     terminate_instance_of_node,
 )
-from gracectl.controllers.node.volumes import await_volume_detachment
-from gracectl.controllers.pipeline.state import NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait, requeue, run_steps
-from gracectl.controllers.reporting.conditions import report_step_failure
+from gracectl.controllers.termination.report import report_step_failure
+from gracectl.controllers.termination.state import NodeState
+from gracectl.controllers.termination.volumes import await_volume_detachment
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.runtime.workers import Requeue
 

@@ -11,18 +11,18 @@ from functools import partial
 
 import msgspec
 
-from gracectl.controllers.node.deadline import CLOCKS_DISAGREE, cached_deadline
-from gracectl.controllers.node.volumes import (
+from gracectl.controllers.termination.context import Answer, Proceed, StepContext, Wait
+from gracectl.controllers.termination.deadline import CLOCKS_DISAGREE, cached_deadline
+from gracectl.controllers.termination.events import emit_event, report_multiple_budgets
+from gracectl.controllers.termination.protection import report_protection
+from gracectl.controllers.termination.report import set_condition
+from gracectl.controllers.termination.state import STALL_REPORTED, NodeState
+from gracectl.controllers.termination.volumes import (
     note_claims,
     read_staying_claims,
     report_attached,
     waits_for_volumes_only,
 )
-from gracectl.controllers.pipeline.state import STALL_REPORTED, NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
-from gracectl.controllers.reporting.conditions import set_condition
-from gracectl.controllers.reporting.events import emit_event, report_multiple_budgets
-from gracectl.controllers.reporting.protection import report_protection
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.conditions import ConditionUpdate

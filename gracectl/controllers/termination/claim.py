@@ -1,9 +1,7 @@
-"""Steps "claim" and "finalizer", and the patches that add and remove our finalizer.
+"""Step "claim": delete the claim of the node, so that both share one deadline.
 
-The claim of the node is deleted, so that both share one deadline; our finalizer is removed when the instance is gone.
-
-A node with several claims is treated as having none, with an Event; so is one that is left over, whose claim is that of
-the node that lives on. Invariant: a claim that cannot be deleted does not delay the node beyond its deadline; it is
+A node with several claims is treated as having none, with an Event. So is a left-over node: its claim belongs to the
+node that lives on. Invariant: a claim that cannot be deleted does not delay the node beyond its deadline; it is
 retried, and only the node's finalizer waits for it.
 """
 
@@ -13,61 +11,16 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 
-from gracectl.controllers.cluster.tracked import AnyTracked, TrackedObject
-from gracectl.controllers.pipeline.state import NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, StepContext, Wait
-from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.cluster.tracked import TrackedObject
+from gracectl.controllers.termination.context import Answer, Proceed, StepContext
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.finalizer import addition
+from gracectl.controllers.termination.state import NodeState
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.patching import delete, patch_with_retry
-from gracectl.kube.requests import JsonPatch
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.model.meta import natural_key, pointer
-from gracectl.model.node import Node
-
-
-async def remove_finalizer(context: StepContext, state: NodeState) -> Answer:
-    """Remove our finalizer; the API server removes the node when it has no other.
-
-    Not before its claim is being deleted: nothing would delete it when the node is gone.
-    """
-    claim = state.claim
-    if claim is not None and claim.latest.deletion_timestamp is None:
-        return Wait(math.inf, f"node claim {claim.name} cannot be deleted")
-    await take_finalizer_off(context, state.tracked)
-    return Proceed()
-
-
-async def take_finalizer_off(context: StepContext, tracked: AnyTracked) -> None:
-    """Remove our finalizer. Without any the server has removed the object, which the watch may show late."""
-    after = await patch_with_retry(context.client, tracked.resource, tracked.latest, removal)
-    if after is not None:
-        tracked.wrote(after)
-    if after is None or (after.deletion_timestamp is not None and not after.finalizers):
-        context.cluster.learn_gone(tracked.latest)
-
-
-def removal(thing: Node | NodeClaim) -> JsonPatch | None:
-    """The patch that takes our finalizer off, by its place: the write is refused if the list has changed."""
-    if names.FINALIZER not in thing.finalizers:
-        return None
-    path = pointer("metadata", "finalizers", str(thing.finalizers.index(names.FINALIZER)))
-    return JsonPatch([{"op": "remove", "path": path}])
-
-
-def lacks(thing: Node | NodeClaim) -> bool:
-    """Whether our finalizer is missing and can still be added."""
-    return thing.deletion_timestamp is None and names.FINALIZER not in thing.finalizers
-
-
-def addition(thing: Node | NodeClaim) -> JsonPatch | None:
-    """The patch that adds our finalizer; what is being deleted takes no new ones."""
-    if not lacks(thing):
-        return None
-    if thing.finalizers:
-        return JsonPatch([{"op": "add", "path": "/metadata/finalizers/-", "value": names.FINALIZER}])
-    return JsonPatch([{"op": "add", "path": "/metadata/finalizers", "value": [names.FINALIZER]}])
-
+from gracectl.model.meta import natural_key
 
 RETRY_SECONDS = 5.0
 """Between two attempts to delete the claim."""

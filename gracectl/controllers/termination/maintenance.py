@@ -12,13 +12,22 @@ from functools import partial
 
 import anyio
 
-from gracectl.controllers.node.cordon import apply_cordon, write_marks
-from gracectl.controllers.node.drain import cancel_drain, drain
-from gracectl.controllers.node.volumes import await_volume_detachment
-from gracectl.controllers.pipeline.state import InstanceWait, NodeState
-from gracectl.controllers.pipeline.steps import Answer, Proceed, Release, Step, StepContext, Wait, requeue, run_steps
-from gracectl.controllers.reporting.conditions import remove_conditions, report_step_failure
-from gracectl.controllers.reporting.events import emit_event
+from gracectl.controllers.termination.context import (
+    Answer,
+    Proceed,
+    Release,
+    Step,
+    StepContext,
+    Wait,
+    requeue,
+    run_steps,
+)
+from gracectl.controllers.termination.cordon import apply_cordon, write_marks
+from gracectl.controllers.termination.drain import cancel_drain, drain
+from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.report import remove_conditions, report_step_failure
+from gracectl.controllers.termination.state import InstanceWait, NodeState
+from gracectl.controllers.termination.volumes import await_volume_detachment
 from gracectl.kube.errors import NotFound
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch

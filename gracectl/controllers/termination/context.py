@@ -16,9 +16,9 @@ import msgspec
 from gracectl.cloud.provider import Provider
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.memberships import MembershipTracker
-from gracectl.controllers.pipeline.state import AnyState, E
-from gracectl.controllers.pipeline.statistics import TerminationStatistics
 from gracectl.controllers.settings import TerminationSettings
+from gracectl.controllers.termination.state import AnyState, E
+from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.pod_outcomes import PodOutcomeTracker

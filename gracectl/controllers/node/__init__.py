@@ -1,1 +1,0 @@
-"""The node termination controller: its reconcile function, and a module per step."""

@@ -1,1 +1,0 @@
-"""The node claim termination controller."""

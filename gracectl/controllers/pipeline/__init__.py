@@ -1,1 +1,0 @@
-"""The pipeline of a termination: its steps' interface, its state, and the registry of those in progress."""

@@ -1,1 +1,0 @@
-"""What terminations report on objects: Events, conditions, protection."""
