@@ -8,16 +8,16 @@ FROM python:${PYTHON} AS build
 WORKDIR /source
 # Dependencies first: while their lists stay the same, a change of the source builds none of this anew. Of what others
 # publish only files whose hashes are in a list; nothing is compiled, so nothing else is downloaded to do that.
-COPY container/build-requirements.txt container/requirements.txt container/prune.py container/
+COPY deploy/container/build-requirements.txt deploy/container/requirements.txt deploy/container/prune.py deploy/container/
 RUN ["python", "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "--root-user-action", "ignore", \
-     "--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", "container/build-requirements.txt"]
+     "--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", "deploy/container/build-requirements.txt"]
 # Without pip in it: what runs installs nothing.
 RUN ["python", "-m", "venv", "--without-pip", "/opt/gracectl"]
 RUN ["python", "-m", "pip", "--python", "/opt/gracectl/bin/python", "install", "--no-cache-dir", "--no-compile", \
      "--disable-pip-version-check", "--require-hashes", "--no-deps", "--only-binary", ":all:", \
-     "--requirement", "container/requirements.txt"]
+     "--requirement", "deploy/container/requirements.txt"]
 # A quarter of all that: what is never read.
-RUN ["/opt/gracectl/bin/python", "container/prune.py"]
+RUN ["/opt/gracectl/bin/python", "deploy/container/prune.py"]
 # The root of a container is often read-only, and copying may change the times of files: bytecode that is never checked
 # against its source is used all the same.
 RUN ["/opt/gracectl/bin/python", "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", \
@@ -52,7 +52,7 @@ LABEL org.opencontainers.image.title="gracectl" \
 RUN ["python", "-m", "pip", "uninstall", "--yes", "--quiet", "--root-user-action", "ignore", "pip"]
 COPY --from=build /opt/gracectl /opt/gracectl
 COPY LICENSE NOTICE /usr/share/doc/gracectl/
-COPY container/config.yaml /etc/gracectl/config.yaml
+COPY deploy/container/config.yaml /etc/gracectl/config.yaml
 # There is no home to write into; a user without one would be given the root folder.
 ENV PATH=/opt/gracectl/bin:${PATH} \
     HOME=/nonexistent \

@@ -1,6 +1,7 @@
 """What `gracectl plan` says beforehand: of the three replicas, and of a node with a bit of everything.
 
-Run it with `make beforehand`. The cluster is the embedded one, the answers are those of the command; only the command
+Run it with `make examples ARGS=beforehand`.
+The cluster is the embedded one, the answers are those of the command; only the command
 line and the connection are left out, so that it is always the same instant.
 """
 

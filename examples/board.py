@@ -1,4 +1,4 @@
-"""The page of `gracectl ui` as pictures, and measured: `make board`.
+"""The page of `gracectl ui` as pictures, and measured: `make examples ARGS=board`.
 
 The story is one of the embedded cluster on virtual time: twelve nodes are deleted; a budget that never allows, a
 protected job and a deadline hold some of them. The command's own board shows it, its own server serves that, and

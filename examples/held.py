@@ -1,6 +1,7 @@
 """What held a node: a termination that five causes block, one of them a dead leader, and its trace as a picture.
 
-Run it with `make held`. The controllers are real, the cluster is the embedded one, and time is virtual; the picture
+Run it with `make examples ARGS=held`.
+The controllers are real, the cluster is the embedded one, and time is virtual; the picture
 shows the spans that they export as a viewer of traces does.
 """
 

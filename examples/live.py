@@ -1,6 +1,7 @@
 """The live view of `gracectl status -w` as a picture: the program's own screen, on virtual time.
 
-Run it with `make picture`. Three nodes of the embedded cluster are deleted and one is drained for maintenance; the
+Run it with `make examples ARGS=live`.
+Three nodes of the embedded cluster are deleted and one is drained for maintenance; the
 command's own follower reads the cluster, its own table is drawn, and rich writes the terminal as SVG.
 """
 

@@ -1,6 +1,7 @@
 """What `gracectl agent --simulate-shutdown` says of a node with a bit of everything.
 
-Run it with `make rehearsal`. The cluster is the embedded one, the answer is that of the command; only the command line
+Run it with `make examples ARGS=rehearsal`.
+The cluster is the embedded one, the answer is that of the command; only the command line
 and the connection are left out, so that it is always the same instant.
 """
 

@@ -4,7 +4,8 @@ The scenario of the grace period's design: a Deployment of three pods, one on ea
 time. Each needs the ten minutes of its terminationGracePeriodSeconds to end, and its replacement on a fourth node needs
 ten minutes to become Ready. It is played with three grace periods, and once with a rule taken away.
 
-Run it with `make example`. It stands on the stage of the tests: the whole controller, the whole embedded cluster, and a
+Run it with `make examples ARGS=three_replicas`.
+It stands on the stage of the tests: the whole controller, the whole embedded cluster, and a
 clock that skips idle time, so that half an hour takes a second.
 """
 

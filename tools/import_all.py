@@ -1,4 +1,4 @@
-"""Imports every module that is installed; run with `-X dev -W error`, outside of the tree (hack/clean-install)."""
+"""Imports every module that is installed; run with `-X dev -W error`, outside of the tree (tools/clean-install)."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ compile() {
 # kubesim is not published: its folder is where the extras that name it find it.
 compile - pyproject.toml kubesim/pyproject.toml --extra agent --extra aws --extra demo --extra dev --extra docs --extra oidc \
     --output-file constraints.txt "$@" <<< '-e ./kubesim'
-compile pyproject.toml --extra agent --extra aws --constraint constraints.txt --output-file container/requirements.txt
-compile - --constraint constraints.txt --output-file container/build-requirements.txt \
+compile pyproject.toml --extra agent --extra aws --constraint constraints.txt --output-file deploy/container/requirements.txt
+compile - --constraint constraints.txt --output-file deploy/container/build-requirements.txt \
     < <(python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
 compile - --constraint constraints.txt --output-file benchmarks/requirements.txt "$@" \
     < <(python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"], sep="\n")')
-# What hack/plugin bundles with, and what releases are uploaded with.
-compile - --constraint constraints.txt --output-file hack/requirements.txt "$@" < <(printf '%s\n' pyinstaller "uv==$UV_VERSION")
+# What tools/plugin bundles with, and what releases are uploaded with.
+compile - --constraint constraints.txt --output-file tools/requirements.txt "$@" < <(printf '%s\n' pyinstaller "uv==$UV_VERSION")

@@ -1,4 +1,4 @@
-"""Everything of a release that needs no registry: `hack/release --dry-run`.
+"""Everything of a release that needs no registry: `tools/release --dry-run`.
 
 Checks that the tree can be released, builds wheels, sdists, the chart, the krew manifest, notes and checksums into
 dist/, and says what is pushed where. `--at-tag` is for the workflow, which pushes it: the tag is there then. Without
@@ -257,7 +257,7 @@ def release(tree: Path, options: argparse.Namespace) -> None:
     chart = package_chart(tree, dist, image, options.repository)
     manifest, missing = krew_manifest((tree / ".krew.yaml").read_text(encoding="utf-8"), tag, options.repository, dist)
     if missing and options.at_tag:
-        raise CannotRelease(f"dist: {', '.join(missing)}: missing; hack/plugin builds each on its own system")
+        raise CannotRelease(f"dist: {', '.join(missing)}: missing; tools/plugin builds each on its own system")
     (dist / "grace.yaml").write_text(manifest, encoding="utf-8")
     (dist / "notes.md").write_text(notes, encoding="utf-8")
     attached = [*packages, chart, dist / "grace.yaml", *sorted(dist.glob("kubectl-grace-*.tar.gz"))]
@@ -267,7 +267,7 @@ def release(tree: Path, options: argparse.Namespace) -> None:
     for file in attached:
         print(f"  {file.relative_to(tree)}  {file.stat().st_size // 1024} KiB")
     for name in missing:
-        print(f"  not built here: {name}; hack/plugin builds it on its own system")
+        print(f"  not built here: {name}; tools/plugin builds it on its own system")
     print(f"pushed by the workflow, once the tag {tag} is there:")
     pushed = {
         "image": f"{image}:{version}, linux/amd64 and linux/arm64, with SBOM and provenance, signed",
@@ -297,7 +297,7 @@ def _run(command: list[str], folder: Path, env: dict[str, str] | None = None) ->
 
 def main(arguments: list[str] | None = None, tree: Path = ROOT) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="hack/release", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="tools/release", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--dry-run", action="store_true", help="make no tag")
     parser.add_argument("--at-tag", action="store_true", help="the tag is there, at this commit: for the workflow")
     repository = os.environ.get("GITHUB_REPOSITORY", PLACEHOLDER)

@@ -1,4 +1,4 @@
-"""docker-compose.yml and the files under compose/: that they name what is there, and agree with each other.
+"""docker-compose.yml and the files under deploy/compose/: that they name what is there, and agree with each other.
 
 Whether an engine starts it has to be seen with one; docs/compose.md says what was.
 """
@@ -129,9 +129,9 @@ def test_the_world_that_it_plays() -> None:
 
 def test_the_controller_is_where_all_services_look_for_it() -> None:
     assert settings().log.format == "json"
-    image = load_settings(ROOT / "container" / "config.yaml")
+    image = load_settings(ROOT / "deploy/container" / "config.yaml")
     assert (settings().metrics, settings().probes) == (image.metrics, image.probes)
-    (job,) = read_yaml("compose/prometheus.yml")["scrape_configs"]
+    (job,) = read_yaml("deploy/compose/prometheus.yml")["scrape_configs"]
     (found,) = job["dns_sd_configs"]
     address = settings().metrics.address()
     assert address is not None
@@ -169,17 +169,17 @@ def test_jaeger_keeps_traces_where_a_restart_leaves_them() -> None:
 
 def test_prometheus_keeps_exemplars() -> None:
     assert "--enable-feature=exemplar-storage" in SERVICES["prometheus"]["command"]
-    offered = read_yaml("compose/prometheus.yml")["global"]["scrape_protocols"]
+    offered = read_yaml("deploy/compose/prometheus.yml")["global"]["scrape_protocols"]
     assert offered[0].startswith("OpenMetricsText")
 
 
 def test_prometheus_reads_the_alert_rules() -> None:
     places = mounts("prometheus")
-    (pattern,) = read_yaml("compose/prometheus.yml")["rule_files"]
+    (pattern,) = read_yaml("deploy/compose/prometheus.yml")["rule_files"]
     rules = [source for place, source in places.items() if fnmatch(str(place), pattern)]
     assert rules == ["./helm/gracectl/files/alerts.yaml"]
     flags = dict(flag.removeprefix("--").split("=") for flag in SERVICES["prometheus"]["command"])
-    assert places[PurePosixPath(flags["config.file"])] == "./compose/prometheus.yml"
+    assert places[PurePosixPath(flags["config.file"])] == "./deploy/compose/prometheus.yml"
     assert places[PurePosixPath(flags["storage.tsdb.path"])] == "prometheus"
 
 

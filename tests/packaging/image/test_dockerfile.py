@@ -22,11 +22,11 @@ from gracectl.config import load_settings
 LISTS = ["build-requirements.txt", "requirements.txt"]
 
 
-def ignored(path: str) -> bool:
-    """Whether .dockerignore keeps a file or folder at the top of the project from the builder."""
+def ignored(path: Path) -> bool:
+    """Whether .dockerignore keeps a file or folder from the builder."""
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
-    return f"!{path}" not in lines
+    return not any(f"!{each}" in lines for each in (path, *path.parents))
 
 
 @pytest.mark.parametrize("stage", [BUILD, BUILD_KUBESIM, FINAL])
@@ -37,20 +37,21 @@ def test_what_is_copied_is_there_and_not_ignored(stage: list[Instruction]) -> No
         *sources, _ = instruction.rest.split()
         for source in sources:
             assert (ROOT / source).exists()
-            assert not ignored(Path(source).parts[0])
+            assert not ignored(Path(source))
 
 
 def test_dependencies_are_installed_before_the_source_is_copied() -> None:
     steps = [one.rest for one in BUILD if one.word == "COPY"]
     assert steps == [
-        "container/build-requirements.txt container/requirements.txt container/prune.py container/",
+        "deploy/container/build-requirements.txt deploy/container/requirements.txt deploy/container/prune.py "
+        "deploy/container/",
         # What pyproject.toml names: the readme, the license files, the package.
         "pyproject.toml README.md LICENSE NOTICE ./",
         "gracectl gracectl",
     ]
     source = next(number for number, one in enumerate(BUILD) if one.rest == steps[1])
     early, late = ([one.listed for one in part if one.word == "RUN"] for part in (BUILD[:source], BUILD[source:]))
-    assert [run[-1] for run in early if "--requirement" in run] == [f"container/{name}" for name in LISTS]
+    assert [run[-1] for run in early if "--requirement" in run] == [f"deploy/container/{name}" for name in LISTS]
     assert [run[-1] for run in late if "pip" in run] == [".", "gracectl[agent,aws]"]
 
 
@@ -127,7 +128,7 @@ def healthcheck() -> list[str]:
 
 
 def test_the_healthcheck_asks_where_the_probes_are_served() -> None:
-    settings = load_settings(ROOT / "container" / "config.yaml")
+    settings = load_settings(ROOT / "deploy/container" / "config.yaml")
     address = settings.probes.address()
     assert address is not None
     assert f"http://127.0.0.1:{address[1]}/healthz" in healthcheck()[-1]

@@ -1,4 +1,4 @@
-"""What container/prune.py leaves of botocore: all services that are called, and what finds credentials for them."""
+"""What prune.py leaves of botocore: all services that gracectl calls, and the code that finds credentials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from botocore.loaders import Loader
 from botocore.session import get_session
 from support.dockerfile import BUILD, ROOT
 
-PRUNE = runpy.run_path(str(ROOT / "container" / "prune.py"))
+PRUNE = runpy.run_path(str(ROOT / "deploy/container" / "prune.py"))
 KEPT: frozenset[str] = PRUNE["KEPT"]
 DATA = Path(botocore.__file__).parent / "data"
 
@@ -57,7 +57,7 @@ def test_what_stays_makes_the_clients_that_are_needed(tmp_path: Path) -> None:
 
 def test_the_image_is_pruned_before_its_bytecode_is_made() -> None:
     runs = [" ".join(one.listed) for one in BUILD if one.word == "RUN"]
-    prunes = runs.index("/opt/gracectl/bin/python container/prune.py")
+    prunes = runs.index("/opt/gracectl/bin/python deploy/container/prune.py")
     compiles = [number for number, run in enumerate(runs) if "compileall" in run]
-    installs = [number for number, run in enumerate(runs) if "container/requirements.txt" in run]
+    installs = [number for number, run in enumerate(runs) if "deploy/container/requirements.txt" in run]
     assert installs[0] < prunes < compiles[0]

@@ -15,10 +15,10 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 ALL = "constraints.txt"
-IMAGE = "container/requirements.txt"
-BACKEND = "container/build-requirements.txt"
+IMAGE = "deploy/container/requirements.txt"
+BACKEND = "deploy/container/build-requirements.txt"
 BENCH = "benchmarks/requirements.txt"
-RELEASE = "hack/requirements.txt"
+RELEASE = "tools/requirements.txt"
 
 
 def entries(path: str) -> dict[str, tuple[str, frozenset[str]]]:

@@ -88,10 +88,10 @@ def test_a_clean_installation_and_the_page_have_all_extras_of_users() -> None:
     extras = set(project("gracectl")["optional-dependencies"]) - {"bench", "dev", "docs"}
     page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
     assert [extra for extra in sorted(extras) if f"\n| `{extra}` | " not in page] == []
-    (installed,) = re.findall(r'\.whl\)\[([a-z,]+)\]"', (ROOT / "hack" / "clean-install").read_text(encoding="utf-8"))
+    (installed,) = re.findall(r'\.whl\)\[([a-z,]+)\]"', (ROOT / "tools" / "clean-install").read_text(encoding="utf-8"))
     assert set(installed.split(",")) == extras
 
 
 def test_continuous_integration_installs_the_wheels_afresh() -> None:
     jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]
-    assert jobs["install"]["steps"][-1] == {"run": "hack/clean-install"}
+    assert jobs["install"]["steps"][-1] == {"run": "tools/clean-install"}

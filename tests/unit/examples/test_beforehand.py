@@ -10,7 +10,7 @@ from examples.three_replicas import PLAYS, perform
 from gracectl.policy.answers import Window
 
 TEXT = PAGE.read_text(encoding="utf-8")
-REMEDY = "if that is as it should be, `make beforehand ARGS=--update` writes it anew"
+REMEDY = "if that is as it should be, `make examples ARGS=--update` writes it anew"
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from examples.held import PAGE, PICTURE, drawn, record, rows, what_held
 from gracectl.telemetry.spans import Span
 
-REMEDY = "if that is as it should be, `make held ARGS=--update` draws it anew"
+REMEDY = "if that is as it should be, `make examples ARGS=--update` draws it anew"
 TEXTS = [element.text for element in ElementTree.parse(PICTURE).iter("{http://www.w3.org/2000/svg}text")]
 
 

@@ -9,7 +9,7 @@ import pytest
 from examples.live import MAINTAINED, PICTURE, ROOT, TERMINATED, drawn, record
 from gracectl.cli.status.follow import StatusFrame
 
-REMEDY = "if that is as it should be, `make picture ARGS=--update` draws it anew"
+REMEDY = "if that is as it should be, `make examples ARGS=--update` draws it anew"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from examples.pages import put_in
 from examples.rehearsal import NODE, PAGE, blocks_of, build, read_input, rehearse
 
 TEXT = PAGE.read_text(encoding="utf-8")
-REMEDY = "if that is as it should be, `make rehearsal ARGS=--update` writes it anew"
+REMEDY = "if that is as it should be, `make examples ARGS=--update` writes it anew"
 
 
 def test_the_page_has_what_is_printed_word_for_word() -> None:

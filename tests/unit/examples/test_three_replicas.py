@@ -18,7 +18,7 @@ from gracectl.model import names
 from gracectl.policy.settings import PolicySettings
 
 TEXT = PAGE.read_text(encoding="utf-8")
-REMEDY = "if that is as it should be, `make example ARGS=--update` writes it anew"
+REMEDY = "if that is as it should be, `make examples ARGS=--update` writes it anew"
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ RULES: list[dict[str, Any]] = [
 ]
 UNIT_TESTS = ROOT / "tests/unit/telemetry/alerts_test.yaml"
 SOURCES: list[dict[str, Any]] = yaml.safe_load(
-    (ROOT / "compose/grafana/provisioning/datasources/gracectl.yaml").read_text()
+    (ROOT / "deploy/compose/grafana/provisioning/datasources/gracectl.yaml").read_text()
 )["datasources"]
 """Grafana's, in docker compose."""
 DASHBOARD: dict[str, Any] = json.loads((FILES / "dashboard.json").read_text())

@@ -1,4 +1,4 @@
-"""hack/release: what cannot be released is said with the remedy, and what is built can be published."""
+"""tools/release: what cannot be released is said with the remedy, and what is built can be published."""
 
 from __future__ import annotations
 

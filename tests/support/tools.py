@@ -1,4 +1,4 @@
-"""Files of hack/: versions, templates as lib.sh fills them, and what kind and kwok read, by their published types."""
+"""Files of tools/: versions, templates as lib.sh fills them, and what kind and kwok read, by their published types."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import yaml
 
 from support.dockerfile import ROOT
 
-HACK = ROOT / "hack"
+TOOLS = ROOT / "tools"
 
 
 def versions() -> dict[str, str]:
-    """hack/versions.env."""
-    lines = (HACK / "versions.env").read_text(encoding="utf-8").splitlines()
+    """tools/versions.env."""
+    lines = (TOOLS / "versions.env").read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
 def filled(name: str, **values: str) -> list[Any]:
-    """The documents of a file of hack/kind with its `${NAME}`s replaced; KeyError for one that has no value."""
-    text = (HACK / "kind" / name).read_text(encoding="utf-8")
+    """The documents of a file of tools/kind with its `${NAME}`s replaced; KeyError for one that has no value."""
+    text = (TOOLS / "kind" / name).read_text(encoding="utf-8")
     known = {**versions(), **values}
     return list(yaml.safe_load_all(re.sub(r"\$\{(\w+)\}", lambda place: known[place[1]], text)))
 

@@ -17,9 +17,9 @@ from kubesim.server import api
 from kubesim.server.api import JsonObject
 from kubesim.server.patches import json_patch
 from support.dockerfile import ROOT, read_yaml
-from support.hack import HACK, KindCluster, KwokConfiguration, LifeStage, filled, versions
 from support.helm import Release, needs_helm
 from support.stage import staged, the_settings
+from support.tools import TOOLS, KindCluster, KwokConfiguration, LifeStage, filled, versions
 from support.watchers import being_deleted, seeing
 
 from gracectl.config import Settings
@@ -27,9 +27,9 @@ from gracectl.inspect.status import node_statuses
 
 VERSIONS = versions()
 COMPOSE: dict[str, Any] = read_yaml("docker-compose.yml")["services"]
-CLUSTER = msgspec.convert(read_yaml("hack/kind/cluster.yaml"), KindCluster)
+CLUSTER = msgspec.convert(read_yaml("tools/kind/cluster.yaml"), KindCluster)
 MONITORING = filled("monitoring.yaml")
-VALUES: JsonObject = read_yaml("hack/kind/values.yaml")
+VALUES: JsonObject = read_yaml("tools/kind/values.yaml")
 
 
 def fake_node(name: str) -> JsonObject:
@@ -117,7 +117,7 @@ def test_kwok_reads_the_file_that_kind_up_gives_it() -> None:
     (container,) = pod["containers"]
     (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
     assert container["args"][0] == f"--config={mount['mountPath']}/kwok-config.yaml"
-    assert 'configmap kube-system kwok "kwok-config.yaml=' in (HACK / "lib.sh").read_text()
+    assert 'configmap kube-system kwok "kwok-config.yaml=' in (TOOLS / "lib.sh").read_text()
     assert volume["configMap"]["name"] == "kwok"
 
 
@@ -140,7 +140,7 @@ def test_monitoring_is_what_compose_starts(name: str) -> None:
 
 
 def test_prometheus_finds_the_controllers_by_the_name_of_compose() -> None:
-    (job,) = read_yaml("compose/prometheus.yml")["scrape_configs"]
+    (job,) = read_yaml("deploy/compose/prometheus.yml")["scrape_configs"]
     (found,) = job["dns_sd_configs"]
     (alias,) = (each for each in MONITORING if each.get("spec", {}).get("type") == "ExternalName")
     assert [alias["metadata"]["name"]] == found["names"]
@@ -148,7 +148,7 @@ def test_prometheus_finds_the_controllers_by_the_name_of_compose() -> None:
 
 
 def test_what_is_mounted_is_in_the_config_maps_that_kind_up_makes() -> None:
-    script = (HACK / "kind-up").read_text(encoding="utf-8").replace("\\\n", " ")
+    script = (TOOLS / "kind-up").read_text(encoding="utf-8").replace("\\\n", " ")
     made = {
         name: dict(part.split("=") for part in parts.split())
         for name, parts in re.findall(r"^configmap monitoring (\w+) (.+)$", script, re.MULTILINE)
@@ -194,7 +194,7 @@ def test_spans_go_where_jaeger_listens() -> None:
     (jaeger,) = (each for each in MONITORING if each["kind"] == "Service" and each["metadata"]["name"] == "jaeger")
     otlp = jaeger["spec"]["ports"][0]["port"]
     assert variable["value"] == f"http://jaeger.{jaeger['metadata']['namespace']}:{otlp}"
-    http = read_yaml("compose/jaeger.yaml")["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
+    http = read_yaml("deploy/compose/jaeger.yaml")["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
     assert http == f"0.0.0.0:{otlp}"
     assert VALUES["settings"]["tracing"]["url"].startswith("http://127.0.0.1:16686/")
 

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# What the scripts of hack/ share. Sourced; they stand in the root of the tree then.
+# What the scripts of tools/ share. Sourced; they stand in the root of the tree then.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# shellcheck source=hack/versions.env
-. hack/versions.env
+# shellcheck source=tools/versions.env
+. tools/versions.env
 
 ME=$(basename "$0")
 CLUSTER=${CLUSTER:-gracectl}
@@ -41,7 +41,7 @@ need_docker() { # its daemon, too
 node_image() { # the node image of $KUBERNETES
     local name=KIND_NODE_${KUBERNETES//./_}
     [ -n "${!name:-}" ] ||
-        fail "KUBERNETES=$KUBERNETES: no node image is pinned; take one of $(sed -n 's/^KIND_NODE_\([0-9]*\)_\([0-9]*\)=.*/\1.\2/p' hack/versions.env | paste -sd' ' -)"
+        fail "KUBERNETES=$KUBERNETES: no node image is pinned; take one of $(sed -n 's/^KIND_NODE_\([0-9]*\)_\([0-9]*\)=.*/\1.\2/p' tools/versions.env | paste -sd' ' -)"
     echo "${!name}"
 }
 
@@ -52,7 +52,7 @@ is_number() { # name value
 k() { kubectl --context "$CONTEXT" "$@"; }
 
 # Objects are applied by the server: a dashboard is too long for the annotation that kubectl would write.
-apply() { k apply --server-side --force-conflicts --field-manager hack "$@" > /dev/null; }
+apply() { k apply --server-side --force-conflicts --field-manager gracectl-kind "$@" > /dev/null; }
 
 fill() { # file NAME=VALUE…: prints it with each ${NAME} replaced, and with the images of versions.env
     local file=$1 pair text place value
@@ -85,10 +85,10 @@ start_kwok() { # milliseconds until a pod is Ready, and until it has stopped
     local config
     say "kwok: ${KWOK_IMAGE%@*}"
     config=$(mktemp)
-    fill hack/kind/kwok-config.yaml "READY_MS=$1" "STOP_MS=$2" > "$config"
+    fill tools/kind/kwok-config.yaml "READY_MS=$1" "STOP_MS=$2" > "$config"
     configmap kube-system kwok "kwok-config.yaml=$config"
     # It reads its configuration once: another one starts it anew, and nothing else does.
-    fill hack/kind/kwok.yaml "CONFIG=$(cksum < "$config" | cut -d ' ' -f 1)" | apply -f -
+    fill tools/kind/kwok.yaml "CONFIG=$(cksum < "$config" | cut -d ' ' -f 1)" | apply -f -
     rm "$config"
     k -n kube-system rollout status deployment/kwok --timeout 5m > /dev/null
 }
@@ -99,6 +99,6 @@ fake_nodes() { # prints the manifests of those of so many that are not there: on
     for ((number = 1; number <= $1; number++)); do
         grep -qxF "node/fake-$number" <<< "$there" && continue
         echo ---
-        fill hack/kind/node.yaml "NODE=fake-$number" "ZONE=${zones[(number - 1) % 3]}"
+        fill tools/kind/node.yaml "NODE=fake-$number" "ZONE=${zones[(number - 1) % 3]}"
     done
 }

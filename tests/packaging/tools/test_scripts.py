@@ -1,4 +1,4 @@
-"""The scripts of hack/, with programs that note how they are called in the place of docker, kind, kubectl and helm."""
+"""The scripts of tools/, with programs that note how they are called in the place of docker, kind, kubectl and helm."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.hack import HACK, versions
+from support.tools import TOOLS, versions
 
 from gracectl import __version__
 
 PROGRAMS = ("docker", "kind", "kubectl", "helm")
-TOOLS = ("bash", "env", "basename", "dirname", "sed", "grep", "paste", "cat", "cut", "cksum", "mktemp", "rm")
+COMMANDS = ("bash", "env", "basename", "dirname", "sed", "grep", "paste", "cat", "cut", "cksum", "mktemp", "rm")
 """All that the scripts may need beside them."""
 NOTE = """#!/bin/bash
 printf '%s %s\\n' "${0##*/}" "$*" >> "$CALLS"
@@ -40,7 +40,7 @@ class Machine:
         self.calls_file = folder / "calls"
         self._bin = folder / "bin"
         self._bin.mkdir()
-        for tool in (*TOOLS, "touch"):
+        for tool in (*COMMANDS, "touch"):
             (self._bin / tool).symlink_to(shutil.which(tool) or "")
         for program in PROGRAMS:
             (self._bin / program).write_text(NOTE)
@@ -52,9 +52,9 @@ class Machine:
             (self._bin / program).unlink()
 
     def run(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a script of hack/ here."""
+        """Run a script of tools/ here."""
         environment = {"PATH": str(self._bin), "CALLS": str(self.calls_file), "HOME": str(self.folder), **variables}
-        return subprocess.run([HACK / script], env=environment, text=True, capture_output=True, check=False)
+        return subprocess.run([TOOLS / script], env=environment, text=True, capture_output=True, check=False)
 
     @property
     def calls(self) -> list[str]:
@@ -79,7 +79,7 @@ def test_kind_up_does_one_thing_after_another_and_says_what_is_next(machine: Mac
     wanted = [
         "docker info",
         "kind get clusters",
-        f"kind create cluster --name gracectl --image {node} --wait 180s --config hack/kind/cluster.yaml",
+        f"kind create cluster --name gracectl --image {node} --wait 180s --config tools/kind/cluster.yaml",
         f"docker build --quiet --tag gracectl:{__version__} .",
         f"kind load docker-image gracectl:{__version__} --name gracectl",
         f"{kubectl} create configmap kwok --namespace kube-system",
@@ -87,8 +87,8 @@ def test_kind_up_does_one_thing_after_another_and_says_what_is_next(machine: Mac
         f"{kubectl} wait node --selector pool=fake --for condition=Ready",
         f"{kubectl} create configmap grafana --namespace monitoring",
         "helm upgrade --install gracectl helm/gracectl --kube-context kind-gracectl --namespace gracectl "
-        f"--values hack/kind/values.yaml --set image.tag={__version__} --wait",
-        f"{kubectl} apply --server-side --force-conflicts --field-manager hack -f hack/kind/page.yaml",
+        f"--values tools/kind/values.yaml --set image.tag={__version__} --wait",
+        f"{kubectl} apply --server-side --force-conflicts --field-manager gracectl-kind -f tools/kind/page.yaml",
         f"{kubectl} wait deployment --all --namespace bank",
         f"{kubectl} wait node/fake-7 --for jsonpath={{.metadata.finalizers[0]}}=karpenter.sh/termination",
         f"{kubectl} delete node fake-7 --wait=false",
