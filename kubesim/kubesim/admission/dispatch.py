@@ -25,13 +25,14 @@ from kubesim.admission.failures import (
 )
 from kubesim.admission.index import Index
 from kubesim.admission.matching import Matcher
-from kubesim.admission.patching import PatchFault, operations_of, patched
 from kubesim.admission.responses import Verdict, verdict
 from kubesim.admission.reviews import Match, review
 from kubesim.admission.shapes import OF_THE_OBJECT, Objects, shown, stored
 from kubesim.admission.webhooks import Webhook
 from kubesim.server.api import JsonObject, Request
 from kubesim.server.calls import Call, Operation, Write
+from kubesim.server.goformat import decoded_as
+from kubesim.server.jsonpatch import PatchFault, patched
 from kubesim.server.stamps import Stamps
 from kubesim.server.status import Refusal
 from kubesim.values import parse_seconds
@@ -145,14 +146,14 @@ class WebhookAdmission:
         name = match.webhook.name
         if not answer.patch:
             return seen
+        operations = operations_of(answer.patch)
+        if not operations:
+            return seen
+        if seen is None:
+            raise modifies_nothing(name)
+        if answer.patch_type != "JSONPatch":
+            raise CallFailed(f'unsupported patch type "{answer.patch_type}"')
         try:
-            operations = operations_of(answer.patch)
-            if not operations:
-                return seen
-            if seen is None:
-                raise modifies_nothing(name)
-            if answer.patch_type != "JSONPatch":
-                raise CallFailed(f'unsupported patch type "{answer.patch_type}"')
             made = patched(seen, operations)
         except PatchFault as fault:
             raise internal_error(str(fault)) from None
@@ -229,6 +230,28 @@ class WebhookAdmission:
             await self._pause(webhook.name)
             return body_of(await self._caller.post(webhook.client, url, question))
         raise CallFailed(post_failed(url, "context deadline exceeded"))
+
+
+def operations_of(raw: bytes) -> list[JsonObject]:
+    """Read a webhook's JSON Patch. Raises CallFailed."""
+    try:
+        parsed = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        first = raw.decode(errors="replace").lstrip()[:1]
+        raise undecodable(f"invalid character '{first}' looking for beginning of value") from None
+    if not isinstance(parsed, list):
+        raise undecodable(f"json: cannot unmarshal {decoded_as(parsed)} into Go value of type jsonpatch.Patch")
+    for operation in parsed:
+        if not isinstance(operation, dict):
+            raise undecodable(
+                f"json: cannot unmarshal {decoded_as(operation)} into Go value of type jsonpatch.Operation"
+            )
+    return parsed
+
+
+def undecodable(why: str) -> CallFailed:
+    """A response whose patch cannot be read."""
+    return CallFailed(f"received undecodable patch in webhook response: {why}")
 
 
 def limit(call: Call) -> float:

@@ -1,7 +1,6 @@
-"""The patches of the API: JSON (RFC 6902) and merge (RFC 7386); strategic merge has a module of its own.
+"""The patches of the API: merge patches (RFC 7386) here, JSON Patch and strategic merge in modules of their own.
 
-Every patch builds a new value and shares what it does not touch; nothing is changed in place (recordings writes-patch,
-writes-refused).
+Every patch builds a new value; nothing is changed in place (recordings writes-patch, writes-refused, json-patch).
 """
 
 from __future__ import annotations
@@ -9,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kubesim.server.api import Json, JsonObject
-from kubesim.server.status import bad_request, rejected, unsupported_media_type
+from kubesim.server.api import Json
+from kubesim.server.goformat import decoded_as
+from kubesim.server.jsonpatch import PatchFault, patched
+from kubesim.server.status import Refusal, bad_request, rejected, unsupported_media_type
 from kubesim.server.strategic import Layout, strategic
 
 MERGE = "application/merge-patch+json"
@@ -54,97 +55,19 @@ def _strategic(target: Json, patch: Json, layout: Layout | None) -> Json:
 
 
 def json_patch(target: Json, operations: Json) -> Json:
-    """RFC 6902. Raises Refusal: 400 if it is no list, else 422, always with the same vague message."""
+    """RFC 6902. Raises Refusal: 400 if the patch is no list of objects, 422 with one fixed message if it does not
+    apply."""
     if not isinstance(operations, list):
-        why = "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
-        raise bad_request(f"error decoding patch: {why}")
+        raise _undecodable(operations, "[]handlers.jsonPatchOp")
+    for operation in operations:
+        if not isinstance(operation, dict):
+            raise _undecodable(operation, "handlers.jsonPatchOp")
     try:
-        for operation in operations:
-            target = _operate(target, operation)
-    except (KeyError, IndexError, ValueError, TypeError):
+        return patched(target, operations)
+    except PatchFault:
         raise rejected() from None
-    return target
 
 
-def _operate(target: Json, operation: JsonObject) -> Json:
-    path = _pointer(operation["path"])
-    match operation["op"]:
-        case "add":
-            return _set(target, path, operation["value"], insert=True)
-        case "replace":
-            _read(target, path)
-            return _set(target, path, operation["value"], insert=False)
-        case "remove":
-            return _remove(target, path)
-        case "test":
-            if _read(target, path) != operation.get("value"):
-                raise ValueError(path)
-            return target
-        case "copy":
-            return _set(target, path, _read(target, _pointer(operation["from"])), insert=True)
-        case "move":
-            source = _pointer(operation["from"])
-            return _set(_remove(target, source), path, _read(target, source), insert=True)
-        case other:
-            raise ValueError(other)
-
-
-def _pointer(text: Json) -> list[str]:
-    if not isinstance(text, str):
-        raise TypeError(text)
-    if text == "":
-        return []
-    if not text.startswith("/"):
-        raise ValueError(text)
-    return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
-
-
-def _read(target: Json, path: list[str]) -> Json:
-    for part in path:
-        target = target[int(part)] if isinstance(target, list) else target[part]
-    return target
-
-
-def _set(target: Json, path: list[str], value: Json, *, insert: bool) -> Json:
-    if not path:
-        return value
-    head, rest = path[0], path[1:]
-    if isinstance(target, list):
-        items = list(target)
-        if not rest and head == "-":
-            return [*items, value]
-        index = int(head)
-        if not rest and insert:
-            if not 0 <= index <= len(items):
-                raise IndexError(index)
-            return [*items[:index], value, *items[index:]]
-        items[index] = _set(items[index], rest, value, insert=insert)
-        return items
-    if not isinstance(target, dict):
-        raise TypeError(head)
-    if rest:
-        return {**target, head: _set(target[head], rest, value, insert=insert)}
-    return {**target, head: value}
-
-
-def _remove(target: Json, path: list[str]) -> Json:
-    head, rest = path[0], path[1:]
-    if isinstance(target, list):
-        items = list(target)
-        index = int(head)
-        if rest:
-            items[index] = _remove(items[index], rest)
-        else:
-            del items[index]
-        return items
-    if not isinstance(target, dict):
-        raise TypeError(head)
-    if rest:
-        return {**target, head: _remove(target[head], rest)}
-    return {key: value for key, value in target.items() if key != _present(target, head)}
-
-
-def _present(target: JsonObject, key: str) -> str:
-    if key not in target:
-        raise KeyError(key)
-    return key
+def _undecodable(value: Json, go_type: str) -> Refusal:
+    why = f"json: cannot unmarshal {decoded_as(value)} into Go value of type {go_type}"
+    return bad_request(f"error decoding patch: {why}")

@@ -114,6 +114,18 @@ OPERATIONS: list[tuple[JsonObject, str]] = [
     ({"op": "test", "path": "/metadata/name", "value": "z"}, "testing value /metadata/name failed: test failed"),
     ({"op": "test", "path": "/metadata/no", "value": "z"}, "testing value /metadata/no failed: test failed"),
     (
+        {"op": "test", "path": "/metadata/finalizers/7", "value": None},
+        "error in test for path: '/metadata/finalizers/7': Unable to access invalid index: 7: invalid index referenced",
+    ),
+    (
+        {"op": "test", "path": "/metadata/finalizers/x", "value": None},
+        "error in test for path: '/metadata/finalizers/x': strconv.Atoi: parsing \"x\": invalid syntax",
+    ),
+    (
+        {"op": "replace", "path": "/metadata/finalizers/-", "value": "x"},
+        "replace operation does not apply: doc is missing key: /metadata/finalizers/-: missing value",
+    ),
+    (
         {"op": "copy", "from": "/no/x", "path": "/metadata/labels/a"},
         "copy operation does not apply: doc is missing from path: /no/x: missing value",
     ),
@@ -134,21 +146,8 @@ async def test_a_patch_that_does_not_apply_fails_whatever_the_policy(
     stage = Stage()
     hook = await stage.hook("mutating", failurePolicy=policy)
     hook.patches(operation)
-    assert internal(await attempt(stage)) == f"Internal error occurred: {fault}"
-
-
-@pytest.mark.parametrize(
-    ("raw", "fault"),
-    [
-        (b"hello", "invalid character 'h' looking for beginning of value"),
-        (b"{}", "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
-    ],
-)
-async def test_a_patch_that_is_none(raw: bytes, fault: str) -> None:
-    stage = Stage()
-    hook = await stage.hook("mutating")
-    hook.answer = lambda request: patching(raw)
-    assert internal(await attempt(stage)) == f"Internal error occurred: {fault}"
+    body = {"metadata": {"name": "one", "labels": {"x": "y"}, "finalizers": ["rec.example/one"]}}
+    assert internal(await stage.call("POST", CONFIGMAPS, body)) == f"Internal error occurred: {fault}"
 
 
 @pytest.mark.parametrize(
@@ -276,6 +275,14 @@ FAILURES: list[tuple[str, JsonObject | Reply, str]] = [
         "a type without patch",
         {"allowed": True, "patchType": "JSONPatch"},
         "received invalid webhook response: webhook returned response.patchType but not response.patch",
+    ),
+    *(
+        (f"patch {raw.decode()}", patching(raw), f"received undecodable patch in webhook response: {fault}")
+        for raw, fault in (
+            (b"hello", "invalid character 'h' looking for beginning of value"),
+            (b"{}", "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+            (b'["x"]', "json: cannot unmarshal string into Go value of type jsonpatch.Operation"),
+        )
     ),
     ("another type", patching(orjson.dumps([ADD_A]), "Merge"), 'unsupported patch type "Merge"'),
 ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
-from kubesim.admission.patching import operations_of, patched
+from kubesim.server.jsonpatch import patched
 from support.admission import StandInGate, a_node_object, a_review, ask, patch_of, status_in
 
 from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
@@ -49,7 +48,7 @@ async def test_a_managed_node_has_the_finalizer_from_birth(metadata: dict[str, A
         return
     [operation] = patch_of(answer)
     assert operation["op"] == "add"
-    made = patched(node, operations_of(orjson.dumps([operation])))
+    made = patched(node, [operation])
     assert made["metadata"]["finalizers"] == after
     # Asked once more about what has become of it, there is nothing left to do.
     assert patch_of(await ask(creation, a_review("CREATE", "nodes", made))) is None
