@@ -10,7 +10,6 @@ from kubesim.cel.errors import CompileError, EvaluationError, no_overload
 from kubesim.cel.parts import Compiling, Part, Run
 from kubesim.cel.syntax import Invocation, Name, Node, Select
 from kubesim.cel.types import BOOL, DYN, Type
-from kubesim.cel.values import Maybe
 
 Macro = Callable[[Compiling, Invocation], Part]
 
@@ -38,29 +37,17 @@ class _Loop:
     def __init__(self, compiler: Compiling, node: Invocation, bodies: int = 1) -> None:
         assert node.target is not None
         range_type, self.range = compiler.part(node.target)
-        names = [_variable(each) for each in node.arguments[:-bodies]]
-        self._names = names
-        self._paired = len(names) == 2
-        first, second = _items_of(range_type, node.target)
-        if self._paired:
-            bound = {names[0]: types.INT if range_type.name == "list" else first, names[1]: second}
-        else:
-            bound = {names[0]: first}
-        self._inner = compiler.within(bound)
-        self.item = first
-        self.bodies = [self._inner.part(each) for each in node.arguments[-bodies:]]
+        self._name = _variable(node.arguments[0])
+        self.item = _item_of(range_type, node.target)
+        inner = compiler.within({self._name: self.item})
+        self.bodies = [inner.part(each) for each in node.arguments[-bodies:]]
 
     def scopes(self, scope: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
         """The scope of the body for each item."""
-        found = self.range(scope)
-        if not isinstance(found, list | dict):
+        values = self.range(scope)
+        if not isinstance(values, list | dict):
             raise no_overload()
-        if self._paired:
-            one, other = self._names
-            pairs = found.items() if isinstance(found, dict) else enumerate(found)
-            return ({**scope, one: key, other: value} for key, value in pairs)
-        (name,) = self._names
-        return ({**scope, name: item} for item in found)
+        return ({**scope, self._name: value} for value in values)
 
     def condition(self, node: Invocation) -> Run:
         """The body, which must be a condition."""
@@ -77,13 +64,11 @@ def _variable(node: Node) -> str:
     return node.name
 
 
-def _items_of(type_: Type, node: Node) -> tuple[Type, Type]:
-    if type_.name == "list":
-        return type_.parameters[0], type_.parameters[0]
-    if type_.name == "map":
-        return type_.parameters[0], type_.parameters[1]
+def _item_of(type_: Type, node: Node) -> Type:
+    if type_.name in ("list", "map"):
+        return type_.parameters[0]
     if type_ in (DYN, types.ERROR):
-        return DYN, DYN
+        return DYN
     raise CompileError(
         f"expression of type '{type_}' cannot be range of a comprehension (must be list, map, or dynamic)", node.offset
     )
@@ -152,44 +137,14 @@ def _filtered_map(compiler: Compiling, node: Invocation) -> Part:
     return Part(types.list_of(type_), run)
 
 
-def _optional_map(*, flat: bool) -> Macro:
-    def macro(compiler: Compiling, node: Invocation) -> Part:
-        assert node.target is not None
-        type_, target = compiler.part(node.target)
-        if type_.name != "optional_type":
-            raise CompileError(f"found no matching overload for '{node.function}' applied to '{type_}'", node.offset)
-        name = _variable(node.arguments[0])
-        result, body = compiler.within({name: type_.parameters[0]}).part(node.arguments[1])
-
-        def run(scope: Mapping[str, Any]) -> Maybe:
-            found: Maybe = target(scope)
-            if not found.values:
-                return found
-            value = body({**scope, name: found.values[0]})
-            if not flat:
-                return Maybe((value,))
-            assert isinstance(value, Maybe)
-            return value
-
-        return Part(result if flat else types.maybe(result), run)
-
-    return macro
-
-
 MACROS: Final[dict[tuple[str, int, bool], Macro]] = {
     ("has", 1, False): _has,
     ("all", 2, True): _deciding(False),
-    ("all", 3, True): _deciding(False),
     ("exists", 2, True): _deciding(True),
-    ("exists", 3, True): _deciding(True),
     ("exists_one", 2, True): _exists_one,
     ("existsOne", 2, True): _exists_one,
-    ("existsOne", 3, True): _exists_one,
     ("filter", 2, True): _filter,
     ("map", 2, True): _map,
     ("map", 3, True): _filtered_map,
-    ("transformList", 3, True): _map,
-    ("optMap", 2, True): _optional_map(flat=False),
-    ("optFlatMap", 2, True): _optional_map(flat=True),
 }
 """By name, number of arguments, and whether it stands behind a dot."""

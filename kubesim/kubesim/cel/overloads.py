@@ -15,27 +15,16 @@ import msgspec
 from kubesim.cel import types
 from kubesim.cel.errors import no_overload
 from kubesim.cel.types import Type
-from kubesim.cel.values import (
-    Address,
-    CelType,
-    Duration,
-    Maybe,
-    Quantity,
-    Range,
-    Timestamp,
-    UInt,
-    Url,
-)
+from kubesim.cel.values import CelType, Duration, Maybe, Timestamp
 
 Function = Callable[..., Any]
 
 TYPES: Final[dict[str, tuple[Type, type | tuple[type, ...]]]] = {
     "bool": (types.BOOL, bool),
     "int": (types.INT, int),
-    "uint": (types.UINT, UInt),
     "double": (types.DOUBLE, float),
     "string": (types.STRING, str),
-    "bytes": (types.BYTES, bytes),
+    "bytes": (types.BYTES, str),
     "null_type": (types.NULL, type(None)),
     "type": (types.TYPE, CelType),
     "duration": (types.DURATION, Duration),
@@ -43,10 +32,6 @@ TYPES: Final[dict[str, tuple[Type, type | tuple[type, ...]]]] = {
     "list": (Type("list"), list),
     "map": (Type("map"), dict),
     "optional": (Type("optional_type"), Maybe),
-    "quantity": (Type("kubernetes.Quantity"), Quantity),
-    "url": (Type("kubernetes.URL"), Url),
-    "address": (Type("net.IP"), Address),
-    "cidr": (Type("net.CIDR"), Range),
 }
 """The types of signatures: as the checker knows them, and what their values are."""
 
@@ -74,19 +59,15 @@ def is_of(type_: Type, value: Any) -> bool:
         return True
     kinds = _KINDS[type_.name]
     if kinds is int:
-        return isinstance(value, int) and not isinstance(value, bool | UInt)
+        return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, kinds)
 
 
 class Library:
     """Functions by name."""
 
-    def __init__(self, *others: Library) -> None:
-        """`others`: libraries whose functions it has, too."""
+    def __init__(self) -> None:
         self._functions: dict[str, list[Overload]] = {}
-        for other in others:
-            for name, overloads in other._functions.items():
-                self._functions.setdefault(name, []).extend(overloads)
 
     def add(self, *signatures: str) -> Callable[[Function], Function]:
         """A decorator: the function has these signatures."""
@@ -124,7 +105,7 @@ def dispatched(overloads: Iterable[Overload]) -> Function:
 def _read(signature: str, call: Function) -> tuple[str, Overload]:
     target: tuple[Type, ...] = ()
     method = _METHOD.fullmatch(signature)
-    if method is not None and method["target"] not in ("strings", "optional", "sets", "ip"):
+    if method is not None:
         target, signature = (_type(method["target"]),), method["rest"]
     found = _NAME.fullmatch(signature)
     assert found is not None, signature

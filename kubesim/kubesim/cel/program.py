@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from kubesim.cel import types
 from kubesim.cel.errors import CompileError, EvaluationError, no_overload
-from kubesim.cel.kubernetes import LIBRARY
+from kubesim.cel.library import LIBRARY
 from kubesim.cel.macros import MACROS
 from kubesim.cel.overloads import TYPES, Function, Overload, dispatched
 from kubesim.cel.parts import Field, Part, Run, Scope
@@ -28,7 +28,7 @@ from kubesim.cel.syntax import (
     parsed,
 )
 from kubesim.cel.types import BOOL, DYN, Fields, Type
-from kubesim.cel.values import CelType, Maybe, UInt, equals, type_name
+from kubesim.cel.values import CelType, Maybe, equals, type_name
 
 
 class Program(NamedTuple):
@@ -48,17 +48,13 @@ def compile_expression(source: str, variables: Mapping[str, Type]) -> Program:
 
 _OF_LITERALS: Final = (
     (bool, types.BOOL),
-    (UInt, types.UINT),
     (int, types.INT),
     (float, types.DOUBLE),
     (str, types.STRING),
-    (bytes, types.BYTES),
     (type(None), types.NULL),
 )
-_NAMESPACES: Final = ("optional", "sets", "strings", "ip")
 _TYPE_NAMES: Final = {
-    **{name: CelType(name) for name in TYPES if name not in ("null_type", "quantity", "url", "address", "cidr")},
-    "null_type": CelType("null_type"),
+    **{name: CelType(name) for name in TYPES},
     "google.protobuf.Timestamp": CelType("google.protobuf.Timestamp"),
     "google.protobuf.Duration": CelType("google.protobuf.Duration"),
 }
@@ -158,23 +154,12 @@ class Compiler:
             return Part(types.maybe(item), lambda scope: _maybe_item(_opened(operand(scope)), index(scope)))
         return Part(item, lambda scope: _item(operand(scope), index(scope)))
 
-    def _list(self, node: ListLiteral, *, mixed: bool = False) -> Part:
-        """`mixed`: items may be of several types, as the arguments of format are."""
-        parts = [(self.part(item), optional) for item, optional in node.items]
-        item_type: Type | None = DYN if mixed else None
-        for ((type_, _), optional), (item, _) in zip(parts, node.items, strict=True):
-            given = type_.parameters[0] if optional and type_.parameters else type_
-            if not mixed:
-                item_type = given if item_type is None else self._same(item_type, given, item.offset)
-
-        def built(scope: Scope) -> list[Any]:
-            found: list[Any] = []
-            for part, optional in parts:
-                value = part.run(scope)
-                found.extend(value.values if optional else (value,))
-            return found
-
-        return Part(types.list_of(item_type or DYN), built)
+    def _list(self, node: ListLiteral) -> Part:
+        parts = [self.part(item) for item in node.items]
+        item_type: Type | None = None
+        for part, item in zip(parts, node.items, strict=True):
+            item_type = part.type if item_type is None else self._same(item_type, part.type, item.offset)
+        return Part(types.list_of(item_type or DYN), lambda scope: [part.run(scope) for part in parts])
 
     @staticmethod
     def _same(one: Type, other: Type, offset: int) -> Type:
@@ -184,23 +169,16 @@ class Compiler:
         return types.joined(one, other)
 
     def _map(self, node: MapLiteral) -> Part:
-        entries = [(self.part(key), self.part(value), optional) for key, value, optional in node.entries]
+        entries = [(self.part(key), self.part(value)) for key, value in node.entries]
         keys: Type | None = None
         values: Type | None = None
-        for (key, value, optional), (key_node, value_node, _) in zip(entries, node.entries, strict=True):
-            type_ = value.type.parameters[0] if optional and value.type.parameters else value.type
+        for (key, value), (key_node, value_node) in zip(entries, node.entries, strict=True):
             keys = key.type if keys is None else self._same(keys, key.type, key_node.offset)
-            values = type_ if values is None else self._same(values, type_, value_node.offset)
-
-        def built(scope: Scope) -> dict[Any, Any]:
-            found: dict[Any, Any] = {}
-            for key, value, optional in entries:
-                computed = value.run(scope)
-                for each in computed.values if optional else (computed,):
-                    found[key.run(scope)] = each
-            return found
-
-        return Part(types.map_of(keys or DYN, values or DYN), built)
+            values = value.type if values is None else self._same(values, value.type, value_node.offset)
+        return Part(
+            types.map_of(keys or DYN, values or DYN),
+            lambda scope: {key.run(scope): value.run(scope) for key, value in entries},
+        )
 
     # -- functions -----------------------------------------------------------------------------------------------------
 
@@ -214,18 +192,12 @@ class Compiler:
                 return self._junction(node, absorbing=node.function == "_||_")
             case "_?_:_":
                 return self._choice(node)
-        if isinstance(target, Name) and target.name in _NAMESPACES and target.name not in self.variables:
-            return self._call(Invocation(node.offset, f"{target.name}.{node.function}", node.arguments))
         return self._call(node)
 
     def _call(self, node: Invocation) -> Part:
         method = node.target is not None
         nodes = (*((node.target,) if node.target is not None else ()), *node.arguments)
-        mixed = node.function == "format"
-        parts = [
-            self._list(each, mixed=True) if mixed and isinstance(each, ListLiteral) else self.part(each)
-            for each in nodes
-        ]
+        parts = [self.part(each) for each in nodes]
         if not LIBRARY.has(node.function):
             raise CompileError(f"undeclared reference to '{node.function}' (in container '')", node.offset)
         candidates = LIBRARY.named(node.function, is_method=method)
@@ -322,7 +294,7 @@ def _check_literals(node: Invocation, nodes: Sequence[Node]) -> None:
             raise CompileError("invalid matches argument", last.offset) from None
     if node.function in ("duration", "timestamp"):
         try:
-            LIBRARY.named(node.function, is_method=False)[1].call(last.value)
+            LIBRARY.named(node.function, is_method=False)[-1].call(last.value)
         except EvaluationError:
             raise CompileError(f"invalid {node.function} argument", last.offset) from None
 

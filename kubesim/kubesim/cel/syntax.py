@@ -74,15 +74,15 @@ class Invocation(Node, frozen=True):
 
 
 class ListLiteral(Node, frozen=True):
-    """`[a, ?b]`: the items, each with whether it is optional."""
+    """`[a, b]`."""
 
-    items: tuple[tuple[Node, bool], ...]
+    items: tuple[Node, ...]
 
 
 class MapLiteral(Node, frozen=True):
-    """`{k: v, ?o: w}`: the entries, each with whether it is optional."""
+    """`{k: v}`."""
 
-    entries: tuple[tuple[Node, Node, bool], ...]
+    entries: tuple[tuple[Node, Node], ...]
 
 
 def parsed(source: str) -> Node:
@@ -204,7 +204,7 @@ class _Parser:
             self._expect(")")
             return inner
         if self._skip("["):
-            return ListLiteral(token.offset, tuple(self._items()))
+            return ListLiteral(token.offset, self._arguments("]"))
         if self._skip("{"):
             return MapLiteral(token.offset, tuple(self._entries()))
         raise self._unexpected(EXPECTED)
@@ -228,23 +228,12 @@ class _Parser:
         self._expect(end)
         return tuple(found)
 
-    def _items(self) -> list[tuple[Node, bool]]:
-        found: list[tuple[Node, bool]] = []
-        while not self._is_sign("]"):
-            optional = self._skip("?")
-            found.append((self._ternary(), optional))
-            if not self._skip(","):
-                break
-        self._expect("]")
-        return found
-
-    def _entries(self) -> list[tuple[Node, Node, bool]]:
-        found: list[tuple[Node, Node, bool]] = []
+    def _entries(self) -> list[tuple[Node, Node]]:
+        found: list[tuple[Node, Node]] = []
         while not self._is_sign("}"):
-            optional = self._skip("?")
             key = self._ternary()
             self._expect(":")
-            found.append((key, self._ternary(), optional))
+            found.append((key, self._ternary()))
             if not self._skip(","):
                 break
         self._expect("}")

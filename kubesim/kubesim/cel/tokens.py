@@ -6,7 +6,6 @@ import re
 from typing import Any, Final, NamedTuple
 
 from kubesim.cel.errors import CompileError
-from kubesim.cel.values import UInt
 
 _QUOTED: Final = (
     r'"""(?:\\.|[^\\])*?"""|' + r"'''(?:\\.|[^\\])*?'''|" + r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'"
@@ -15,9 +14,8 @@ _RAW: Final = r'"""(?:.|\n)*?"""|' + r"'''(?:.|\n)*?'''|" + r'"[^"\n]*"|' + r"'[
 _TOKEN: Final = re.compile(
     rf"""
     (?P<space>(?:\s|//[^\n]*)+)
-  | (?P<string>(?:[bB]?[rR]|[rR][bB])(?:{_RAW})|[bB]?(?:{_QUOTED}))
+  | (?P<string>[rR](?:{_RAW})|{_QUOTED})
   | (?P<float>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
-  | (?P<uint>(?:0[xX][0-9a-fA-F]+|\d+)[uU])
   | (?P<int>0[xX][0-9a-fA-F]+|\d+)
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<sign>==|!=|<=|>=|&&|\|\||\.\?|\[\?|[-+*/%<>!?:.,()\[\]{{}}])
@@ -63,8 +61,6 @@ def _literal(kind: str, text: str, offset: int) -> Any:
             return _string(text, offset)
         case "float":
             return float(text)
-        case "uint":
-            return UInt(int(text[:-1], 0 if "x" in text.lower() else 10))
     number = int(text, 16 if "x" in text.lower() else 10)
     # One more than the largest int is fine behind a minus sign; the parser looks at that.
     if number > _LARGEST:
@@ -72,12 +68,10 @@ def _literal(kind: str, text: str, offset: int) -> Any:
     return number
 
 
-def _string(text: str, offset: int) -> str | bytes:
-    quote = min(position for position in (text.find('"'), text.find("'")) if position >= 0)
-    prefix, body = text[:quote].lower(), text[quote:]
+def _string(text: str, offset: int) -> str:
+    body = text[text[:1] in "rR" :]
     width = 3 if body[:3] in ('"""', "'''") else 1
     body = body[width:-width]
-    binary = "b" in prefix
 
     def unescaped(found: re.Match[str]) -> str:
         simple, octet, short, long, octal, other = found.groups()
@@ -87,10 +81,4 @@ def _string(text: str, offset: int) -> str | bytes:
             return _SIMPLE.get(simple, simple)
         return chr(int(octal, 8) if octal else int(octet or short or long, 16))
 
-    plain = body if "r" in prefix else _ESCAPE.sub(unescaped, body)
-    return plain.encode("latin-1" if _is_octets(plain, body) else "utf-8") if binary else plain
-
-
-def _is_octets(plain: str, body: str) -> bool:
-    """Whether the characters of a bytes literal were written as octets (`\\xff`)."""
-    return plain != body and all(ord(character) < 256 for character in plain)
+    return body if text[:1] in "rR" else _ESCAPE.sub(unescaped, body)

@@ -7,7 +7,6 @@ https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resou
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -64,7 +63,7 @@ class Fields(Type):
 
 
 DYN, ERROR, NULL, TYPE = Type("dyn"), Type("*error*"), Type("null"), Type("type")
-BOOL, INT, UINT, DOUBLE = Type("bool"), Type("int"), Type("uint"), Type("double")
+BOOL, INT, DOUBLE = Type("bool"), Type("int"), Type("double")
 STRING, BYTES = Type("string"), Type("bytes")
 DURATION, TIMESTAMP = Type("google.protobuf.Duration"), Type("google.protobuf.Timestamp")
 
@@ -180,7 +179,7 @@ def exposed(schema: Schema, *, root: bool = False) -> Exposed | None:
 def _string(format_: str) -> Exposed:
     match format_:
         case "byte":
-            return Exposed(BYTES, base64.b64decode)
+            return Exposed(BYTES)
         case "duration":
             return Exposed(DURATION, lambda text: Duration(parse_duration(text.replace(" ", ""))))
         case "date":

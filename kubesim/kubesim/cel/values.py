@@ -7,25 +7,14 @@ regard to order.
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
-from ipaddress import ip_address, ip_interface
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
 from kubesim.cel.errors import EvaluationError
-from kubesim.values import format_duration
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class UInt(int):
-    """An unsigned integer."""
-
-    __slots__ = ()
 
 
 class Duration(msgspec.Struct, frozen=True, order=True):
@@ -37,25 +26,15 @@ class Duration(msgspec.Struct, frozen=True, order=True):
         seconds = Decimal(self.nanoseconds) / 10**9
         return f"{seconds.normalize():f}s"
 
-    @property
-    def go(self) -> str:
-        """As Go writes it: `1h0m0s`."""
-        return format_duration(self.nanoseconds)
-
 
 class Timestamp(msgspec.Struct, frozen=True, order=True):
     """An instant, in nanoseconds since the epoch."""
 
     nanoseconds: int
 
-    @property
-    def moment(self) -> datetime:
-        """The instant in UTC, to the microsecond."""
-        return EPOCH + timedelta(microseconds=self.nanoseconds // 1000)
-
 
 class Maybe(msgspec.Struct, frozen=True):
-    """A value that may be absent (`optional.of`, `?.`)."""
+    """A value that may be absent (`.?`, optionalOldSelf)."""
 
     values: tuple[Any, ...] = ()
 
@@ -73,45 +52,6 @@ class CelType(msgspec.Struct, frozen=True):
     name: str
 
 
-class Quantity(msgspec.Struct, frozen=True, order=True):
-    """An amount as Kubernetes writes it: `1500m`, `2Gi`."""
-
-    amount: Decimal
-
-
-class Url(msgspec.Struct, frozen=True):
-    """A parsed URL."""
-
-    scheme: str
-    host: str
-    hostname: str
-    port: str
-    path: str
-    query: dict[str, list[str]]
-
-
-class Address(msgspec.Struct, frozen=True):
-    """An IP address."""
-
-    text: str
-
-    @property
-    def parsed(self) -> Any:
-        """The address of the standard library."""
-        return ip_address(self.text)
-
-
-class Range(msgspec.Struct, frozen=True):
-    """A range of IP addresses."""
-
-    text: str
-
-    @property
-    def parsed(self) -> Any:
-        """The interface of the standard library: an address and its network."""
-        return ip_interface(self.text)
-
-
 class UnorderedList(list[Any]):
     """A list of type set, or (with keys) of type map: equal lists may be in different orders."""
 
@@ -120,11 +60,9 @@ class UnorderedList(list[Any]):
 
 _NAMES: Final[tuple[tuple[type, str], ...]] = (
     (bool, "bool"),
-    (UInt, "uint"),
     (int, "int"),
     (float, "double"),
     (str, "string"),
-    (bytes, "bytes"),
     (list, "list"),
     (dict, "map"),
     (type(None), "null_type"),
@@ -132,10 +70,6 @@ _NAMES: Final[tuple[tuple[type, str], ...]] = (
     (Timestamp, "google.protobuf.Timestamp"),
     (Maybe, "optional_type"),
     (CelType, "type"),
-    (Quantity, "kubernetes.Quantity"),
-    (Url, "kubernetes.URL"),
-    (Address, "net.IP"),
-    (Range, "net.CIDR"),
 )
 
 
@@ -145,7 +79,7 @@ def type_name(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is an int, a uint or a double."""
+    """Whether a value is an int or a double."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -169,27 +103,3 @@ def checked(number: int) -> int:
     if not LOWEST <= number <= HIGHEST:
         raise EvaluationError("integer overflow")
     return number
-
-
-_AMOUNT: Final = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))((?:[KMGTPE]i)|[numkMGTPE]|(?:[eE][+-]?\d+))?")
-_SUFFIXES: Final = {
-    **{
-        suffix: Decimal(1000) ** power
-        for suffix, power in zip("numkMGTPE", (-3, -2, -1, 1, 2, 3, 4, 5, 6), strict=True)
-    },
-    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
-}
-
-
-def parse_quantity(text: str) -> Quantity:
-    """The amount that a text says. Raises ValueError."""
-    found = _AMOUNT.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no quantity")
-    number, suffix = found.groups()
-    try:
-        if suffix and suffix not in _SUFFIXES:
-            return Quantity(Decimal(number + suffix))
-        return Quantity(Decimal(number) * _SUFFIXES.get(suffix or "", Decimal(1)))
-    except InvalidOperation:
-        raise ValueError(f"{text!r} is no quantity") from None
