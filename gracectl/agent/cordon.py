@@ -32,7 +32,7 @@ from gracectl.policy.cordon import (
     without,
 )
 from gracectl.policy.maintenance import is_in_maintenance, recorded_marks
-from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.backoff import Backoff, retried
 
 
 def is_marked(node: Node) -> bool:
@@ -134,18 +134,19 @@ class ShutdownCordon:
 
     async def run(self) -> None:
         """Component: remove what is to be removed, until cancelled."""
-        backoff = self._backoff()
         while True:
-            self._changed = anyio.Event()
-            wait = math.inf
-            try:
-                await self._remove()
-                backoff.reset()
-            except ApiError as error:
-                wait = backoff.next()
-                logger.warning("cordon of a shutdown not removed: %s; retrying", error)
-            with anyio.move_on_after(wait):
-                await self._changed.wait()
+            await retried(
+                self._remove,
+                may_repeat=lambda error: isinstance(error, ApiError),
+                wait=self._backoff,
+                sleep=self._wait_for_change,
+            )
+            await self._wait_for_change(math.inf)
+
+    async def _wait_for_change(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await self._changed.wait()
+        self._changed = anyio.Event()
 
     async def _remove(self) -> None:
         node = self._node()
@@ -159,7 +160,11 @@ class ShutdownCordon:
 
         async with self._lock:
             with anyio.CancelScope() as self._removal_scope:
-                await patch_with_retry(self._client, NODES, node, removal)
+                try:
+                    await patch_with_retry(self._client, NODES, node, removal)
+                except ApiError as error:
+                    logger.warning("cordon of a shutdown not removed: %s; retrying", error)
+                    raise
                 if removals[-1] is not None:  # else the cache is behind, and it was removed before
                     logger.info("uncordoned: the machine is up", extra={"node": node.name})
 

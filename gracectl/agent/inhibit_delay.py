@@ -18,9 +18,11 @@ from typing import Final
 
 import msgspec
 from anyio.to_thread import run_sync
+from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt
 
 from gracectl.agent.bus import AccessDenied, CallFailed, NoReply
 from gracectl.agent.logind import UNIT, Logind
+from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 
 FILE: Final = "zz-gracectl.conf"
@@ -137,8 +139,11 @@ def _write(path: Path, text: str) -> None:
         raise
 
 
-_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds between two reads of the delay after a reload."""
+_READS: Final = 7
+"""How often the delay is read after a reload."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.6
+"""Seconds between two reads."""
 
 
 class RaisedDelay(msgspec.Struct, frozen=True):
@@ -166,12 +171,13 @@ async def raise_delay(logind: Logind, drop_in: DropIn | None, wanted: float, clo
     except (AccessDenied, CallFailed, NoReply) as error:
         problem = f"{drop_in.path} has {asked} s, but logind could not be reloaded ({error})"
         return RaisedDelay(await logind.delay(), f"{problem}; run systemctl kill --signal=HUP {UNIT}")
-    delay = await logind.delay()
-    for pause in _PAUSES:
-        if delay >= wanted:
-            return RaisedDelay(delay, "")
-        await clock.sleep(pause)
-        delay = await logind.delay()
+    delay: float = await AsyncRetrying(
+        sleep=clock.sleep,
+        stop=stop_after_attempt(_READS),
+        wait=Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, jitter=0.0),
+        retry=retry_if_result(lambda delay: delay < wanted),
+        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    )(logind.delay)
     return RaisedDelay(delay, "" if delay >= wanted else await run_sync(_obstacle, drop_in, asked))
 
 

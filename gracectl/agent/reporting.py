@@ -8,10 +8,12 @@ with the machine. Invariant: the shutdown waits for none of it, and fails for no
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import anyio
 import msgspec
+from tenacity import AsyncRetrying, retry_if_result
 
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import ScheduledDeletion
@@ -180,22 +182,29 @@ class ShutdownCondition:
     async def run(self) -> None:
         """Component: write the latest state, until cancelled."""
         while True:
-            self._changed = anyio.Event()
-            backoff = self._backoff()
-            while self._is_pending:
-                update, is_written = self._latest, False
-                try:
-                    with anyio.CancelScope() as self._write_scope:
-                        is_written = await self._write(update)
-                except ApiError as error:
-                    logger.debug("condition %s: not written: %s; retrying", names.SHUTTING_DOWN, error)
-                if is_written and update == self._latest:
-                    self._is_pending = False
-                elif not is_written:
-                    with anyio.move_on_after(backoff.next()):
-                        await self._changed.wait()
-                        self._changed = anyio.Event()
+            await AsyncRetrying(
+                sleep=self._wait_for_change, wait=self._backoff(), retry=retry_if_result(lambda done: not done)
+            )(self._write_pending)
+            await self._wait_for_change(math.inf)
+
+    async def _wait_for_change(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
             await self._changed.wait()
+        self._changed = anyio.Event()
+
+    async def _write_pending(self) -> bool:
+        """Return whether the latest state is on the node."""
+        while self._is_pending:
+            update, is_written = self._latest, False
+            try:
+                with anyio.CancelScope() as self._write_scope:
+                    is_written = await self._write(update)
+            except ApiError as error:
+                logger.debug("condition %s: not written: %s; retrying", names.SHUTTING_DOWN, error)
+            if not is_written:
+                return False
+            self._is_pending = update != self._latest
+        return True
 
     async def _write(self, update: ConditionUpdate | None) -> bool:
         """Raises ApiError; False while the node is not known yet."""

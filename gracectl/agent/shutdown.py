@@ -15,6 +15,7 @@ from typing import Final
 
 import anyio
 import msgspec
+from tenacity import AsyncRetrying, retry_if_result
 
 from gracectl.agent.cordon import ShutdownCordon
 from gracectl.agent.reporting import ShutdownCondition, ShutdownReporter, ShutdownTrace, counted, describe
@@ -147,16 +148,20 @@ class MachineShutdown:
 
     async def _cordon(self) -> None:
         """Cordon the node; retried as long as there is time."""
-        deps, backoff = self._deps, self._deps.backoff()
-        while True:
-            node = deps.node()
-            try:
-                if node is not None and await self._deps.cordon.apply(node):
-                    self._cordoned.set()
-                    return
-            except ApiError as error:
-                logger.warning("node %s: not cordoned at shutdown: %s; retrying", deps.name, error)
-            await deps.clock.sleep(backoff.next())
+        deps = self._deps
+        is_cordoned = AsyncRetrying(
+            sleep=deps.clock.sleep, wait=deps.backoff(), retry=retry_if_result(lambda done: not done)
+        )
+        await is_cordoned(self._try_to_cordon)
+        self._cordoned.set()
+
+    async def _try_to_cordon(self) -> bool:
+        node = self._deps.node()
+        try:
+            return node is not None and await self._deps.cordon.apply(node)
+        except ApiError as error:
+            logger.warning("node %s: not cordoned at shutdown: %s; retrying", self._deps.name, error)
+            return False
 
     def _deadline(self) -> float | None:
         """Deadline of the node's own termination, if it is being terminated."""

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import anyio
 import msgspec
+from tenacity import AsyncRetrying, retry_if_exception_type
 
 from gracectl.agent.bus import AccessDenied, Bus, CallFailed, ConnectionLost, NoReply
 from gracectl.agent.inhibit_delay import DropIn, raise_delay
@@ -121,15 +122,21 @@ class ShutdownWatch:
     async def run(self) -> None:
         """Component: watch until cancelled, then release the lock. Never ends because of the bus or logind."""
         try:
-            while True:
-                try:
-                    with ungrouped():
-                        await self._watch()
-                except ConnectionLost as error:
-                    self._lose(str(error))
-                    await self._clock.sleep(self._backoff.next())
+            await AsyncRetrying(
+                sleep=self._clock.sleep,
+                wait=lambda _: self._backoff.next(),  # which a successful read resets
+                retry=retry_if_exception_type(ConnectionLost),
+            )(self._watch_until_lost)
         finally:
             self._inhibitor.close()
+
+    async def _watch_until_lost(self) -> None:
+        try:
+            with ungrouped():
+                await self._watch()
+        except ConnectionLost as error:
+            self._lose(str(error))
+            raise
 
     async def _watch(self) -> None:
         """Watch over one connection. Raises ConnectionLost."""

@@ -20,7 +20,7 @@ from typing import Annotated, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-import tenacity
+from tenacity import stop_after_attempt
 
 from gracectl.cloud.http import HttpClient, HttpResponse
 from gracectl.cloud.provider import (
@@ -33,7 +33,7 @@ from gracectl.cloud.provider import (
 )
 from gracectl.cloud.responses import Action, ProviderResponse, decode_response, display_text, request_id
 from gracectl.kube.credentials import Trust
-from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.backoff import Backoff, requested_wait, retried
 from gracectl.runtime.clock import Clock, SystemClock
 
 API_VERSION: Final = "gracectl.io/v1"
@@ -120,17 +120,17 @@ class WebhookProvider:
     ) -> InstanceState | None:
         """State returned by the endpoint; None: the termination is accepted."""
         body = msgspec.json.encode(_Request(API_VERSION, action, provider_id, id_, node))
-        backoff = Backoff(0.5, LONGEST_WAIT, rng=self._rng)
-        async for attempt in tenacity.AsyncRetrying(
+
+        async def post() -> InstanceState | None:
+            return self._state_of(await self._post(body, id_))
+
+        return await retried(
+            post,
+            may_repeat=_is_retryable,
+            wait=lambda: requested_wait(_requested, Backoff(0.5, LONGEST_WAIT, rng=self._rng)),
             sleep=self._clock.sleep,
-            retry=tenacity.retry_if_exception(_is_retryable),
-            stop=tenacity.stop_after_attempt(self._options.attempts),
-            wait=_wait(backoff),
-            reraise=True,
-        ):
-            with attempt:
-                return self._state_of(await self._post(body, id_))
-        raise AssertionError("the last attempt returns or raises")
+            stop=stop_after_attempt(self._options.attempts),
+        )
 
     async def _post(self, body: bytes, id_: str) -> HttpResponse:
         headers = signed_headers(self._secrets.current(), id_, int(self._clock.now()), body)
@@ -223,13 +223,8 @@ def _is_retryable(error: BaseException) -> bool:
     return isinstance(error, _Busy) and (error.retry_after or 0.0) <= LONGEST_WAIT
 
 
-def _wait(backoff: Backoff) -> Callable[[tenacity.RetryCallState], float]:
-    def seconds(state: tenacity.RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        retry_after = error.retry_after if isinstance(error, _Busy) else None
-        return backoff.next() if retry_after is None else retry_after
-
-    return seconds
+def _requested(error: BaseException | None) -> float | None:
+    return error.retry_after if isinstance(error, _Busy) else None
 
 
 SHORTEST: Final = 24

@@ -21,9 +21,6 @@ from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, evic
 from gracectl.policy.eviction_queues import EvictionRank, eviction_rank
 from gracectl.runtime.backoff import Backoff
 
-_DOUBLINGS = 60
-"""Enough to get from any shortest backoff to any longest."""
-
 UNOBSERVED_SECONDS = 2.0
 """An evicted pod terminates but no budget has changed: after this long the eviction is taken to have cost nothing (the
 pod had just become unready), and the budget counts as it stands.
@@ -369,10 +366,10 @@ class PdbQueue:
         Each refusal doubles the pod's own wait, up to that for misconfigurations.
         """
         if request.candidate.uid in self.waiting:
-            longest = max(self._settings.misconfigured_retry_seconds, self._settings.backoff_initial_seconds)
-            doublings = min(self._failures.get(request.candidate.uid, 0), _DOUBLINGS)
-            own = min(longest, self._settings.backoff_initial_seconds * 2**doublings)
-            self._not_before[request.candidate.uid] = now + max(seconds, own)
+            initial = self._settings.backoff_initial_seconds
+            own = Backoff(initial, max(self._settings.misconfigured_retry_seconds, initial), jitter=0.0)
+            failures = self._failures.get(request.candidate.uid, 0) + 1
+            self._not_before[request.candidate.uid] = now + max(seconds, own.after(failures))
             self._refused_uncharged.pop(request.candidate.uid, None)
             self.move_to_back(request)
 

@@ -17,6 +17,7 @@ from typing import Generic, Self
 import anyio
 import anyio.lowlevel
 import msgspec
+from tenacity import RetryCallState
 
 from gracectl.kube import requests
 from gracectl.kube.errors import (
@@ -35,11 +36,12 @@ from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.request_statistics import ClientStatistics, RequestRecorder
 from gracectl.kube.requests import ALL, Json, JsonPatch, Key, Patch, Preconditions, Selection
 from gracectl.kube.resources import Resource, T
-from gracectl.kube.retry import RetryPolicy, RetrySettings
+from gracectl.kube.retry import RetrySettings, retry_wait, retryable
 from gracectl.kube.transport import Request, Response, Transport
 from gracectl.kube.watch import Watch
 from gracectl.model.envelope import UndecodableObject, decode_envelope, decode_page_in_slices, token_ahead
 from gracectl.model.untrusted import Decoder
+from gracectl.runtime.backoff import retried
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceClosed
 from gracectl.runtime.ratelimit import TokenBucket
@@ -397,23 +399,35 @@ class KubeClient:
         timeout = max(settings.timeout, settings.write_timeout) if is_write else settings.timeout
         request = msgspec.structs.replace(request, timeout=timeout, pool=settings.pool)
         operation = operation_of(request)
-        patience: RetryPolicy | None = None
         hung = 0.0
-        while True:
+
+        async def attempt() -> Response:
+            nonlocal hung
             await self._limiter.acquire()
             if not precondition():
                 raise Superseded(operation)
             began = self._clock.monotonic()
             try:
                 return await self._attempt(request, operation, began, finish=finish)
-            except ApiError as error:
-                patience = patience or RetryPolicy(self._settings.retry, self._rng, repeatable=repeatable)
-                seconds = patience.next_delay(error)
+            except ApiError:
                 hung += self._clock.monotonic() - began
-                if seconds is None or (is_write and hung >= settings.retry.hanging):
-                    raise
-            await self._clock.sleep(seconds)
-            self._tally.note_retry()
+                raise
+
+        def stop(state: RetryCallState) -> bool:
+            has_hung = is_write and hung >= settings.retry.hanging
+            return has_hung or state.attempt_number >= settings.retry.attempts
+
+        return await retried(
+            attempt,
+            may_repeat=retryable(settings.retry, repeatable=repeatable),
+            wait=lambda: retry_wait(settings.retry, self._rng),
+            sleep=self._wait_before_retry,
+            stop=stop,
+        )
+
+    async def _wait_before_retry(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._tally.note_retry()
 
     async def _attempt(self, request: Request, operation: Operation, began: float, *, finish: bool) -> Response:
         is_write = request.method != "GET"

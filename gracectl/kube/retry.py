@@ -8,11 +8,13 @@ are named: a cancellation is none of them and passes through.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import msgspec
+from tenacity.wait import wait_base
 
 from gracectl.kube.errors import ApiError, Delaying, RequestTimeout, ServerError, Throttled, Unreachable
-from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.backoff import Backoff, requested_wait
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,28 +38,24 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, Throttled | Unreachable | RequestTimeout | ServerError)
 
 
-class RetryPolicy:
-    """Retries of one call; made at its first failure.
+def retryable(settings: RetrySettings, *, repeatable: bool) -> Callable[[BaseException], bool]:
+    """Return which failures of a request may be repeated.
 
-    `repeatable`: the request reads, or is idempotent by construction, so that any transient failure may be repeated;
-    otherwise only what surely was not executed is.
+    `repeatable`: the request reads, or is idempotent by construction, so that any transient failure may be; otherwise
+    only what surely was not executed.
     """
+    if settings.attempts <= 1:
+        return lambda error: False
+    return is_transient if repeatable else is_not_executed
 
-    def __init__(self, settings: RetrySettings, rng: random.Random, *, repeatable: bool) -> None:
-        self._left = settings.attempts - 1
-        self._may_repeat = is_transient if repeatable else is_not_executed
-        self._backoff = Backoff(settings.initial, settings.maximum, rng=rng)
 
-    def next_delay(self, error: ApiError) -> float | None:
-        """Seconds to wait after this failure: the Retry-After, exactly, within bounds; without one, exponential
-        with jitter. None: it is not repeated.
-        """
-        if not self._left or not self._may_repeat(error):
-            return None
-        self._left -= 1
-        seconds = self._backoff.next()
-        asked_for = error.delay if isinstance(error, Delaying) else 0.0
-        return asked_for or seconds
+def retry_wait(settings: RetrySettings, rng: random.Random) -> wait_base:
+    """Wait for the Retry-After, exactly, within bounds; without one, exponentially with jitter."""
+    return requested_wait(_requested, Backoff(settings.initial, settings.maximum, rng=rng))
+
+
+def _requested(error: BaseException | None) -> float | None:
+    return (error.delay or None) if isinstance(error, Delaying) else None
 
 
 def outcome_of(error: ApiError | None) -> str:

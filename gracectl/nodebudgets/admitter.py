@@ -36,7 +36,7 @@ from gracectl.policy.nodebudgets import (
     remedy_of,
     selects_node,
 )
-from gracectl.runtime.backoff import Backoff
+from gracectl.runtime.backoff import Backoff, retried
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.ratelimit import TokenBucket
 from gracectl.telemetry.metrics import NODE_ADMISSIONS, NODE_BUDGETS, Sample
@@ -217,31 +217,42 @@ class Admitter:
                        │                        └▶ Conflict: back off ──────────────────┤
                        └───────────────── read from the server ◀────────────────────────┘
         """
-        backoff = Backoff(FIRST_RETRY, LAST_RETRY, rng=self._rng)
         gives_up = self._clock.monotonic() + CONTENTION_SECONDS
-        async with self._locks.setdefault(name, anyio.Lock()):
-            budget, is_fresh = self.store.budget(name), is_watching
+        budget: NodeDisruptionBudget | None = None
+        is_fresh = is_watching
+
+        async def read() -> None:
+            nonlocal budget, is_fresh
+            budget, is_fresh = await self.store.look_up(name), True
+
+        async def enter() -> Refusal | None:
             while budget is not None and selects_node(budget, node) and not self._is_counted(budget, node):
                 refusal = None if is_forced else self._refused(budget, node)
                 if refusal is None:
-                    if await self._enter(budget, node):
-                        return None
-                    if self._clock.monotonic() >= gives_up:
-                        return _contended(name)
-                    await self._clock.sleep(backoff.next())
-                elif is_fresh or not self._reads.take():
+                    with suppress(NotFound):
+                        await self.store.write(budget, self._entry(budget, node))
+                    return None
+                if is_fresh or not self._reads.take():
                     return refusal
-                budget, is_fresh = await self.store.look_up(name), True
-        return None
+                await read()
+            return None
 
-    async def _enter(self, budget: NodeDisruptionBudget, node: Node) -> bool:
-        """Write the node into this version of the budget; False if there is a newer one."""
-        with suppress(NotFound):
+        async def back_off(seconds: float) -> None:
+            await self._clock.sleep(seconds)
+            await read()
+
+        async with self._locks.setdefault(name, anyio.Lock()):
+            budget = self.store.budget(name)
             try:
-                await self.store.write(budget, self._entry(budget, node))
+                return await retried(
+                    enter,
+                    may_repeat=lambda error: isinstance(error, Conflict),
+                    wait=lambda: Backoff(FIRST_RETRY, LAST_RETRY, rng=self._rng),
+                    sleep=back_off,
+                    stop=lambda _: self._clock.monotonic() >= gives_up,
+                )
             except Conflict:
-                return False
-        return True
+                return _contended(name)
 
     def _is_counted(self, budget: NodeDisruptionBudget, node: Node) -> bool:
         return is_admitted(budget, node, self._clock.now())

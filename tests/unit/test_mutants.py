@@ -71,7 +71,12 @@ def test_survivors_make_the_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bug = Mutant(
-        "bug", "runtime/backoff.py", "it breaks", old="class Backoff:", new="class Backoff():", tests=("a.py",)
+        "bug",
+        "runtime/backoff.py",
+        "it breaks",
+        old="class Backoff(wait_exponential):",
+        new="class Backoff( wait_exponential):",
+        tests=("a.py",),
     )
     monkeypatch.setattr(run, "load", lambda: (bug,))
     monkeypatch.setattr(run, "warm", lambda tests: None)

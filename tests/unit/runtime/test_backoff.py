@@ -1,14 +1,20 @@
-"""Backoff: the sizes, the bounds, and the same chance from the same seed."""
+"""Backoff: the sizes, the bounds, and the same waits from the same seed; repeated calls."""
 
 from __future__ import annotations
 
 import random
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tenacity import RetryCallState, stop_after_attempt
+from tenacity.wait import wait_base
 
-from gracectl.runtime.backoff import Backoff
+from gracectl.runtime import backoff as module
+from gracectl.runtime.backoff import Backoff, requested_wait, retried
+
+pytestmark = pytest.mark.anyio
 
 
 def waits(backoff: Backoff, count: int) -> list[float]:
@@ -71,3 +77,93 @@ def test_other_sizes_count_from_the_next_wait_on_for_as_many_failures_as_there_w
     assert backoff.next() == 16
     backoff.reset()
     assert backoff.next() == 0.5
+
+
+def test_the_wait_after_a_number_of_failures_changes_nothing() -> None:
+    backoff = Backoff(1.0, 60.0, jitter=0.0)
+    assert [backoff.after(failures) for failures in (3, 1, 2, 100)] == [4, 1, 2, 60]
+    assert backoff.next() == 1
+
+
+class Calls:
+    """A call with these outcomes, and the seconds that were waited between them."""
+
+    def __init__(self, *outcomes: Exception | str) -> None:
+        self._outcomes = list(outcomes)
+        self.slept: list[float] = []
+        self.made = 0
+
+    async def call(self) -> str:
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def wait(self) -> wait_base:
+        self.made += 1
+        return requested_wait(_requested, Backoff(1.0, 4.0, jitter=0.0))
+
+    async def run(self, attempts: int = 10) -> str:
+        stop = stop_after_attempt(attempts)
+        return await retried(self.call, may_repeat=_is_busy, wait=self.wait, sleep=self.sleep, stop=stop)
+
+
+class Busy(Exception):
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = seconds
+
+
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, Busy)
+
+
+def _requested(error: BaseException | None) -> float | None:
+    return error.seconds if isinstance(error, Busy) else None
+
+
+async def test_a_call_is_repeated_after_growing_waits_or_those_that_are_requested() -> None:
+    calls = Calls(Busy(), Busy(), Busy(0.25), Busy(), "done")
+    assert await calls.run() == "done"
+    assert calls.slept == [1, 2, 0.25, 4]
+    assert calls.made == 1
+
+
+async def test_a_call_without_a_failure_that_may_be_repeated_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(module, "AsyncRetrying")
+    assert await Calls("done").run() == "done"
+    calls = Calls(KeyError("gone"))
+    with pytest.raises(KeyError):
+        await calls.run()
+    assert calls.made == 0
+
+
+async def test_the_last_failure_is_raised() -> None:
+    last = Busy()
+    calls = Calls(Busy(), Busy(), last)
+    with pytest.raises(Busy) as raised:
+        await calls.run(attempts=3)
+    assert raised.value is last
+    assert calls.slept == [1, 2]
+    calls = Calls(Busy(), KeyError("gone"))
+    with pytest.raises(KeyError):
+        await calls.run()
+
+
+async def test_a_repeated_call_can_be_cancelled() -> None:
+    async def sleep(seconds: float) -> None:
+        await anyio.sleep_forever()
+
+    calls = Calls(Busy())
+    with anyio.move_on_after(0) as scope:
+        await retried(calls.call, may_repeat=_is_busy, wait=calls.wait, sleep=sleep)
+    assert scope.cancelled_caught
+
+
+def test_a_state_of_tenacity_does_as_well() -> None:
+    state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
+    assert Backoff(1.0, 60.0, jitter=0.0)(state) == 1
+    state.prepare_for_next_attempt()
+    assert Backoff(1.0, 60.0, jitter=0.0)(state) == 2
