@@ -22,9 +22,9 @@ from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, 
 
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.table import status_table
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
-from gracectl.kube.credentials import ClusterAddress
 from gracectl.model import names
 from gracectl.model.times import format_time
 

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "licences.md"
 LISTS: Final = ("constraints.txt", "benchmarks/requirements.txt", "tools/requirements.txt")
-USERS: Final = ("", "agent", "aws", "demo", "oidc", "ui", "uvloop")
+USERS: Final = ("", "agent", "aws", "demo", "ui", "uvloop")
 """Extras that users install; "": no extra."""
 
 ALLOWED: Final = frozenset(

@@ -8,7 +8,7 @@ compile() {
         --custom-compile-command 'make lock' --no-emit-package kubesim "$@"
 }
 # kubesim is not published: its folder is where the extras that name it find it.
-compile - pyproject.toml kubesim/pyproject.toml --extra agent --extra aws --extra demo --extra dev --extra docs --extra oidc \
+compile - pyproject.toml kubesim/pyproject.toml --extra agent --extra aws --extra demo --extra dev --extra docs \
     --output-file constraints.txt "$@" <<< '-e ./kubesim'
 compile pyproject.toml --extra agent --extra aws --constraint constraints.txt --output-file deploy/container/requirements.txt
 compile - --constraint constraints.txt --output-file deploy/container/build-requirements.txt \

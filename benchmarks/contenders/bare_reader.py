@@ -19,7 +19,7 @@ import anyio.to_thread
 import msgspec
 
 from gracectl.controllers.cluster.informers import new_informers
-from gracectl.kube import credentials
+from gracectl.kube.auth import lookup
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.http import HttpTransport
 from gracectl.kube.requests import list_request
@@ -98,7 +98,7 @@ async def _follow(client: KubeClient, resource: Resource[Any], version: str) -> 
 
 async def main(mode: str, kubeconfig: Path) -> None:
     """Read until standard input ends."""
-    found = await credentials.load(str(kubeconfig), clock=clock)
+    found = await lookup.load(str(kubeconfig), clock=clock)
     async with HttpTransport(found, clock) as transport:
         await {"list": _list, "watch": _watch}[mode](transport)
 

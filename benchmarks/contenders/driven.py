@@ -21,7 +21,7 @@ from benchmarks.contenders.contender import Entry, Tally, Usage
 from benchmarks.ground.ground import service
 from benchmarks.ground.process import cpu_seconds, peak_memory
 from benchmarks.ground.site import Site
-from gracectl.kube import credentials
+from gracectl.kube.auth import lookup
 from gracectl.kube.http import HttpTransport
 from gracectl.kube.requests import MergePatch, Preconditions, evict_request, list_request, patch_request
 from gracectl.kube.resources import NODES, PODS
@@ -97,7 +97,7 @@ async def _drive(
     drain: Callable[[Driver, list[Pod]], Awaitable[None]], kubeconfig: Path, namespace: str, nodes: frozenset[str]
 ) -> None:
     clock = SystemClock()
-    found = await credentials.load(str(kubeconfig), clock=clock)
+    found = await lookup.load(str(kubeconfig), clock=clock)
     async with HttpTransport(found, clock) as transport:
         driver = Driver(transport, namespace, nodes)
         pods = await driver.pods()

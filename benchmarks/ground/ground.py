@@ -22,9 +22,9 @@ from kubesim.controllers.behaviour import PREFIX
 from kubesim.serving import write_kubeconfig
 
 from benchmarks.ground.cluster import ClusterSpec
-from gracectl.kube import credentials
+from gracectl.kube.auth import lookup
+from gracectl.kube.auth.credentials import Credentials
 from gracectl.kube.connection import connected
-from gracectl.kube.credentials import Credentials
 from gracectl.runtime.clock import SystemClock
 
 LABEL = "gracectl-bench"
@@ -77,7 +77,7 @@ class Ground(msgspec.Struct, frozen=True):
 
     async def credentials(self) -> Credentials:
         """Where the server is, and who we are to it."""
-        return await credentials.load(str(self.kubeconfig), clock=SystemClock())
+        return await lookup.load(str(self.kubeconfig), clock=SystemClock())
 
     def behind(self, kubeconfig: Path) -> Ground:
         """The same cluster, reached by another way."""

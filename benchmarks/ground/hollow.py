@@ -23,7 +23,7 @@ from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import NODES, PODS
 from kubesim.server.api import JsonObject
 
-from gracectl.kube import credentials
+from gracectl.kube.auth import lookup
 from gracectl.runtime.clock import SystemClock
 
 
@@ -49,7 +49,7 @@ async def serve(kubeconfig: Path, label: str, prefix: str) -> None:
 @asynccontextmanager
 async def connected(kubeconfig: Path) -> AsyncIterator[OverHttp]:
     """Plain requests to the cluster of a kubeconfig, with the identity that the controller would have."""
-    found = await credentials.load(str(kubeconfig), clock=SystemClock())
+    found = await lookup.load(str(kubeconfig), clock=SystemClock())
     identity = await found.identity()
     async with aiohttp.ClientSession(trust_env=False) as session:
         yield OverHttp(session, found.url, headers=identity.headers, tls=identity.tls)

@@ -10,8 +10,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from gracectl.kube import credentials
-from gracectl.kube.credentials import Identity
+from gracectl.kube.auth import lookup
+from gracectl.kube.auth.credentials import Identity
 from gracectl.runtime.clock import SystemClock
 
 PASSED_ON = ("Content-Type", "Date", "Retry-After")
@@ -52,7 +52,7 @@ async def passed_back(incoming: web.BaseRequest, answer: aiohttp.ClientResponse)
 @asynccontextmanager
 async def relay_to(kubeconfig: Path) -> AsyncIterator[Relay]:
     """A way to the cluster of a kubeconfig."""
-    found = await credentials.load(str(kubeconfig), clock=SystemClock())
+    found = await lookup.load(str(kubeconfig), clock=SystemClock())
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(trust_env=False, timeout=timeout, connector=connector) as session:

@@ -1,7 +1,8 @@
-"""Removes what the image never reads: descriptions of AWS services that are not called. Run by the Python of the image.
+"""Removes what the image never reads. Run by the Python of the image.
 
-Of botocore's 27 MB these are 25. A provider of yours that calls other services brings its own botocore, or a file of
-`AWS_DATA_PATH`.
+Descriptions of AWS services that are not called are 25 of botocore's 27 MB. A provider of yours that calls other
+services brings its own botocore, or a file of `AWS_DATA_PATH`. Models and typed clients are 25 of the 26 MB of
+kubernetes_asyncio, which only reads kubeconfigs here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Final
 KEPT: Final = frozenset({"autoscaling", "ec2", "signin", "sso", "sso-oidc", "sts"})
 """Those that provider `aws` calls, and those by which botocore finds credentials."""
 
+MODELS: Final = ("client/api", "client/models", "dynamic", "leaderelection", "stream", "utils", "watch")
+"""Parts of kubernetes_asyncio that no kubeconfig needs."""
+
 
 def prune(data: Path) -> int:
     """Number of services that are removed from a folder `botocore/data`. Files beside them (endpoints, partitions)
@@ -27,12 +31,23 @@ def prune(data: Path) -> int:
     return len(set(services) - KEPT)
 
 
+def prune_models(package: Path) -> None:
+    """Leave what reads a kubeconfig of the folder `kubernetes_asyncio`. FileNotFoundError: it is another folder."""
+    for name in MODELS:
+        shutil.rmtree(package / name)
+
+
 def main() -> None:
-    """Prune the botocore of this Python."""
-    found = find_spec("botocore")
-    if found is None or found.origin is None:
-        sys.exit("prune: botocore is not installed")
-    print(f"prune: {prune(Path(found.origin).parent / 'data')} services removed")
+    """Prune the packages of this Python."""
+    print(f"prune: {prune(_folder('botocore') / 'data')} services removed")
+    prune_models(_folder("kubernetes_asyncio"))
+
+
+def _folder(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        sys.exit(f"prune: {package} is not installed")
+    return Path(spec.origin).parent
 
 
 if __name__ == "__main__":

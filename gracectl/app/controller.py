@@ -39,9 +39,9 @@ from gracectl.controllers.termination.pod_counts import count_protected_pods
 from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.eviction.metrics import answer_samples
+from gracectl.kube.auth.credentials import own_namespace
 from gracectl.kube.cache import Cache, CacheStatistics
 from gracectl.kube.client import INTERACTIVE, ClientSettings, KubeClient
-from gracectl.kube.credentials import own_namespace
 from gracectl.kube.dry_run import DryRunTransport
 from gracectl.kube.election import PERMISSION_SECONDS, SETTLING_SECONDS, Election, ElectionSettings, ElectionStatistics
 from gracectl.kube.errors import ApiError

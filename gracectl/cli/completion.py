@@ -87,7 +87,7 @@ def complete_contexts(context: click.Context, parameter: click.Parameter, incomp
     """Contexts of the kubeconfig."""
 
     def read() -> Iterable[str]:
-        from gracectl.kube.credentials import contexts
+        from gracectl.kube.auth.lookup import contexts
 
         return contexts(context.params.get("kubeconfig"), os.environ)
 

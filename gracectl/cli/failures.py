@@ -19,7 +19,7 @@ from gracectl.cli.output import echo, program
 from gracectl.config import ConfigError
 from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.controllers.rbac import MissingPermissions
-from gracectl.kube.credentials import CredentialsError
+from gracectl.kube.auth.credentials import CredentialsError
 from gracectl.kube.errors import ApiError, RequestTimeout, Unreachable
 from gracectl.runtime.supervise import ComponentFailed, leaves
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.foreign import harmless

@@ -20,8 +20,8 @@ from gracectl.cli.failures import print_error
 from gracectl.cli.format import cluster_text
 from gracectl.config import Settings, load_settings
 from gracectl.kube import connection
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
-from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.requests import Key
 from gracectl.kube.skew import LARGEST_OFFSET
 from gracectl.model.durations import parse_seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import yaml
 
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Answer, Never, Unknown, Window

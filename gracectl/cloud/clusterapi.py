@@ -17,9 +17,9 @@ import anyio
 import msgspec
 
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
+from gracectl.kube.auth.credentials import CredentialsError
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import connected
-from gracectl.kube.credentials import CredentialsError
 from gracectl.kube.errors import (
     AdmissionDenied,
     ApiError,

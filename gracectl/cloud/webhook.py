@@ -32,7 +32,7 @@ from gracectl.cloud.provider import (
     ProviderUnavailable,
 )
 from gracectl.cloud.responses import Action, ProviderResponse, decode_response, display_text, request_id
-from gracectl.kube.credentials import Trust
+from gracectl.kube.auth.credentials import Trust
 from gracectl.runtime.backoff import Backoff, requested_wait, retried
 from gracectl.runtime.clock import Clock, SystemClock
 

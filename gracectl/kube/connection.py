@@ -10,9 +10,9 @@ from typing import TypeVar
 import anyio
 import msgspec
 
-from gracectl.kube import credentials
+from gracectl.kube.auth import lookup
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.client import INTERACTIVE, KubeClient
-from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.http import HttpTransport
 from gracectl.kube.operation import operation_of
 from gracectl.kube.skew import LARGEST_OFFSET, SkewEstimate
@@ -53,7 +53,7 @@ async def connected(
     waiting = _Waiting(notice)
     token = waiting.begin(lambda: "waiting for credentials, as the kubeconfig says")
     try:
-        identity = await credentials.load(kubeconfig, context, clock=clock)
+        identity = await lookup.load(kubeconfig, context, clock=clock)
     finally:
         waiting.end(token)
     async with closed_despite_cancellation(HttpTransport(identity, clock, skew=skew)) as http:

@@ -27,7 +27,7 @@ from aiohttp.connector import AddrInfoType
 from yarl import URL
 
 from gracectl import __version__
-from gracectl.kube.credentials import Credentials, CredentialsError, Identity
+from gracectl.kube.auth.credentials import Credentials, CredentialsError, Identity
 from gracectl.kube.errors import ApiError, TooLarge, Unauthorized, Unreachable
 from gracectl.kube.operation import operation_of
 from gracectl.kube.skew import SkewEstimate

@@ -50,15 +50,15 @@ from gracectl.cli.report import to_json
 from gracectl.cloud.responses import decode_response, display_text
 from gracectl.config.errors import ConfigError
 from gracectl.config.loading import load_settings
+from gracectl.kube.auth.credentials import ClusterAddress, CredentialsError
+from gracectl.kube.auth.kubeconfig import read_context
+from gracectl.kube.auth.user import read_plugin_answer
 from gracectl.kube.cache import Cache
-from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import error_for, error_for_event
-from gracectl.kube.kubeconfig import CredentialsError, read_context
 from gracectl.kube.leases import LEASE_OBJECTS
 from gracectl.kube.patching import rewritten
 from gracectl.kube.resources import untyped
 from gracectl.kube.skew import SkewEstimate
-from gracectl.kube.tokens import read_plugin_answer
 from gracectl.kube.transport import Request, Response
 from gracectl.model import names, wire
 from gracectl.model.bounds import Limits, MemoryQuota

@@ -29,7 +29,7 @@ from gracectl.admission.webhooks import WEBHOOKS
 from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
 from gracectl.config import Settings
-from gracectl.kube import credentials
+from gracectl.kube.auth import credentials
 from gracectl.kube.transport import Request, Response
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import LoopClock
@@ -135,7 +135,7 @@ def in_a_pod_of(namespace: str, folder: Path) -> Iterator[None]:
     """This process finds itself in a pod of that namespace, as far as the namespace goes."""
     (folder / "namespace").write_text(namespace)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(credentials, "_SERVICE_ACCOUNT", folder)
+        patch.setattr(credentials, "SERVICE_ACCOUNT", folder)
         yield
 
 

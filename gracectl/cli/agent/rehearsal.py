@@ -12,8 +12,8 @@ from gracectl.agent.settings import GATED
 from gracectl.cli.failures import MISUSED, REFUSED
 from gracectl.cli.options import UnknownNodes
 from gracectl.config import Settings
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
-from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import NotFound
 from gracectl.kube.reading import read_all
 from gracectl.kube.requests import bound_to

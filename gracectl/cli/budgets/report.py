@@ -10,7 +10,7 @@ import msgspec
 from gracectl.cli.report import ClusterReport, JsonObject, cluster_report, instant
 from gracectl.inspect.budget_status import BlockedObject, NodeBudgetUsage, PodBudgetUsage, UnavailableObject
 from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gracectl.cli.console import Row, Table, helpful
 from gracectl.cli.report import ClusterReport, JsonObject, cluster_report
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.times import format_time
 
 

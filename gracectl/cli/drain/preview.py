@@ -19,7 +19,7 @@ from gracectl.cli.plan.messages import time_origin_of
 from gracectl.cli.plan.table import summary_table
 from gracectl.cli.plan.text import node_summary
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.node import Node
 from gracectl.policy.answers import Never
 from gracectl.policy.explain import listed

@@ -23,9 +23,9 @@ from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
 from gracectl.controllers.termination.maintenance import request
 from gracectl.inspect.forecast import unmanaged_warning
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
-from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.reading import read_all

@@ -34,8 +34,8 @@ from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_drainin
 from gracectl.inspect.leadership import read_leadership
 from gracectl.inspect.surroundings import read_surroundings
 from gracectl.inspect.watcher import read_node_budgets, snapshot
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
-from gracectl.kube.credentials import ClusterAddress
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.policy.answers import Sightings
 from gracectl.policy.confirmation import AGREE_SECONDS

@@ -20,7 +20,7 @@ from gracectl.cli.report import (
     warning_report,
 )
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.times import format_time
 from gracectl.policy.budgets import failure_of

@@ -25,8 +25,8 @@ from gracectl.inspect.status import (
     with_pending,
 )
 from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss, read_node_budgets
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
-from gracectl.kube.credentials import ClusterAddress
 from gracectl.kube.errors import ApiError
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.node import Node

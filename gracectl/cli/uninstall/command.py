@@ -23,7 +23,7 @@ from gracectl.cli.report import structured
 from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
 from gracectl.cli.uninstall.report import UninstallReport, closing_lines, orphaned_instance_text, removal_rows
 from gracectl.config import Settings
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 
 INTERRUPTED = (
     "interrupted; what was removed stays removed, but the Lease expires soon, and a running controller then puts "

@@ -45,8 +45,8 @@ from gracectl.controllers.finalizer.cleanup import (
 )
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.inspect.leadership import LeaderState, leadership_of
+from gracectl.kube.auth.credentials import own_namespace
 from gracectl.kube.connection import Connection
-from gracectl.kube.credentials import own_namespace
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.leases import LONGEST_HELD_SECONDS
 from gracectl.kube.reading import is_served, read_all

@@ -19,7 +19,7 @@ from gracectl.cli.root import root
 from gracectl.cli.simulate import simulate
 from gracectl.config import Settings, load_settings
 from gracectl.controllers.termination.statistics import TerminationDurations
-from gracectl.kube.kubeconfig import read_context
+from gracectl.kube.auth.kubeconfig import read_context
 from gracectl.runtime.histogram import SpanRef
 from gracectl.telemetry.exposition import family_of
 from gracectl.telemetry.metrics import TERMINATION_DURATION, Sample

@@ -1,15 +1,21 @@
-"""What prune.py leaves of botocore: all services that gracectl calls, and the code that finds credentials."""
+"""What prune.py leaves: all AWS services that gracectl calls, what finds their credentials, the reader of kubeconfigs."""
 
 from __future__ import annotations
 
 import re
 import runpy
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import botocore
+import kubernetes_asyncio
 import pytest
+import yaml
 from botocore.loaders import Loader
 from botocore.session import get_session
+from kubesim_support.patience import PATIENCE
 from support.dockerfile import BUILD, ROOT
 
 PRUNE = runpy.run_path(str(ROOT / "deploy/container" / "prune.py"))
@@ -53,6 +59,36 @@ def test_what_stays_makes_the_clients_that_are_needed(tmp_path: Path) -> None:
         client = session.create_client(service, "eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
         assert client.meta.endpoint_url.startswith("https://")
         client.close()
+
+
+def test_a_kubeconfig_is_read_without_the_models(tmp_path: Path) -> None:
+    installed = Path(kubernetes_asyncio.__file__).parent
+    shutil.copytree(
+        installed, tmp_path / "kubernetes_asyncio", ignore=shutil.ignore_patterns("__pycache__", "*_test.py")
+    )
+    PRUNE["prune_models"](tmp_path / "kubernetes_asyncio")
+    kubeconfig = tmp_path / "config"
+    context = {"name": "one", "context": {"cluster": "one", "user": "one"}}
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "one",
+                "contexts": [context],
+                "clusters": [{"name": "one", "cluster": {"server": "http://one.example"}}],
+                "users": [{"name": "one", "user": {"token": "secret"}}],
+            }
+        )
+    )
+    program = (
+        "import anyio, sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from gracectl.kube.auth import library, lookup\n"
+        f"assert library.kube_config.__file__.startswith({str(tmp_path)!r})\n"
+        "from gracectl.runtime.clock import SystemClock\n"
+        f"credentials = anyio.run(lambda: lookup.load({str(kubeconfig)!r}, clock=SystemClock()))\n"
+        "assert credentials.url == 'http://one.example'\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
 
 
 def test_the_image_is_pruned_before_its_bytecode_is_made() -> None:

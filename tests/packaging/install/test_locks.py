@@ -62,7 +62,7 @@ def test_every_entry_is_one_version_with_hashes(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "packages"),
     [
-        (ALL, wanted(".", "agent", "aws", "demo", "dev", "docs", "oidc") | wanted("kubesim", "dev")),
+        (ALL, wanted(".", "agent", "aws", "demo", "dev", "docs") | wanted("kubesim", "dev")),
         (IMAGE, wanted(".", "agent", "aws") | wanted("kubesim")),
         (BENCH, {"matplotlib"}),
         (RELEASE, {"pyinstaller", "uv"}),
@@ -89,4 +89,4 @@ def test_the_backend_is_the_one_that_has_hashes() -> None:
 
 
 def test_the_image_has_nothing_that_only_developers_need() -> None:
-    assert not names(IMAGE) & (names(BACKEND) | wanted(".", "dev", "docs", "oidc") - wanted(".", "agent", "aws"))
+    assert not names(IMAGE) & (names(BACKEND) | wanted(".", "dev", "docs") - wanted(".", "agent", "aws"))

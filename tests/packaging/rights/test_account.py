@@ -14,16 +14,16 @@ from kubesim.http import HttpFace
 from kubesim.server.calls import User
 from kubesim_support.accounts import account_token, grant, rule
 from kubesim_support.caller import Caller
+from support.tokens import FixedToken
 
 from gracectl.controllers.rbac import RIGHTS
+from gracectl.kube.auth.credentials import Credentials, Trust
 from gracectl.kube.client import KubeClient
-from gracectl.kube.credentials import Credentials, Trust
 from gracectl.kube.errors import Forbidden, NotFound, Unauthorized
 from gracectl.kube.http import HttpTransport
 from gracectl.kube.rbac import Permission
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODES, PODS, VOLUME_CLAIMS
-from gracectl.kube.tokens import FixedToken
 from gracectl.runtime.clock import LoopClock, SystemClock
 
 pytestmark = pytest.mark.anyio

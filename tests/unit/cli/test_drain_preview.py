@@ -12,7 +12,7 @@ from support.forecasts import FOR_EVER, REPLICA, crowd, never, predicted
 from gracectl.cli.console import VisibleConsole, text_of
 from gracectl.cli.drain.preview import MANY, NeverDrained, Preview, endless
 from gracectl.inspect.forecast import DrainForecast
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 
 CLUSTER = ClusterAddress("prod", "https://10.0.0.1:6443")
 

@@ -17,7 +17,7 @@ from gracectl.cli.plan.report import PlanReport, plan_report
 from gracectl.cli.report import to_json
 from gracectl.cli.root import root
 from gracectl.inspect.forecast import DrainForecast
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.policy.plan import Outcome
 from gracectl.policy.warnings import WarningKind
 

@@ -41,7 +41,7 @@ from gracectl.cli.status.table import status_table
 from gracectl.cli.status.view import ObjectView, StatusView
 from gracectl.inspect.status import NodePhase, is_active
 from gracectl.inspect.watcher import ConnectionLoss
-from gracectl.kube.credentials import ClusterAddress
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import UnknownPod

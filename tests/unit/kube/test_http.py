@@ -20,16 +20,17 @@ from aiohttp import web
 from kubesim_support.patience import PATIENCE
 from msgspec.structs import replace
 from support.scripted import event, lease
+from support.tokens import FixedToken
 
 from gracectl.kube import errors
+from gracectl.kube.auth.credentials import Credentials, CredentialsError, TokenFile, Trust
+from gracectl.kube.auth.lookup import load
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.credentials import Credentials, CredentialsError, Trust, load
 from gracectl.kube.election import Election, ElectionSettings
 from gracectl.kube.http import HttpSettings, HttpTransport, socket_noticing_death
 from gracectl.kube.resources import LEASES, NODES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.skew import SkewEstimate
-from gracectl.kube.tokens import FixedToken, TokenFile
 from gracectl.kube.transport import Request, Stream
 from gracectl.kube.watch import HEAD, LONGEST_LINE, OversizeLine
 from gracectl.runtime.clock import SystemClock

@@ -20,8 +20,8 @@ from gracectl.cli.root import root
 from gracectl.cli.ui.access import TokenFile
 from gracectl.cli.ui.command import _announce
 from gracectl.cli.ui.serving import ServingOptions
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
-from gracectl.kube.credentials import ClusterAddress
 from gracectl.runtime.clock import LoopClock
 
 KUBECONFIG = """\

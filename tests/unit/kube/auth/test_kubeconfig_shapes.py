@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gracectl.kube.credentials import CredentialsError, load
+from gracectl.kube.auth.credentials import CredentialsError
+from gracectl.kube.auth.lookup import load
 from gracectl.runtime.clock import LoopClock
 
 WORDS = st.sampled_from(

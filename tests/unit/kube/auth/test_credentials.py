@@ -5,23 +5,29 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
-from gracectl.kube.credentials import Credentials, CredentialsError, load
+from gracectl.kube.auth.credentials import Credentials, CredentialsError
+from gracectl.kube.auth.lookup import load
 from gracectl.model.times import format_time
+from gracectl.runtime.clock import SystemClock
 
 # Exec plugins are processes, which virtual time does not know.
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
-CERTIFICATES = Path(__file__).parent / "certificates"
+CERTIFICATES = Path(__file__).parents[1] / "certificates"
 NOWHERE = Path("/nonexistent")
+# What the library uses for identity providers.
+DEPRECATED = "ignore::DeprecationWarning"
 
 
 class HandClock:
@@ -103,11 +109,104 @@ async def test_auth_providers_of_the_library(tmp_path: Path) -> None:
     assert await authorization(credentials) == "Bearer theirs"
 
 
-async def test_an_auth_provider_without_its_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kubernetes_asyncio.client", None)
-    path = written(tmp_path, a_config({"auth-provider": {"name": "oidc"}}))
-    with pytest.raises(CredentialsError, match=r"auth-provider.*: kubernetes-asyncio is not installed; .*\[oidc\]'"):
-        await loaded(path)
+class IdentityProvider:
+    """An OpenID provider over TLS. Its tokens are good for `lifetime` seconds; it keeps the refresh token."""
+
+    def __init__(self, lifetime: float) -> None:
+        self.lifetime = lifetime
+        self.refreshes: list[dict[str, str]] = []
+        self.address = ""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[dict[str, str]]:
+        """Serve while the block runs; yields the config of an auth provider."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+        application = web.Application()
+        application.add_routes(
+            [web.get("/.well-known/openid-configuration", self._endpoints), web.post("/token", self._token)]
+        )
+        runner = web.AppRunner(application)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+            await site.start()
+            self.address = f"https://127.0.0.1:{runner.addresses[0][1]}"
+            yield {"client-id": "gracectl", "idp-issuer-url": self.address, "refresh-token": "again"}
+        finally:
+            await runner.cleanup()
+
+    async def _endpoints(self, request: web.Request) -> web.Response:
+        return web.json_response({"token_endpoint": f"{self.address}/token"})
+
+    async def _token(self, request: web.Request) -> web.Response:
+        self.refreshes.append({name: str(value) for name, value in (await request.post()).items()})
+        return web.json_response({"id_token": self.token(len(self.refreshes))})
+
+    def token(self, number: int) -> str:
+        """The token of that refresh."""
+        payload = json.dumps({"exp": int(SystemClock().now() + self.lifetime), "number": number}).encode()
+        return ".".join(("e30", base64.urlsafe_b64encode(payload).decode().rstrip("="), "sig"))
+
+
+@pytest.mark.filterwarnings(DEPRECATED)
+@pytest.mark.parametrize("is_data", [True, False], ids=["data", "file"])
+async def test_a_token_of_an_identity_provider_is_renewed_before_it_expires(tmp_path: Path, is_data: bool) -> None:
+    clock = HandClock()
+    provider = IdentityProvider(lifetime=200.0)  # to the library, what expires within five minutes has expired
+    async with provider.running() as config:
+        if is_data:
+            config["idp-certificate-authority-data"] = data((CERTIFICATES / "ca.pem").read_bytes())
+        else:
+            config["idp-certificate-authority"] = str(CERTIFICATES / "ca.pem")
+        path = written(tmp_path, a_config({"auth-provider": {"name": "oidc", "config": config}}))
+        credentials = await loaded(path, clock=clock)
+        first = await authorization(credentials)
+        clock.seconds += 59
+        assert await authorization(credentials) == first
+        provider.lifetime = 3600.0
+        clock.seconds += 1
+        second = await authorization(credentials)
+        assert second != first
+        clock.seconds += 600
+        assert await authorization(credentials) == second
+    assert provider.refreshes == [{"grant_type": "refresh_token", "refresh_token": "again"}] * 2
+
+
+@pytest.mark.filterwarnings(DEPRECATED)
+async def test_a_token_that_cannot_be_renewed_is_used_until_the_server_refuses_it(tmp_path: Path) -> None:
+    clock = HandClock()
+    provider = IdentityProvider(lifetime=200.0)
+    async with provider.running() as config:
+        config["idp-certificate-authority"] = str(CERTIFICATES / "ca.pem")
+        path = written(tmp_path, a_config({"auth-provider": {"name": "oidc", "config": config}}))
+        credentials = await loaded(path, clock=clock)
+        identity = await credentials.identity()
+    clock.seconds += 60
+    assert await credentials.identity() == identity
+    with pytest.raises(CredentialsError, match=r"users\[u-one\].auth-provider: .* obtains no token: Cannot connect"):
+        await credentials.renew(identity)
+
+
+@pytest.mark.filterwarnings(DEPRECATED)
+async def test_an_identity_provider_that_cannot_be_verified_gets_no_refresh_token(tmp_path: Path) -> None:
+    provider = IdentityProvider(lifetime=200.0)
+    async with provider.running() as config:
+        path = written(tmp_path, a_config({"auth-provider": {"name": "oidc", "config": config}}))
+        with pytest.raises(CredentialsError, match="certificate verify failed"):
+            await loaded(path)
+    assert provider.refreshes == []
+
+
+async def test_keys_of_the_kubeconfig_stay_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    user = {"client-certificate-data": data((CERTIFICATES / "client.pem").read_bytes())}
+    user["client-key-data"] = data((CERTIFICATES / "client.key").read_bytes())
+    credentials = await loaded(written(tmp_path, a_config(user, {"server": "https://localhost"})))
+    assert not await credentials.renew(await credentials.identity())
+    assert (await credentials.identity()).tls is not None
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 async def test_a_context_without_a_user_over_https(tmp_path: Path) -> None:
@@ -214,19 +313,6 @@ async def test_authorities_that_are_none_do_not_make_those_of_the_system_trusted
     cluster = {"server": "https://localhost", "certificate-authority-data": data(b"\xff")}
     with pytest.raises(CredentialsError, match="the TLS certificates cannot be used"):
         await loaded(written(tmp_path, a_config({}, cluster)))
-
-
-def test_plain_credentials_do_without_the_large_library(tmp_path: Path) -> None:
-    """Its models are half a second and 34 MiB."""
-    path = written(tmp_path, a_config({"username": "ann", "password": "pw"}))
-    check = (
-        "import anyio, sys\n"
-        "from gracectl.kube.credentials import load\n"
-        "from gracectl.runtime.clock import SystemClock\n"
-        f"anyio.run(lambda: load({path!r}, clock=SystemClock()))\n"
-        "assert 'kubernetes_asyncio' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", check], check=True)
 
 
 async def test_the_home_directory_comes_last(tmp_path: Path) -> None:

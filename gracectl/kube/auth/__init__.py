@@ -1,0 +1,1 @@
+"""Credentials for an API server, read from a kubeconfig or the service account of a pod."""
