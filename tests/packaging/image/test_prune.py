@@ -1,4 +1,4 @@
-"""What prune.py leaves: all AWS services that gracectl calls, what finds their credentials, the reader of kubeconfigs."""
+"""What prune.py leaves: AWS services that gracectl calls, what finds their credentials, the reader of kubeconfigs."""
 
 from __future__ import annotations
 
