@@ -8,7 +8,7 @@ input ends.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -47,12 +47,13 @@ async def serve(kubeconfig: Path, label: str, prefix: str) -> None:
 
 
 @asynccontextmanager
-async def connected(kubeconfig: Path) -> AsyncIterator[OverHttp]:
-    """Plain requests to the cluster of a kubeconfig, with the identity that the controller would have."""
+async def connected(kubeconfig: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[OverHttp]:
+    """Plain requests to the cluster of a kubeconfig, with the identity that the controller would have; `more`: headers
+    of every request."""
     found = await lookup.load(str(kubeconfig), clock=SystemClock())
     identity = await found.identity()
     async with aiohttp.ClientSession(trust_env=False) as session:
-        yield OverHttp(session, found.url, headers=identity.headers, tls=identity.tls)
+        yield OverHttp(session, found.url, headers={**identity.headers, **(more or {})}, tls=identity.tls)
 
 
 if __name__ == "__main__":

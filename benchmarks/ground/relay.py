@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -18,17 +18,20 @@ PASSED_ON = ("Content-Type", "Date", "Retry-After")
 
 
 class Relay:
-    """The way on to a server."""
+    """The way on to a server. `more`: headers of every request, besides what proves who asks."""
 
-    def __init__(self, url: str, identity: Identity, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, url: str, identity: Identity, session: aiohttp.ClientSession, more: Mapping[str, str] | None = None
+    ) -> None:
         self._url = url
+        self._more = more or {}
         self._identity = identity
         self._session = session
 
     def asked(self, incoming: web.BaseRequest, body: bytes) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Ask the server the same; its answer has begun while the block runs."""
         url = URL(self._url + incoming.raw_path, encoded=True)
-        headers = {**self._identity.headers, "Accept-Encoding": "identity"}
+        headers = {**self._identity.headers, **self._more, "Accept-Encoding": "identity"}
         headers |= {key: incoming.headers[key] for key in ("Accept", "Content-Type") if key in incoming.headers}
         tls = self._identity.tls if self._identity.tls is not None else True
         return self._session.request(incoming.method, url, data=body or None, headers=headers, ssl=tls)
@@ -50,13 +53,13 @@ async def passed_back(incoming: web.BaseRequest, answer: aiohttp.ClientResponse)
 
 
 @asynccontextmanager
-async def relay_to(kubeconfig: Path) -> AsyncIterator[Relay]:
-    """A way to the cluster of a kubeconfig."""
+async def relay_to(kubeconfig: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[Relay]:
+    """A way to the cluster of a kubeconfig; `more`: see Relay."""
     found = await lookup.load(str(kubeconfig), clock=SystemClock())
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(trust_env=False, timeout=timeout, connector=connector) as session:
-        yield Relay(found.url, await found.identity(), session)
+        yield Relay(found.url, await found.identity(), session, more)
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ from gracectl.kube.cache import Cache, T
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
-from gracectl.kube.rbac import Permission
+from gracectl.kube.rbac import READS, Permission
 from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import Selection, bound_to, named
 from gracectl.kube.resources import NODES, PODS, Resource
@@ -384,11 +384,20 @@ def _effective_delay(state: WatchState) -> float:
     return min(state.delay or 0.0, state.wanted or 0.0)
 
 
-RIGHTS = (
-    *(Permission(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
-    Permission("patch", "nodes", subresource="status"),
-    *(Permission(verb, "pods") for verb in ("get", "list", "watch", "delete")),
-    Permission("patch", "pods", subresource="status"),
-    *(Permission(verb, "events") for verb in ("create", "patch")),
-)
-"""All requests that it makes. RBAC cannot limit them to the agent's own node; an admission policy can."""
+def rights(*, impersonates: bool) -> tuple[Permission, ...]:
+    """All requests that the agent makes; `impersonates`: it reads as its own node (KEP-5284).
+
+    RBAC cannot limit them to the agent's own node. The Node authorizer limits impersonated reads, an admission policy
+    limits writes.
+    """
+    on = "impersonate-on:associated-node:" if impersonates else ""
+    impersonation = (Permission("impersonate:associated-node", "nodes", "authentication.k8s.io"),)
+    return (
+        *(impersonation if impersonates else ()),
+        *(Permission(f"{on}{verb}", plural) for plural in ("nodes", "pods") for verb in READS),
+        Permission("patch", "nodes"),
+        Permission("patch", "nodes", subresource="status"),
+        Permission("delete", "pods"),
+        Permission("patch", "pods", subresource="status"),
+        *(Permission(verb, "events") for verb in ("create", "patch")),
+    )

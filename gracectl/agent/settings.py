@@ -24,12 +24,14 @@ class FeatureGates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Address of the machine's message bus, and the place of logind's drop-in."""
+    """Address of the machine's message bus, the place of logind's drop-in, and as whom the agent reads."""
 
     bus_address: str = ""
     """D-Bus address; "": that of DBUS_SYSTEM_BUS_ADDRESS, else BUS_ADDRESS."""
     logind_drop_in_directory: str = "/etc/systemd/logind.conf.d"
     """Directory of the file that raises InhibitDelayMaxSec; "": logind's configuration is never changed."""
+    impersonate_node: bool = False
+    """Reads impersonate the agent's own node: the Node authorizer shows its pods only (Kubernetes 1.36, KEP-5284)."""
 
     @property
     def address(self) -> str:

@@ -14,8 +14,9 @@ from itertools import chain
 from typing import Final
 
 import anyio
+import msgspec
 
-from gracectl.agent.agent import RIGHTS, Agent, AgentDependencies
+from gracectl.agent.agent import Agent, AgentDependencies, rights
 from gracectl.agent.shutdown import agent_samples
 from gracectl.agent.watch import Machine
 from gracectl.app.observers import Observers
@@ -24,7 +25,7 @@ from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import AGENT_SCOPE
 from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.errors import ApiError
+from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.metrics import (
     api_samples,
@@ -35,6 +36,7 @@ from gracectl.kube.metrics import (
     watch_samples,
 )
 from gracectl.kube.rbac import missing_permissions, own_username
+from gracectl.kube.resources import NODES
 from gracectl.kube.retry import RetrySettings
 from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Transport
@@ -84,9 +86,11 @@ class NodeAgent:
         self._spans = spans
         self._skew: SkewEstimate | None = None
         timeout = min(current.client.request_timeout_seconds, READ_SECONDS)
-        self._client = KubeClient(transport, clock, settings=ClientSettings(timeout=timeout), rng=rng)
+        self._reads_as = KUBELET_PREFIX + machine.node if current.agent.impersonate_node else ""
+        client = ClientSettings(timeout=timeout, reads_as=self._reads_as)
+        self._client = KubeClient(transport, clock, settings=client, rng=rng)
         # A client of its own: each try has its own grace.
-        once = ClientSettings(timeout=timeout, retry=RetrySettings(attempts=1))
+        once = msgspec.structs.replace(client, retry=RetrySettings(attempts=1))
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
         self._started = clock.monotonic()
@@ -156,7 +160,9 @@ class NodeAgent:
                 user = await own_username(self._client)
                 is_kubelet = user.startswith(KUBELET_PREFIX)
                 # The Node authorizer answers for single objects only.
-                missing = () if is_kubelet else await missing_permissions(self._client, RIGHTS)
+                needed = () if is_kubelet else rights(impersonates=bool(self._reads_as))
+                missing = await missing_permissions(self._client, needed)
+                refusal = await self._impersonation_refusal()
                 break
             except ApiError as error:
                 logger.warning("permissions: cannot be checked: %s; retrying", error)
@@ -171,7 +177,31 @@ class NodeAgent:
         if missing:
             listed = "; ".join(str(right) for right in missing)
             logger.error("missing permissions: %s", listed)
+        if refusal is not None:
+            logger.error(
+                "impersonation: cannot read node %s as %s: %s; Kubernetes 1.36 or newer, its feature gate "
+                "ConstrainedImpersonation, and the token of a pod on that node are needed, else set "
+                "agent.impersonateNode to false",
+                self._node,
+                self._reads_as,
+                refusal,
+            )
         await anyio.sleep_forever()
+
+    async def _impersonation_refusal(self) -> Forbidden | None:
+        """Why the server does not let the agent impersonate its node; None if it does, or need not. Raises ApiError.
+
+        A role can grant what the server does not know, so access reviews do not tell.
+        """
+        if not self._reads_as:
+            return None
+        try:
+            await self._client.get(NODES, ("", self._node))
+        except Forbidden as error:
+            return error
+        except NotFound:
+            pass
+        return None
 
     def _apply_settings(self, settings: Settings) -> None:
         if settings.shutdown != self._policy:

@@ -76,13 +76,14 @@ NotFound."""
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`timeout`: seconds for one attempt to read; `write_timeout`: for one to write, if that is longer; `page_size`:
     objects per page of a list; `longest_pause`: seconds for which a busy server may silence the client; `pool`: see
-    transport.Request."""
+    transport.Request; `reads_as`: the user to impersonate in reads ("": none)."""
 
     timeout: float = 30.0
     write_timeout: float = WRITE_TIMEOUT_SECONDS
     longest_pause: float = float("inf")
     pool: str = ""
     page_size: int = 500
+    reads_as: str = ""
     retry: RetrySettings = RetrySettings()
 
 
@@ -329,7 +330,8 @@ class KubeClient:
             timeout_seconds=timeout_seconds,
             selection=selection,
         )
-        request = msgspec.structs.replace(request, pool=self._settings.pool)
+        settings = self._settings
+        request = msgspec.structs.replace(request, pool=settings.pool, impersonate=settings.reads_as)
         operation = operation_of(request)
         await self._limiter.acquire()
         began = self._clock.monotonic()
@@ -397,7 +399,8 @@ class KubeClient:
     ) -> Response:
         settings, is_write = self._settings, request.method != "GET"
         timeout = max(settings.timeout, settings.write_timeout) if is_write else settings.timeout
-        request = msgspec.structs.replace(request, timeout=timeout, pool=settings.pool)
+        reads_as = "" if is_write else settings.reads_as
+        request = msgspec.structs.replace(request, timeout=timeout, pool=settings.pool, impersonate=reads_as)
         operation = operation_of(request)
         hung = 0.0
 

@@ -170,6 +170,8 @@ class HttpTransport:
         headers = dict(identity.headers)
         if request.body is not None:
             headers["Content-Type"] = request.content_type
+        if request.impersonate:
+            headers["Impersonate-User"] = request.impersonate
         started = self._clock.monotonic()
         answer = await session.request(
             request.method,

@@ -18,13 +18,17 @@ import anyio
 import orjson
 import pytest
 import yaml
+from e2e_support.accounts import Access, access_with, account_with, token_of
 from e2e_support.program import Program
 from e2e_support.story import Story
 from e2e_support.wire import Wire
+from kubesim.controllers.paths import PODS
 from kubesim.server.api import JsonObject
 from support.logind import Machine, StandInLogind, a_machine
 from support.real_logind import RealLogind
 
+from benchmarks.ground.hollow import connected
+from gracectl.agent.agent import rights
 from gracectl.model import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
@@ -54,12 +58,16 @@ async def machine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield machine
 
 
+def on_the_bus(machine: Machine) -> dict[str, Any]:
+    """Settings of an agent on this machine."""
+    return {"busAddress": machine.bus.address, "logindDropInDirectory": str(machine.drop_ins)}
+
+
 async def the_agent(
     story: Story, machine: Machine, node: str, seconds: int, through: Wire | None = None, **settings: Any
 ) -> Program:
     """An agent that holds a lock for so many seconds."""
-    agent = {"busAddress": machine.bus.address, "logindDropInDirectory": str(machine.drop_ins)}
-    program = await story.agent(node, through, agent=agent, **settings)
+    program = await story.agent(node, through, agent=on_the_bus(machine), **settings)
     await program.until_said(f"a shutdown waits up to {seconds} s")
     await machine.until_locks(1)
     return program
@@ -237,3 +245,83 @@ async def test_a_simulated_shutdown_shows_the_forecast_and_changes_nothing(story
     assert not list(machine.drop_ins.iterdir())
     assert story.sight.asked(pod) is None
     assert not is_cordoned(story, node)
+
+
+def marks_of(node: JsonObject) -> str:
+    """What the agent says that it has added to a node."""
+    found: str = (node["metadata"].get("annotations") or {}).get(names.SHUTDOWN_CORDONED, "")
+    return found
+
+
+async def test_the_credentials_of_a_kubelet_are_enough(story: Story, machine: Machine) -> None:
+    here, elsewhere = await story.nodes("a", "b", managed=False)
+    pod, other = await story.pod("here", on=here, **SLOW), await story.pod("elsewhere", on=elsewhere)
+    wire = await story.kubelet_wire(here)
+    agent = await the_agent(story, machine, here, 60, wire, **ranges(30, 30))
+    await machine.power_off()
+    await machine.gone_on()
+
+    assert story.sight.asked(pod) is not None
+    assert story.sight.asked(other) is None
+    await story.sight.until("the node is cordoned", lambda: is_cordoned(story, here))
+    assert marks_of(story.sees("Node", here)) == "label,unschedulable"  # a kubelet may change no taint
+    assert story.condition(here, names.SHUTTING_DOWN)["reason"] == "PodsGone"
+    assert not agent.said("missing permissions")
+    agent.send(signal.SIGKILL)
+    await agent.ended()
+    await machine.stop_logind()
+    await machine.start_logind()
+    await the_agent(story, machine, here, 60, wire, **ranges(30, 30))
+    await story.sight.until("the node is given back", lambda: is_given_back(story, here))
+
+
+async def test_another_kubelets_credentials_are_refused_and_named(story: Story, machine: Machine) -> None:
+    here, elsewhere = await story.nodes("a", "b", managed=False)
+    agent = await the_agent(story, machine, here, 60, await story.kubelet_wire(elsewhere), **ranges(30, 30))
+    await agent.until_said(f"credentials: of system:node:{elsewhere}: cannot read node {here}; use the kubeconfig of")
+
+
+NOT_HERE = "this cluster has no constrained impersonation (Kubernetes 1.36)"
+
+
+async def test_an_account_that_impersonates_its_node_reads_no_other_nodes_pods(story: Story, machine: Machine) -> None:
+    here, elsewhere = await story.nodes("a", "b", managed=False)
+    async with account_with(story, rights(impersonates=True)) as account:
+        await story.pod("agent", on=here, spec={"serviceAccountName": account})
+        pod, other = await story.pod("here", on=here, **SLOW), await story.pod("elsewhere", on=elsewhere)
+        stolen = access_with(story, await token_of(story, account, "agent"), "agent")
+        # Whoever steals the token reads nothing as the account, and as the node no more than its kubelet.
+        for node, of_node in (("", ""), ("", here), (here, ""), (here, elsewhere), (elsewhere, elsewhere)):
+            assert await listing(stolen, node, of_node) == 403
+        if await listing(stolen, here, here) == 403:
+            pytest.skip(NOT_HERE)
+        settings = {"agent": {**on_the_bus(machine), "impersonateNode": True}}
+        agent = await story.agent(here, stolen, **settings, **ranges(30, 30))
+        await agent.until_said("a shutdown waits up to 60 s")
+        await machine.until_locks(1)
+        await machine.power_off()
+        await machine.gone_on()
+
+        assert story.sight.asked(pod) is not None
+        assert story.sight.asked(other) is None
+        await story.sight.until("the node is cordoned", lambda: is_cordoned(story, here))
+        assert marks_of(story.sees("Node", here)) == "taint,label,unschedulable"
+        assert not agent.said("missing permissions")
+        assert not agent.said("impersonation: cannot read")
+
+
+async def test_a_token_of_no_node_is_reported(story: Story, machine: Machine) -> None:
+    (here,) = await story.nodes("a", managed=False)
+    async with account_with(story, rights(impersonates=True)) as account:
+        unbound = access_with(story, await token_of(story, account), "unbound")
+        agent = await story.agent(here, unbound, agent={**on_the_bus(machine), "impersonateNode": True}, **ranges(3, 3))
+        await agent.until_said(f"impersonation: cannot read node {here} as system:node:{here}: get nodes {here}: forbidden")
+
+
+async def listing(access: Access, as_node: str, of_node: str) -> int:
+    """The status of a list of pods: of one node, or of all (""); as a node, or as the account itself ("")."""
+    headers = {"Impersonate-User": f"system:node:{as_node}"} if as_node else {}
+    async with connected(access.kubeconfig, headers) as client:
+        query = {"fieldSelector": f"spec.nodeName={of_node}"} if of_node else {}
+        status, _ = await client.call("GET", PODS, query=query)
+    return status

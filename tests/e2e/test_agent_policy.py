@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
-import yaml
+from e2e_support.accounts import access_with, token_of
 from e2e_support.story import Story
 from kubesim.controllers.client import MERGE, STRATEGIC, ApiClient, ask
 from kubesim.controllers.paths import NODES, PODS, path_of
@@ -116,30 +115,14 @@ async def deployed(story: Story) -> AsyncIterator[str]:
 @asynccontextmanager
 async def with_token_of(story: Story, account: str, pod: str = "") -> AsyncIterator[Requester]:
     """Requests with a token of the account; with a pod it is bound to that, as the kubelet gets it for that pod."""
-    spec: JsonObject = {}
-    if pod:
-        uid = story.sees("Pod", pod)["metadata"]["uid"]
-        spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}}
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    path = path_of(PATHS["ServiceAccount"], story.namespace, account, "token")
-    _, answer = await ask(story.api, "POST", path, request)
-    token = answer["status"]["token"]
+    token = await token_of(story, account, pod)
     if pod:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         _, seen = await ask(story.api, "POST", REVIEWS, review)
         if NODE_NAME not in seen["status"]["user"].get("extra", {}):
             pytest.skip("tokens of this cluster do not name the node of their pod")
-    async with connected(_kubeconfig(story, token, pod or "no-pod")) as api:
+    async with connected(access_with(story, token, pod or "no-pod").kubeconfig) as api:
         yield Requester(api, story.namespace)
-
-
-def _kubeconfig(story: Story, token: str, name: str) -> Path:
-    config = story.target.config
-    for user in config["users"]:
-        user["user"] = {"token": token}
-    path = story.folder / f"kubeconfig-{name}"
-    path.write_text(yaml.safe_dump(config))
-    return path
 
 
 async def until_policies_count(story: Story, agent: Requester, elsewhere: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 from kubesim.controllers.client import MERGE, STRATEGIC, ApiClient, ask
@@ -36,6 +36,14 @@ WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "PodDisruptionBudget")
 PATHS = {**KINDS, "NodeClaim": NODE_CLAIMS, "NodeDisruptionBudget": NODE_BUDGETS}
 TIMES = {"renewDeadlineSeconds": 4, "retryPeriodSeconds": 1}
 WITHOUT_NAMESPACE = ("Node", "NodeClaim", "NodeDisruptionBudget", "Namespace")
+
+
+class Reach(Protocol):
+    """A way into the cluster for a program."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The file for `--kubeconfig`."""
 
 
 class Story:
@@ -81,7 +89,7 @@ class Story:
         command = ("controller", *arguments)
         return await self._start(kubeconfig, {**own, **settings}, *command)
 
-    async def agent(self, node: str, through: Wire | Forger | None = None, **settings: Any) -> Program:
+    async def agent(self, node: str, through: Reach | None = None, **settings: Any) -> Program:
         """Start the agent of a node; it is killed when the story ends."""
         kubeconfig = through.kubeconfig if through else self.target.kubeconfig
         arguments = ("agent", "--node-name", node)
@@ -99,9 +107,14 @@ class Story:
         self._programs.append(program)
         return program
 
-    async def wire(self) -> Wire:
-        """A wire to the cluster on which evictions are counted and can be held; cut when the story ends."""
-        return await self._stack.enter_async_context(wire_to(self.target.kubeconfig, self.folder))
+    async def wire(self, **more: str) -> Wire:
+        """A wire to the cluster on which evictions are counted and can be held; cut when the story ends. `more`:
+        headers of every request."""
+        return await self._stack.enter_async_context(wire_to(self.target.kubeconfig, self.folder, more))
+
+    async def kubelet_wire(self, node: str) -> Wire:
+        """A wire to the cluster by which each client is the kubelet of a node."""
+        return await self.wire(**{"Impersonate-User": f"system:node:{node}", "Impersonate-Group": "system:nodes"})
 
     async def forger(self, forgeries: Mapping[bytes, bytes]) -> Forger:
         """A wire to the cluster on which answers are forged; cut when the story ends."""

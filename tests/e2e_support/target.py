@@ -63,7 +63,8 @@ def embedded_cluster(folder: Path, *arguments: str) -> Iterator[Path]:
 @contextmanager
 def _service(*arguments: str) -> Iterator[None]:
     """A Python process that says something on stdout as soon as it is ready, and ends by SIGTERM."""
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"}
+    given = os.environ.get("PYTHONPATH", "")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), str(TESTS.parent), given)))}
     command = [sys.executable, *arguments]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True

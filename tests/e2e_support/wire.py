@@ -7,7 +7,7 @@ hears of them or before the controller hears the answer: the instants in which a
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -92,9 +92,9 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire_to(kubeconfig: Path, folder: Path) -> AsyncIterator[Wire]:
-    """A wire to the cluster of a kubeconfig; `folder` takes the kubeconfig of its near end."""
-    async with relay_to(kubeconfig) as relay:
+async def wire_to(kubeconfig: Path, folder: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[Wire]:
+    """A wire to the cluster of a kubeconfig; `folder` takes the kubeconfig of its near end, `more`: see Relay."""
+    async with relay_to(kubeconfig, more) as relay:
         wire = Wire(relay, folder / "wire-kubeconfig")
         async with served(wire.serve) as url:
             write_kubeconfig(wire.kubeconfig, url, name="wire")

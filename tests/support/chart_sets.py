@@ -161,6 +161,9 @@ SETS: Final = {
     "agent-as-kubelet": Release(
         values={"agent": {**AGENT, "kubeconfig": "/etc/kubernetes/kubelet.conf"}},
     ),
+    "agent-as-its-node": Release(
+        kubernetes="1.37.2", values={"agent": AGENT, "settings": {"agent": {"impersonateNode": True}}}
+    ),
     "one-replica": Release(
         values={
             "replicaCount": 1,

@@ -148,6 +148,8 @@ class InProcessTransport:
         if not self.is_listening:
             raise Unreachable(operation_of(request), "connection refused", sent=False)
         headers = {"accept": "application/json", "content-type": request.content_type, **self._credentials}
+        if request.impersonate:
+            headers["impersonate-user"] = request.impersonate
         return api.Request(
             method=request.method,
             path=request.path,

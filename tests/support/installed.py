@@ -18,6 +18,7 @@ import pytest
 import yaml
 from aiohttp import web
 from kubesim.admission.caller import InProcessWebhooks, Reply
+from kubesim.apiserver import ApiServer
 from kubesim.auth.attributes import Attempt, attempt_of
 from kubesim.controllers.paths import KINDS, path_of
 from kubesim.server import api
@@ -159,10 +160,21 @@ class Recording(InProcessTransport):
     def _note(self, request: Request, answer: api.Response) -> None:
         super()._note(request, answer)
         attempt = attempt_of(self._translated(request))
-        self.attempts.append(attempt)
+        attempts = self._impersonating(attempt) if request.impersonate else (attempt,)
+        self.attempts += attempts
         if answer.status in (401, 403):
-            self.forbidden.append(attempt)
+            refused = next((each for each in attempts if each.verb in str(answer.body)), attempts[0])
+            self.forbidden.append(refused)
             self.refused.set()
+
+    def _impersonating(self, attempt: Attempt) -> tuple[Attempt, ...]:
+        """What an account must be allowed, to do this as the node of its token."""
+        on = attempt._replace(verb=f"impersonate-on:associated-node:{attempt.verb}")
+        return (on, Attempt("impersonate:associated-node", "authentication.k8s.io", "nodes", name="*"))
+
+    async def bind(self, account: Account, node: str) -> None:
+        """Use a token of the account that is bound to this node, as that of a pod there names it."""
+        self._credentials = {"authorization": f"Bearer {await _token(self._server, account, node)}"}
 
 
 class Place:
@@ -190,9 +202,7 @@ class Place:
 
     async def as_(self, account: Account) -> Recording:
         """A line of its own for an account."""
-        path = path_of(KINDS["ServiceAccount"], account.namespace, account.name, "token")
-        answer = await as_admin(self.stage.server, "POST", path, {"spec": {"expirationSeconds": 1_000_000}})
-        return Recording(self.stage, answer["status"]["token"])
+        return Recording(self.stage, await _token(self.stage.server, account))
 
     async def put(self, kind: str, manifest: JsonObject) -> None:
         """An object of another client."""
@@ -217,6 +227,14 @@ class Place:
 
             (host, *_) = self.stage.settings.admission.hosts
             self._webhooks.register(f"https://{host}:443{webhook.path}", answer)
+
+
+async def _token(server: ApiServer, account: Account, node: str = "") -> str:
+    path = path_of(KINDS["ServiceAccount"], account.namespace, account.name, "token")
+    bound = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}} if node else {}
+    answer = await as_admin(server, "POST", path, {"spec": {"expirationSeconds": 1_000_000, **bound}})
+    token: str = answer["status"]["token"]
+    return token
 
 
 class _Question:

@@ -110,6 +110,7 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "admission.register": ("false", False, NOTHING),
     "agent.busAddress": ("unix:path=/x", "unix:path=/x", NOTHING),
     "agent.logindDropInDirectory": ("/x", "/x", NOTHING),
+    "agent.impersonateNode": ("true", True, NOTHING),
     "featureGates.PodPriorityBasedGracefulNodeShutdown": ("false", False, NOTHING),
 }
 """By path: another value than the default, as YAML and as it is read; and a file that it fits to, in which the field is

@@ -2,6 +2,9 @@
 
 Each thing that is impersonated (user, account, group, uid, extra value) is a right of its own, the verb `impersonate`,
 held by the authenticated user. Headers that came more than once hold their values with commas between.
+
+Of constrained impersonation (KEP-5284) there is one mode: a ServiceAccount whose token names a node impersonates that
+node, for the verbs that it is granted (worded as Kubernetes 1.37.2 words it).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from urllib.parse import unquote
 
 from kubesim.auth.attributes import Attempt
 from kubesim.auth.authentication import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED
+from kubesim.auth.nodes import NODE_PREFIX, NODES_GROUP
 from kubesim.auth.rbac import ACCOUNT_PREFIX
 from kubesim.auth.serviceaccounts import account_groups
 from kubesim.server.calls import User
@@ -21,6 +25,7 @@ USER: Final = "impersonate-user"
 GROUP: Final = "impersonate-group"
 UID: Final = "impersonate-uid"
 EXTRA: Final = "impersonate-extra-"
+NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 AUTHENTICATION_GROUP: Final = "authentication.k8s.io"
 
 
@@ -64,6 +69,20 @@ class Impersonation:
                 yield Attempt("impersonate", AUTHENTICATION_GROUP, "userextras", key, "", value)
         if self._uid:
             yield Attempt("impersonate", AUTHENTICATION_GROUP, "uids", "", "", self._uid)
+
+    def constrained_attempts(self, by: User, attempt: Attempt) -> tuple[Attempt, ...]:
+        """What `by` must be allowed in order to do this as the node of its token; empty if that is not the user."""
+        node, own = self._name.removeprefix(NODE_PREFIX), by.extra.get(NODE_NAME, ())
+        if not self._name.startswith(NODE_PREFIX) or account_of(by.name) is None or self._groups:
+            return ()
+        mode, name = ("associated-node", "*") if own == (node,) else ("arbitrary-node", node)
+        on = attempt._replace(verb=f"impersonate-on:{mode}:{attempt.verb}")
+        return (on, Attempt(f"impersonate:{mode}", AUTHENTICATION_GROUP, "nodes", "", "", name))
+
+    @property
+    def kubelet(self) -> User:
+        """The node as which a constrained request is answered, with its group."""
+        return User(self._name, groups=(NODES_GROUP, AUTHENTICATED))
 
     @property
     def user(self) -> User:

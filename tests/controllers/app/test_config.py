@@ -77,7 +77,7 @@ DEFAULTS: dict[str, Any] = {
         "name": "gracectl",
         "register": True,
     },
-    "agent": {"busAddress": "", "logindDropInDirectory": "/etc/systemd/logind.conf.d"},
+    "agent": {"busAddress": "", "logindDropInDirectory": "/etc/systemd/logind.conf.d", "impersonateNode": False},
     "featureGates": {"PodPriorityBasedGracefulNodeShutdown": True},
 }
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from support.agents import KEP
 from support.chart_sets import AGENT, CERT_MANAGER, SETS
-from support.helm import CHART, JsonObject, Release, defaults, needs_helm
+from support.helm import CHART, JsonObject, Release, defaults, needs_helm, refusal
 from support.settings import EXAMPLES
 
 from gracectl.admission.settings import AdmissionSettings, CertificateFiles, ServiceSettings
@@ -194,6 +194,36 @@ def test_agents_with_a_kubelets_kubeconfig_have_no_token_and_no_role() -> None:
         assert not [each for each in release.of_kind(kind) if "-agent" in each["metadata"]["name"]]
 
 
+READING = {f"impersonate-on:associated-node:{verb}" for verb in ("get", "list", "watch")}
+
+
+def test_agents_that_impersonate_their_node_may_read_nothing_by_themselves() -> None:
+    granted = {
+        (group, resource, verb)
+        for rule in SETS["agent-as-its-node"].one("ClusterRole", component="agent")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert {(resource, verb) for _, resource, verb in granted if verb.startswith("impersonate")} == {
+        *((resource, verb) for resource in ("nodes", "pods") for verb in READING),
+        ("nodes", "impersonate:associated-node"),
+    }
+    assert not {verb for _, _, verb in granted} & {"get", "list", "watch"}
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "agent", "why"),
+    [
+        ("1.35.9", {}, "Kubernetes v1.35.9 has no constrained impersonation (1.36): set it to false, or use"),
+        ("1.37.2", {"kubeconfig": "/etc/kubernetes/kubelet.conf"}, "a kubelet impersonates no node; leave one of them"),
+    ],
+)
+def test_agents_impersonate_no_node_where_it_cannot_work(kubernetes: str, agent: JsonObject, why: str) -> None:
+    values = {"agent": {**AGENT, **agent}, "settings": {"agent": {"impersonateNode": True}}}
+    assert why in refusal(values, kubernetes=kubernetes)
+
+
 # -- which changes replace pods ----------------------------------------------------------------------------------------
 
 ANOTHER_AGENT: JsonObject = {"agent": {**AGENT, "settings": {}}, "settings": KEP, "replicaCount": 1}
@@ -223,8 +253,9 @@ def test_a_change_of_what_counts_from_the_next_start_replaces_pods_and_no_other_
     values = copy.deepcopy(ANOTHER_AGENT)
     if path in ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods"):
         values["settings"] = {"shutdownGracePeriodByPodPriority": None, "shutdownGracePeriod": "10m"}
-    before = Release(values=values)
-    after = Release(values={**values, "settings": merged(values["settings"], at(path, value))})
+    before = Release(values=values, kubernetes="1.37.2")
+    changed = {**values, "settings": merged(values["settings"], at(path, value))}
+    after = Release(values=changed, kubernetes="1.37.2")
     for component, kind, reach in (("controller", "Deployment", CONTROLLER_SCOPE), ("agent", "DaemonSet", AGENT_SCOPE)):
         if component == "agent" and path.startswith("admission"):
             continue

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 from kubesim.server.api import JsonObject
 
-from support.helm import Release, needs_helm
+from support.helm import KUBERNETES, Release, needs_helm
 from support.installed import Installed
 from support.machines import PLACE
 from support.rbac.stories import NODE_BUDGETS_DEFINITION, NODE_CLAIMS_DEFINITION, STORIES, Story
@@ -55,10 +55,10 @@ def _rendered(one: ValueSet) -> Installed:
     return rendered(one.values, one.serves)
 
 
-def rendered(values: tuple[str, ...], serves: tuple[str, ...] = ()) -> Installed:
+def rendered(values: tuple[str, ...], serves: tuple[str, ...] = (), kubernetes: str = KUBERNETES) -> Installed:
     """The chart with these values, hooks and tests too; skips the test where there is no helm."""
     needs_helm()
-    release = Release(values=_nested(values), apis=serves)
+    release = Release(values=_nested(values), apis=serves, kubernetes=kubernetes)
     return Installed(tuple(release.objects()), serves)
 
 

@@ -19,7 +19,7 @@ from support.deployment import NAME, NAMESPACE, PATHS, Request, agent_objects, d
 from support.inprocess import ASKING
 from support.stage import staged
 
-from gracectl.agent.agent import RIGHTS
+from gracectl.agent.agent import rights
 from gracectl.agent.settings import BUS_ADDRESS, AgentSettings
 from gracectl.cli.agent.command import agent
 from gracectl.cli.root import root
@@ -74,7 +74,7 @@ def test_the_role_grants_what_the_agent_asks_for_and_nothing_else() -> None:
         ):
             plural, _, subresource = resource.partition("/")
             granted.append(Permission(verb, plural, group=group, subresource=subresource))
-    assert sorted(map(str, granted)) == sorted(map(str, RIGHTS))
+    assert sorted(map(str, granted)) == sorted(map(str, rights(impersonates=False)))
 
 
 def test_the_role_is_that_of_the_pods() -> None:
@@ -418,7 +418,7 @@ def test_every_write_to_pods_and_nodes_that_the_role_allows_is_looked_at() -> No
     looked_at = {(verb, resource) for rule in rules for verb in rule["operations"] for resource in rule["resources"]}
     writes = {
         (operations[right.verb], "/".join(filter(None, (right.plural, right.subresource))))
-        for right in RIGHTS
+        for right in rights(impersonates=False)
         if right.verb in operations and right.plural != "events"
     }
     assert looked_at == writes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.agents import KEP
 
-from gracectl.agent.agent import RIGHTS
+from gracectl.agent.agent import rights
 from gracectl.agent.settings import GATE, AgentSettings
 from gracectl.model.names import EventReason
 from gracectl.policy.shutdown import ShutdownView, begin
@@ -51,7 +51,7 @@ def test_the_rights_are_those_that_are_asked_for() -> None:
         for verbs, resource in re.findall(r"`([a-z ]+)` ([a-z/]+)", paragraph)
         for verb in verbs.split()
     }
-    assert named == {str(right) for right in RIGHTS}
+    assert named == {str(right) for right in rights(impersonates=False)}
 
 
 def test_every_event_of_a_machine_is_named() -> None:

@@ -453,3 +453,18 @@ async def test_a_watch_that_is_refused_says_why(client: KubeClient, transport: S
                 pass
     # The busy server's pause holds for watches too.
     assert transport.instants == [0.0, 0.0, 3.0]
+
+
+async def test_reads_impersonate_and_writes_do_not(transport: ScriptedTransport) -> None:
+    client = KubeClient(transport, transport.clock, settings=ClientSettings(reads_as="system:node:n1"))
+    transport.answers += [answer(lease("a", 1)), page(1), answer(lease("a", 2)), answer(lease("a", 2))]
+    await client.get(LEASES, KEY)
+    async with aclosing(client.list(LEASES)) as pages:
+        async for _ in pages:
+            pass
+    async with client.watch(LEASES, "1", timeout_seconds=1):
+        pass
+    await client.patch(LEASES, KEY, MergePatch({}), uid="u")
+    await client.delete(LEASES, KEY, uid="u")
+    asked = [(request.method, request.impersonate) for _, request in transport.asked]
+    assert asked == [*(("GET", "system:node:n1"),) * 3, ("PATCH", ""), ("DELETE", "")]

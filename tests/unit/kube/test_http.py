@@ -92,6 +92,7 @@ async def test_a_request_arrives_as_it_was_built() -> None:
         query=(("labelSelector", "app in (a,b)"), ("dryRun", "All")),
         content_type="application/merge-patch+json",
         body=b'{"x":1}',
+        impersonate="jane",
     )
     async with serving(echo) as port:
         credentials = Credentials(f"http://127.0.0.1:{port}/base/", FixedToken("Bearer secret"))
@@ -105,6 +106,7 @@ async def test_a_request_arrives_as_it_was_built() -> None:
     headers = got["headers"]
     assert headers["authorization"] == "Bearer secret"
     assert headers["content-type"] == "application/merge-patch+json"
+    assert headers["impersonate-user"] == "jane"
     assert headers["accept-encoding"] == "identity"
     assert headers["user-agent"].startswith("gracectl/")
 
