@@ -24,7 +24,7 @@ class FeatureGates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Address of the machine's message bus, the place of logind's drop-in, and as whom the agent reads."""
+    """Address of the machine's message bus, the place of logind's drop-in, and the user of reads."""
 
     bus_address: str = ""
     """D-Bus address; "": that of DBUS_SYSTEM_BUS_ADDRESS, else BUS_ADDRESS."""

@@ -22,7 +22,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     `timeout` bounds a whole `send`, and the time to the first header of a `stream`. The client enforces it; a
     transport need not. Requests of one `pool` never wait for a connection that those of another have. An answer of more
     than `largest` bytes is not read to its end: a transport raises `errors.TooLarge` instead. `impersonate`: the user
-    as whom the server handles the request; "" is the user of the credentials.
+    to impersonate; "" is the user of the credentials.
     """
 
     method: str

@@ -290,7 +290,7 @@ async def test_an_account_that_impersonates_its_node_reads_no_other_nodes_pods(s
         await story.pod("agent", on=here, spec={"serviceAccountName": account})
         pod, other = await story.pod("here", on=here, **SLOW), await story.pod("elsewhere", on=elsewhere)
         stolen = access_with(story, await token_of(story, account, "agent"), "agent")
-        # Whoever steals the token reads nothing as the account, and as the node no more than its kubelet.
+        # A thief of the token reads nothing as the account, and as the node no more than its kubelet.
         for node, of_node in (("", ""), ("", here), (here, ""), (here, elsewhere), (elsewhere, elsewhere)):
             assert await listing(stolen, node, of_node) == 403
         if await listing(stolen, here, here) == 403:
