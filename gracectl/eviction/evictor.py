@@ -2,14 +2,15 @@
 
 `set_pods` says which pods of a node are to be evicted now, as a whole set each time; the evictor sorts them into PDB
 queues, each of which evicts one pod at a time. PDB queues are keys of a work queue, so "one in flight per budget" is
-the work queue's guarantee, and a PDB queue without changes costs nothing. Invariant: a pod that the server has agreed
-to evict is never requested again.
+the work queue's guarantee, and a PDB queue without changes costs nothing. An eviction that takes longer than
+SLOW_SECONDS, behind a webhook, is left in flight, and the queue goes on with the next pod. Invariant: a pod that the
+server has agreed to evict is never requested again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Final, Literal, Protocol, get_args
 
@@ -35,12 +36,13 @@ from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import harmless
 from gracectl.model.pod import Pod
 from gracectl.policy.budgets import BudgetKey
+from gracectl.runtime.background import Background
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram, empty_distribution
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.ratelimit import TokenBucket
-from gracectl.runtime.shares import Shares
+from gracectl.runtime.shares import SLOW_SECONDS, Shares, Slow
 from gracectl.runtime.workers import Requeue, run_workers
 from gracectl.telemetry.metrics import PDB_QUEUE_WAIT
 
@@ -128,10 +130,11 @@ class Evictor:
         self._listeners: list[EvictionListener] = []
         self._budgeted: WorkQueue[QueueKey] = WorkQueue(clock, backoff)
         self._unbudgeted: WorkQueue[QueueKey] = WorkQueue(clock, backoff)
+        self._calls = Background()
         self._bucket = TokenBucket(clock, settings.qps, settings.burst)
         places = PLACES_PER_NAMESPACE * settings.max_in_flight
-        self._budgeted_shares = Shares[QueueKey](clock, places, self._workload_of, namespace_of)
-        self._unbudgeted_shares = Shares[QueueKey](clock, places, self._workload_of, namespace_of)
+        self._budgeted_shares = Shares[QueueKey](clock, places, self._group_of, namespace_of)
+        self._unbudgeted_shares = Shares[QueueKey](clock, places, self._group_of, namespace_of)
         pods.subscribe(self._pod_changed)
         budgets.subscribe(self._budget_changed)
 
@@ -167,6 +170,7 @@ class Evictor:
     async def run(self) -> None:
         """Send requests until cancelled; one in flight is finished first."""
         async with anyio.create_task_group() as group:
+            group.start_soon(self._calls.run)
             group.start_soon(run_workers, self._budgeted, self._process, self._budgeted_shares)
             # A pod without a budget takes next to nothing to decide: what counts is that its places are always taken.
             group.start_soon(
@@ -276,14 +280,22 @@ class Evictor:
 
     # Evicting from a queue.
 
-    def _workload_of(self, key: QueueKey) -> Workload:
-        """The workload of a pod without a budget, or of some pod of a queue: a budget is mostly over one workload."""
+    def _group_of(self, key: QueueKey) -> Hashable:
+        """The workload of a pod without a budget, or of some pod of a queue: a budget is mostly over one workload. Of a
+        queue of nothing but pods that hung before, the slow part of it."""
         queue = self._queues.get(key)
         candidate = None if queue is None else next(iter(queue.waiting.values()), None)
         if candidate is None:
             return Workload("" if isinstance(key, str) else key[0][0], "")
         pod = self._lookup.pod(candidate.namespace, candidate.name)
-        return workload_of(candidate.namespace, candidate.node, pod)
+        workload = workload_of(candidate.namespace, candidate.node, pod)
+        if (
+            not isinstance(key, str)
+            and queue is not None
+            and all(map(self._budgeted_shares.is_slow_key, queue.waiting))
+        ):
+            return Slow(workload)
+        return workload
 
     async def _process(self, key: QueueKey) -> Requeue | None:
         queue = self._queues.get(key)
@@ -302,9 +314,25 @@ class Evictor:
                 return Requeue(0) if key in self._queues else None
 
     async def _evict_in_turn(self, key: QueueKey, queue: PdbQueue, request: Evict) -> None:
+        """Evict a pod; with a budget, until it is known that this hangs."""
         uid = request.candidate.uid
         self._evicting.add(uid)
         self._busy.add(key)
+        eviction = partial(self._evict_to_the_end, key, queue, request)
+        if not queue.has_room_to_hang():
+            await eviction()
+            return
+        patience = 0.0 if self._budgeted_shares.is_slow_key(uid) else SLOW_SECONDS
+        try:
+            await self._calls.join(uid, eviction, patience)
+        except TimeoutError:
+            if self._calls.is_under_way(uid):
+                queue.leave(request.candidate)
+                self._busy.discard(key)
+                self._budgeted_shares.hand_over(key, uid)
+
+    async def _evict_to_the_end(self, key: QueueKey, queue: PdbQueue, request: Evict) -> None:
+        uid = request.candidate.uid
         try:
             if isinstance(key, str) and not self._bucket.take():
                 self._unbudgeted_shares.pause(key)
@@ -313,8 +341,15 @@ class Evictor:
             if self._is_current(key, request.candidate):
                 await self._evict(key, queue, request)
         finally:
+            is_hanging = queue.is_hanging(uid)
             self._evicting.discard(uid)
-            self._busy.discard(key)
+            queue.end(uid)
+            if is_hanging:
+                self._budgeted_shares.end(uid, self._clock.monotonic())
+                self._budgeted_shares.changed()
+                self._wake(key)
+            else:
+                self._busy.discard(key)
             self._forget_if_idle(key)
             moved_to = self._queue_of.get(uid, key)
             if moved_to != key:
@@ -381,7 +416,10 @@ class Evictor:
             case errors.Unreachable(sent=False):
                 queue.pause(now)
             case errors.ServerError() | errors.RequestTimeout() | errors.Unreachable():
-                queue.pause(now)
+                if queue.is_hanging(request.candidate.uid):
+                    queue.postpone(request, now)
+                else:
+                    queue.pause(now)
                 if self._lookup.find(request.candidate) is not None:
                     self._unknown_outcome.add(request.candidate.uid)
             case errors.AdmissionDenied(delay=delay):

@@ -26,6 +26,8 @@ UNOBSERVED_SECONDS = 2.0
 pod had just become unready), and the budget counts as it stands.
 """
 
+MOST_HANGING = 10
+"""Evictions of a queue that hang while it goes on with other pods. One more, and the queue waits."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -39,7 +41,7 @@ class EvictionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
     `max_in_flight` bounds the requests in flight for one workload, with and without budgets each for itself, so that
     a storm of unbudgeted pods cannot hold up a PDB queue; a namespace has half as much again, all namespaces together
-    twice as much, and as much again for those whose requests are slow (runtime.shares).
+    twice as much, and as much again for requests that are slow (runtime.shares).
     """
 
     qps: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 100.0
@@ -157,8 +159,9 @@ class PdbQueue:
         self._settings = settings
         self._backoff = backoff
         self._unobserved: dict[str, _UnobservedEviction] = {}
-        self._requested: EvictionCandidate | None = None  # the last one
-        self._shown = ""  # its UID, if the watch has shown what it has cost
+        self._in_flight: dict[str, EvictionCandidate] = {}
+        self._hanging: set[str] = set()  # evictions in flight that the queue no longer waits for
+        self._shown: set[str] = set()  # evictions in flight, if the watch has shown what they have cost
         self._shown_versions: tuple[str, ...] = ()  # by which all unobserved evictions were judged
         self._not_before: dict[str, float] = {}  # pods refused for reasons of their own: not before this instant
         # Pods expected to be uncharged that the budget refused: its versions at that refusal. A change ends their wait.
@@ -196,8 +199,8 @@ class PdbQueue:
 
     @property
     def is_idle(self) -> bool:
-        """No pod waits and no eviction is unobserved: the queue may be dropped."""
-        return not self.waiting and not self._unobserved
+        """No pod waits, and no eviction is in flight or unobserved: the queue may be dropped."""
+        return not self.waiting and not self._unobserved and not self._in_flight
 
     def is_unobserved(self, uid: str) -> bool:
         """Whether the watch has not shown yet what the eviction of this pod has cost."""
@@ -226,7 +229,8 @@ class PdbQueue:
         for uid in changed:
             self._unplace(uid)
             self._note_going(uid, lookup)
-            if (candidate := self.waiting.get(uid)) is not None and (pod := lookup.find(candidate)) is not None:
+            candidate = None if uid in self._hanging else self.waiting.get(uid)
+            if candidate is not None and (pod := lookup.find(candidate)) is not None:
                 self._place(candidate, pod, now)
         return changed
 
@@ -304,15 +308,35 @@ class PdbQueue:
 
     def begin(self, candidate: EvictionCandidate) -> None:
         """The eviction of this pod is about to be requested: the watch may be faster than the response."""
-        self._requested, self._shown = candidate, ""
+        self._in_flight[candidate.uid] = candidate
+
+    def has_room_to_hang(self) -> bool:
+        """Whether the queue need not wait for an eviction that hangs."""
+        return bool(self.budgets) and len(self._hanging) < MOST_HANGING
+
+    def leave(self, candidate: EvictionCandidate) -> None:
+        """The eviction of this pod hangs: choose others until it has ended. It has most likely cost nothing so far: a
+        server calls webhooks before it looks at budgets."""
+        self._hanging.add(candidate.uid)
+        self._unplace(candidate.uid)
+
+    def is_hanging(self, uid: str) -> bool:
+        """Whether the eviction of this pod is in flight, and others are chosen meanwhile."""
+        return uid in self._hanging
+
+    def end(self, uid: str) -> None:
+        """The eviction of this pod is no longer in flight."""
+        self._in_flight.pop(uid, None)
+        self._shown.discard(uid)
+        self._hanging.discard(uid)
+        self._changed.add(uid)
 
     def budget_changed(self, budget: PodDisruptionBudget) -> None:
         """The watch shows this version of one of the budgets; call it with each."""
         names = budget.disrupted_pods
         if not names:
             return
-        if self._requested is not None and self._requested.name in names:
-            self._shown = self._requested.uid
+        self._shown |= {uid for uid, candidate in self._in_flight.items() if candidate.name in names}
         for uid in [uid for uid, granted in self._unobserved.items() if granted.candidate.name in names]:
             del self._unobserved[uid]
 
@@ -329,7 +353,7 @@ class PdbQueue:
     def on_charged(self, request: Evict, now: float) -> None:
         """The budget was charged for this pod, which may not terminate: that counts until the watch has shown it."""
         uid = request.candidate.uid
-        if self.budgets and not request.is_uncharged and uid != self._shown:
+        if self.budgets and not request.is_uncharged and uid not in self._shown:
             self._unobserved.pop(uid, None)  # so that the first of them is overdue first
             self._unobserved[uid] = _UnobservedEviction(request.candidate, now + UNOBSERVED_SECONDS)
             self._changed.add(uid)

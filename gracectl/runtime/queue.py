@@ -227,6 +227,11 @@ class WorkQueue(Generic[K]):
         elif not self._is_ready(key):
             self._ready[key] = since
             self._notifier.notify()
+        elif key in self._parked_in and self._shares is not None:
+            before = self._parked_in[key]
+            if self._shares.group_of(key) != before:
+                self._ready[key] = self._unparked(before, key)[1]
+                self._notifier.notify()
 
     def _is_ready(self, key: K) -> bool:
         return key in self._ready or key in self._parked_in or key in self._urgent

@@ -5,6 +5,10 @@ than are still free beside it (dynamic thresholds, Choudhury and Hahne 1998), so
 others; work that lasts longer than SLOW_SECONDS moves to the slow slots as long as there are any, and a group whose
 last work was slow starts there until some of its work is quick again.
 
+Mostly not all keys of a group hang. So a key whose last work was slow belongs to a group of its own kind, the `Slow`
+one, which never gets a quick slot; and a slow group whose slow slots are taken starts other keys in quick slots, as
+long as half of these stay free for quick groups.
+
 Groups may have a parent, as workloads have a namespace. Then a parent never holds more than three times the slots that
 are still free, and a group no more than twice what its parent may still start: one group alone has half of the slots
 again, one parent three quarters, and whatever hangs leaves room for other groups of its parent, and for other parents.
@@ -35,6 +39,12 @@ REMEMBERED_SECONDS: Final = 600.0
 
 _TOLERANCE: Final = 1e-6
 """Tolerance for sums of floats."""
+
+
+class Slow(msgspec.Struct, frozen=True):
+    """Group of the keys of `group` whose last work was slow."""
+
+    group: Hashable
 
 
 class _Work(msgspec.Struct, gc=False):
@@ -110,12 +120,14 @@ class Shares(Generic[K]):
         self._clock = clock
         self._group_of = group_of
         self._has_slow_slots = has_slow_slots
-        self._quick: _Slots[K] = _Slots(slots, parent_of)
-        self._slow: _Slots[K] = _Slots(slots if has_slow_slots else 0, parent_of)
+        parents = None if parent_of is None else self.parent_of
+        self._quick: _Slots[K] = _Slots(slots, parents)
+        self._slow: _Slots[K] = _Slots(slots if has_slow_slots else 0, parents)
         self._parent_of = parent_of
         self._timed: dict[K, float] = {}  # start of the work in quick slots, oldest first; not while paused
         self._slow_groups: OrderedDict[Hashable, float] = OrderedDict()  # when last seen to be slow
         self._slow_of: dict[Hashable, dict[Hashable, None]] = {}  # the same groups, by parent
+        self._slow_keys: OrderedDict[K, float] = OrderedDict()  # when last seen to be slow
         self.changed: Callable[[], None] = lambda: None
         """Called when slots become free. Set by the queue."""
 
@@ -127,7 +139,10 @@ class Shares(Generic[K]):
 
     def group_of(self, key: K) -> Hashable:
         """Current group of a key."""
-        return key if self._group_of is None else self._group_of(key)
+        if self._group_of is None:
+            return key
+        group = self._group_of(key)
+        return Slow(group) if key in self._slow_keys and not isinstance(group, Slow) else group
 
     def is_slow(self, group: Hashable) -> bool:
         """Whether the last work of this group was slow, or some that is under way is."""
@@ -140,16 +155,20 @@ class Shares(Generic[K]):
 
     def admits(self, group: Hashable) -> bool:
         """Whether work of this group may start now."""
-        return (self._slow if group in self._slow_groups else self._quick).admits(group)
+        if group not in self._slow_groups:
+            return self._quick.admits(group)
+        return self._slow.admits(group) or (self._may_try(group) and self._quick.admits(group))
 
     def parent_of(self, group: Hashable) -> Hashable:
         """Parent of a group; None if groups have none."""
-        return None if self._parent_of is None else self._parent_of(group)
+        if self._parent_of is None:
+            return None
+        return self._parent_of(group.group if isinstance(group, Slow) else group)
 
     def first(self, groups_by_parent: Mapping[Hashable, Collection[Hashable]]) -> Hashable | None:
         """First of the groups that may start work; None if none may. Groups of a parent that has all that it gets cost
         nothing: there may be thousands of workloads in one namespace."""
-        is_slow_full = len(self._slow.work) >= self._slow.count
+        is_slow_full = len(self._slow.work) >= self._slow.count and not self._is_half_free
         if self.is_full and (is_slow_full or not self._slow_groups):
             return None
         for parent, groups in groups_by_parent.items():
@@ -164,22 +183,42 @@ class Shares(Generic[K]):
     def begin(self, key: K, group: Hashable, now: float) -> None:
         """Record that work on this key starts, after `admits` has said yes."""
         work = _Work(group, now)
-        if group in self._slow_groups:
+        if group in self._slow_groups and self._slow.admits(group):
             self._slow.take(key, work)
         else:
             self._quick.take(key, work)
             self._timed[key] = now
 
+    def is_slow_key(self, key: K) -> bool:
+        """Whether the last work on this key was slow."""
+        return key in self._slow_keys
+
+    def hand_over(self, key: K, to: K) -> None:
+        """The work on a key has become slow and outlives it: from now on it is work on another key, in the same slot,
+        and `end` of the first one means nothing."""
+        slots = self._quick if key in self._quick.work else self._slow
+        work = slots.work[to] = slots.work.pop(key)
+        if self._timed.pop(key, None) is not None:
+            self._timed[to] = work.since
+        self._slow_keys.pop(key, None)
+        self._note_slow(to, work.group, self._clock.monotonic())
+
     def end(self, key: K, now: float) -> None:
         """Record that it has ended."""
+        if key not in self._quick.work and key not in self._slow.work:
+            return  # handed over
         is_quick = key in self._quick.work
         work = (self._quick if is_quick else self._slow).free(key)
         self._timed.pop(key, None)
         if not self._has_slow_slots:
             return
         if now - work.since > SLOW_SECONDS - _TOLERANCE:
-            self._note_slow(work.group, now)
-        elif not is_quick and self._slow_groups.get(work.group, math.inf) <= work.since:
+            self._note_slow(key, work.group, now)
+            return
+        self._slow_keys.pop(key, None)
+        if isinstance(work.group, Slow):
+            return  # of the group's other keys this says nothing
+        if not is_quick and self._slow_groups.get(work.group, math.inf) <= work.since:
             # It started after the last sign of slowness. What still hangs keeps its slot, and is a sign when it ends.
             del self._slow_groups[work.group]
             self._forget_slow(work.group)
@@ -203,7 +242,7 @@ class Shares(Generic[K]):
             if since + SLOW_SECONDS - now > _TOLERANCE:
                 return
             group = self._quick.work[key].group
-            self._note_slow(group, now)
+            self._note_slow(key, group, now)
             if len(self._slow.work) >= self._slow.count:
                 return
             del self._timed[key]
@@ -222,13 +261,30 @@ class Shares(Generic[K]):
         """Number of slots taken, by kind."""
         return {"quick": len(self._quick.work), "slow": len(self._slow.work)}
 
-    def _note_slow(self, group: Hashable, now: float) -> None:
+    @property
+    def _is_half_free(self) -> bool:
+        return 2 * len(self._quick.work) < self._quick.count
+
+    def _may_try(self, group: Hashable) -> bool:
+        """Whether keys of a slow group may be quick, and quick groups have enough slots to let it try."""
+        return self._group_of is not None and self._is_half_free and not isinstance(group, Slow)
+
+    def _note_slow(self, key: K, group: Hashable, now: float) -> None:
+        if self._group_of is not None:
+            self._slow_keys[key] = now
+            self._slow_keys.move_to_end(key)
+            while next(iter(self._slow_keys.values())) < now - REMEMBERED_SECONDS:
+                self._slow_keys.popitem(last=False)
+            self._note_slow_group(group if isinstance(group, Slow) else Slow(group), now)
+        self._note_slow_group(group, now)
+        while next(iter(self._slow_groups.values())) < now - REMEMBERED_SECONDS:
+            self._forget_slow(self._slow_groups.popitem(last=False)[0])
+
+    def _note_slow_group(self, group: Hashable, now: float) -> None:
         if group not in self._slow_groups:
             self._slow_of.setdefault(self.parent_of(group), {})[group] = None
         self._slow_groups[group] = now
         self._slow_groups.move_to_end(group)
-        while next(iter(self._slow_groups.values())) < now - REMEMBERED_SECONDS:
-            self._forget_slow(self._slow_groups.popitem(last=False)[0])
 
     def _forget_slow(self, group: Hashable) -> None:
         parent = self.parent_of(group)

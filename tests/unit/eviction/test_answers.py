@@ -391,3 +391,23 @@ async def test_behind_a_closed_fence_no_eviction_is_sent_and_the_pods_keep_their
         stage.fence.open()
         await stage.clock.sleep(15)
         assert sorted(name for _, name in stage.server.asked) == ["job-0", "web-1"]
+
+
+async def test_a_lane_goes_on_while_evictions_hang() -> None:
+    """The second time it does not wait at all, and the pod that hangs waits for itself."""
+    async with evicting() as stage:
+        first, *others, late, later = web(6)
+        stage.show(first, *others, late, later, a_budget(disruptions_allowed=20))
+        stage.server.slow["web-1"] = 4.0
+        stage.server.answers["web-1"] += [FAULT, FAULT]
+        stage.server.pods["web-1"] = as_json(first)
+        stage.set_pods("n1", first, *others)
+        await stage.clock.sleep(4.05)
+        stage.set_pods("n2", late)
+        await stage.clock.sleep(4.05)  # the pod was read meanwhile, which has hung, and is evicted again
+        stage.set_pods("n3", later)
+        await stage.clock.sleep(10.0)
+    others_left = [(1.0, pod.name) for pod in others] + [(4.05, "web-5"), (8.1, "web-6")]
+    assert [each for each in stage.server.asked if each[1] != "web-1"] == others_left
+    # After each failure it is read first, which takes 4 s as well.
+    assert stage.server.instants_of("web-1") == [0.0, 8.1, 16.5]

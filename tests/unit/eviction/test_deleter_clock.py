@@ -65,9 +65,9 @@ async def test_a_pod_in_the_queue_is_not_deleted_early_when_the_clock_goes_back(
     async with deleting(max_in_flight=1) as stage:
         stage.ours.offset = 20.0
         await stage.add(first=30, second=30, third=30)
-        stage.wire.seconds = 4.0
+        stage.wire.seconds = 0.9
         stage.set_pods(100)
-        await stage.until(52)
+        await stage.until(50.5)
         stage.ours.offset = 0.0
         stage.wire.seconds = 0.0
         await stage.until(99)

@@ -126,6 +126,7 @@ class Play:
             self.lane.on_evicted(request, self.now)
         else:
             self.lane.on_budget_exhausted(request, versions, self.now, None)
+        self.lane.end(request.candidate.uid)
 
     def show_pod(self) -> None:
         if not self.server.pod_events:

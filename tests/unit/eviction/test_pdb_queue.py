@@ -69,6 +69,7 @@ class World:
         """The server agrees to whatever is asked now."""
         request = self.begun()
         self.lane.on_evicted(request, self.now)
+        self.lane.end(request.candidate.uid)
         return request
 
     def on_budget_exhausted(self, retry_after: float | None = None) -> Evict:
