@@ -8,9 +8,9 @@ from types import FrameType
 
 
 def main() -> None:
-    """The console script. Ctrl-C while Python is still loading ends it as quietly as later on."""
+    """Entry point of the console script. Exits quietly on Ctrl-C, even while modules are loading."""
     _handle_sigterm()
-    gc.disable()  # until the command is loaded, see root: nothing of that becomes garbage
+    gc.disable()  # until the command is loaded (see root): modules do not become garbage
     try:
         if "_GRACECTL_COMPLETE" in os.environ:
             from gracectl.cli.completion import become_quiet
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def complete() -> None:
-    """The console script kubectl_complete-grace."""
+    """Entry point of the console script kubectl_complete-grace."""
     from gracectl.cli.completion import become_quiet, complete_for_kubectl
 
     become_quiet()
@@ -33,14 +33,14 @@ def complete() -> None:
 
 
 def _handle_sigterm() -> None:
-    """Let SIGTERM end the first process of a container, as it does any other until a command says otherwise.
+    """Let SIGTERM end process 1 of a container while modules are loading.
 
-    The kernel delivers no signal without a handler to it: one that came while Python is still loading would be lost,
-    and the container would run until the end of its grace period.
+    The kernel delivers no signal without a handler to process 1: the signal would be lost, and the container would run
+    until the end of its grace period.
     """
     if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _end_at_once)
+        signal.signal(signal.SIGTERM, _exit_immediately)
 
 
-def _end_at_once(number: int, _frame: FrameType | None) -> None:
+def _exit_immediately(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)

@@ -1,7 +1,7 @@
-"""Requests of a command for several nodes at once, each for itself.
+"""Concurrent requests of a command for several nodes, each independent of the others.
 
-Invariant: after an interruption, at whatever moment, it is known for which nodes the request was sent, for which it was
-not, and for which the outcome is unknown.
+Invariant: after an interruption at any moment, the command can name the nodes for which the request was sent, was not
+sent, or has an unknown outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CANCELLABLE_NODES = msgspec.structs.replace(NODES, cancellable=True)
 """Nodes as commands write them: Ctrl-C does not wait for the server's answer."""
 
 REPLACED = "deleted, or replaced by another node of that name, which was not touched"
-"""Why a request was not sent: the node is not the one that was checked."""
+"""Message of a request that was not sent: the node is not the one that was checked."""
 
 
 class Refused(Exception):
@@ -36,10 +36,10 @@ NodeRequest = Callable[[Node], Awaitable[str]]
 
 
 class BulkRequest:
-    """Outcome so far, by names of nodes.
+    """Outcome so far, by node name.
 
-    `unsent`: nothing was sent yet. `unknown`: sent, without an answer. `requested`: the server has agreed. `refused`:
-    it has not, or nothing was sent on purpose.
+    `unsent`: not sent yet. `unknown`: sent, no answer. `requested`: accepted by the server. `refused`: refused by the
+    server, or not sent on purpose.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class BulkRequest:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something was not done, as far as is known."""
+        """Whether a request was refused, was not sent, or has an unknown outcome."""
         return bool(self.unsent or self.unknown or self.refused)
 
     async def run(self, nodes: Sequence[Node], send: NodeRequest) -> None:
@@ -82,7 +82,7 @@ class BulkRequest:
         where.append(node.name)
 
     def interrupted(self, what: str, afterwards: str = "") -> str:
-        """For which nodes `what` ("deletion") was requested, with `afterwards` behind them, and for which not."""
+        """Message that lists for which nodes `what` ("deletion") was requested, and for which not."""
         if not (self.requested or self.unknown):
             return "interrupted; nothing was requested"
         parts = []

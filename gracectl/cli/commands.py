@@ -1,6 +1,6 @@
-"""Table of all commands: where each is, what it is for, and examples.
+"""Table of all commands with their modules, summaries and examples.
 
-So that `gracectl --help` imports none of them.
+`gracectl --help` prints it without importing a command.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 
 class Entry(NamedTuple):
-    """Command. `module`: in which it is an attribute of its own name; `summary`: as in `gracectl --help`; `examples`:
-    what to type, without the program's name, and why."""
+    """Command. `module`: has an attribute with the command's name; `summary`: as in `gracectl --help`; `examples`:
+    command lines without the program's name, each with its purpose."""
 
     module: str
     summary: str
@@ -33,14 +33,14 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "Show active nodes, and what blocks them.",
             (
                 ("status", "all nodes that are terminating, pending or in maintenance"),
-                ("status -w worker-7", "one of them, until it is done"),
+                ("status -w worker-7", "one node, until it is done"),
             ),
         ),
         "ui": Entry(
             "ui.command",
             "Serve a page that shows terminations as they happen.",
             (
-                ("ui --open", "of the cluster of the kubeconfig, in the browser"),
+                ("ui --open", "for the current cluster, in the browser"),
                 ("ui --bind 127.0.0.1:9000 --base-path /gracectl", "behind a proxy"),
             ),
         ),
@@ -48,9 +48,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "budgets.command",
             "Show what budgets allow, and what they block.",
             (
-                ("budgets", "all budgets, those that block a termination first"),
-                ("budgets shop/web", "one of them"),
-                ("budgets -n shop -o json", "those of one namespace, for a program"),
+                ("budgets", "all budgets; the ones that block a termination come first"),
+                ("budgets shop/web", "one budget"),
+                ("budgets -n shop -o json", "budgets of one namespace, as JSON"),
             ),
         ),
         "doctor": Entry(
@@ -66,7 +66,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "Print the effective settings, and where each is from.",
             (
                 ("config", "the defaults, with what the environment changes"),
-                ("config --config settings.yaml", "those of a file; exit code 2 if it is invalid"),
+                ("config --config settings.yaml", "settings of a file; exit code 2 if it is invalid"),
                 ("config --schema > settings.schema.json", "for editors and checks"),
             ),
         ),
@@ -74,7 +74,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
     "Act on nodes": {
         "drain": Entry(
             "drain.command",
-            "Drain nodes, which stay, and wait until it is done.",
+            "Drain nodes without deleting them, and wait until it is done.",
             (
                 ("drain worker-7", "cordon it, and evict its pods"),
                 ("drain -l pool=batch --dry-run", "what that would do to a pool; changes nothing"),
@@ -84,7 +84,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "uncordon",
             "Uncordon nodes that are drained for maintenance.",
             (
-                ("uncordon worker-7", "pods may come again"),
+                ("uncordon worker-7", "let pods be scheduled on it again"),
                 ("uncordon -l pool=batch", "all nodes of a pool"),
             ),
         ),
@@ -92,7 +92,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "drain.command",
             "Terminate nodes, and wait until it is done.",
             (
-                ("terminate worker-7", "drain it, delete it, end its machine; asks before"),
+                ("terminate worker-7", "drain it, delete it, terminate its instance; asks for confirmation"),
                 ("terminate -l pool=batch --dry-run", "what that would do to a pool; changes nothing"),
             ),
         ),
@@ -100,42 +100,42 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
     "Install and run": {
         "controller": Entry(
             "controller",
-            "Watch a cluster and end its deleted nodes gracefully.",
+            "Watch a cluster and terminate its deleted nodes gracefully.",
             (
-                ("controller --dry-run", "observe only: say what would be done"),
-                ("controller --config settings.yaml", "with settings, until SIGTERM"),
+                ("controller --dry-run", "observe only: log what it would do"),
+                ("controller --config settings.yaml", "with settings from a file, until SIGTERM"),
             ),
         ),
         "agent": Entry(
             "agent.command",
             "Terminate the pods of this node before its machine shuts down.",
             (
-                ("agent --node-name worker-7 --config settings.yaml", "on that machine, until SIGTERM"),
-                ("agent --simulate-shutdown --config settings.yaml", "what a shutdown would do; changes nothing"),
+                ("agent --node-name worker-7 --config settings.yaml", "on the machine of the node, until SIGTERM"),
+                ("agent --simulate-shutdown --config settings.yaml", "preview a shutdown; changes nothing"),
             ),
         ),
         "crds": Entry(
             "crds",
             "Print the CustomResourceDefinitions of gracectl.",
             (
-                ("crds | kubectl apply --server-side -f -", "put them into a cluster, or bring them up to date"),
-                ("crds | kubectl diff --server-side -f -", "what that would change"),
+                ("crds | kubectl apply --server-side -f -", "install or update them in a cluster"),
+                ("crds | kubectl diff --server-side -f -", "preview the change"),
             ),
         ),
         "uninstall": Entry(
             "uninstall.command",
             "Remove everything of gracectl from a cluster.",
             (
-                ("uninstall --dry-run", "what would be removed; changes nothing"),
-                ("uninstall --wait 10m", "ask, and let terminations in progress end before"),
+                ("uninstall --dry-run", "preview the removal; changes nothing"),
+                ("uninstall --wait 10m", "ask, then wait for terminations in progress"),
             ),
         ),
         "completion": Entry(
             "completion",
             "Print a completion script for bash, zsh or fish.",
             (
-                ("completion bash >~/.local/share/bash-completion/completions/gracectl", "for all later shells"),
-                ("completion fish | source", "for this one"),
+                ("completion bash >~/.local/share/bash-completion/completions/gracectl", "for new shells"),
+                ("completion fish | source", "for this shell"),
             ),
         ),
         "version": Entry(
@@ -143,7 +143,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "Print the version.",
             (
                 ("version", "as text"),
-                ("version -o json", "for a program"),
+                ("version -o json", "as JSON"),
             ),
         ),
     },
@@ -152,8 +152,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
             "demo",
             "Drain nodes of an embedded cluster, and watch.",
             (
-                ("demo", "three nodes of a simulated cluster, before your eyes"),
-                ("demo --nodes 20 -o json", "a larger one, for a program"),
+                ("demo", "three nodes of a simulated cluster, live"),
+                ("demo --nodes 20 -o json", "a larger cluster, as JSON"),
             ),
         ),
         "simulate": Entry(

@@ -1,7 +1,7 @@
-"""Completion in shells: the script for each of them, and the values that only a cluster or a file knows.
+"""Shell completion: the scripts, and values from a cluster or a file.
 
-Invariants: a completion prints no error and ends within DEADLINE_SECONDS, whatever the kubeconfig and its cluster do;
-what cannot be read completes to nothing.
+Invariants: a completion prints no error and ends within DEADLINE_SECONDS, even if the cluster does not answer; values
+that cannot be read complete to nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gracectl.cli.output import NAME, echo
 
 SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 VARIABLE: Final = "_GRACECTL_COMPLETE"
-"""Set by the scripts: click then answers what completes the words in COMP_WORDS."""
+"""Set by the scripts: click then prints the completions of COMP_WORDS."""
 
 READ_SECONDS: Final = 2.0
 DEADLINE_SECONDS: Final = 5.0
-"""Of the process, even if a credential plugin blocks it."""
+"""Time limit of the process, even if a credential plugin blocks it."""
 
 MOST: Final = 500
-"""Names that a cluster is asked for."""
+"""Maximum number of names to read from a cluster."""
 
 
 @click.command()
@@ -39,12 +39,12 @@ def completion(shell: str) -> None:
     """
     from gracectl.cli.root import root
 
-    # Not the shell's own method: bash's looks at the version of the bash that runs now.
+    # Not the class's own method: that of bash checks the version of the running bash.
     echo(ShellComplete.source(SHELLS[shell](root, {}, NAME, VARIABLE)))
 
 
 def become_quiet() -> None:
-    """Have this process, which completes a word, print no error, and end in time."""
+    """Silence stderr and end this process in time."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     watchdog = threading.Timer(DEADLINE_SECONDS, os._exit, [0])
     watchdog.daemon = True
@@ -52,7 +52,7 @@ def become_quiet() -> None:
 
 
 def complete_for_kubectl(words: list[str]) -> None:
-    """Print what completes the last of these words, as kubectl wants it of the program kubectl_complete-grace.
+    """Print completions of the last word in the format that kubectl expects of kubectl_complete-grace.
 
     https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/#shell-completion-for-plugins
     """
@@ -64,14 +64,14 @@ def complete_for_kubectl(words: list[str]) -> None:
         if item.type == "plain":
             echo(f"{item.value}\t{item.help}" if item.help else str(item.value))
     wants_files = any(item.type != "plain" for item in items)
-    echo(":0" if wants_files else ":4")  # the shell's own completion of files; or none
+    echo(":0" if wants_files else ":4")  # 0: complete files; 4: do not
 
 
 # -- values --------------------------------------------------------------------------------------------------------
 
 
 def complete_nodes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Nodes of the cluster that are not named yet."""
+    """Complete nodes of the cluster that are not on the command line yet."""
     given = context.params.get("names") or ()
     return [item for item in _of_cluster(context, "nodes", incomplete) if item.value not in given]
 
@@ -79,12 +79,12 @@ def complete_nodes(context: click.Context, parameter: click.Parameter, incomplet
 def complete_namespaces(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """Namespaces of the cluster."""
+    """Complete namespaces of the cluster."""
     return _of_cluster(context, "namespaces", incomplete)
 
 
 def complete_contexts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Contexts of the kubeconfig."""
+    """Complete contexts of the kubeconfig."""
 
     def read() -> Iterable[str]:
         from gracectl.kube.auth.lookup import contexts
@@ -104,16 +104,16 @@ def _of_cluster(context: click.Context, plural: str, incomplete: str) -> list[Co
 
 
 def _items(read: Callable[[], Iterable[str]], incomplete: str) -> list[CompletionItem[str]]:
-    """Those that begin so; none if they cannot be read."""
+    """Values with this prefix; empty if they cannot be read."""
     try:
         found = sorted(set(read()))
-    except Exception:  # no reason to disturb who is typing
+    except Exception:  # an error message would garble the command line
         return []
     return [CompletionItem(name) for name in found if name.startswith(incomplete) and name.isprintable()]
 
 
 async def _names(context: click.Context, plural: str) -> list[str]:
-    """Names of the first objects of this kind; what has come when the time is over."""
+    """Names of the first objects of this kind, as many as arrive within READ_SECONDS."""
     import anyio
 
     from gracectl.kube.connection import connected

@@ -1,4 +1,4 @@
-"""`gracectl config`: the settings that count, and what they may be."""
+"""`gracectl config`: the effective settings, and their schema."""
 
 from __future__ import annotations
 
@@ -32,22 +32,21 @@ from gracectl.model.foreign import visible_json
     "--output",
     type=Choice(["yaml", "json"]),
     default="yaml",
-    help="yaml: a settings file, with comments that say where its values are from; json: without them.",
+    help="yaml: a settings file with comments that name the source of each value; json: without comments.",
 )
 @click.option("--schema", "wants_schema", is_flag=True, help="The JSON schema of the settings file instead.")
 @click.pass_context
 def config(context: click.Context, config: Path | None, output: Literal["yaml", "json"], wants_schema: bool) -> None:
     """Print the effective settings, and where each is from.
 
-    Those of the file, the defaults for what it leaves out, and the environment. A variable beats the file:
-    GRACECTL__EVICTION__MAX_IN_FLIGHT=20 is eviction.maxInFlight. What is printed is itself a settings file, whole and
-    checked; exit code 2 says that the file, or a variable, cannot be used. No cluster is asked. The page
-    docs/settings.md explains every field.
+    They come from the file, the environment and the defaults. A variable overrides the file:
+    GRACECTL__EVICTION__MAX_IN_FLIGHT=20 sets eviction.maxInFlight. The output is itself a valid settings file. Exit
+    code 2: the file or a variable is invalid. No cluster is contacted. docs/settings.md explains every field.
     """
     if wants_schema:
         for name in ("config", "output"):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                raise click.UsageError("--schema is the same for all files, and JSON: give it alone")
+                raise click.UsageError("--schema does not depend on a file or format: give it alone")
         echo(_json(schema()))
         return
     with reporting_errors():
@@ -65,30 +64,30 @@ def _json(what: object) -> str:
 
 
 _TEXT_WITHOUT_QUOTES = re.compile(r"Expected `str.*`, got `(bool|int|float)`")
-"""Such as the number of an account: YAML takes it for something else, and may have lost its leading zeros."""
+"""Such as an account number: YAML reads it as a number, without leading zeros."""
 
 
 def provider_of(settings: Settings) -> Provider:
-    """Built, as far as that takes no connection. Raises ConfigError."""
-    with _told(settings.provider):
+    """Build the provider, without any connection. Raises ConfigError."""
+    with _explained(settings.provider):
         return load_provider(settings.provider)
 
 
 def check_provider(settings: Settings) -> str:
-    """Raises ConfigError for options that it does not take. Returns what could not be checked: a provider may be
-    installed only where it is to run."""
+    """Raise ConfigError for invalid options of the provider. Returns a message if they cannot be checked: a
+    provider may be installed only where the controller runs."""
     try:
-        with _told(settings.provider):
+        with _explained(settings.provider):
             check_options(settings.provider)
     except ConfigError as error:
         if not isinstance(error.__cause__, UnknownProvider):
             raise
-        return f"{error}; here its options are not checked"
+        return f"{error}; its options are not checked"
     return ""
 
 
 @contextmanager
-def _told(settings: ProviderSettings) -> Iterator[None]:
+def _explained(settings: ProviderSettings) -> Iterator[None]:
     try:
         yield
     except UnknownProvider as error:

@@ -16,7 +16,7 @@ from gracectl.cli.output import echo
 Command = TypeVar("Command", bound=Callable[..., None])
 
 CANCELLED = 128 + signal.SIGINT
-"""The exit code of a command that was not confirmed, as of one that was interrupted."""
+"""Exit code of a command that was not confirmed, the same as after an interruption."""
 
 
 def yes_option(command: Command) -> Command:
@@ -27,7 +27,7 @@ def yes_option(command: Command) -> Command:
 
 
 def require_confirmation(*, yes: bool) -> None:
-    """Refuse a command that could not be confirmed later. Raises UsageError."""
+    """Raise UsageError if the command cannot ask for confirmation later."""
     if not yes and not _can_ask():
         raise click.UsageError("nothing was changed: no terminal to ask for confirmation; give --yes")
 
@@ -42,14 +42,14 @@ def confirm(question: str, *, yes: bool) -> None:
         echo(f"{question} [y/N] ", err=True, nl=False)
         answer = sys.stdin.readline()
     finally:
-        if not answer.endswith("\n"):  # Ctrl-C or Ctrl-D: what is said next begins a line
+        if not answer.endswith("\n"):  # Ctrl-C or Ctrl-D: the next message starts a line
             echo("", err=True)
     if answer.strip().lower() not in {"y", "yes"}:
         fail("cancelled; nothing was changed", CANCELLED)
 
 
 def _forget_input() -> None:
-    """What was typed before the question is no answer to it."""
+    """Discard what was typed before the question."""
     try:
         from termios import TCIFLUSH, error, tcflush  # not on every platform
     except ImportError:

@@ -49,7 +49,7 @@ class VisibleConsole(Console):
 
 
 def stdout_console(*, is_wide: bool = False) -> Console:
-    """Stdout. `is_wide`: lines as long as they come, whatever the terminal's width."""
+    """Console on stdout. `is_wide`: no limit on the width of lines."""
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal that knows no "…" gets a "?" instead of a traceback.
         sys.stdout.reconfigure(errors="replace")
@@ -64,7 +64,7 @@ def print_on(console: Console, what: RenderableType, *, err: bool = False) -> No
 
 
 def text_of(console: Console, what: RenderableType) -> str:
-    """What would be printed, without the spaces with which tables fill their columns."""
+    """Text that would be printed, without trailing spaces."""
     with console.capture() as captured:
         console.print(what, crop=False, markup=False, highlight=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
@@ -192,7 +192,7 @@ def marked(message: str, remedy: str = "", *, is_blocking: bool) -> RenderableTy
 
 
 def helpful(remedy: str) -> RenderableType:
-    """What helps against a cause of blocking: a command, or the owner to ask."""
+    """Remedy: a command, or the owner to contact."""
     return _Marked(Text(remedy), "-> ", "dim", 2 * INDENT)
 
 

@@ -34,10 +34,10 @@ _OPEN_FILES = 8192
 @click.option("--dry-run", is_flag=True, help="Only observe: log, measure and trace what would be done; write nothing.")
 @cluster_options
 def controller(target: ClusterTarget, *, dry_run: bool) -> None:
-    """Watch a cluster and end its deleted nodes gracefully.
+    """Watch a cluster and terminate its deleted nodes gracefully.
 
-    Runs until SIGTERM or SIGINT: finishes the writes that are under way and exits with 0; a second signal ends it at
-    once. Where a live Karpenter leads it does not begin: both answer for the same finalizer.
+    Runs until SIGTERM or SIGINT: finishes the writes in progress and exits with 0. A second signal stops it
+    immediately. It does not start where a live Karpenter leads: both own the same finalizer.
     """
     with reporting_errors():
         settings = target.settings()
@@ -50,8 +50,7 @@ def controller(target: ClusterTarget, *, dry_run: bool) -> None:
 
 
 def _allow_connections() -> None:
-    """Many systems give a process 1,024 open files unless it asks for more, and a server that is silent is waited for
-    on hundreds of connections at once."""
+    """Raise the limit of open files: often 1,024, and a silent server can hold hundreds of connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -91,24 +90,23 @@ async def _run(settings: Settings, provider: Provider, target: ClusterTarget, *,
                     server,
                     provider.name,
                 )
-                group.start_soon(_spare_the_collector, program.wait_live)
+                group.start_soon(_freeze_long_lived_objects, program.wait_live)
                 await program.run(stop)
             group.cancel_scope.cancel()
     logger.info("stopped")
 
 
-RARELY: Final = (7_000, 10, 50)
-"""Thresholds of the garbage collector; 700, 10, 10 are Python's own."""
+GC_THRESHOLDS: Final = (7_000, 10, 50)
+"""Thresholds of the garbage collector; the defaults of Python are 700, 10, 10."""
 
 
-async def _spare_the_collector(wait_live: Callable[[], Awaitable[None]]) -> None:
-    """Let the garbage collector leave alone what stays: modules now, and what the caches hold once they are filled.
+async def _freeze_long_lived_objects(wait_live: Callable[[], Awaitable[None]]) -> None:
+    """Exempt long-lived objects from garbage collection: modules now, and the caches once they are filled.
 
-    Its walks over all of that take tens of milliseconds, by which deletions for deadlines would be late. What is
-    replaced later goes with its last reference, as everything that is in no circle. There are few circles, so it may
-    look for them rarely: it comes when many objects are made, which is when many deletions are due in one instant.
+    A full collection takes tens of milliseconds, which would delay deletions for deadlines. Reference counting frees
+    almost everything; cycles are few, so collections can be rare.
     """
-    gc.set_threshold(*RARELY)
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     await wait_live()
     gc.collect()
@@ -116,6 +114,6 @@ async def _spare_the_collector(wait_live: Callable[[], Awaitable[None]]) -> None
 
 
 async def _cancel_at(stop: anyio.Event, scope: anyio.CancelScope) -> None:
-    """Stop at once, also while the server does not answer the first requests."""
+    """Stop immediately, even while the server does not answer the first requests."""
     await stop.wait()
     scope.cancel()

@@ -19,13 +19,13 @@ SUFFIX = ".yaml"
 def crds() -> None:
     """Print the CustomResourceDefinitions of gracectl.
 
-    Where Karpenter's own definition of NodeClaims is, gracectl works with that one; leave it.
+    gracectl also works with Karpenter's own definition of NodeClaims: do not replace that one.
     """
     echo(manifests(), nl=False)
 
 
 def shipped_definitions() -> tuple[dict[str, Any], ...]:
-    """All of them as objects, which are the caller's to change."""
+    """Parse the definitions; the caller may change the objects."""
     definitions: tuple[dict[str, Any], ...] = tuple(json.loads(_as_json()))
     return definitions
 
@@ -36,7 +36,7 @@ def _as_json() -> str:
 
 
 def manifests() -> str:
-    """All of them as one YAML stream, with their comments."""
+    """The definitions as one YAML stream, with comments."""
     folder = files("gracectl") / "crds"
     found = sorted((file for file in folder.iterdir() if file.name.endswith(SUFFIX)), key=lambda file: file.name)
     return "---\n".join(file.read_text(encoding="utf-8") for file in found)

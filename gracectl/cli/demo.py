@@ -1,4 +1,4 @@
-"""`gracectl demo`: three nodes of an embedded cluster are deleted and end gracefully, before your eyes."""
+"""`gracectl demo`: deletes three nodes of an embedded cluster and shows their termination."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from gracectl.telemetry import logs
 
 @click.command()
 @world_options
-@output_option("text", help="json, yaml: one object, no more.")
+@output_option("text", help="json, yaml: one object.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the controller's log on stderr (and lines, no live table).")
 @click.option(
     "--trace-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the trace of each node there, as OTLP JSON, which Jaeger's UI loads.",
+    help="Write the trace of each node to this file, as OTLP JSON for Jaeger's UI.",
 )
-@click.option("--ui", is_flag=True, help="Show it on the page of gracectl ui, too, which stays until Ctrl-C.")
+@click.option("--ui", is_flag=True, help="Also serve the board of gracectl ui, until Ctrl-C.")
 def demo(
     output: Literal["text", "json", "yaml"], *, verbose: bool, trace_file: Path | None, ui: bool, **world: Any
 ) -> None:
     """Drain nodes of an embedded cluster, and watch.
 
-    Starts a cluster in this process (nothing else is needed), runs the controller on it over HTTP, deletes three nodes
-    and shows them as status -w does. A referee watches the pods on its own and counts violations of budgets.
+    Starts a cluster in this process, runs the controller on it over HTTP, deletes three nodes and shows them as status
+    -w does. An independent verifier watches the pods and counts violations of budgets.
 
     \b
     -o json prints one object:
@@ -58,7 +58,7 @@ def demo(
       replacements {expected, running}, volumes {before, left}, instances {before, left},
       touchedTwice [pod], blindSeconds, failures [text]
 
-    With OTEL_EXPORTER_OTLP_ENDPOINT set, the traces go there, too.
+    With OTEL_EXPORTER_OTLP_ENDPOINT set, it also exports the traces.
 
     Exit code 0: all nodes are gone, no budget was violated, every replacement pod runs; else 1.
     """
@@ -88,7 +88,7 @@ def demo(
 
 
 class _Failed(click.ClickException):
-    """The demo was shown to its end, and not all is as it should be: one line each."""
+    """The demo finished with failures: one line each."""
 
     exit_code = FAILED
 
@@ -103,7 +103,7 @@ def _given(order: Order, folder: Path, view: View, show: Callable[[Result], None
     try:
         return run_async(lambda: _until_interrupted(order, folder, view, show))
     except BaseExceptionGroup as group:
-        # The reader of the output is gone (`gracectl demo | head -1`); rich ends the program then.
+        # The reader of the output is gone (`gracectl demo | head -1`): rich exits the program then.
         if group.subgroup(BrokenPipeError) is not None:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
         if group.subgroup(SystemExit) is None:
@@ -114,7 +114,7 @@ def _given(order: Order, folder: Path, view: View, show: Callable[[Result], None
 async def _until_interrupted(
     order: Order, folder: Path, view: View, show: Callable[[Result], None]
 ) -> Result | signal.Signals:
-    """The result, or the signal that came before it. With a page the result is shown, and the page stays."""
+    """Return the result, or the signal that came before it. With a board, show the result and keep serving."""
     ending: list[Result | signal.Signals] = []
 
     async def stay(result: Result) -> None:
@@ -138,7 +138,7 @@ async def _until_interrupted(
 
 @contextmanager
 def _logging(verbose: bool) -> Iterator[None]:
-    """The controller's log goes to stderr, or into a file that is kept, and named on stderr, if something fails."""
+    """Log to stderr, or to a file that is kept and named on stderr if the demo fails."""
     if verbose:
         with _logging_to(sys.stderr):
             yield
@@ -148,7 +148,7 @@ def _logging(verbose: bool) -> Iterator[None]:
     try:
         with os.fdopen(handle, "w") as file, _logging_to(file):
             yield
-    except Exception:  # not an interruption, and not that the reader of the output is gone
+    except Exception:  # not for an interruption or a broken pipe
         if is_kept := os.path.getsize(name) > 0:
             echo(f"{program()}: the controller's log is {name}", err=True)
         raise

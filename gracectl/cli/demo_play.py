@@ -1,7 +1,7 @@
-"""The play of the demo: an embedded cluster, the controller on it over HTTP, three nodes deleted, a verifier watching.
+"""Run of the demo: an embedded cluster, the controller on it over HTTP, three deleted nodes, and a verifier.
 
-The controller is the one of `gracectl controller`, over a kubeconfig like any other; the nodes are deleted as
-any client would delete them; and the result is the verifier's, from its own watch over HTTP.
+The controller is the same as in `gracectl controller`, with a kubeconfig. The result is the verifier's, from its own
+watch over HTTP.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ DELETED = 3
 GUARD_SECONDS = 120.0
 LOOK_AGAIN_SECONDS = 0.05
 OPEN_SECONDS = 30.0
-"""The longest that the page of --ui is waited for."""
+"""Maximum wait for the page of --ui."""
 REPLACEMENT_SECONDS = 2.0
-"""The longest that a replacement takes until it is Ready, at usual speed."""
+"""Maximum time until a replacement is Ready, at speed 1."""
 
 
 Finished = Callable[[Result], Awaitable[None]]
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What was asked for on the command line."""
+    """Options of the command line."""
 
     nodes: int
     pods: int
@@ -76,16 +76,15 @@ class Order(msgspec.Struct, frozen=True):
 
     @property
     def guard(self) -> float:
-        """Seconds after which the play ends, finished or not."""
+        """Seconds after which the demo ends in any case."""
         return GUARD_SECONDS / min(self.speed, 1.0)
 
 
 async def perform(order: Order, folder: Path, view: View, finished: Finished | None = None) -> Result:
-    """Give the whole play; whatever fails in it stands in the result. Raises ApiError, ComponentFailed for a broken
-    stage.
+    """Run the demo; failures are part of the result. Raises ApiError, ComponentFailed if it cannot run.
 
-    `folder` is the play's own, for the kubeconfig. `finished` is called with the result while everything still runs,
-    which then ends when it returns.
+    `folder`: for the kubeconfig. `finished` is called with the result while everything still runs; the run ends when it
+    returns.
     """
     async with traced(order.trace_file) as spans:
         return await _perform(order, folder, view, spans, finished)
@@ -113,7 +112,7 @@ async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | Non
             controller = Controller(settings, there.transport, there.clock, provider_of(settings), spans=spans)
             await controller.check()
             stage = _Stage(view, there, settings)
-            # The audience has a clock of its own, which the controller does not set.
+            # The verifier has its own clock, which the controller does not adjust.
             play = _Play(order, controller, OverHttp(session, there.cluster.server), SystemClock(), stage)
             if not order.ui:
                 return await play.run(deadline, finished)
@@ -124,7 +123,7 @@ async def _perform(order: Order, folder: Path, view: View, spans: SpanSink | Non
 
 
 async def _until_opened(board: ServedBoard, view: View) -> float:
-    """Seconds that it took until the page was open, or was not waited for any more."""
+    """Seconds until the page was open, at most OPEN_SECONDS."""
     view.echo(f"The board is at {board.url}; the nodes are deleted when it is open, or after {OPEN_SECONDS:.0f} s.")
     began = anyio.current_time()
     with anyio.move_on_after(OPEN_SECONDS):
@@ -133,7 +132,7 @@ async def _until_opened(board: ServedBoard, view: View) -> float:
 
 
 class _Stage(msgspec.Struct, frozen=True):
-    """Where the audience looks: the nodes as `status -w` shows them."""
+    """Display of the nodes, as in `status -w`."""
 
     view: View
     connection: Connection
@@ -153,7 +152,7 @@ class _Stage(msgspec.Struct, frozen=True):
 
 
 class _Play:
-    """One performance; `run` it once."""
+    """One run of the demo."""
 
     def __init__(self, order: Order, controller: Controller, api: ApiClient, clock: Clock, stage: _Stage) -> None:
         self._order = order
@@ -185,7 +184,7 @@ class _Play:
         return result
 
     async def _prepare(self) -> None:
-        """Wait until every node is held by the finalizer, and choose those that will be deleted."""
+        """Wait until every node has the finalizer, and choose the nodes to delete."""
         await self._verifier.until(lambda: all(names.FINALIZER in node.finalizers for node in self._verifier.nodes()))
         pods, budgets = await self._items(PODS), await self._items(BUDGETS)
         nodes = {node.name: node for node in self._verifier.nodes()}
@@ -208,7 +207,7 @@ class _Play:
             await ask(self._api, "DELETE", path_of(NODES, name=name))
         await self._verifier.until(self._is_over)
         self._seconds = self._clock.now() - self._began
-        # The controller learns of the end by its own watch, a moment earlier or later than the referee.
+        # The controller's own watch shows the end a moment earlier or later than the verifier's.
         while not self._ended_uids() <= {progress.uid for progress in self._controller.finished()}:
             await self._clock.sleep(LOOK_AGAIN_SECONDS)
 
@@ -230,7 +229,7 @@ class _Play:
         heir = pod.replacement
         return heir is not None and heir.is_running and heir.node not in self._targets
 
-    # -- what came of it -----------------------------------------------------------------------------------------------
+    # -- result --------------------------------------------------------------------------------------------------------
 
     async def _result(self, *, is_over_time: bool) -> Result:
         findings, client = self._verifier.findings(), self._controller.statistics().client
@@ -276,12 +275,10 @@ class _Play:
             )
 
     def _over_time(self) -> tuple[str, ...]:
-        message = f"it was not over after {self._order.guard:.0f} s"
+        message = f"not finished after {self._order.guard:.0f} s"
         if not self._targets:
-            return (f"{message}: the controller has not put its finalizer onto every node",)
-        waiting = (
-            f"{p.name}: {p.step}: {p.waits_for or 'nothing that it names'}" for p in self._controller.under_way()
-        )
+            return (f"{message}: the controller has not added its finalizer to every node",)
+        waiting = (f"{p.name}: {p.step}: {p.waits_for or 'unknown'}" for p in self._controller.under_way())
         return (message, *waiting)
 
     async def _items(self, path: str) -> list[JsonObject]:
@@ -293,7 +290,7 @@ class _Play:
         return sum(item["spec"]["nodeName"] in self._targets for item in await self._items(ATTACHMENTS))
 
     async def _instances(self) -> int:
-        """How many instances of the deleted nodes are not at their end, by the cloud's own word."""
+        """Number of instances of the deleted nodes that the cloud has not terminated."""
         running = 0
         for node in self._targets.values():
             id_ = node.provider_id.rsplit("/", 1)[-1]
@@ -303,7 +300,7 @@ class _Play:
 
 
 def _by_step(spent: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by step as the report has them; what comes before the cordon counts to it."""
+    """Seconds by step for the report; earlier steps count as part of the cordon."""
     seconds = dict.fromkeys(STEPS, 0.0)
     for step, spent_there in spent.items():
         seconds[step if step in STEPS else STEPS[0]] += spent_there
@@ -311,9 +308,8 @@ def _by_step(spent: Mapping[str, float]) -> dict[str, float]:
 
 
 def chosen(count: int, nodes: list[str], pods: list[JsonObject], budgets: list[JsonObject]) -> tuple[str, ...]:
-    """The nodes whose end is the most telling: one with a pod that is slow to stop, one with a pod that has a volume,
-    and each with as many pods as there are under the tightest budgets (`maxUnavailable: 1`).
-    """
+    """Choose the most interesting nodes: with a slow pod, with a volume, and with most pods under the tightest
+    budgets."""
     tight, slow, stateful = Counter[str](), Counter[str](), Counter[str]()
     selectors = [
         (budget["metadata"]["namespace"], read_selector(budget["spec"].get("selector")))

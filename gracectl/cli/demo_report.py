@@ -1,4 +1,4 @@
-"""What a demo has come to: one value that is printed as JSON, as a summary for people, and decides the exit code."""
+"""Result of a demo: printed as JSON or as a summary, and decides the exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gracectl.cli.format import counted
 from gracectl.cli.report import JsonObject
 
 STEPS = ("cordon", "drain", "volumes", "instance", "finalizer")
-"""The steps of a termination as people are told of them; the look at the instance before the first one counts to it."""
+"""Steps of a termination in reports; the check of the instance before the first step counts as part of it."""
 
 
 class NodeResult(JsonObject, frozen=True):
@@ -57,7 +57,7 @@ class Replacements(JsonObject, frozen=True):
 
 
 class Leavings(JsonObject, frozen=True):
-    """Things of the deleted nodes: how many there were, and how many of them are left now."""
+    """Objects of the deleted nodes: how many existed, and how many are left."""
 
     before: int = 0
     left: int = 0
@@ -66,9 +66,9 @@ class Leavings(JsonObject, frozen=True):
 class Result(JsonObject, frozen=True, kw_only=True):
     """The JSON object of `-o json`, in this order.
 
-    `seconds`: from the first DELETE until all was done. `evictions` and `refusals`: answers 201 and 429 (budget spent)
-    that the controller got; `evictionsSeen`: pods that the watch showed leaving. `blindSeconds`: for how long the
-    referee's watch was cut. `failures`: what is not as it should be; empty exactly if `ok`.
+    `seconds`: from the first DELETE until everything was done. `evictions` and `refusals`: responses 201 and 429
+    (budget spent) to the controller; `evictionsSeen`: pods that the watch showed leaving. `blindSeconds`: how long the
+    referee's watch was interrupted. `failures`: empty exactly if `ok`.
     """
 
     seconds: float
@@ -91,7 +91,7 @@ class Result(JsonObject, frozen=True, kw_only=True):
 
 
 def judged(result: Result, *failures: str) -> Result:
-    """The result with `ok` and `failures` filled in: those given, and those that its own figures show."""
+    """Fill in `ok` and `failures`: the given ones, and those that the figures show."""
     found = (*failures, *_failures(result))
     return msgspec.structs.replace(result, ok=not found, failures=found)
 
@@ -123,7 +123,7 @@ def _failures(result: Result) -> list[str]:
     if result.evictions_seen > result.evictions:
         found.append(f"{result.evictions_seen} pods left, but only {result.evictions} were evicted")
     if result.touched_twice:
-        found.append(f"asked to leave twice: {', '.join(result.touched_twice)}")
+        found.append(f"evicted twice: {', '.join(result.touched_twice)}")
     if result.blind_seconds:
         found.append(f"the watch was cut for up to {result.blind_seconds:.2f} s, so the budgets cannot be vouched for")
     return found

@@ -22,19 +22,19 @@ from gracectl.cli.failures import MISUSED, REFUSED
 from gracectl.runtime.clock import SystemClock
 
 WORLD_FAILURES: Mapping[type[Exception], int] = {CannotServe: MISUSED, ScenarioError: MISUSED, Refused: REFUSED}
-"""What commands with a world of their own tell people, beside what all commands do."""
+"""Failures of commands that start a cluster, in addition to the failures of every command."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def world_options(command: Command) -> Command:
-    """The options that say which world a command starts: `nodes`, `pods`, `seed` and `speed`."""
+    """Options of the cluster that a command starts: `nodes`, `pods`, `seed` and `speed`."""
     nodes, pods = click.IntRange(min=2), click.IntRange(min=1)
     speed = click.FloatRange(min=0, min_open=True)
-    # The last one that is put on stands first in the help.
+    # The last option that is added comes first in the help.
     for option in (
         click.option("--speed", type=speed, default=1.0, show_default=True, callback=finite, help="2: twice as fast."),
-        click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same world."),
+        click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same cluster."),
         click.option("--pods", type=pods, default=120, show_default=True, help="How many ordinary pods."),
         click.option("--nodes", type=nodes, default=8, show_default=True, help="How many nodes."),
     ):
@@ -46,7 +46,7 @@ def world_options(command: Command) -> Command:
 async def served(
     kubeconfig: Path, *, speed: float, seed: int, port: int = 0
 ) -> AsyncIterator[tuple[EmbeddedCluster, str]]:
-    """An empty cluster that lives while the block runs, and its URL; the kubeconfig for it is written first.
+    """Run an empty cluster during the block; yields it and its URL. Writes the kubeconfig first.
 
     Raises CannotServe when the port is taken or the file cannot be written.
     """

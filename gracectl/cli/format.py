@@ -68,7 +68,7 @@ def elapsed_answer(answer: Answer, since: float) -> str:
 
 
 def drained_in(answer: Answer, since: float) -> str:
-    """`drained in 0:00-4:32`, `never drained`, or what is unknown."""
+    """`drained in 0:00-4:32`, `never drained`, or `unknown` with the reason."""
     if isinstance(answer, Never):
         return "never drained"
     if isinstance(answer, Unknown):
@@ -117,7 +117,7 @@ def joined(words: Sequence[str]) -> str:
 
 
 def blocked_by(entry: PodPlan) -> str:
-    """What keeps a pod on its node; empty if nothing does."""
+    """Cause that keeps a pod on its node; empty without one."""
     if entry.protection is not None:
         until = "" if entry.protection.until is None else f" until {format_time(entry.protection.until)}"
         return f"{entry.protection.description}{until}{entry.protection.limit_note}"

@@ -1,4 +1,4 @@
-"""Option -o/--output, spelt alike in all commands: a table for people, or one object for programs."""
+"""Option -o/--output, the same in every command: a table for people, or one object for programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def output_option(*tables: str, help: str = "json, yaml: one object.") -> Callab
     return click.option("-o", "--output", type=Choice(values), default=tables[0], help=help)
 
 
-WIDE = "wide: all columns, whatever the terminal's width; json, yaml: one object."
+WIDE = "wide: all columns, regardless of the terminal's width; json, yaml: one object."
 
 
 def is_structured(output: str) -> bool:

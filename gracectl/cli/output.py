@@ -30,5 +30,5 @@ def program() -> str:
 
 
 def command(*arguments: str) -> str:
-    """What to type: `gracectl status -w worker-1`."""
+    """Command line to type: `gracectl status -w worker-1`."""
     return " ".join((program(), *arguments))

@@ -115,7 +115,7 @@ def remaining_text(progress: Progress, at: float) -> str:
 
 
 def left_text(answer: Answer | None, at: float) -> str:
-    """`about 0:40 left`, `about 0:05-0:40 left`, what is unknown, or `never`; empty without a forecast."""
+    """`about 0:40 left`, `about 0:05-0:40 left`, `unknown` with the reason, or `never`; empty without a forecast."""
     match answer:
         case None:
             return ""
@@ -146,7 +146,7 @@ def cause_text(cause: BlockingCause, at: float) -> str:
 
 
 def cause_title(entry: PodPlan, at: float) -> str:
-    """What blocks a pod, without what is different for each: `budget shop/web`, `protected until 14:05 UTC`."""
+    """Cause that blocks a pod, without details of the pod: `budget shop/web`, `protected until 14:05 UTC`."""
     budgets = joined(["/".join(key) for key in entry.budgets]) if entry.budgets else ""
     match entry.blocker:
         case Blocker.UNDECODABLE:
@@ -163,7 +163,7 @@ def cause_title(entry: PodPlan, at: float) -> str:
             return f"budget {budgets}"
         case Blocker.PROTECTION if entry.protection is not None:
             if entry.protection.until is None:
-                return "protected for ever" if entry.protection.is_valid else "protected by an invalid value"
+                return "protected indefinitely" if entry.protection.is_valid else "protected by an invalid value"
             return f"protected until {_clock(entry.protection.until, at)}"
     return "deleted for the deadline" if entry.outcome is Outcome.DELETE else entry.reason
 

@@ -30,7 +30,7 @@ class ClusterReport(JsonObject, frozen=True):
 
 
 class QueuePositionReport(JsonObject, frozen=True):
-    """The position (from 1) of a pod among those that wait for the same budget; `after`: the pod before it.
+    """Position (from 1) of a pod in the queue of its budget; `after`: the pod before it.
 
     `undecided`: pods of several nodes are equal, so it may have the position of any of them.
     """
@@ -42,7 +42,7 @@ class QueuePositionReport(JsonObject, frozen=True):
 
 
 class ProtectionReport(JsonObject, frozen=True):
-    """What protects a pod. `until` null: until it is removed; `valid` false: the value cannot be parsed."""
+    """Protection of a pod. `until` null: until it is removed; `valid` false: the value cannot be parsed."""
 
     kind: str
     value: str
@@ -129,7 +129,7 @@ def queue_position_report(position: QueuePosition | None) -> QueuePositionReport
 
 
 def protection_report(protection: Protection | None) -> ProtectionReport | None:
-    """What protects a pod, if anything does."""
+    """Protection of a pod; None without one."""
     if protection is None:
         return None
     until = instant(protection.until)

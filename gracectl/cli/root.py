@@ -19,7 +19,7 @@ from gracectl.telemetry import logs
 
 EPILOG = (
     "Exit codes: 0 done; 1 gracectl failed; 2 bad usage or configuration; 3 the cluster refused or failed; 4 the time "
-    "given with --timeout is over, and the work goes on."
+    "given with --timeout has passed, and the work continues."
 )
 
 
@@ -42,12 +42,11 @@ EXTRAS: Final[Mapping[str, Extra]] = {
     "demo": _DEMO,
     "simulate": _DEMO,
 }
-"""Commands that need more than gracectl itself. Their extra is theirs alone; those of settings are named by what reads
-these (provider `aws`, kubeconfigs)."""
+"""Commands that need an extra. The code that reads settings names extras for settings (provider `aws`)."""
 
 
 class Commands(click.Group):
-    """Commands that are imported when they are used: the controller carries no embedded cluster about with it."""
+    """Group that imports a command when it is used: the controller does not load the embedded cluster."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See click."""
@@ -80,13 +79,13 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        """See click; none is imported."""
+        """See click; imports no command."""
         found = (name for name in COMMANDS if name.startswith(incomplete))
         items = [CompletionItem(name, help=COMMANDS[name].summary) for name in found]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See click; in groups, and none of them is imported."""
+        """See click; prints groups, and imports no command."""
         width = max(map(len, COMMANDS))
         for title, entries in GROUPS.items():
             with formatter.section(title):
@@ -110,9 +109,9 @@ def help_command(context: click.Context, name: str | None) -> None:
 
 
 def _without(extra: Extra, name: str) -> click.Command:
-    """The command of that name, which says what to install."""
+    """Placeholder of a command that says what to install."""
 
-    from gracectl.cli.failures import MISUSED, fail  # which brings the client along
+    from gracectl.cli.failures import MISUSED, fail  # imports the client
 
     def refuse(arguments: tuple[str, ...]) -> None:
         fail(f"{name}: {extra.package} is not installed; run in a checkout of gracectl: {extra.command}", MISUSED)
@@ -136,7 +135,7 @@ def _without(extra: Extra, name: str) -> click.Command:
 def root() -> None:
     """Ends Kubernetes nodes gracefully: cordons, drains and terminates them without breaking a PodDisruptionBudget."""
     if not gc.isenabled():
-        # What is loaded stays. To look for garbage in it, most of all at the end, takes a quarter of a short command.
+        # Modules stay loaded: collecting them, above all at exit, takes a quarter of a short command's time.
         gc.freeze()
         gc.enable()
-    logs.silence()  # a command itself says what people are to know
+    logs.silence()  # commands print their own messages

@@ -43,7 +43,7 @@ class EffectiveSettings(msgspec.Struct, frozen=True):
 
 
 class SettingsSource:
-    """Where a command gets its settings from. A file is read at once, before any cluster is contacted."""
+    """Where a command gets its settings from. A file is read immediately, before any cluster is contacted."""
 
     def __init__(self, target: ClusterTarget) -> None:
         """Raises ConfigError."""
@@ -94,7 +94,7 @@ def _key(context: click.Context, parameter: click.Parameter, text: str | None) -
 
 
 def installation_note(effective: EffectiveSettings, leadership: Leadership) -> str:
-    """What a forecast assumes of the controller, for its first line; "" if one leads, or nothing is known of it."""
+    """First line of a forecast: its assumption about the controller; "" if one leads, or if that is unknown."""
     if leadership.state is LeaderState.NONE:
         return f"no controller leads: {leadership.reason}; the forecast assumes one"
     if leadership.is_absent and effective.source.startswith("configmap "):

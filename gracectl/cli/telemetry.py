@@ -32,7 +32,7 @@ async def traced(
     The `file` is written at the end, also when the block has failed. Raises ConfigError for variables with invalid
     values, and for a file that cannot be written: before the block, as far as that is known then.
     """
-    with _told():
+    with _explained():
         is_wanted = traces_enabled(os.environ)
         if file is not None:
             file.open("ab").close()
@@ -44,7 +44,7 @@ async def traced(
     from gracectl.telemetry.tracing import Tracing, over_http
 
     kept = TraceFile()
-    with _told():
+    with _explained():
         monotonic = SystemClock().monotonic
         exporters = [*([kept] if file is not None else []), *([over_http(monotonic)] if is_wanted else [])]
         tracing = Tracing(exporters, monotonic, _identity(), cluster, is_dry_run=is_dry_run)
@@ -53,13 +53,13 @@ async def traced(
     finally:
         await tracing.close(LAST_SPANS_SECONDS)
         if file is not None:
-            with _told():
+            with _explained():
                 kept.write(file)
 
 
 def metric_export(cluster: str = "", *, is_dry_run: bool = False) -> MetricExport | None:
     """Export of metrics; None if the variables do not ask for it. Raises ConfigError for invalid ones."""
-    with _told():
+    with _explained():
         interval = metric_export_seconds(os.environ)
         if interval is None:
             return None
@@ -69,7 +69,7 @@ def metric_export(cluster: str = "", *, is_dry_run: bool = False) -> MetricExpor
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _explained() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -31,10 +31,10 @@ def uncordon(target: ClusterTarget, nodes: NodeChoice) -> None:
 
     Makes each NODE schedulable, as kubectl uncordon does, and withdraws the request to keep it drained. The controller
     then removes the taint and the label of its cordon; until one runs, the taint keeps pods away. A drain in progress
-    ends. The deletion of a node cannot be undone.
+    stops. You cannot undo the deletion of a node.
 
     Exit code 0: every node is schedulable; also if no node matches the selector. 3 also if a node does not exist, if
-    one is being deleted, or if the server refused for one of them; the others are uncordoned all the same.
+    one is being deleted, or if the server refused for one of them; the others are still uncordoned.
     """
     bulk = BulkRequest()
     with reporting_errors({UnknownNodes: REFUSED}):

@@ -109,16 +109,13 @@ def disabled(settings: Settings) -> str:
     """Message where no node has a shutdown order."""
     if settings.termination.policy.knows_shutdowns:
         return f"graceful shutdown is disabled: {GATED}"
-    return (
-        "graceful shutdown is disabled: the settings have neither shutdownGracePeriodByPodPriority nor "
-        "shutdownGracePeriod"
-    )
+    return "graceful shutdown is disabled: the settings have no shutdownGracePeriodByPodPriority or shutdownGracePeriod"
 
 
 async def _rehearse(
     settings: Settings, node: str, pod_uid: str, target: ClusterTarget, *, is_here: bool, shows_cluster: bool
 ) -> RehearsalResult:
-    """`is_here`: this is the machine of the node, so its logind can be asked."""
+    """Rehearse. `is_here`: this is the machine of the node, so its logind can be read."""
     logind = await _logind(settings.agent.address) if is_here else None
     async with connected(target, shows_cluster=shows_cluster) as connection:
         return await run_rehearsal(connection, node, settings, pod_uid, logind=logind)

@@ -78,7 +78,7 @@ def _reason(node: Node, settings: Settings) -> str:
     if settings.termination.policy.order_of(node.labels).is_timed:
         return GATED
     return (
-        "its settings have neither shutdownGracePeriodByPodPriority nor shutdownGracePeriod; give the file with one by "
+        "its settings have no shutdownGracePeriodByPodPriority or shutdownGracePeriod; give a file that has one with "
         "--config"
     )
 
@@ -91,7 +91,7 @@ class Logind(msgspec.Struct, frozen=True):
 
 
 class RehearsalResult(msgspec.Struct, frozen=True):
-    """Input and outcome of a rehearsal. `logind` None: it was not asked."""
+    """Input and outcome of a rehearsal. `logind` None: not read."""
 
     inputs: RehearsalInput
     rehearsal: Rehearsal
@@ -99,7 +99,7 @@ class RehearsalResult(msgspec.Struct, frozen=True):
 
     @property
     def required(self) -> float:
-        """Seconds of all ranges together, for which logind is asked to wait."""
+        """Seconds of all ranges together, which logind must wait."""
         return self.inputs.order.total
 
     @property
@@ -133,7 +133,7 @@ def unshortened_grace(pod: Pod) -> int:
 
 
 FAILURES: Final[Mapping[type[Exception], int]] = {UnknownNodes: REFUSED, NoOrder: MISUSED}
-"""Failures of a rehearsal beside those of every command, for `reporting_errors`."""
+"""Failures of a rehearsal in addition to the failures of every command, for `reporting_errors`."""
 
 
 async def run_rehearsal(
@@ -145,7 +145,7 @@ async def run_rehearsal(
     logind: Logind | None = None,
     available: float | None = None,
 ) -> RehearsalResult:
-    """What a shutdown of the machine of `node` would do now. Raises ApiError, and what FAILURES has.
+    """Simulate a shutdown of the machine of `node` now. Raises ApiError and the exceptions of FAILURES.
 
     `own_uid`: of the agent's own pod. `available`: seconds, if less than the order requires. `logind`: only reported; a
     running agent raises its delay.

@@ -58,7 +58,7 @@ class RangeReport(JsonObject, frozen=True, kw_only=True):
 
 
 class IgnoredPodReport(JsonObject, frozen=True):
-    """A pod that is neither deleted nor waited for."""
+    """A pod that the agent does not delete or wait for."""
 
     namespace: str
     name: str
@@ -67,7 +67,7 @@ class IgnoredPodReport(JsonObject, frozen=True):
 
 
 class RehearsalReport(JsonObject, frozen=True, kw_only=True):
-    """The whole object. `logind` null: it was not asked."""
+    """The JSON object. `logind` null: not read."""
 
     cluster: ClusterReport
     at: str

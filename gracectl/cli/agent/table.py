@@ -39,7 +39,7 @@ def _parts(result: RehearsalResult) -> Iterator[RenderableType]:
     yield Text()
     pods = sum(len(each.pods) for each in result.rehearsal.ranges)
     if not pods:
-        yield Text("Finished at once: there is no pod to wait for.")
+        yield Text("Finished immediately: there is no pod to wait for.")
         return
     yield Text(f"Finished after {elapsed(result.rehearsal.over)} at the latest, for {counted(pods, 'pod')}.")
     yield Text(_assumptions(result), "dim")
@@ -106,7 +106,7 @@ def _row(pod: RehearsedPod, result: RehearsalResult) -> Row:
 
 
 def _grace(pod: RehearsedPod) -> Text:
-    """What it is granted, and of how much if the shutdown shortens it."""
+    """Granted grace; if the shutdown shortens it, also the full grace."""
     whole = unshortened_grace(pod.pod)
     if pod.grace is not None:
         return Text(f"{pod.grace}/{whole}s", "yellow") if is_shortened(pod) else Text(f"{pod.grace}s")

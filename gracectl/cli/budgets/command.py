@@ -1,4 +1,4 @@
-"""`gracectl budgets`: what the budgets of nodes and pods allow, what is unavailable, and what they block."""
+"""`gracectl budgets`: allowed disruptions, unavailable objects, and blocked removals of every budget."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class UnknownBudgets(Exception):
 def budgets(target: ClusterTarget, **options: Any) -> None:
     """Show what budgets allow, and what they block.
 
-    For each NodeDisruptionBudget and PodDisruptionBudget: how many objects are available, how many must be, how many
-    may be disrupted now. Below each: what is unavailable and why, and which nodes or pods it blocks, first those with
-    a pending removal. Names choose budgets: shop/web is a PodDisruptionBudget, batch is a NodeDisruptionBudget, or
+    For each NodeDisruptionBudget and PodDisruptionBudget: how many objects are available, how many must be, and how
+    many may be disrupted now. Below each: the unavailable objects with reasons, and the blocked nodes or pods,
+    pending removals first. Names choose budgets: shop/web is a PodDisruptionBudget, batch is a NodeDisruptionBudget, or
     with -n a PodDisruptionBudget of that namespace.
 
     Only objects of the cluster are read. Needs to list nodes, pods, poddisruptionbudgets, nodeclaims and
@@ -96,7 +96,7 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
         state, problem, expected, healthy, required, allowed, missing,
         unavailable [{name, reason, since}], blocks [{name, reason}]}]
 
-    Exit code 0: the budgets were printed, whatever they allow.
+    Exit code 0: the budgets were printed, regardless of what they allow.
     """
     chosen = msgspec.convert(options, BudgetsOptions)
     if chosen.namespace and chosen.all_namespaces:

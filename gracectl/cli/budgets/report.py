@@ -19,7 +19,7 @@ LONGEST = 300
 
 
 class BudgetUsages(msgspec.Struct, frozen=True, kw_only=True):
-    """All budgets in question, at `at` (Unix seconds by the server's clock).
+    """The chosen budgets, at `at` (Unix seconds by the server's clock).
 
     `nodes` None: budgets of nodes do not exist in the cluster or may not be read, as `note` says. `leadership`: whether
     a controller counts them. `settings`: where they are from. `only_blocking`: without budgets that allow something;
@@ -46,14 +46,14 @@ class UnavailableReport(JsonObject, frozen=True):
 
 
 class BlockedReport(JsonObject, frozen=True):
-    """A node or pod that may not be removed now; `reason`: why it is to be removed, null if it is not."""
+    """A node or pod that may not be removed now; `reason`: why its removal is pending, null if it is not."""
 
     name: str
     reason: str | None
 
 
 class CountReport(JsonObject, frozen=True):
-    """What the nodes themselves say now, whatever the status of the budget says."""
+    """Current state of the nodes, independent of the budget's status."""
 
     expected: int
     available: int
@@ -62,7 +62,7 @@ class CountReport(JsonObject, frozen=True):
 
 
 class BudgetReport(JsonObject, frozen=True, kw_only=True):
-    """What both kinds of budgets have in common; the figures are those of the status."""
+    """Fields of both kinds of budgets; the figures are from the status."""
 
     name: str
     uid: str
@@ -104,7 +104,7 @@ class BudgetsReport(JsonObject, frozen=True, kw_only=True):
 
 
 def budgets_report(usages: BudgetUsages) -> BudgetsReport:
-    """The report of all budgets in question."""
+    """Report of the chosen budgets."""
     return BudgetsReport(
         cluster=cluster_report(usages.cluster),
         at=format_time(usages.at),

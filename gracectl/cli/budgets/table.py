@@ -1,4 +1,4 @@
-"""Budgets as a table, with lines below each: problems, what is unavailable, and what it blocks."""
+"""Table of budgets, with lines for problems, unavailable objects and blocked removals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STYLES = {
 
 
 def budgets_table(usages: BudgetUsages) -> RenderableType:
-    """All budgets in question."""
+    """Table of the chosen budgets."""
     return Group(*_parts(usages))
 
 
@@ -123,7 +123,7 @@ def _age(found: UnavailableObject, at: float) -> str:
 
 
 def _blocked(blocked: Sequence[BlockedObject]) -> str:
-    """Objects that are to be removed with the reason; the others by number."""
+    """Objects with a pending removal and its reason; the number of others."""
     waiting = [f"{each.name} ({each.reason})" for each in blocked if each.reason]
     others = len(blocked) - len(waiting)
     if not waiting:

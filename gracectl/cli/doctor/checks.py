@@ -1,7 +1,7 @@
-"""Checks of `gracectl doctor`: each reads what it needs, all at the same time, and none waits for another.
+"""Checks of `gracectl doctor`; they run concurrently and independently.
 
-Invariants: nothing is written (the webhook is tried by a dry run that it denies); a check that is refused, or gets no
-answer in time, is reported as such and holds up no other. The permissions are those that the controller itself checks.
+Invariants: no check writes (the webhook is tested with a dry run that it denies); a check that fails or times out is
+reported and delays no other check. The permissions are the ones that the controller checks at its start.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ from gracectl.runtime.certificates import authorities_in, certificate_info
 from gracectl.runtime.clock import Clock
 
 CHECK_SECONDS: Final = 15.0
-"""After so long a check is given up."""
+"""Timeout of a check."""
 
 OLDEST: Final = (1, 25)
 """Minor version of Kubernetes."""
 
 RENEWAL_SECONDS: Final = 7 * 86_400
-"""A certificate that ends so soon has not been renewed in time."""
+"""A certificate that expires sooner has not been renewed in time."""
 
 INSTALL: Final = "helm install gracectl helm/gracectl -n gracectl --create-namespace (docs/install.md)"
 COMPONENT: Final = "app.kubernetes.io/name=gracectl,app.kubernetes.io/component=controller"
 
 
 class Doctor(msgspec.Struct, frozen=True):
-    """What checks work with. `is_assumed`: the settings are defaults, as those of the controller are not known."""
+    """Input of the checks. `is_assumed`: the controller's settings are unknown, so defaults are used."""
 
     client: KubeClient
     clock: Clock
@@ -89,7 +89,7 @@ Check = Callable[[Doctor], Awaitable[Sequence[Finding]]]
 async def run_check(
     name: str, check: Callable[[], Awaitable[Sequence[Finding]]], seconds: float = CHECK_SECONDS
 ) -> Sequence[Finding]:
-    """What a check finds; one that cannot be done is a finding, too."""
+    """Run a check; returns its findings, or one with state UNKNOWN if it cannot be done."""
 
     def unknown(message: str, remedy: str | None = None) -> Sequence[Finding]:
         return (Finding(name, CheckState.UNKNOWN, message, remedy),)
@@ -116,7 +116,7 @@ CREDENTIALS: Final = "credentials"
 
 
 async def check_server(client: KubeClient) -> Sequence[Finding]:
-    """Whether the server answers, in a version that is supported."""
+    """Check that the server answers and that its version is supported."""
     try:
         with anyio.fail_after(CHECK_SECONDS):
             version = await client.server_version()
@@ -132,7 +132,7 @@ async def check_server(client: KubeClient) -> Sequence[Finding]:
     oldest = f"{OLDEST[0]}.{OLDEST[1]}"
     shown = harmless(version)
     if numbers is None:
-        return (Finding(SERVER, CheckState.WARNING, f"Kubernetes {shown}: not a version that could be compared"),)
+        return (Finding(SERVER, CheckState.WARNING, f"Kubernetes {shown}: unknown version format"),)
     if (int(numbers[1]), int(numbers[2])) < OLDEST:
         message = f"Kubernetes {shown} is too old: {oldest} or newer is needed"
         return (Finding(SERVER, CheckState.FAILED, message, "upgrade the cluster"),)
@@ -140,7 +140,7 @@ async def check_server(client: KubeClient) -> Sequence[Finding]:
 
 
 async def check_credentials(doctor: Doctor) -> Sequence[Finding]:
-    """Who the server takes this command for."""
+    """Check that the server accepts the credentials, and report the user name."""
     try:
         user = await own_username(doctor.client)
     except Unauthorized as error:
@@ -161,19 +161,19 @@ KARPENTER: Final = "Karpenter"
 
 
 async def check_definitions(doctor: Doctor) -> Sequence[Finding]:
-    """Whether NodeDisruptionBudgets and NodeClaims are served in versions that are known."""
+    """Check that the server serves known versions of NodeDisruptionBudgets and NodeClaims."""
     kind = f"{NODE_BUDGETS.plural} {NODE_BUDGETS.version}"
     claims = [each.version for each in NODE_CLAIM_VERSIONS if await doctor.client.serves(each)]
     others = f"nodeclaims {claims[0]}" if claims else "nodeclaims are not served, and not needed without Karpenter"
     if await is_served(doctor.client, (NODE_BUDGETS,)):
         return (Finding(DEFINITIONS, CheckState.OK, f"{kind}; {others}"),)
-    message = f"{kind} is not served: no budget for nodes holds"
+    message = f"{kind} is not served: no node disruption budget applies"
     remedy = f"{command('crds')} | kubectl apply --server-side -f -"
     return (Finding(DEFINITIONS, CheckState.WARNING, message, remedy),)
 
 
 async def check_controller(doctor: Doctor) -> Sequence[Finding]:
-    """Whether a controller is installed, Ready and leads."""
+    """Check that a controller is installed, Ready and leads."""
     settings = doctor.settings.leader_election
     leases = await read_leases(doctor.client, settings) if settings.enabled else ()
     found = leadership_of(leases, doctor.clock.now())
@@ -182,13 +182,20 @@ async def check_controller(doctor: Doctor) -> Sequence[Finding]:
     if found.state is LeaderState.ACTIVE:
         ago = "" if found.renewed is None else f", renewed {elapsed(max(doctor.clock.now() - found.renewed, 0))} ago"
         message = f"{harmless(found.holder)} leads (Lease {found.lease}{ago}){ready}"
-        lacking = [each for each in deployments if each.ready < each.wanted]
-        return (_of_deployments(message, lacking, CheckState.WARNING) if lacking else _passed(message),)
+        unready = [each for each in deployments if each.ready < each.wanted]
+        return (_of_deployments(message, unready, CheckState.WARNING) if unready else _passed(message),)
     if deployments and not any(each.ready for each in deployments):
         return (_of_deployments(f"no replica is Ready{ready}", deployments, CheckState.FAILED),)
     if _only_observe(deployments):
-        message = f"only observes (--dry-run): nothing is held or drained{ready}"
-        return (Finding(CONTROLLER, CheckState.WARNING, message, "to act: helm uninstall, and install without dryRun"),)
+        message = f"dry run: no node is protected or drained{ready}"
+        return (
+            Finding(
+                CONTROLLER,
+                CheckState.WARNING,
+                message,
+                "to enable it: helm uninstall, then helm install without dryRun",
+            ),
+        )
     if not settings.enabled:
         message = f"leader election is disabled: no Lease says whether a controller runs{ready}"
         return (Finding(CONTROLLER, CheckState.OK if deployments else CheckState.WARNING, message),)
@@ -198,7 +205,7 @@ async def check_controller(doctor: Doctor) -> Sequence[Finding]:
         message = f"unknown whether a controller leads: {found.reason}, which is in the future{ready}"
         return (_of_deployments(message, deployments, CheckState.WARNING),)
     if found.state is LeaderState.UNKNOWN and not found.is_absent:
-        message = "no controller leads at this moment; a handover takes seconds"
+        message = "no controller leads now; a handover takes seconds"
         return (Finding(CONTROLLER, CheckState.WARNING, message, "run it again"),)
     reason = f"there is no Lease {settings.name}" if found.is_absent else found.reason
     return (_of_deployments(f"no controller leads: {reason}{ready}", deployments, CheckState.FAILED),)
@@ -216,15 +223,17 @@ def _of_deployments(message: str, deployments: Sequence[_Deployment], state: Che
 
 
 async def check_permissions(doctor: Doctor) -> Sequence[Finding]:
-    """Whether the controller's account has all rights; without a Deployment, whether these credentials have them."""
+    """Check the permissions of the controller's account; without a Deployment, those of these credentials."""
     deployments = await _visible_deployments(doctor.client)
     if not deployments:
         missing, number = await _missing(doctor, None, None)
         if missing:
-            message = f"not checked: no controller's account found; yours lacks {len(missing)} rights that one needs"
-            remedy = "where the chart is installed, it has granted them (docs/permissions.md)"
+            message = f"not checked: no controller found; your account lacks {len(missing)} of its permissions"
+            remedy = "the chart grants them to the controller (docs/permissions.md)"
             return (Finding(PERMISSIONS, CheckState.UNKNOWN, message, remedy, missing),)
-        return (Finding(PERMISSIONS, CheckState.OK, f"your credentials have all rights of a controller ({number})"),)
+        return (
+            Finding(PERMISSIONS, CheckState.OK, f"your credentials have all permissions of a controller ({number})"),
+        )
     return [await _permissions_of(doctor, each) for each in deployments]
 
 
@@ -233,14 +242,14 @@ async def _permissions_of(doctor: Doctor, deployment: _Deployment) -> Finding:
     missing, number = await _missing(doctor, account, deployment)
     called = f"service account {'/'.join(account)}"
     if missing:
-        message = f"{called}: may not {listed(missing)}"
+        message = f"{called}: missing permissions: {listed(missing)}"
         remedy = "helm upgrade, or grant them (docs/permissions.md)"
         return Finding(PERMISSIONS, CheckState.FAILED, message, remedy, missing)
-    return Finding(PERMISSIONS, CheckState.OK, f"{called} has all rights of the controller ({number})")
+    return Finding(PERMISSIONS, CheckState.OK, f"{called} has all permissions of the controller ({number})")
 
 
 async def _missing(doctor: Doctor, account: Key | None, deployment: _Deployment | None) -> tuple[tuple[str, ...], int]:
-    """The rights that are missing, and how many are needed."""
+    """Missing permissions, and the number of needed ones."""
     settings = doctor.settings
     election = settings.leader_election
     namespace = election.namespace or (account[0] if account else DEFAULT_NAMESPACE)
@@ -251,7 +260,7 @@ async def _missing(doctor: Doctor, account: Key | None, deployment: _Deployment 
         if isinstance(provider, UsesCluster):
             needed += provider.rights()
     except (UnknownProvider, ValueError):
-        pass  # its files may be where it runs
+        pass  # its files may exist only where the controller runs
     if deployment is not None and deployment.only_observes:
         needed = tuple(right for right in needed if right.verb in READS)
     missing = await missing_permissions(doctor.client, needed, account)
@@ -259,7 +268,7 @@ async def _missing(doctor: Doctor, account: Key | None, deployment: _Deployment 
 
 
 async def check_karpenter(doctor: Doctor) -> Sequence[Finding]:
-    """Whether a Karpenter leads, which owns the same finalizer."""
+    """Check that no Karpenter leads, which owns the same finalizer."""
     namespaces = dict.fromkeys((*doctor.settings.karpenter.namespaces, DEFAULT_NAMESPACE))
     watch = KarpenterWatch(doctor.client, doctor.clock, namespaces)
     if (rival := await watch.look()) is not None:
@@ -274,7 +283,7 @@ async def check_karpenter(doctor: Doctor) -> Sequence[Finding]:
 
 
 async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
-    """Whether API servers know the webhooks, trust and reach them."""
+    """Check that the API server knows, trusts and reaches the webhooks."""
     settings = doctor.settings.admission
     if not settings.is_wanted and doctor.is_assumed:
         message = "not checked: the controller's settings are unknown"
@@ -282,17 +291,17 @@ async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
     if not settings.is_wanted:
         return (Finding(WEBHOOKS, CheckState.OK, "admission is off (admission.listen)"),)
     if _only_observe(await _visible_deployments(doctor.client)):
-        return (Finding(WEBHOOKS, CheckState.OK, "none, as the controller only observes (--dry-run)"),)
+        return (Finding(WEBHOOKS, CheckState.OK, "none: the controller runs with --dry-run"),)
     ours: list[dict[str, Any]] = []
     for kind, resource in CONFIGURATIONS.items():
         try:
             body = await doctor.client.get(resource, ("", settings.name))
         except NotFound:
-            message = f"{kind} webhook configuration {settings.name} missing: nothing holds a deletion to budgets"
+            message = f"{kind} webhook configuration {settings.name} missing: no budget limits deletions of nodes"
             return (Finding(WEBHOOKS, CheckState.FAILED, message, "a controller that leads creates it: see above"),)
         ours += [each for each in body.get("webhooks") or () if each.get("name") in OUR_NAMES]
     refuses = any(each["name"] == NODE_DELETE_WEBHOOK.name and each.get("failurePolicy") == "Fail" for each in ours)
-    unreached = "Ready nodes cannot be deleted" if refuses else "nothing holds a deletion to budgets"
+    unreached = "Ready nodes cannot be deleted" if refuses else "no budget limits deletions of nodes"
     bundles = [_bundle_of(each) for each in ours]
     return (await _reached(doctor.client, unreached), certificate_finding(bundles, doctor.clock.now()))
 
@@ -395,10 +404,10 @@ CHECKS: Final[dict[str, Check]] = {
     ANNOTATIONS: check_annotations,
     **{name: _of_client(check) for name, check in SURROUNDINGS.items()},
 }
-"""By the name of the finding if they cannot be done."""
+"""By the name of the finding that reports a check that cannot be done."""
 
 
-# -- what is read ------------------------------------------------------------------------------------------------------
+# -- objects -----------------------------------------------------------------------------------------------------------
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -454,12 +463,12 @@ class _Deployment(msgspec.Struct, frozen=True):
 
     @property
     def only_observes(self) -> bool:
-        """Whether it runs with --dry-run, and needs to read only."""
+        """Whether it runs with --dry-run, and so needs only to read."""
         return any("--dry-run" in (each.args or ()) for each in self.spec.template.spec.containers)
 
 
 async def _visible_deployments(client: KubeClient) -> Sequence[_Deployment]:
-    """Those of controllers; none without the right to list them."""
+    """Deployments of controllers; empty without the permission to list them."""
     try:
         return await read_all(client, _DEPLOYMENTS, Selection(labels=COMPONENT))
     except Forbidden:

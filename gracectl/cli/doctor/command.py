@@ -42,8 +42,8 @@ def doctor(target: ClusterTarget, output: Output) -> None:
     API server, credentials, settings, definitions, the controller and its rights, webhooks and their certificate,
     Karpenter, clocks, finalizers and machines of nodes, budgets, annotations of pods, workloads without a budget, local
     volumes, volumes left attached, load balancers and Pending pods: a line for each, and below it what helps. Nothing
-    is changed. It works before the installation, too. With --config the settings of the file are compared with those of
-    the controller. What your rights do not let it check is marked with ?. docs/doctor.md explains every check.
+    is changed. It also works before the installation. With --config it compares the file with the settings of the
+    controller. It marks checks for which you lack permissions with ?. docs/doctor.md explains every check.
 
     \b
     -o json prints one object:
@@ -99,7 +99,7 @@ async def _all(connection: Connection, effective: LoadedSettings, of_settings: S
 async def _settings(
     client: KubeClient, target: ClusterTarget, given: LoadedSettings
 ) -> tuple[LoadedSettings, Sequence[Finding]]:
-    """The settings that the other checks go by, and what is wrong with them."""
+    """Settings that the other checks use, and findings about them."""
     effective = given
 
     async def check() -> Sequence[Finding]:
@@ -121,11 +121,11 @@ async def _settings(
 
 
 def _compared(given: LoadedSettings, found: LoadedSettings | None) -> Finding:
-    """The settings of the controller, against those of a file if there is one."""
+    """Compare the settings of the controller with the file, if one is given."""
     if found is None:
         message = "the cluster has no ConfigMap of the chart; "
         if given.file is not None:
-            return Finding(SETTINGS, CheckState.OK, f"{message}those of {given.file} were taken")
+            return Finding(SETTINGS, CheckState.OK, f"{message}the checks use {given.file}")
         remedy = "if a controller runs with others, give them with --config FILE"
         return Finding(SETTINGS, CheckState.WARNING, f"{message}defaults are assumed", remedy)
     if given.file is None:
@@ -133,7 +133,7 @@ def _compared(given: LoadedSettings, found: LoadedSettings | None) -> Finding:
     differing = differences(found.settings, settings_of(given.document))
     changed = [each.text("on the cluster", "in the file") for each in differing]
     if not changed:
-        return Finding(SETTINGS, CheckState.OK, f"{found.source} has those of {given.file}")
+        return Finding(SETTINGS, CheckState.OK, f"{found.source} has the same settings as {given.file}")
     message = f"{found.source} differs from {given.file} in {listed(changed)}"
     remedy = "helm upgrade with these settings, or correct the file"
     return Finding(SETTINGS, CheckState.FAILED, message, remedy, tuple(changed))

@@ -44,7 +44,7 @@ def _finalizers(managed: Sequence[Node], others: Sequence[Node]) -> Finding:
     if held:
         message = (
             f"{_nodes(held)} not managed, but {_has(held)} the finalizer {names.FINALIZER}: deleted, "
-            f"{'it stays' if len(held) == 1 else 'they stay'} for ever"
+            f"{'it stays' if len(held) == 1 else 'they stay'} indefinitely"
         )
         help_ = (
             "let nodeSelector match it, or remove the finalizer unless it is Karpenter's or another release's: "
@@ -123,8 +123,7 @@ def annotation_finding(pods: Iterable[Pod]) -> Finding:
     if not found:
         return Finding(ANNOTATIONS, CheckState.OK, f"no pod has an invalid {names.DO_NOT_DISRUPT}")
     message = (
-        f'{listed(found, SHOWN)}: {names.DO_NOT_DISRUPT} is neither "true" nor a positive duration, and protects for '
-        "ever"
+        f'{listed(found, SHOWN)}: {names.DO_NOT_DISRUPT} is not "true" or a positive duration, and protects for ever'
     )
     namespace, _, name = found[0].partition("/")
     help_ = remedy("InvalidProtection", namespace=namespace, pod=name)

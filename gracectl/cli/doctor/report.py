@@ -29,7 +29,7 @@ class CheckState(StrEnum):
 
 
 class Finding(JsonObject, frozen=True):
-    """Result of one check. `remedy` None: nothing is to be done; `objects`: all that it is about."""
+    """Result of one check. `remedy` None: nothing to do; `objects`: every object that the result concerns."""
 
     check: str
     state: CheckState

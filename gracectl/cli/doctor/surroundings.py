@@ -1,6 +1,6 @@
 """Checks of what a drain would meet: workloads without a budget, local volumes, load balancers, and Pending pods.
 
-Each is a warning at most: a cluster works with all of them, but a drain of it may surprise.
+Each is at most a warning: the cluster works, but a drain may have surprising effects.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def balancer_finding(services: Iterable[Service]) -> Finding:
     """The finding about services with externalTrafficPolicy Local, which are these."""
     names = _sorted(each.full_name for each in services)
     if not names:
-        return Finding(BALANCERS, CheckState.OK, "no service of them has externalTrafficPolicy Local")
+        return Finding(BALANCERS, CheckState.OK, "no load balancer has externalTrafficPolicy Local")
     message = (
         f"{listed(names, SHOWN)}: externalTrafficPolicy Local; load balancers do not reach {_their(names)} pods on a "
         "node that is cordoned"

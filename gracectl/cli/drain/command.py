@@ -1,4 +1,4 @@
-"""`gracectl drain` and `gracectl terminate`: arguments and options; what is shown and asked before the request."""
+"""`gracectl drain` and `gracectl terminate`: options, preview and confirmation."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def request_options(command: Command) -> Command:
-    """The options that both commands have."""
-    # The last one that is added comes first in the help.
+    """Options of both commands."""
+    # The last option that is added comes first in the help.
     for option in (
         click.option(
             "--timeout",
@@ -34,7 +34,7 @@ def request_options(command: Command) -> Command:
             metavar="DURATION",
             help="How long to wait: 10m, 90s, or seconds; 0: no limit, the default.",
         ),
-        click.option("--dry-run", is_flag=True, help="Print what would happen; nothing is changed."),
+        click.option("--dry-run", is_flag=True, help="Print what would happen; change nothing."),
         click.option("--no-wait", is_flag=True, help="Do not wait until it is done."),
     ):
         command = option(command)
@@ -46,20 +46,20 @@ ALWAYS_SO: Final[Mapping[str, str]] = {
     "--delete-emptydir-data": "pods with emptyDir volumes are always evicted, after a warning that names them",
     "--force": "pods without a controller are always evicted, after a warning that names them",
 }
-"""Flags of kubectl drain that name what `drain` does anyway."""
+"""Flags of kubectl drain with the default behavior of `drain`."""
 
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "--grace-period": "each pod has its own terminationGracePeriodSeconds",
     "--pod-selector": "a drain covers all pods of its nodes",
     "--disable-eviction": "no command bypasses PodDisruptionBudgets",
-    "--skip-wait-for-delete-timeout": "pods that terminate for more than a minute are no longer waited for",
+    "--skip-wait-for-delete-timeout": "the drain does not wait longer than a minute after a pod's grace",
     "--chunk-size": "lists are read in pages of 500",
 }
-"""Flags of kubectl drain that `drain` refuses, with what applies instead."""
+"""Flags of kubectl drain that `drain` refuses, each with an explanation."""
 
 
 def kubectl_flags(command: Command) -> Command:
-    """Flags of kubectl drain: accepted with a note if `drain` does the same, otherwise refused with what applies."""
+    """Flags of kubectl drain: accepted with a note if `drain` does the same, otherwise refused with an explanation."""
 
     def note(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
         if is_given:
@@ -84,19 +84,19 @@ def kubectl_flags(command: Command) -> Command:
 @click.command()
 @node_arguments
 @request_options
-@click.option("--ignore-stuck", is_flag=True, help="Take nodes for drained although stuck pods may still run on them.")
+@click.option("--ignore-stuck", is_flag=True, help="Treat nodes as drained although stuck pods may still run on them.")
 @kubectl_flags
 @settings_options
 def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
-    """Drain nodes, which stay, and wait until it is done.
+    """Drain nodes without deleting them, and wait until it is done.
 
-    Cordons each NODE and drains it under budgets and protection. Its DaemonSet pods stay, and it stays cordoned until
-    `uncordon`. `terminate` also deletes the node, and terminates its instance.
+    Cordons each NODE and drains it under budgets and protection. DaemonSet pods stay, and the node stays cordoned until
+    `uncordon`. `terminate` also deletes the node and terminates its instance.
 
     First it prints the cluster, the number of nodes and pods, when each node would be drained, and what would never
     end; a drain can be undone, so that is only a warning. All nodes are checked: if one of them would not be drained,
     nothing is requested of any. The controller does the work, so this command may be interrupted at any moment (Ctrl-C,
-    --timeout): what was requested goes on.
+    --timeout): requests that were sent continue.
     A pod is stuck if it still exists a minute after its grace although the kubelet is alive. It may still run.
     docs/drain.md says how it differs from kubectl drain, and which rights it needs.
 
@@ -123,7 +123,7 @@ def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options:
     First it prints the cluster, the number of nodes and pods, when each node would be drained, and what would never
     end. Nodes that would never be drained need --force as well. All nodes are checked: if one of them would not be
     drained, nothing is requested of any. The controller does the work, so this command may be interrupted at any moment
-    (Ctrl-C, --timeout): what was requested goes on. docs/drain.md says which rights it needs.
+    (Ctrl-C, --timeout): requests that were sent continue. docs/drain.md says which rights it needs.
 
     Exit code 0: every node is terminated, or with --no-wait requested; also if no node matches the selector. 2 also
     without a terminal and without --yes: nothing was changed. 3 also if a node does not exist, if one would not be

@@ -1,7 +1,7 @@
 """Preview of a drain or a termination: where, how much, when it would be done, and what would never be.
 
-It is printed before a person is asked and before anything is requested. Invariants: the forecast, its warnings and
-their texts are those of `gracectl plan`; what is cut is counted; nodes that never drain are named in any case.
+Printed before the confirmation and before any request. Invariants: forecast, warnings and texts are the same as in
+`gracectl plan`; parts that are cut are counted; nodes that never drain are always named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gracectl.policy.answers import Never
 from gracectl.policy.explain import listed
 
 MANY = 20
-"""So many nodes have a line, and so many warnings; the others are counted."""
+"""Maximum nodes and warnings with a line; the others are counted."""
 
 
 class NeverDrained(Exception):
@@ -39,12 +39,12 @@ class NeverDrained(Exception):
 
 
 def endless(forecast: DrainForecast) -> tuple[NodeDrainForecast, ...]:
-    """The nodes whose drain would be requested now and would never end."""
+    """Nodes that would be requested now, and would never drain."""
     return tuple(node for node in forecast.nodes if isinstance(node.forecast.drained, Never) and not node.is_requested)
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown. `cluster` None: it was named before. `forecast` None: there is none, as `refusal` says.
+    """Input of the preview. `cluster` None: already named. `forecast` None: refused, see `refusal`.
 
     `is_whole`: nothing is cut. `note`: that no controller leads, or none is installed.
     """
@@ -64,7 +64,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         return f"{verb} {self.nodes[0].name if len(self.nodes) == 1 else counted(len(self.nodes), 'node')}"
 
     def rendered(self) -> RenderableType:
-        """All of it."""
+        """The whole preview."""
         return Group(*self._parts())
 
     def _parts(self) -> Iterator[RenderableType]:
@@ -92,7 +92,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _summary(forecast: DrainForecast, is_whole: bool) -> Iterator[RenderableType]:
-    """A line for each node; those that never drain come first where not all have one."""
+    """A line for each node; nodes that never drain come first if not all nodes have one."""
     origin = time_origin_of(forecast)
     nodes = forecast.nodes
     if len(nodes) > MANY and not is_whole:

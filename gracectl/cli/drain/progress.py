@@ -38,7 +38,7 @@ class DrainProgress:
         self.has_stuck = False
         self._ignore_stuck = ignore_stuck
         self._waits_for_stuck = waits_for_stuck
-        self._stuck: dict[str, str] = {}  # by uid, what was said of stuck pods
+        self._stuck: dict[str, str] = {}  # by UID, the last message about stuck pods
         self.expected = {node.name: node.uid for node in nodes}
         self.has_failed = False
         self._left = {uid: name for name, uid in self.expected.items()}
@@ -47,7 +47,7 @@ class DrainProgress:
         }
         self._last: dict[str, NodeStatus] = {}  # by uid
         self._leadership = UNKNOWN_LEADERSHIP
-        self._deleted: set[str] = set()  # uids of those that were to stay
+        self._deleted: set[str] = set()  # UIDs of nodes that were deleted although they should stay
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class DrainProgress:
         return tuple(self._left.values())
 
     def has(self, node: Node) -> bool:
-        """Whether it is one of them; another node of the same name is not."""
+        """Whether the command requested it; a new node with the same name does not count."""
         return self.expected.get(node.name) == node.uid
 
     def update(self, frame: StatusFrame) -> Iterator[str]:
@@ -108,7 +108,7 @@ class DrainProgress:
         self._stuck[node.uid] = node.stuck
 
     def unfinished(self, after: str) -> str:
-        """Which nodes are not there yet `after` so long, what each waits for, and how to go on."""
+        """Message after a timeout: unfinished nodes, what each waits for, and the next step."""
         number, of = len(self._left), len(self.expected)
         nodes = "the node is" if of == 1 else f"{number} of {of} nodes {'is' if number == 1 else 'are'}"
         goal = "drained" if self.for_maintenance else "terminated"

@@ -36,7 +36,7 @@ from gracectl.policy.maintenance import is_maintenance_requested, maintenance_si
 
 
 class Undrainable(Exception):
-    """Nothing was requested, as some nodes cannot be drained; the message names each of them, with its reason."""
+    """Nothing was requested, because some nodes cannot be drained; the message names each with its reason."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)
@@ -45,9 +45,10 @@ class Undrainable(Exception):
 
 
 class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the command line. `timeout`: seconds; None or 0: no limit. `for_maintenance`: the nodes stay.
+    """Options of the command line. `timeout`: seconds; None or 0: no limit. `for_maintenance`: the nodes are not
+    deleted.
 
-    `force`: nodes that would never be drained, too. `ignore_stuck`: stuck pods do not count.
+    `force`: also nodes that would never drain. `ignore_stuck`: stuck pods do not count.
     """
 
     for_maintenance: bool
@@ -60,9 +61,9 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes in question by name, at `now` (Unix seconds, the server's clock).
+    """The chosen nodes by name, at `now` (Unix seconds, the server's clock).
 
-    `inputs`: those of a forecast; None: it may not be read, as `refusal` says.
+    `inputs`: input of the forecast; None: not permitted, see `refusal`.
     """
 
     nodes: tuple[Node, ...]
@@ -76,8 +77,8 @@ class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
 async def read_nodes(
     target: ClusterTarget, choice: NodeChoice, source: SettingsSource, after: float = 0.0
 ) -> ReadNodes:
-    """Read the nodes `after` so many seconds, and all that a forecast needs; to list nodes is enough. Raises ApiError,
-    ConfigError, UnknownNodes."""
+    """Read the nodes and the input of a forecast, after `after` seconds; needs permission only to list nodes. Raises
+    ApiError, ConfigError, UnknownNodes."""
     async with connected(target, shows_cluster=True) as connection:
         await connection.clock.sleep(after)
         inputs, refusal = None, ""
@@ -90,7 +91,7 @@ async def read_nodes(
             found = await read_all(connection.client, NODES, keep=choice.picks)
         by_name = {node.name: node for node in found}
         nodes = tuple(by_name[name] for name in choice.among(found))
-        now = connection.clock.now()  # the answers have set it by now
+        now = connection.clock.now()  # set by the responses
         return ReadNodes(
             nodes=nodes,
             now=now,
@@ -102,9 +103,9 @@ async def read_nodes(
 
 
 def check(nodes: Iterable[Node], settings: Settings, now: float, *, for_maintenance: bool) -> None:
-    """Raise Undrainable unless all of these nodes would be drained, or are already.
+    """Raise Undrainable if a node cannot be drained.
 
-    `now`: Unix seconds. `for_maintenance`: they are to stay.
+    `now`: Unix seconds. `for_maintenance`: the nodes are not deleted.
     """
     reasons = {node.name: _reason(node, settings, now, for_maintenance) for node in nodes}
     bad = {name: reason for name, reason in reasons.items() if reason}
@@ -157,7 +158,7 @@ class DrainRequest:
         return self._code
 
     def interrupted(self) -> str:
-        """What was requested and goes on, for people that stop waiting."""
+        """Message for an interruption: what was requested and continues."""
         if self._progress is not None:
             return self._progress.unwatched()
         if self._options.for_maintenance:
@@ -174,7 +175,7 @@ class DrainRequest:
         return node.deletion_timestamp is not None or node.name in self._bulk.requested
 
     async def _checked(self, connection: Connection, shown: Sequence[Node], settings: Settings) -> list[Node]:
-        """They may have changed since: a person was asked. Those that are gone are returned as they were."""
+        """Read the nodes again, since the confirmation took time. Nodes that are gone are returned unchanged."""
         uids = {node.uid for node in shown}
         now = {node.uid: node for node in await read_all(connection.client, NODES, keep=lambda each: each.uid in uids)}
         check(now.values(), settings, connection.clock.now(), for_maintenance=self._options.for_maintenance)

@@ -1,6 +1,6 @@
-"""A forecast in the lines that a person reads on a terminal: what matters most first, the rest counted.
+"""Short text of a forecast for a terminal: the most important parts first, the rest counted.
 
-Each warning stands there once, with the nodes that it is about. `-o wide` prints all of the forecast instead.
+Each warning appears once, with its nodes. `-o wide` prints the whole forecast instead.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gracectl.policy.explain import listed
 from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
 
 MOST_LINES = 40
-"""Of the whole answer: one of them names the cluster."""
+"""Maximum lines of the output, including the line that names the cluster."""
 
 FEW = 3
-"""So many names are listed, and so many warnings of one kind that is not blocking."""
+"""Maximum names in a list, and maximum warnings of one kind that does not block."""
 
 FEW_BUDGETS = 4
 
@@ -120,21 +120,21 @@ class BriefPlan(msgspec.Struct, frozen=True):
             yield Text(f"… and {counted(len(budgets) - FEW_BUDGETS, 'more budget')}", "dim")
         if budgets:
             yield Text()
-        yield Text("Nothing was changed. -o wide shows all of it, -v also every pod and budget.", "dim")
+        yield Text("Nothing was changed. -o wide shows everything, -v also every pod and budget.", "dim")
 
 
 class _Page(msgspec.Struct, frozen=True):
-    """What fits into so many lines of a terminal."""
+    """Fits text into a number of terminal lines."""
 
     console: Console
     options: ConsoleOptions
 
     def height(self, what: RenderableType) -> int:
-        """Lines that it takes."""
+        """Number of lines that it takes."""
         return len(self.console.render_lines(what, self.options, pad=False))
 
     def warnings(self, warnings: Sequence[PlanWarning], room: int) -> Group:
-        """The first warnings in so many lines; the others are counted."""
+        """The first warnings that fit into `room` lines; the others are counted."""
         shown = [marked(each.message, each.remedy, is_blocking=each.kind.is_blocking) for each in warnings]
         lines = [self.height(each) for each in shown]
         while sum(lines) + (len(lines) < len(warnings)) > room and lines:
@@ -144,7 +144,7 @@ class _Page(msgspec.Struct, frozen=True):
         return Group(*shown[: len(lines)], *rest)
 
     def cut(self, table: Table, room: int, what: str) -> Iterator[RenderableType]:
-        """The first rows in so many lines, but some in any case; the others are counted."""
+        """The first rows that fit into `room` lines, but at least some; the others are counted."""
         rows = list(table.rows)
         while len(rows) > LEAST_ROWS and self.height(_with_rows(table, rows)) > room - (len(rows) < len(table.rows)):
             rows.pop()

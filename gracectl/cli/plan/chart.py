@@ -1,8 +1,8 @@
 """Chart of a forecast: a row for each pod, with a bar for each of its states, over one axis of time.
 
-Terminal, SVG and HTML are drawn from it. Invariants: the rows are those of the text, in its order; instants are seconds
-from the instant of the forecast. Where most of them could not be told apart on a linear axis (a protection of a day
-beside pods that terminate in seconds) it is logarithmic; positions grow with time, from 0 to 1.
+Invariants: the rows are the same as in the text, in the same order; instants are seconds since the forecast. The axis
+is logarithmic if most instants would coincide on a linear one (a protection of a day, and pods that terminate in
+seconds); positions grow with time, from 0 to 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class PodRow(msgspec.Struct, frozen=True):
-    """A pod, or several that leave alike. `deleted_at`: when it may be deleted for the deadline."""
+    """A pod, or several with similar forecasts. `deleted_at`: when it may be deleted for the deadline."""
 
     name: str
     when: str
@@ -154,7 +154,7 @@ def _bars(group: PodGroup, origin: TimeOrigin) -> Iterator[Bar]:
 
 
 HOLDS = {Outcome.BLOCKED: BarKind.BLOCKED, Outcome.PROTECTED: BarKind.PROTECTED, Outcome.EVICT: BarKind.BLOCKED}
-"""The state of a pod that cannot be removed at once; other pods wait for their wave."""
+"""State of a pod that cannot be removed immediately; all other pods wait for their wave."""
 
 
 def _before(group: PodGroup, until: float | None, origin: TimeOrigin) -> Iterator[Bar]:
@@ -183,13 +183,13 @@ def _instants(panels: Iterable[Panel]) -> Iterator[float]:
 
 
 SEEN = 1 / 40
-"""A part of the width that still can be seen."""
+"""Smallest visible part of the width."""
 
 MUCH = 1 / 4
-"""If this part of all instants could not be seen, the scale is logarithmic."""
+"""Share of invisible instants above which the scale is logarithmic."""
 
 AFTER = 1.06
-"""The axis goes on for a little after the last thing that happens."""
+"""Length of the axis relative to the last instant."""
 
 MINUTE, HOUR = 60, 3600
 STEPS = (
@@ -209,20 +209,21 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """From 0 to `end` seconds. `unit`: below so many seconds a logarithmic scale is nearly even; None: it is even."""
+    """Axis from 0 to `end` seconds. `unit`: seconds below which the logarithmic scale is nearly linear; None:
+    linear."""
 
     end: float
     unit: float | None = None
 
     def place(self, at: float) -> float:
-        """Where an instant lies, between 0 and 1; what is beyond an end lies at that end."""
+        """Position of an instant from 0 to 1, clamped."""
         at = min(max(at, 0.0), self.end)
         if self.unit is None:
             return at / self.end
         return math.log1p(at / self.unit) / math.log1p(self.end / self.unit)
 
     def ticks(self, most: int) -> tuple[Tick, ...]:
-        """Round instants, so many at most, none too near to another."""
+        """Round instants, at most `most`, none too close to another."""
         instants = self._even(most) if self.unit is None else self._uneven(most)
         return tuple(Tick(at, tick_label(at)) for at in instants)
 
@@ -242,7 +243,7 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 def axis_of(instants: Iterable[float], *, is_open: bool) -> Axis:
-    """An axis for these instants (seconds from its beginning). `is_open`: something goes on beyond the last one."""
+    """Axis for these instants (seconds). `is_open`: a state lasts beyond the last one."""
     later = sorted(at for at in instants if at >= 1)
     if not later:
         return Axis(float(MINUTE))

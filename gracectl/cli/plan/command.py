@@ -42,7 +42,7 @@ from gracectl.policy.confirmation import AGREE_SECONDS
 from gracectl.policy.surroundings import Surroundings
 
 SLOW_PODS = 500
-"""The forecast of more pods takes about a second or more."""
+"""The forecast of more pods takes a second or more."""
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,11 +66,13 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
 @click.command()
 @node_arguments
 @output_option(
-    "table", "wide", help=f"wide: all of it; on a terminal a table has {MOST_LINES} lines. json, yaml: one object."
+    "table",
+    "wide",
+    help=f"wide: the whole forecast; on a terminal a table has {MOST_LINES} lines. json, yaml: one object.",
 )
 @click.option("--timeline", is_flag=True, help="Show times as bars instead of reasons.")
 @click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Also write the bars to this file.")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write all of it to this file.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write the forecast to this file.")
 @click.option(
     "--replacement-seconds",
     type=click.FloatRange(min=0),
@@ -83,11 +85,10 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
 def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     """Forecast what happens to nodes that are deleted now.
 
-    Nothing is changed; the right to list nodes, pods, poddisruptionbudgets, volumeattachments and nodeclaims is enough
-    (nodedisruptionbudgets too, for warnings about those that would refuse the deletion).
-    For each NODE: when it is drained, and warnings; for each pod: when and how it leaves, and why not before. Nodes
-    that are terminating already are forecast from now on. Times count from now. docs/plan.md says what is certain and
-    what is not.
+    Changes nothing. Needs permission to list nodes, pods, poddisruptionbudgets, volumeattachments and nodeclaims, and
+    for warnings about node disruption budgets also nodedisruptionbudgets. For each NODE: when it is drained, and
+    warnings; for each pod: when and how it leaves, and why not before. Nodes that are terminating already are forecast
+    from now on. Times count from now. docs/plan.md says what is certain and what is not.
 
     \b
     -o json prints one object; answers are {answer [range|unknown|never], earliest,
@@ -111,8 +112,8 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
       budgets [{namespace, name, allowed, healthy, required, expected,
         failure, queue [{node, pod}]}]
 
-    Exit code 0: the forecast was printed, or no node matches the selector; 2 also if a file cannot be written (the rest
-    is printed all the same); 3 also if a node does not exist.
+    Exit code 0: the forecast was printed, or no node matches the selector; 2 also if a file cannot be written (the
+    forecast is still printed); 3 also if a node does not exist.
     """
     chosen = msgspec.convert(options, PlanOptions)
     if is_structured(chosen.output) and chosen.timeline:
@@ -131,14 +132,14 @@ def plan(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
 
 
 class PlanInput(msgspec.Struct, frozen=True):
-    """The cluster at `now` (Unix seconds, the server's clock), and the names of the nodes in question.
+    """The cluster at `now` (Unix seconds, the server's clock), and the names of the chosen nodes.
 
-    `note`: what the forecast assumes of the controller, if none leads; what was not checked.
+    `note`: assumption about the controller if none leads; checks that were not possible.
     """
 
     effective: EffectiveSettings
     cluster: ClusterCache
-    asked: tuple[str, ...]
+    chosen: tuple[str, ...]
     now: float
     node_budgets: tuple[NodeDisruptionBudget, ...] = ()
     address: ClusterAddress = ClusterAddress()
@@ -147,11 +148,11 @@ class PlanInput(msgspec.Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """Those that count."""
+        """The effective settings."""
         return self.effective.settings
 
     def detail(self, *, verbose: bool = False) -> Detail:
-        """What is shown of its forecast."""
+        """Options of the text."""
         return Detail(verbose, self.effective.source, self.note)
 
 
@@ -176,10 +177,10 @@ async def read_input(connection: Connection, nodes: NodeChoice, effective: Effec
     # The answers have set the clock by now. deletionTimestamps are cut to whole seconds: so is this one.
     now = float(math.floor(connection.clock.now()))
     budgets = await read_node_budgets(connection.client)
-    asked = nodes.among(cluster.nodes.values())
-    around = await read_surroundings(connection.client, cluster, asked)
+    chosen = nodes.among(cluster.nodes.values())
+    around = await read_surroundings(connection.client, cluster, chosen)
     note = "; ".join(filter(None, (installation_note(effective, leadership), around.note)))
-    return PlanInput(effective, cluster, asked, now, budgets, connection.cluster, note, around)
+    return PlanInput(effective, cluster, chosen, now, budgets, connection.cluster, note, around)
 
 
 def forecast_plan(
@@ -189,10 +190,10 @@ def forecast_plan(
     for_maintenance: bool = False,
     seen: Sightings | None = None,
 ) -> DrainForecast:
-    """Forecast the drain of these nodes; thousands of pods take seconds, so not in an event loop.
+    """Forecast the drain of these nodes. Thousands of pods take seconds: do not call it in an event loop.
 
-    `replacement_seconds` None: as the settings say. `for_maintenance`: they are drained and stay. `seen`: the
-    structural causes of the reading before.
+    `replacement_seconds` None: from the settings. `for_maintenance`: the nodes are not deleted. `seen`: the structural
+    causes of the previous reading.
     """
     settings = inputs.settings
     assumptions = msgspec.structs.replace(settings.assumptions, seen=seen or {})
@@ -200,19 +201,24 @@ def forecast_plan(
         assumptions = msgspec.structs.replace(assumptions, replacement_seconds=replacement_seconds)
     with computing(inputs):
         forecast = forecast_drains(
-            inputs.cluster, settings.termination, inputs.asked, inputs.now, assumptions, for_maintenance=for_maintenance
+            inputs.cluster,
+            settings.termination,
+            inputs.chosen,
+            inputs.now,
+            assumptions,
+            for_maintenance=for_maintenance,
         )
     return with_node_budgets(with_surroundings(forecast, inputs.around), inputs.node_budgets, inputs.now)
 
 
 @contextmanager
 def computing(inputs: PlanInput) -> Iterator[None]:
-    """Say on stderr that the forecast of many pods is being computed inside, and on a terminal for how long already."""
+    """Show on stderr that the forecast of many pods is being computed; on a terminal, with the elapsed time."""
     pods = len(inputs.cluster.pods)
     if pods <= SLOW_PODS:
         yield
         return
-    text = f"computing the forecast of {counted(len(inputs.asked), 'node')} and {pods:,} pods"
+    text = f"computing the forecast of {counted(len(inputs.chosen), 'node')} and {pods:,} pods"
     if not sys.stderr.isatty():
         echo(f"{text} …", err=True)
         yield
@@ -226,14 +232,14 @@ def computing(inputs: PlanInput) -> Iterator[None]:
 
 
 def show(forecast: DrainForecast, detail: Detail, *, is_wide: bool = False) -> None:
-    """Print the table; on a terminal in few lines, unless `is_wide` or verbose."""
+    """Print the table; on a terminal the short text, unless `is_wide` or verbose."""
     console, text = stdout_console(is_wide=is_wide), plan_text(forecast, detail)
     is_brief = console.is_terminal and not is_wide and not detail.verbose
     print_on(console, BriefPlan(text, forecast) if is_brief else plan_table(text))
 
 
 def show_details(forecast: DrainForecast, detail: Detail) -> None:
-    """Print the pods and budgets alone, for who has printed the nodes and their warnings."""
+    """Print only the pods and budgets; the caller has printed the nodes and their warnings."""
     text = plan_text(forecast, detail)
     nodes = tuple(msgspec.structs.replace(node, warnings=()) for node in text.nodes)
     print_on(stdout_console(), plan_table(msgspec.structs.replace(text, summary=(), nodes=nodes, note="")))

@@ -1,7 +1,7 @@
-"""Groups of pods of one node that leave alike, since a table of a hundred pods is not read.
+"""Groups of pods of one node with similar forecasts: a table of a hundred pods is unreadable.
 
-Where there are still too many, pods are grouped by what they have in common in the large. Invariants: every pod is in
-exactly one group; groups have the order in which their pods leave.
+If there are still too many, groups become coarser. Invariants: every pod is in exactly one group; groups are in the
+order in which their pods leave.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gracectl.policy.plan import Outcome
 from gracectl.policy.simulation import RemovalMethod
 
 FEW = 3
-"""So many pods are shown one by one, even if they are alike."""
+"""Up to this number, similar pods are shown one by one."""
 
 MANY = 16
-"""More lines than these about one wave of a node are too many."""
+"""Maximum lines for one wave of a node before groups become coarser."""
 
 
 class PodGroup(msgspec.Struct, frozen=True):
-    """Pods that leave alike, in their order, and the bounds in which all of them are removed and terminated.
+    """Pods with similar forecasts, in order, and the bounds of their removals and terminations.
 
-    `is_coarse`: they are alike in the large only, each with its own budget and grace.
+    `is_coarse`: budgets and grace periods differ.
     """
 
     pods: tuple[PodForecast, ...]
@@ -106,7 +106,7 @@ def _grouped(pods: Sequence[PodForecast]) -> PodGroup:
 
 
 def _around(windows: Sequence[Bounds | None]) -> Bounds | None:
-    """From the first to the last of them."""
+    """Bounds around all windows."""
     known = [window for window in windows if window is not None]
     if not known:
         return None
@@ -124,12 +124,12 @@ def _order(pod: PodForecast, origin: TimeOrigin) -> tuple[Any, ...]:
 
 
 def _likeness(pod: PodForecast) -> Any:
-    """Equal for pods that leave alike."""
+    """Key that is equal for pods with similar forecasts."""
     if is_free(pod):
         return "free"
     entry = pod.entry
     protection = entry.protection and (entry.protection.description, entry.protection.until)
-    # The reason of a budget counts what it allows each pod just now; pods that wait for the same budget are alike.
+    # The reason of a budget names what it allows each pod now, which does not matter in a queue.
     reason = "" if entry.budgets else entry.reason
     deadline: Any = None
     if RemovalMethod.DELETED in pod.methods or (entry.delete_at is not None and not pod.is_certain):

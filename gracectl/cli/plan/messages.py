@@ -77,7 +77,7 @@ def removal_time(leaves: Answer | None, outcome: Outcome, at: float) -> str:
 
 
 def removal_text(pod: PodForecast, origin: TimeOrigin, *, of_many: bool = False) -> str:
-    """How a pod leaves and why, or why it does not. `of_many`: it stands for a group."""
+    """How and why a pod leaves, or why it does not. `of_many`: the text is for a group."""
     if pod.entry.outcome is Outcome.IGNORED:
         return pod.entry.reason
     if pod.entry.pod.deletion_timestamp is not None:
@@ -117,7 +117,7 @@ def _eviction(pod: PodForecast, origin: TimeOrigin, of_many: bool) -> str:
 
 
 def _deletion(pod: PodForecast, origin: TimeOrigin) -> str:
-    """The deletion for the deadline, behind what was said before."""
+    """Suffix about the deletion for the deadline."""
     request = next((request for request in pod.removals if request.method is RemovalMethod.DELETED), None)
     if RemovalMethod.DELETED not in pod.methods or request is None:
         if pod.entry.delete_at is None or pod.is_certain:
@@ -132,8 +132,8 @@ def _deletion(pod: PodForecast, origin: TimeOrigin) -> str:
 
 
 def _grace(request: PodRemoval, pod: PodForecast) -> str:
-    asked = grace_of(pod.entry.pod)
-    return f"grace {asked} s" if request.grace >= asked else f"grace {request.grace} of {asked} s"
+    whole = grace_of(pod.entry.pod)
+    return f"grace {whole} s" if request.grace >= whole else f"grace {request.grace} of {whole} s"
 
 
 def _terminating(pod: PodForecast, origin: TimeOrigin) -> str:
@@ -148,11 +148,11 @@ def _terminating(pod: PodForecast, origin: TimeOrigin) -> str:
 
 
 UNMANAGED = frozenset({WarningKind.NOT_MANAGED, WarningKind.FINALIZER_MISSING})
-"""The forecast of such a node does not come true."""
+"""Kinds of warnings about nodes that no controller drains."""
 
 
 def is_unmanaged(node: NodeDrainForecast) -> bool:
-    """Whether no controller would drain it as it is."""
+    """Whether no controller would drain the node in its current state."""
     return any(warning.kind in UNMANAGED for warning in node.warnings)
 
 
@@ -193,7 +193,7 @@ def since_text(node: NodeDrainForecast, at: float) -> str:
 
 
 class BudgetLine(msgspec.Struct, frozen=True):
-    """A PodDisruptionBudget. `blocks`: so many pods at this moment."""
+    """A PodDisruptionBudget. `blocks`: number of pods that it blocks now."""
 
     name: str
     text: str
@@ -201,7 +201,7 @@ class BudgetLine(msgspec.Struct, frozen=True):
 
 
 def budgets_of(forecast: DrainForecast) -> list[PodDisruptionBudget]:
-    """The budgets over pods of the nodes in question, by name."""
+    """Budgets that select pods of the chosen nodes, by name."""
     found: dict[BudgetKey, PodDisruptionBudget] = {}
     for node in forecast.nodes:
         budgets = {budget.key: budget for each in node.forecast.draining.view.budgets.values() for budget in each}
@@ -211,7 +211,7 @@ def budgets_of(forecast: DrainForecast) -> list[PodDisruptionBudget]:
 
 
 def budget_line(forecast: DrainForecast, budget: PodDisruptionBudget) -> BudgetLine:
-    """What a budget allows, and which pods wait for it."""
+    """Line with what a budget allows, and the pods in its queue."""
     under = [
         pod.entry
         for node in forecast.whole.nodes
@@ -220,7 +220,7 @@ def budget_line(forecast: DrainForecast, budget: PodDisruptionBudget) -> BudgetL
     ]
     waiting = [entry for entry in under if entry.is_queued]
     later = [entry for entry in under if entry.outcome in (Outcome.WAITING, Outcome.PROTECTED)]
-    # What each node may do for itself may be too much for all of them together.
+    # Each node alone may be allowed more than all nodes together.
     beyond = sum(entry.pod.ready for entry in waiting) - budget.disruptions_allowed
     blocked = max(sum(entry.outcome is Outcome.BLOCKED for entry in waiting), beyond)
     parts = [_allowance(budget)]

@@ -31,7 +31,7 @@ from gracectl.policy.simulation import PodRemoval
 
 
 class RequestReport(JsonObject, frozen=True):
-    """A request to remove a pod. `method`: evicted or deleted; `graceSeconds`: of those that the pod asks for."""
+    """A request to remove a pod. `method`: evicted or deleted; `graceSeconds`: granted grace."""
 
     at: str
     at_seconds: float
@@ -119,7 +119,8 @@ class BudgetReport(JsonObject, frozen=True, kw_only=True):
 
 
 class AssumptionsReport(JsonObject, frozen=True):
-    """Assumptions beside the cluster's objects. `settings`: `file PATH`, `configmap NAMESPACE/NAME` or `defaults`."""
+    """Assumptions in addition to the cluster's objects. `settings`: `file PATH`, `configmap NAMESPACE/NAME` or
+    `defaults`."""
 
     replacement_seconds: float
     eviction_qps: float
@@ -152,7 +153,7 @@ def plan_report(
 ) -> PlanReport:
     """The report of a forecast. `settings`: where they are from."""
     origin, whole, total = time_origin_of(forecast), forecast.whole, forecast.total
-    asked = {node.name for node in forecast.nodes}
+    chosen = {node.name for node in forecast.nodes}
     return PlanReport(
         cluster=cluster_report(cluster),
         at=format_time(whole.at),
@@ -167,7 +168,7 @@ def plan_report(
         unknown=total.unknown,
         never=total.never,
         nodes=tuple(_node(node, origin) for node in forecast.nodes),
-        also_draining=tuple(node.name for node in whole.nodes if node.name not in asked),
+        also_draining=tuple(node.name for node in whole.nodes if node.name not in chosen),
         budgets=tuple(_budget(budget, forecast) for budget in budgets_of(forecast)),
     )
 

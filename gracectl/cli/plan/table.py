@@ -37,7 +37,7 @@ def title(text: PlanText) -> Iterator[RenderableType]:
 
 
 def head(text: PlanText) -> Iterator[RenderableType]:
-    """What comes before the nodes."""
+    """Lines before the nodes."""
     yield from title(text)
     if text.summary:
         yield Text()
@@ -46,7 +46,7 @@ def head(text: PlanText) -> Iterator[RenderableType]:
 
 
 def node_head(node: NodeText) -> Iterator[RenderableType]:
-    """What comes before the pods of a node."""
+    """Lines before the pods of a node."""
     is_blocked = any(warning.kind.is_blocking for warning in node.warnings)
     yield Text.assemble((f"{node.name}: ", "bold"), (node.headline, "bold red" if is_blocked else "bold"))
     for fact in node.facts:
@@ -56,7 +56,7 @@ def node_head(node: NodeText) -> Iterator[RenderableType]:
 
 
 def foot(text: PlanText) -> Iterator[RenderableType]:
-    """What comes after the nodes: budgets, and what all of it rests on."""
+    """Lines after the nodes: budgets and assumptions."""
     if text.budgets or text.other_budgets:
         yield Text()
         if text.budgets:

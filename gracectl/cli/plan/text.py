@@ -1,7 +1,6 @@
-"""The text of a forecast: title, nodes with their warnings and pods, budgets, and what all that rests on.
+"""Text of a forecast: title, nodes with warnings and pods, budgets, and assumptions.
 
-The terminal and the HTML page have it in common. Invariants: what matters most comes first; what is not shown is
-counted.
+Invariants: the most important parts come first; parts that are not shown are counted.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from gracectl.policy.warnings import PlanWarning
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """What is shown. `verbose`: every pod and budget. `settings`: where they are from. `note`: a first line."""
+    """Options of the text. `verbose`: every pod and budget. `settings`: their source. `note`: a first line."""
 
     verbose: bool = False
     settings: str = ""
@@ -44,7 +43,7 @@ class Detail(msgspec.Struct, frozen=True):
 
 
 class PodLine(msgspec.Struct, frozen=True):
-    """A pod, or `count` pods that leave alike."""
+    """A pod, or `count` pods with similar forecasts."""
 
     when: str
     name: str
@@ -71,7 +70,7 @@ class NodeText(msgspec.Struct, frozen=True):
 
 
 class NodeSummary(msgspec.Struct, frozen=True):
-    """A node among several. `kinds`: those of its warnings."""
+    """A node among several. `kinds`: kinds of its warnings."""
 
     node: str
     drained: str
@@ -207,19 +206,20 @@ def _remarks(forecast: DrainForecast, detail: Detail, nodes: Iterable[NodeText])
     is_endless = any(window.latest is None for window in windows) or any(
         not isinstance(each.forecast.drained, Window) for each in forecast.nodes
     )
-    certainty = "Nothing was changed. A single time is certain, unless objects are changed meanwhile."
+    certainty = "Nothing was changed. A single time is certain unless objects change."
     if not all(window.is_certain for window in windows):
         certainty += (
-            " Two times are bounds: a pod may terminate at once or need all of its grace, and a replacement may be "
-            f"Ready at once or {forecast.whole.assumptions.replacement_seconds:g} s after it was created "
-            "(--replacement-seconds); if one takes longer, the pods behind it leave later."
+            " Two times are bounds: a pod may terminate immediately or need its whole grace period, and a replacement "
+            "may be Ready immediately or up to "
+            f"{forecast.whole.assumptions.replacement_seconds:g} s after its creation (--replacement-seconds); if one "
+            "takes longer, the pods behind it leave later."
         )
     yield certainty
     if is_endless:
-        yield '"Never" holds until something is changed; the warnings say what, and what is not known.'
-    yield f"Drained: no pod is waited for any more; {_afterwards(forecast)}."
+        yield '"Never" means: until something is changed; the warnings say what.'
+    yield f"Drained: no pod is left to wait for; {_afterwards(forecast)}."
     if any(line.count > 1 for node in nodes for wave in node.waves for line in wave.lines):
-        yield "Pods that leave alike share a line; -v lists each of them."
+        yield "Pods with the same forecast share a line; -v lists every pod."
     if detail.settings:
         yield f"Settings: {detail.settings}."
 
@@ -227,5 +227,5 @@ def _remarks(forecast: DrainForecast, detail: Detail, nodes: Iterable[NodeText])
 def _afterwards(forecast: DrainForecast) -> str:
     stays = [node.is_maintenance for node in forecast.nodes]
     if not all(stays):
-        return "volumes and the instance come after that" + (" where a node is terminated" if any(stays) else "")
-    return "volumes come after that, then the node stays cordoned until it is uncordoned"
+        return "volumes and the instance follow" + (" if the node is terminated" if any(stays) else "")
+    return "volumes follow, then the node stays cordoned until it is uncordoned"

@@ -18,16 +18,16 @@ from gracectl.cli.plan.table import foot, head, node_head
 from gracectl.cli.plan.text import PlanText
 
 WIDEST = 160
-"""Columns: on a wider terminal, or where there is none, a bar says no more."""
+"""Maximum columns; wider bars show no more."""
 
 NAMES = 0.45
-"""The part of the width that names may take; longer ones are folded."""
+"""Maximum share of the width for names; longer names are folded."""
 
 TICK_WIDTH = 8
 """Columns for a tick with its label."""
 
 LEAST_BAR = 30
-"""Columns: where bars had fewer, they say when; the times in figures are left out."""
+"""Minimum columns of a bar; if there are fewer, the times in figures are left out."""
 
 
 class Signs(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ ALARM = "bold red"
 
 
 def timeline(text: PlanText, chart: Chart, width: int, signs: Signs = UNICODE) -> RenderableType:
-    """What the table says, with bars in place of the pods' reasons, for so many columns."""
+    """The table with bars instead of reasons, for `width` columns."""
     return Group(*_parts(text, chart, min(width, WIDEST), signs))
 
 
@@ -157,7 +157,7 @@ class _Sheet:
         yield Text("".join(labels[: self._bar]), "dim")
 
     def legend(self) -> RenderableType:
-        """What the characters mean."""
+        """Legend of the characters."""
         signs = self._signs
         entries = [Text.assemble((signs.kinds[kind] * 3, STYLES[kind]), f" {kind}") for kind in self._chart.kinds]
         if self._chart.has_deletion:

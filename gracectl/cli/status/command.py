@@ -48,7 +48,7 @@ class StatusOptions(msgspec.Struct, frozen=True, kw_only=True):
 @optional_node_arguments
 @click.option("-w", "--watch", is_flag=True, help="Show changes, until named nodes are terminated, or Ctrl-C.")
 @output_option("table", "wide", help=f"{WIDE[:-1]}, with -w one at each change.")
-@click.option("-v", "--verbose", is_flag=True, help="Every pod, also those that are not blocked.")
+@click.option("-v", "--verbose", is_flag=True, help="Every pod, including pods that are not blocked.")
 @settings_options
 def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> None:
     """Show active nodes, and what blocks them.
@@ -114,7 +114,7 @@ def _selects(nodes: NodeChoice | None, node: Node) -> bool:
 
 
 def _selects_due(nodes: NodeChoice | None, node: Node) -> bool:
-    """Of the nodes whose termination for health, label or age is due all that are in question are shown."""
+    """Due nodes are shown if they were chosen."""
     return nodes is None or nodes.picks(node)
 
 

@@ -61,7 +61,7 @@ class TerminatedNode(msgspec.Struct, frozen=True):
 class StatusFrame(msgspec.Struct, frozen=True, kw_only=True):
     """Status of nodes at the instant `at` (Unix seconds, the server's clock).
 
-    While the connection is lost, `at` stands still, and the frame is `age` seconds old.
+    While the connection is lost, `at` does not advance, and the frame is `age` seconds old.
     `leadership`: whether a controller runs. `terminated`: nodes that were expected or active, in the order in which
     they were terminated. `longest_protection`: the maximum of the settings in seconds; None: there is none.
     `progress`: of all nodes that are or were in progress; None if there was none. `tracing`: where traces are shown.

@@ -43,7 +43,7 @@ FEW_NODES = 8
 FEW_ALIKE = 3
 """Pods that are listed of those with the same cause."""
 
-UNLIMITED = "protection.maximumSeconds is not set: pods that are protected for ever block their nodes for ever"
+UNLIMITED = "protection.maximumSeconds is not set: pods with indefinite protection block their nodes indefinitely"
 
 DRAINING = "being drained for maintenance"
 
@@ -81,7 +81,7 @@ class NodeText(msgspec.Struct, frozen=True):
 
 
 def is_unlimited(frame: StatusFrame) -> bool:
-    """Whether a pod is protected for ever, without a maximum."""
+    """Whether a pod is protected indefinitely, without a maximum."""
     pods = (pod for node in frame.nodes for pod in node.pods or ())
     return frame.longest_protection is None and any(
         pod.entry.protection is not None and pod.entry.protection.lasting != "time" for pod in pods
@@ -152,7 +152,7 @@ def most_urgent(nodes: Iterable[NodeStatus]) -> tuple[NodeStatus, ...]:
 
 
 def waits_for(node: NodeStatus) -> str:
-    """What a node waits for, in one line; empty if unknown."""
+    """Cause for which a node waits, in one line; empty if unknown."""
     if node.state is NodePhase.PENDING and node.pending is not None and node.pending.hold:
         return node.waits_for
     warnings = (each for each in node.warnings if each.kind is not WarningKind.NEVER_DRAINS)
@@ -168,7 +168,7 @@ def status_line(node: NodeStatus, at: float) -> str:
 
 
 def node_text(node: NodeStatus, at: float, *, verbose: bool) -> NodeText:
-    """A node with its pods. `verbose`: each of them."""
+    """Text of a node with its pods. `verbose`: every pod."""
     pods = node.pods or ()
     shown = pods if verbose or len(pods) <= FEW else _most_urgent(pods)
     listed_uids = {pod.entry.pod.uid for pod in shown}
@@ -188,13 +188,13 @@ def node_text(node: NodeStatus, at: float, *, verbose: bool) -> NodeText:
 
 
 def _most_urgent(pods: Iterable[PodStatus]) -> Sequence[PodStatus]:
-    """They come sorted by urgency; pods that are not blocked are left out."""
+    """Most urgent pods, from pods sorted by urgency; pods that are not blocked are left out."""
     found = _first_of_each(pods, _likeness, FEW_ALIKE)
     return [pod for pod in found if pod.entry.outcome is not Outcome.EVICT][:FEW]
 
 
 def _first_of_each(things: Iterable[T], kind: Callable[[T], object], most: int) -> list[T]:
-    """At most so many of each kind, in their order."""
+    """At most `most` items of each kind, in order."""
     alike: Counter[object] = Counter()
     found = []
     for thing in things:
@@ -239,7 +239,7 @@ def _deadline(node: NodeStatus, at: float) -> str:
 
 
 def _forecast(node: NodeStatus, at: float) -> str:
-    """`forecast: drained in 0:05-0:40`; that it never is stands among its warnings."""
+    """`forecast: drained in 0:05-0:40`; empty if it never is: a warning says so."""
     if node.drained is None or isinstance(node.drained, Never):
         return ""
     made = None if node.forecast is None else node.forecast.at
@@ -290,7 +290,7 @@ def _counted(pods: Sequence[PodStatus]) -> str:
     return f"and {len(pods)} more: {found} (-v lists them)"
 
 
-# -- beside the nodes --------------------------------------------------------------------------------------------------
+# -- claims, terminated nodes, connection ------------------------------------------------------------------------------
 
 
 def claim_text(claim: NodeClaimStatus, at: float) -> str:
@@ -312,7 +312,7 @@ def all_terminated_text(nodes: Iterable[TerminatedNode], most: int = 3) -> str:
 
 
 def connection_loss_text(loss: ConnectionLoss, now: float) -> str:
-    """That what is shown may be old."""
+    """Message that the shown status may be old."""
     if loss.since is None:
         return f"not connected yet, retrying: {loss.error}"
     age = elapsed(max(now - loss.since, 0.0))

@@ -134,7 +134,7 @@ class ControllerReport(JsonObject, frozen=True):
 
 
 class CauseReport(JsonObject, frozen=True, kw_only=True):
-    """What blocks pods of several nodes. `reason`: a blocker of the policy, `deadline` or `step`.
+    """Cause that blocks pods of several nodes. `reason`: a blocker of the policy, `deadline` or `step`.
 
     `pods` 0: nodes without pods, which are at that step. `left`: when the last of the pods is gone; null: unknown.
     """

@@ -45,7 +45,7 @@ def status_table(
 
 
 def _head(frame: StatusFrame, verbose: bool, is_live: bool) -> Iterator[RenderableType]:
-    """What matters most; a terminal may have no room for all the nodes."""
+    """The most important lines; a terminal may have no room for all nodes."""
     if is_live:
         yield Text(cluster_text(frame.cluster))
     if frame.connection_loss is not None:

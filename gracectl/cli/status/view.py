@@ -148,7 +148,7 @@ class SilentView:
 
 
 def _lasting(node: NodeStatus) -> tuple[object, ...]:
-    """What is worth a line at once; which pods are blocked for ever changes with each that leaves."""
+    """Changes that are printed immediately; the set of blocked pods changes whenever a pod leaves."""
     warnings = [each for each in node.warnings if each.kind is not WarningKind.NEVER_DRAINS]
     return node.state, node.step, node.pods is None, node.is_never_drained, warnings
 
@@ -172,7 +172,7 @@ class ObjectView:
         self._last = ""
 
     def echo(self, text: str) -> None:
-        """See View. On stderr, beside the objects."""
+        """See View. Prints to stderr, since stdout has the objects."""
         echo(text, err=True)
 
     def showing(self) -> AbstractContextManager[None]:

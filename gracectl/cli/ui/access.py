@@ -1,4 +1,4 @@
-"""What requests to the board are served: by host, origin and token.
+"""Access to the board by host, origin and token.
 
 A page of another site can send requests to a server on this machine. It must neither read a response nor, by a name
 that it lets point to this machine (DNS rebinding), become a page of the same origin. Invariant: a request that a
@@ -41,7 +41,7 @@ class TokenError(Exception):
 
 
 class TokenFile:
-    """Token in a file, which is read again when the file changes. A file that is gone or invalid admits no client."""
+    """Token in a file, read again when the file changes. A missing or invalid file admits no client."""
 
     def __init__(self, path: Path) -> None:
         """Raises TokenError."""
@@ -103,8 +103,8 @@ UNAUTHORIZED: Final = Refusal(401, "token: missing or wrong; add #token=TOKEN to
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Rules for requests. `hosts`: names of this server; `takes_addresses`: any IP address is one of it, too, as it
-    listens on all. `token`: None: none is needed.
+    """Rules for requests. `hosts`: names of this server; `takes_addresses`: any IP address also counts, since the
+    server listens on all. `token` None: no token is needed.
     """
 
     hosts: frozenset[str] = LOOPBACK_NAMES
@@ -150,12 +150,12 @@ class Access(msgspec.Struct, frozen=True):
 
 
 def host_name(host: str) -> str | None:
-    """The name or address in a Host header, without the port; None for what is no host."""
+    """Name or address in a Host header, without the port; None if it is not a host."""
     try:
         parts = urlsplit(f"//{host}")
         if parts.netloc != host or not host or "@" in host or parts.path or parts.query or parts.fragment:
             return None
-        _ = parts.port  # ValueError for what is no port
+        _ = parts.port  # ValueError if it is not a port
         return parts.hostname
     except ValueError:
         return None

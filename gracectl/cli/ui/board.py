@@ -1,8 +1,8 @@
-"""The board: all that the page shows, as one JSON object, and its changes.
+"""The board: everything that the page shows as one JSON object, and its deltas.
 
-Invariants: `state` is never changed in place; the newest state is the first one with all changes of the ring applied;
-a change is made once for all clients, and none for what the clock alone changes. What has not changed is not made
-anew: a change costs as much as what it is about, and a little for each active node.
+Invariants: `state` is never changed in place; the newest state is the oldest one with all deltas of the ring applied; a
+delta is made once for all clients; the clock alone makes no delta. Unchanged parts are reused, so a delta costs as much
+as the objects that it changes, plus a little for each active node.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Board:
             new["history"] = list(self._timelines.history)
             new |= self._cluster.at(frame.at)
         self.state, delta = merged(self.state, new)
-        # What the next frame shows alike is found identical then.
+        # Parts that the next frame does not change are identical objects then.
         for node, json in zip(frame.nodes, self.state["status"]["nodes"], strict=True):
             if node.pods is not None:
                 self._pods[node.uid] = node.pods, json["pods"]
@@ -138,7 +138,7 @@ class Board:
 
 
 class _ClusterPart:
-    """Budgets with their queues, pace and circuit breaker; what has not changed is the same object as before."""
+    """Budgets with their queues, pace and circuit breaker; unchanged parts are the same objects as before."""
 
     def __init__(self, follower: StatusFollower, settings: Settings, clock: Clock) -> None:
         self._follower = follower

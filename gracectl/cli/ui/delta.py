@@ -1,4 +1,4 @@
-"""Deltas between two states of the board, as small as what has changed; docs/ui.md describes their format.
+"""Deltas between two states of the board; docs/ui.md describes their format.
 
 Invariant: a page that applies a delta to the old state has the state that `merged(old, new)` returns with it. That
 shares all that is equal with the new state, so that the next comparison finds it identical, and differs from it only in
@@ -14,7 +14,7 @@ Json = Any
 Object = Mapping[str, Json]
 
 NESTED: Final = frozenset({"status"})
-"""Fields whose object is merged; every other value is replaced whole."""
+"""Fields with objects that are merged; all other values are replaced."""
 KEYED: Final = frozenset({"nodes", "pods", "podBudgets", "nodeBudgets", "queue", "history", "events", "timelines"})
 """Fields that hold many objects: a list of objects with a `uid`, or an object by uid."""
 
@@ -23,7 +23,7 @@ _ABSENT: Final = object()
 
 
 def merged(old: Object, new: Object) -> tuple[Object, dict[str, Json]]:
-    """The new state of an object, and what has changed; an empty delta if nothing has but by the clock."""
+    """New state of an object, and the delta to it; empty if only the clock has changed values."""
     state, delta, clock = dict(old), {}, {}
     for name, value in new.items():
         before = old.get(name, _ABSENT)

@@ -94,7 +94,7 @@ def decode_event(raw: Raw) -> Event:
 
 
 def _text(text: str | None, most: int = LONGEST_NAME) -> str | None:
-    """At most so many characters; cut before and after escaping, which makes up to ten of one."""
+    """Cut to this number of characters, before and after escaping, which turns one into up to ten."""
     return None if text is None else harmless(harmless(text, most), most)
 
 
@@ -137,7 +137,7 @@ class EventLog:
             self._trim()
 
     def remove(self, key: Key) -> None:
-        """See Writable; an Event that the server forgets has happened all the same."""
+        """See Writable; ignored: an Event that the server deletes has still happened."""
 
     def set_aside(self, found: UndecodableObject, stand_in: Event | None = None) -> None:
         """See Writable; it is not shown."""

@@ -21,7 +21,7 @@ from gracectl.telemetry.server import CannotListen, Servers
 from gracectl.telemetry.settings import parse_address
 
 SHOWN: Final = StatusScope(is_active, lambda node: True, with_claims=True)
-"""All active nodes, those that are due, and claims."""
+"""All active and due nodes, and claims."""
 
 
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""Snapshots of the board for its readers, and other bodies of GETs.
+"""Snapshots of the board for readers, and bodies of other GETs.
 
-Invariant: snapshots in memory are the newest one and older ones that are being read, OLDER_BYTES of them at most, plus
-one: while slow readers hold more, new readers get the newest one that is there. All of them end within seconds.
+Invariant: memory holds the newest snapshot and older ones that are being read, at most OLDER_BYTES plus one snapshot.
+While slow readers hold more, new readers get the newest snapshot that exists. Each read ends within seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JSON: Final = "application/json"
 
 
 class Body(msgspec.Struct, frozen=True):
-    """What a GET returns, as it is and compressed."""
+    """Response to a GET, plain and compressed."""
 
     plain: bytes
     compressed: bytes
@@ -67,12 +67,12 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Size in memory (bytes)."""
         return len(self.body.plain) + len(self.body.compressed)
 
 
 class TooLarge(Exception):
-    """The board is larger than what is sent of it; the message says what to do."""
+    """The board exceeds the maximum size of a response; the message says what to do."""
 
 
 class Snapshots:

@@ -67,8 +67,8 @@ class ChangeRing:
         return 0 <= self.latest - number <= len(self._changes)
 
     def after(self, number: int, most_bytes: float = math.inf) -> list[bytes] | None:
-        """The next changes after this one: as many as fit, at least one; None: one of them is no longer kept, or there
-        was no such change."""
+        """Next changes after this one: as many as fit, at least one; None if one of them is no longer kept, or if the
+        number is unknown."""
         if not self.has(number):
             return None
         found: list[bytes] = []
@@ -81,7 +81,7 @@ class ChangeRing:
         return found
 
     async def wait_beyond(self, number: int, seconds: float) -> None:
-        """Return when there is a later change, or after so many seconds."""
+        """Wait for a later change, at most for this number of seconds."""
         with anyio.move_on_after(seconds):
             while self.latest <= number:
                 await self._appended.wait()
@@ -100,7 +100,7 @@ class Streams:
     def add(self, peer: str) -> anyio.CancelScope | None:
         """The scope of a new stream, canceled when it must make room; None: this peer has its share already.
 
-        Behind a proxy all readers may have one address: they share what other addresses leave, and none of them takes
+        Behind a proxy all readers may have one address: they share what other addresses leave, and no reader takes
         the stream of another.
         """
         if len(self._peers) >= self._most:

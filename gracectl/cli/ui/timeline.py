@@ -1,8 +1,7 @@
-"""Past of the nodes that are terminated or drained: steps, waves and pods, each from when to when.
+"""History of terminated and drained nodes: intervals of steps, waves and pods.
 
-What happened before the first frame is told by the objects as far as they know it: when the deletion was requested, and
-when each condition changed last. Bounded: of a node by its pods, of nodes by those that are active, and the last ones
-that are gone.
+Before the first frame, the objects give the time of the deletion request and of the last change of each condition. The
+history is bounded by the pods of a node, and by the active nodes and the last terminated ones.
 """
 
 from __future__ import annotations
@@ -187,7 +186,7 @@ class Timelines:
         for uid, (gone, gone_at) in self._gone.items():
             timeline = self._nodes.pop(uid, None)
             if timeline is not None or gone.deletion_timestamp is not None:
-                # One that was never in a frame was terminated between two of them.
+                # A node that was never in a frame was terminated between two frames.
                 found = timeline or NodeTimeline(_briefly(gone), gone_at)
                 self.history.append(found.ended(gone_at, tracing))
         self._gone.clear()

@@ -26,15 +26,14 @@ def test_with_neither_form_it_says_that_the_feature_is_disabled_and_ends(
     ended = agent(tmp_path, "", *arguments)
     assert ended.exit_code == 0
     assert ended.output == (
-        "graceful shutdown is disabled: the settings have neither shutdownGracePeriodByPodPriority nor "
-        "shutdownGracePeriod\n"
+        "graceful shutdown is disabled: the settings have no shutdownGracePeriodByPodPriority or shutdownGracePeriod\n"
     )
 
 
 def test_a_rehearsal_with_neither_form_has_nothing_to_say_and_fails(tmp_path: Path) -> None:
     ended = agent(tmp_path, "", "--simulate-shutdown", "-o", "json")
     assert (ended.exit_code, ended.stdout) == (2, "")
-    assert "graceful shutdown is disabled: the settings have neither" in ended.stderr
+    assert "graceful shutdown is disabled: the settings have no shutdown" in ended.stderr
 
 
 def test_a_form_of_output_without_a_rehearsal_is_an_error(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_the_example_of_the_kep_takes_eleven_minutes() -> None:
 def test_a_node_without_pods_to_wait_for_is_let_go_at_once() -> None:
     lines = as_table(told_of(*ALONE))
     assert [line.partition(", ")[2] for line in lines if line.startswith("  priority")] == ["skipped: no pods"] * 4
-    assert lines[-1] == "Finished at once: there is no pod to wait for."
+    assert lines[-1] == "Finished immediately: there is no pod to wait for."
     assert "pod  " not in "".join(lines)
     assert not rehearsal_warnings(told_of(*ALONE))
 

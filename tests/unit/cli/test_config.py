@@ -100,4 +100,4 @@ def test_files_and_providers_that_are_only_where_the_controller_runs_are_no_erro
     assert shown.exit_code == 0
     assert "rack: 7" in shown.stdout
     assert 'provider.name: unknown provider "ours"; installed: aws, ' in shown.stderr
-    assert shown.stderr.endswith("here its options are not checked\n")
+    assert shown.stderr.endswith("its options are not checked\n")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from gracectl.cli.controller import _spare_the_collector
+from gracectl.cli.controller import _freeze_long_lived_objects
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ def as_before() -> Iterator[None]:
 async def test_it_leaves_alone_what_the_caches_hold_once_they_are_live() -> None:
     live = anyio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(_spare_the_collector, live.wait)
+        group.start_soon(_freeze_long_lived_objects, live.wait)
         await anyio.lowlevel.checkpoint()
         before = gc.get_freeze_count()
         assert before > 0
@@ -38,7 +38,7 @@ async def test_it_leaves_alone_what_the_caches_hold_once_they_are_live() -> None
 async def test_garbage_of_the_beginning_is_not_kept_for_ever() -> None:
     live = anyio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(_spare_the_collector, live.wait)
+        group.start_soon(_freeze_long_lived_objects, live.wait)
         await anyio.lowlevel.checkpoint()
         before = gc.get_freeze_count()
         for number in range(MANY):

@@ -120,7 +120,7 @@ class TestWholeDemo:
         result = run("--nodes", "2", "--pods", "1", "-o", "json")
         found = json.loads(result.stdout)
         assert (result.exit_code, found["ok"]) == (1, False)
-        assert found["failures"][0] == "it was not over after 20 s"
+        assert found["failures"][0] == "not finished after 20 s"
         assert re.fullmatch(r"node-\S+: instance: instance sim:///\S+ is ending", found["failures"][1])
         assert found["failures"][2] == f"node {found['nodes'][0]['name']} is not gone"
         assert found["nodes"][0]["seconds"] is None
@@ -193,7 +193,7 @@ class TestVerdict:
             ({"instances": Leavings(3, 1)}, "1 of 3 instances still run"),
             ({"volumes": Leavings(2, 2)}, "2 of 2 volumes are still attached"),
             ({"evictions": 4}, "5 pods left, but only 4 were evicted"),
-            ({"touched_twice": ("a/b",)}, "asked to leave twice: a/b"),
+            ({"touched_twice": ("a/b",)}, "evicted twice: a/b"),
             ({"blind_seconds": 1.5}, "the watch was cut for up to 1.50 s, so the budgets cannot be vouched for"),
         ],
     )

@@ -148,7 +148,7 @@ def test_webhooks_are_tried_without_a_trace(place: Fleet, monkeypatch: pytest.Mo
         monkeypatch.undo()
     assert (found["webhooks"]["state"], found["certificate"]["state"]) == ("failed", "ok")
     assert found["webhooks"]["message"] == (
-        "registered, but API servers get no answer: nothing holds a deletion to budgets"
+        "registered, but API servers get no answer: no budget limits deletions of nodes"
     )
     assert found["certificate"]["message"].endswith(" (89 days left)")
     tried = [request for request in written if "/nodedisruptionbudgets" in request.path]
@@ -204,7 +204,7 @@ def test_the_account_of_the_deployment_is_asked_for(place: Fleet) -> None:
     with existing(place, DEPLOYMENTS, a_deployment()):
         found = found_in(place)
     assert found["permissions"]["state"] == "failed"
-    assert found["permissions"]["message"].startswith("service account gracectl/weak: may not get nodes, ")
+    assert found["permissions"]["message"].startswith("service account gracectl/weak: missing permissions: get nodes, ")
     assert "create pods/eviction" in found["permissions"]["objects"]
     assert found["controller"]["message"] == "no replica is Ready; 0 of 0 replicas Ready"
     assert found["controller"]["remedy"] == "see why: kubectl -n gracectl logs deployment/gracectl"
@@ -217,8 +217,8 @@ def test_a_controller_that_only_observes_needs_no_lease_and_no_webhooks(place: F
         place.until("it is Ready", lambda: place.ask("GET", f"{DEPLOYMENTS}/gracectl")["status"].get("readyReplicas"))
         found = found_in(place)
     assert found["controller"]["state"] == "warning"
-    assert found["controller"]["message"].startswith("only observes (--dry-run): nothing is held or drained; 1 of 1 ")
-    assert found["webhooks"]["message"] == "none, as the controller only observes (--dry-run)"
+    assert found["controller"]["message"].startswith("dry run: no node is protected or drained; 1 of 1 ")
+    assert found["webhooks"]["message"] == "none: the controller runs with --dry-run"
     assert {each.split()[0] for each in found["permissions"]["objects"]} <= {"get", "list", "watch"}
 
 
@@ -363,7 +363,7 @@ def test_finalizers_on_nodes_that_are_not_managed() -> None:
     finding, _ = node_findings((master, ours), Settings())
     assert (finding.state, finding.objects) == (CheckState.FAILED, ("n2",))
     assert finding.message == (
-        "n2 is not managed, but has the finalizer karpenter.sh/termination: deleted, it stays for ever"
+        "n2 is not managed, but has the finalizer karpenter.sh/termination: deleted, it stays indefinitely"
     )
     finding, _ = node_findings((ours,), Settings())
     assert (finding.state, finding.message) == (CheckState.OK, "on all managed nodes (1), and on no other")

@@ -27,7 +27,8 @@ def shown(forecast: DrainForecast | None, width: int = 160, **more: Any) -> list
 
 
 def blocked(number: int) -> DrainForecast:
-    """So many nodes with a pod each, of which the last one's is protected for ever, and all are under one budget."""
+    """So many nodes with a pod each, of which the last one's is protected indefinitely, and all are under one
+    budget."""
     budget = (a_budget(disruptions_allowed=0, expected_pods=9, desired_healthy=9),)
     nodes = [ending(f"node-{n}", a_pod(f"web-{n}", owners=REPLICA), budgets=budget) for n in range(1, number)]
     return predicted(*nodes, ending(f"node-{number}", a_pod("notebook", owners=REPLICA, **FOR_EVER)))

@@ -65,7 +65,7 @@ def test_a_command_gets_what_was_said_beside_its_own_options() -> None:
 def test_the_controllers_help_lists_them_as_ever() -> None:
     shown = CliRunner().invoke(root, ["controller", "--help"], terminal_width=80).output
     assert OPTIONS in shown
-    assert "Watch a cluster and end its deleted nodes gracefully." in shown
+    assert "Watch a cluster and terminate its deleted nodes gracefully." in shown
 
 
 def test_the_settings_are_those_of_the_file(tmp_path: Path) -> None:

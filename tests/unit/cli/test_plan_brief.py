@@ -55,7 +55,7 @@ def test_fifty_nodes_take_forty_lines_with_that_of_the_cluster(width: int) -> No
     assert "Drained: never for 1 node (node-50), " in text
     assert "never ends: shop/notebook on node-50" in text
     assert "… and 12 more budgets" in text
-    assert lines[-1] == "Nothing was changed. -o wide shows all of it, -v also every pod and budget."
+    assert lines[-1] == "Nothing was changed. -o wide shows everything, -v also every pod and budget."
 
 
 @pytest.mark.parametrize("width", [80, 160])

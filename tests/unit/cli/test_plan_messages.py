@@ -288,8 +288,7 @@ def test_of_a_node_that_stays_no_deadline_is_told() -> None:
     assert [warning.kind for warning in node.warnings] == [WarningKind.DATA_LOSS]
     assert node.ignored == "not waited for: 1 pod (1 DaemonSet pod: it stays, as its node does)"
     assert (
-        "Drained: no pod is waited for any more; volumes come after that, then the node stays cordoned until it "
-        "is uncordoned."
+        "Drained: no pod is left to wait for; volumes follow, then the node stays cordoned until it is uncordoned."
     ) in told.remarks
 
 
@@ -303,7 +302,7 @@ def test_beside_one_that_stays_one_may_end() -> None:
     told = plan_text(predicted(staying(a_replica()), ending("n2", a_replica("web-2"), since=NOW - 60)), Detail())
     assert told.title.startswith("What happens if n1 is drained for maintenance now (")
     assert (
-        "Drained: no pod is waited for any more; volumes and the instance come after that where a node is terminated."
+        "Drained: no pod is left to wait for; volumes and the instance follow if the node is terminated."
     ) in told.remarks
 
 
@@ -403,15 +402,15 @@ def remarks(forecast: DrainForecast, **detail: Any) -> str:
 def test_it_is_said_what_is_certain_and_what_is_not() -> None:
     sure = remarks(predicted(ending("n1", a_replica())))
     assert sure == (
-        "Nothing was changed. A single time is certain, unless objects are changed meanwhile. Drained: no pod is "
-        "waited for any more; volumes and the instance come after that."
+        "Nothing was changed. A single time is certain unless objects change. Drained: no pod is "
+        "left to wait for; volumes and the instance follow."
     )
     unsure = remarks(three_replicas())
     assert "Two times are bounds" in unsure
-    assert "Ready at once or 600 s after it was created (--replacement-seconds)" in unsure
+    assert "Ready immediately or up to 600 s after its creation (--replacement-seconds)" in unsure
     assert '"Never"' not in unsure
-    assert '"Never" holds until something is changed' in remarks(never())
-    assert "-v lists each of them" in remarks(crowd())
+    assert '"Never" means: until something is changed' in remarks(never())
+    assert "-v lists every pod" in remarks(crowd())
 
 
 def test_it_says_where_its_settings_are_from() -> None:

@@ -152,7 +152,7 @@ def test_each_cause_has_a_line_and_what_never_ends_comes_first() -> None:
         replica("free", node_name="n2", labels={}),
     )
     found = causes_of(frame)
-    assert found[0] == "protected for ever: shop/ever on n2, never"
+    assert found[0] == "protected indefinitely: shop/ever on n2, never"
     assert found[1].startswith("budget shop/web: 3 pods on 1 node, 1 at a time")
     assert found[2].startswith("protected until 16:46 UTC: 2 pods on 2 nodes, about 3:00:00")
     assert len(found) == 3
@@ -197,7 +197,7 @@ def test_fifty_nodes_fit_a_terminal_progress_first_and_the_urgent_ones_next(widt
     assert all(cell_len(line) <= width for line in lines)
     assert re.match(r"nodes  ░{20} +0 of 50", lines[2])
     assert re.match(r"pods   ░{20} +0 of 50  left: never for 1 node, 0:00-24:", lines[3])
-    assert any(line.startswith("  ! protected for ever: shop/alone on worker-50, never") for line in lines)
+    assert any(line.startswith("  ! protected indefinitely: shop/alone on worker-50, never") for line in lines)
     header = next(number for number, line in enumerate(lines) if line.startswith("NODE"))
     assert lines[header + 1].startswith("worker-50")
     shown = [line for line in lines[header + 1 :] if line.startswith("worker-")]
