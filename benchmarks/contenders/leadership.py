@@ -10,8 +10,8 @@ from anyio.abc import TaskStatus
 
 from gracectl.config import Settings
 from gracectl.kube.cache import Cache
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
-from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import named
 from gracectl.kube.resources import LEASES
 from gracectl.model.meta import Lease

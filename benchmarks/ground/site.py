@@ -19,10 +19,10 @@ from benchmarks.ground.ground import LABEL, Ground, Kubelet, Pace
 from benchmarks.ground.nodes import together, until_they_take_pods
 from benchmarks.ground.waiting import LOOK, SHOWN, STILL, Waiting
 from gracectl.kube.cache import Cache
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.http import HttpTransport
-from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import BUDGETS, LEASES, NODES, PODS, Resource, verbatim
 from gracectl.model.budget import PodDisruptionBudget

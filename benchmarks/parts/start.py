@@ -25,9 +25,9 @@ from benchmarks.ground.world import WorldSpec, world
 from benchmarks.report import Figure, Outcome
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection, connected
+from gracectl.kube.leader.settings import DEFAULT_NAMESPACE
 from gracectl.kube.requests import bound_to
 from gracectl.kube.resources import NODES, PODS
-from gracectl.kube.settings import DEFAULT_NAMESPACE
 
 ROUNDS = 3
 """Of each; the best of them counts, as a busy machine only adds."""

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from gracectl.kube.auth.credentials import own_namespace
-from gracectl.kube.settings import DEFAULT_NAMESPACE, Name, NamespaceIfAny
+from gracectl.kube.leader.settings import DEFAULT_NAMESPACE, Name, NamespaceIfAny
 from gracectl.runtime.certificates import canonical_host
 from gracectl.telemetry.settings import HIGHEST_PORT, Address, parse_address
 

@@ -28,11 +28,11 @@ from gracectl.eviction.deleter import Deletion, PodDeleter
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube.cache import Cache, T
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.rbac import READS, Permission
-from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import Selection, bound_to, named
 from gracectl.kube.resources import NODES, PODS, Resource
 from gracectl.model import names

@@ -25,6 +25,7 @@ from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import AGENT_SCOPE
 from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.metrics import (
@@ -37,9 +38,8 @@ from gracectl.kube.metrics import (
 )
 from gracectl.kube.rbac import missing_permissions, own_username
 from gracectl.kube.resources import NODES
-from gracectl.kube.retry import RetrySettings
-from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Transport
+from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.model.foreign import harmless
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.loop_monitor import LoopMonitor

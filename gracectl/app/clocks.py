@@ -1,6 +1,6 @@
 """Reports that clocks are in dispute: a termination that waits for them is never silent.
 
-`kube.skew` finds a dispute, and the process's clock passes it on to everything that acts on time. People read it in
+`kube.transport.skew` finds a dispute, and the clock passes it on to everything that acts on time. People read it in
 Events on the leader's Lease and on each object whose termination has a deadline, repeated while the dispute lasts.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from gracectl.controllers.termination.deadline import CLOCKS_DISAGREE
 from gracectl.kube.events import EventRecorder, Subject
-from gracectl.kube.skew import SkewStatistics, dispute_message
+from gracectl.kube.transport.skew import SkewStatistics, dispute_message
 from gracectl.model.names import EventReason
 from gracectl.runtime.clock import Clock
 

@@ -41,11 +41,21 @@ from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.auth.credentials import own_namespace
 from gracectl.kube.cache import Cache, CacheStatistics
+from gracectl.kube.cache.reflector import Reflector
 from gracectl.kube.client import INTERACTIVE, ClientSettings, KubeClient
+from gracectl.kube.client.retry import RetrySettings
+from gracectl.kube.client.statistics import ClientStatistics
 from gracectl.kube.dry_run import DryRunTransport
-from gracectl.kube.election import PERMISSION_SECONDS, SETTLING_SECONDS, Election, ElectionSettings, ElectionStatistics
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder, EventStatistics, Subject
+from gracectl.kube.leader.election import (
+    PERMISSION_SECONDS,
+    SETTLING_SECONDS,
+    Election,
+    ElectionSettings,
+    ElectionStatistics,
+)
+from gracectl.kube.leader.settings import DEFAULT_NAMESPACE
 from gracectl.kube.metrics import (
     api_samples,
     clock_checks,
@@ -56,13 +66,9 @@ from gracectl.kube.metrics import (
     watch_samples,
 )
 from gracectl.kube.rbac import READS, Permission, missing_permissions
-from gracectl.kube.reflector import Reflector
-from gracectl.kube.request_statistics import ClientStatistics
 from gracectl.kube.resources import LEASES, NODES
-from gracectl.kube.retry import RetrySettings
-from gracectl.kube.settings import DEFAULT_NAMESPACE
-from gracectl.kube.skew import SkewEstimate, SkewStatistics
 from gracectl.kube.transport import Transport
+from gracectl.kube.transport.skew import SkewEstimate, SkewStatistics
 from gracectl.model.names import EventReason
 from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
 from gracectl.runtime.clock import Clock
@@ -326,7 +332,7 @@ class Controller:
         return self.observers.components()
 
     def compare_clusters(self) -> None:
-        """List everything again if the server is another cluster after a lost connection (see `kube.identity`)."""
+        """List everything again if a lost connection led to another cluster (see `kube.cache.identity`)."""
         self._identity.is_compared = True
 
     def show_skew(self, skew: SkewEstimate | None) -> None:

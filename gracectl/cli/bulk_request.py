@@ -13,9 +13,9 @@ import msgspec
 
 from gracectl.cli.failures import print_error
 from gracectl.cli.output import echo
+from gracectl.kube.client.retry import is_not_executed, is_transient
 from gracectl.kube.errors import AdmissionDenied, ApiError
 from gracectl.kube.resources import NODES
-from gracectl.kube.retry import is_not_executed, is_transient
 from gracectl.model.node import Node
 
 CONCURRENCY = 10

@@ -23,7 +23,7 @@ from gracectl.kube import connection
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
 from gracectl.kube.requests import Key
-from gracectl.kube.skew import LARGEST_OFFSET
+from gracectl.kube.transport.skew import LARGEST_OFFSET
 from gracectl.model.durations import parse_seconds
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node

@@ -14,9 +14,9 @@ from gracectl.cli.output import echo
 from gracectl.config import Settings
 from gracectl.controllers.termination.controller import unmanaged_report
 from gracectl.controllers.termination.maintenance import withdrawal
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.connection import Connection
 from gracectl.kube.patching import patch_with_retry
-from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 from gracectl.policy.cordon import SPELT, Mark

@@ -18,6 +18,7 @@ import msgspec
 
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
 from gracectl.kube.auth.credentials import CredentialsError
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import connected
 from gracectl.kube.errors import (
@@ -33,7 +34,6 @@ from gracectl.kube.errors import (
 )
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.rbac import Permission
-from gracectl.kube.reading import read_all
 from gracectl.kube.requests import MergePatch, Selection
 from gracectl.kube.resources import MACHINE_VERSIONS, MACHINES, NODES, Resource
 from gracectl.model import names

@@ -12,12 +12,12 @@ from typing import Final
 from gracectl.config.errors import ConfigError
 from gracectl.config.loading import LoadedSettings, read_config_map
 from gracectl.inspect.leadership import read_leases
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
-from gracectl.kube.reading import read_all
+from gracectl.kube.leader.settings import LeaderElectionSettings
 from gracectl.kube.requests import Key, Selection
 from gracectl.kube.resources import CONFIG_MAPS
-from gracectl.kube.settings import LeaderElectionSettings
 from gracectl.model import names
 from gracectl.model.meta import ConfigMap, natural_key
 from gracectl.policy.explain import listed

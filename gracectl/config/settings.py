@@ -12,8 +12,8 @@ from gracectl.cloud.provider import NONE, ProviderSettings
 from gracectl.config.errors import prefix_errors
 from gracectl.controllers.settings import InstanceSettings, KarpenterSettings, TerminationSettings
 from gracectl.eviction.pdb_queue import EvictionSettings
-from gracectl.kube.settings import LeaderElectionSettings
-from gracectl.kube.skew import LARGEST_OFFSET
+from gracectl.kube.leader.settings import LeaderElectionSettings
+from gracectl.kube.transport.skew import LARGEST_OFFSET
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
 from gracectl.policy.forecast import Assumptions

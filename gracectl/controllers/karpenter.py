@@ -19,10 +19,10 @@ from typing import Final
 
 import msgspec
 
+from gracectl.kube.cache.reading import is_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden, NotFound
-from gracectl.kube.leases import counted_seconds, record_of
-from gracectl.kube.reading import is_served
+from gracectl.kube.leader.leases import counted_seconds, record_of
 from gracectl.kube.requests import Key
 from gracectl.kube.resources import LEASES, NODE_POOL_VERSIONS
 from gracectl.model import names

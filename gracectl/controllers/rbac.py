@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gracectl.kube.cache.reading import is_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.rbac import Permission
-from gracectl.kube.reading import is_served
 from gracectl.kube.requests import Key
 from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIM_VERSIONS
 from gracectl.model.names import KARPENTER_GROUP

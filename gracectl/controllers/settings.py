@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gracectl.kube.settings import Namespace
+from gracectl.kube.leader.settings import Namespace
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.policy.settings import PolicySettings

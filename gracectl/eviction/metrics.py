@@ -7,8 +7,8 @@ from typing import Final
 
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import BUDGET_COUNTS, EvictorStatistics
+from gracectl.kube.client.statistics import NO_ANSWER, ClientStatistics
 from gracectl.kube.metrics import request_samples
-from gracectl.kube.request_statistics import NO_ANSWER, ClientStatistics
 from gracectl.telemetry.metrics import (
     DEADLINE_LATENESS,
     DEADLINE_PODS,

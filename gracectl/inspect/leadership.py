@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from gracectl.inspect.status import IS_IT_RUNNING, NodePhase, NodeStatus, held_by_warning
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
-from gracectl.kube.leases import LONGEST_HELD_SECONDS, counted_seconds
-from gracectl.kube.reading import read_all
+from gracectl.kube.leader.leases import LONGEST_HELD_SECONDS, counted_seconds
+from gracectl.kube.leader.settings import DEFAULT_NAMESPACE, LeaderElectionSettings
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES
-from gracectl.kube.settings import DEFAULT_NAMESPACE, LeaderElectionSettings
 from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
 from gracectl.policy.remedies import remedy

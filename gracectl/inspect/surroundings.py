@@ -13,9 +13,9 @@ import anyio
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed
-from gracectl.kube.reading import read_all
 from gracectl.kube.requests import ALL, Key, Selection
 from gracectl.kube.resources import VOLUME_CLAIMS, Resource
 from gracectl.model.pod import Pod

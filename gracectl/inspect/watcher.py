@@ -19,10 +19,10 @@ from gracectl.controllers.cluster.cache import BY_NODE, ClusterCache, empty_clus
 from gracectl.controllers.cluster.informers import MANY, Reflectors, new_informers
 from gracectl.controllers.cluster.volumes import read_volumes
 from gracectl.kube.cache import CachePartition
+from gracectl.kube.cache.reading import fill, fill_served, read_served
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
-from gracectl.kube.reading import fill, fill_served, read_served
-from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import bound_to
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget
@@ -140,7 +140,7 @@ class ClusterWatcher:
         self._subscribe()
 
     def compare_clusters(self) -> None:
-        """List everything again if the server is another cluster after a lost connection (see `kube.identity`)."""
+        """List everything again if a lost connection led to another cluster (see `kube.cache.identity`)."""
         self._reflectors.identity.is_compared = True
 
     async def run(self) -> None:

@@ -14,9 +14,9 @@ from gracectl.kube.auth import lookup
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.kube.http import HttpTransport
-from gracectl.kube.operation import operation_of
-from gracectl.kube.skew import LARGEST_OFFSET, SkewEstimate
 from gracectl.kube.transport import Request, Response, Stream, Transport
+from gracectl.kube.transport.operation import operation_of
+from gracectl.kube.transport.skew import LARGEST_OFFSET, SkewEstimate
 from gracectl.runtime.clock import Clock, SystemClock
 
 T = TypeVar("T")

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
-from gracectl.kube.operation import operation_of
 from gracectl.kube.overlay import Overlay, Seen, is_gone, refusal
 from gracectl.kube.patches import InvalidPatch, JsonObject, apply_patch, changed_fields, difference
 from gracectl.kube.requests import get_request, list_request
 from gracectl.kube.resources import BUDGETS, PODS, VOLUME_ATTACHMENTS, VOLUME_CLAIMS
 from gracectl.kube.transport import Request, Response, Stream, Transport
+from gracectl.kube.transport.operation import operation_of
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time

@@ -24,8 +24,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.transport import Request, Response
+from gracectl.kube.transport.operation import Operation, operation_of
 from gracectl.model.envelope import Status, decode_status
 from gracectl.model.foreign import shortened, without_secrets
 from gracectl.runtime.fence import FenceClosed

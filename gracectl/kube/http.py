@@ -28,11 +28,11 @@ from yarl import URL
 
 from gracectl import __version__
 from gracectl.kube.auth.credentials import Credentials, CredentialsError, Identity
+from gracectl.kube.client.watch import LineSplitter
 from gracectl.kube.errors import ApiError, TooLarge, Unauthorized, Unreachable
-from gracectl.kube.operation import operation_of
-from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Request, Response, Stream
-from gracectl.kube.watch import LineSplitter
+from gracectl.kube.transport.operation import operation_of
+from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.runtime.clock import Clock
 
 HEADERS: Final[Mapping[str, str]] = {

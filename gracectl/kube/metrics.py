@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from gracectl.kube.cache import CacheStatistics
-from gracectl.kube.election import ElectionStatistics
+from gracectl.kube.cache.reflector import ReflectorStatistics
+from gracectl.kube.client.statistics import VERBS, ClientStatistics
 from gracectl.kube.events import EventStatistics
-from gracectl.kube.reflector import ReflectorStatistics
-from gracectl.kube.request_statistics import VERBS, ClientStatistics
-from gracectl.kube.skew import SkewStatistics, dispute_message
+from gracectl.kube.leader.election import ElectionStatistics
+from gracectl.kube.transport.skew import SkewStatistics, dispute_message
 from gracectl.runtime.fence import FenceStatistics
 from gracectl.runtime.histogram import Distribution
 from gracectl.telemetry.health import Check

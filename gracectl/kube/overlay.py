@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import anyio
 import msgspec
 
-from gracectl.kube.operation import Operation, operation_of
+from gracectl.kube.client.watch import OversizeLine
 from gracectl.kube.patches import JsonObject, apply_difference, difference
 from gracectl.kube.transport import Request, Response, Stream, Transport
-from gracectl.kube.watch import OversizeLine
+from gracectl.kube.transport.operation import Operation, operation_of
 from gracectl.model.envelope import CHANGES
 from gracectl.model.untrusted import Decoder
 

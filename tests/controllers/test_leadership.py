@@ -21,7 +21,7 @@ from gracectl.inspect.leadership import (
 )
 from gracectl.inspect.status import IS_IT_RUNNING, NodePhase, NodeStatus
 from gracectl.kube.client import KubeClient
-from gracectl.kube.settings import LeaderElectionSettings
+from gracectl.kube.leader.settings import LeaderElectionSettings
 from gracectl.model.meta import Lease
 from gracectl.model.times import format_micro_time
 from gracectl.policy.warnings import PlanWarning, WarningKind

@@ -8,7 +8,7 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from support.stage import SILENT, a_pod_manifest, reasons, staged
 
-from gracectl.kube.reflector import Reflector
+from gracectl.kube.cache.reflector import Reflector
 from gracectl.model.envelope import WatchEvent
 
 pytestmark = pytest.mark.anyio

@@ -24,10 +24,10 @@ from gracectl.cloud.http import HttpResponse
 from gracectl.cloud.provider import ProviderError, ProviderRefused
 from gracectl.cloud.webhook import WebhookProvider, read_secrets
 from gracectl.controllers.termination.maintenance import forgotten, missing_on_kept, superfluous
+from gracectl.kube.client.watch import LineSplitter, OversizeLine, read_head
 from gracectl.kube.patches import InvalidPatch, apply_difference, apply_patch, changed_fields, difference
 from gracectl.kube.requests import JsonPatch, MergePatch
 from gracectl.kube.resources import untyped
-from gracectl.kube.watch import LineSplitter, OversizeLine, read_head
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import decode_node

@@ -55,11 +55,11 @@ from gracectl.kube.auth.kubeconfig import read_context
 from gracectl.kube.auth.user import read_plugin_answer
 from gracectl.kube.cache import Cache
 from gracectl.kube.errors import error_for, error_for_event
-from gracectl.kube.leases import LEASE_OBJECTS
+from gracectl.kube.leader.leases import LEASE_OBJECTS
 from gracectl.kube.patching import rewritten
 from gracectl.kube.resources import untyped
-from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Request, Response
+from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.model import names, wire
 from gracectl.model.bounds import Limits, MemoryQuota
 from gracectl.model.budget import scaled_value

@@ -21,8 +21,8 @@ from support.stage import NAMESPACE, SILENT, Stage, a_budget_manifest, a_pod_man
 from support.voluntary import TERMINABLE
 
 from gracectl.eviction.pdb_queue import EvictionCandidate
-from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request
+from gracectl.kube.transport.operation import operation_of
 from gracectl.model import names
 from gracectl.runtime.clock import LoopClock
 from simulation.deadlines import RETRIES, STANDBY, WARM_UP

@@ -12,7 +12,7 @@ import anyio.lowlevel
 from kubesim.apiserver import ApiServer
 from kubesim_support.caller import LEASES, Caller
 
-from gracectl.kube.election import Election, ElectionSettings
+from gracectl.kube.leader.election import Election, ElectionSettings
 from gracectl.runtime.clock import Clock, LoopClock
 from gracectl.runtime.fence import Fence
 from support.inprocess import InProcessTransport, Line

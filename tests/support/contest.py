@@ -17,8 +17,8 @@ import anyio.abc
 from gracectl.app.controller import Controller
 from gracectl.cloud.provider import NodeIdentity
 from gracectl.kube.errors import Unreachable
-from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response, Stream
+from gracectl.kube.transport.operation import operation_of
 from gracectl.runtime.clock import Clock, ShiftedClock
 from support.inprocess import SENDER, InProcessTransport
 from support.processes import Process, outside

@@ -25,12 +25,12 @@ from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
+from gracectl.kube.cache.reflector import Reflector
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.operation import operation_of
-from gracectl.kube.reflector import Reflector
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.resources import PODS
-from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Request, Response, Stream
+from gracectl.kube.transport.operation import operation_of
 from gracectl.model.pod import Pod
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock, ShiftedClock

@@ -16,8 +16,8 @@ from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.pdb_queue import EvictionCandidate, EvictionSettings
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.errors import ApiError
-from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod

@@ -21,8 +21,8 @@ from kubesim.faults import Faults
 from kubesim.server import api
 
 from gracectl.kube.errors import Unreachable
-from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.transport import Request, Response, Stream
+from gracectl.kube.transport.operation import Operation, operation_of
 from gracectl.runtime.clock import Clock
 
 ASKING: ContextVar[Request | None] = ContextVar("ASKING", default=None)

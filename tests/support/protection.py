@@ -16,7 +16,7 @@ from kubesim.server.api import JsonObject
 from gracectl.config import Settings
 from gracectl.controllers.cluster import informers
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.kube.reflector import ReflectorSettings
+from gracectl.kube.cache.reflector import ReflectorSettings
 from gracectl.model import names
 from support.deadlines import START, until
 from support.stage import NAMESPACE, SILENT, Stage, a_pod_manifest, staged

@@ -10,12 +10,12 @@ import anyio
 
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
+from gracectl.kube.cache.identity import ClusterIdentity
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.identity import ClusterIdentity
-from gracectl.kube.operation import Operation
-from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.resources import LEASES
-from gracectl.kube.retry import RetrySettings
+from gracectl.kube.transport.operation import Operation
 from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 from support.scripted import ScriptedTransport

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
-from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response, Stream
+from gracectl.kube.transport.operation import operation_of
 from gracectl.runtime.clock import Clock
 
 # What a step of a script may be: an answer, a failure, seconds to let pass first, or a function of the request.

@@ -22,11 +22,11 @@ from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import PODS
-from gracectl.kube.retry import RetrySettings
 from gracectl.model.pod import Pod
 from gracectl.policy.shutdown import RangeEnded, RangeStarted
 from gracectl.policy.waves import DrainOrder

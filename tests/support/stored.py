@@ -12,8 +12,8 @@ import msgspec
 from kubesim.server.api import JsonObject
 from kubesim.server.store import Change
 
-from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request
+from gracectl.kube.transport.operation import operation_of
 from support.inprocess import ASKING, SENDER
 from support.stage import Stage
 

@@ -13,9 +13,9 @@ from gracectl.cli.failures import MISUSED, REFUSED
 from gracectl.cli.options import UnknownNodes
 from gracectl.config import Settings
 from gracectl.kube.auth.credentials import ClusterAddress
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import NotFound
-from gracectl.kube.reading import read_all
 from gracectl.kube.requests import bound_to
 from gracectl.kube.resources import NODES, PODS
 from gracectl.model.meta import natural_key

@@ -29,9 +29,9 @@ from gracectl.inspect.budget_status import (
     pod_budget_usages,
 )
 from gracectl.inspect.leadership import read_leadership
+from gracectl.kube.cache.reading import fill, fill_served, is_served, read_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
-from gracectl.kube.reading import fill, fill_served, is_served, read_served
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget
 

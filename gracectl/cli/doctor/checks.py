@@ -33,11 +33,12 @@ from gracectl.config import Settings
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.controllers.rbac import rights_for
 from gracectl.inspect.leadership import LeaderState, leadership_of, read_leases
+from gracectl.kube.cache.reading import is_served, read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed, RequestTimeout, Unauthorized, Unreachable
-from gracectl.kube.leases import LONGEST_HELD_SECONDS
+from gracectl.kube.leader.leases import LONGEST_HELD_SECONDS
+from gracectl.kube.leader.settings import DEFAULT_NAMESPACE
 from gracectl.kube.rbac import READS, missing_permissions, own_username
-from gracectl.kube.reading import is_served, read_all
 from gracectl.kube.requests import Key, Selection
 from gracectl.kube.resources import (
     BUDGETS as POD_BUDGETS,
@@ -49,8 +50,7 @@ from gracectl.kube.resources import (
     PODS,
     Resource,
 )
-from gracectl.kube.settings import DEFAULT_NAMESPACE
-from gracectl.kube.skew import SkewEstimate
+from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time

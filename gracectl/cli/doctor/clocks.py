@@ -7,12 +7,12 @@ from typing import Final
 
 from gracectl.cli.doctor.report import CheckState, Finding
 from gracectl.inspect.leadership import read_leases
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
-from gracectl.kube.reading import read_all
+from gracectl.kube.leader.settings import LeaderElectionSettings
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import Resource
-from gracectl.kube.settings import LeaderElectionSettings
-from gracectl.kube.skew import SkewEstimate
+from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.model.foreign import harmless
 from gracectl.model.names import EVENT_COMPONENT, EventReason
 from gracectl.model.times import format_time

@@ -17,8 +17,8 @@ from gracectl.inspect.surroundings import (
     STATEFUL_SETS,
     UNBOUND,
 )
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
-from gracectl.kube.reading import read_all
 from gracectl.kube.resources import BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import harmless

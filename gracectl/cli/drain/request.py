@@ -24,11 +24,11 @@ from gracectl.config import Settings
 from gracectl.controllers.termination.maintenance import request
 from gracectl.inspect.forecast import unmanaged_warning
 from gracectl.kube.auth.credentials import ClusterAddress
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gracectl.kube.patching import patch_with_retry
-from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node

@@ -30,8 +30,8 @@ from gracectl.inspect.pending import due_candidates, due_nodes, names_of
 from gracectl.inspect.progress import ProgressTracker, forecast_of
 from gracectl.inspect.status import claims_without_node_status, is_active, node_statuses, with_forecasts, with_pending
 from gracectl.inspect.watcher import read_node_budgets, snapshot
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.connection import Connection
-from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from gracectl.cli.report import instant
 from gracectl.kube.cache import Key
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
-from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import EVENTS, Raw, Resource
 from gracectl.model import names

@@ -46,14 +46,14 @@ from gracectl.controllers.finalizer.cleanup import (
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.inspect.leadership import LeaderState, leadership_of
 from gracectl.kube.auth.credentials import own_namespace
+from gracectl.kube.cache.reading import is_served, read_all
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
-from gracectl.kube.leases import LONGEST_HELD_SECONDS
-from gracectl.kube.reading import is_served, read_all
+from gracectl.kube.leader.leases import LONGEST_HELD_SECONDS
+from gracectl.kube.leader.settings import DEFAULT_NAMESPACE
+from gracectl.kube.leader.takeover import Takeover
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES, NODE_BUDGETS
-from gracectl.kube.settings import DEFAULT_NAMESPACE
-from gracectl.kube.takeover import Takeover
 from gracectl.model.meta import Lease
 from gracectl.model.times import format_time
 from gracectl.runtime.supervise import ungrouped

@@ -12,8 +12,8 @@ import msgspec
 
 from gracectl.cloud.provider import InstanceKey
 from gracectl.kube.cache import Cache
-from gracectl.kube.operation import Operation
 from gracectl.kube.resources import NODE_CLAIMS, NODES, PODS, Resource
+from gracectl.kube.transport.operation import Operation
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim, belongs, only_claim, surviving_nodes

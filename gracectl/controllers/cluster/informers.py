@@ -13,9 +13,9 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.kube.cache import T, Writable
+from gracectl.kube.cache.identity import ClusterIdentity
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
-from gracectl.kube.identity import ClusterIdentity
-from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import ALL, bound_to
 from gracectl.kube.resources import (
     BUDGETS,

@@ -18,8 +18,8 @@ from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.disruption.candidate import CandidateKey
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.deadline import cached_deadline
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.errors import NotServed
-from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node

@@ -17,13 +17,13 @@ import msgspec
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.controllers.cluster.tracked import H
 from gracectl.controllers.termination.finalizer import removal
+from gracectl.kube.cache.reading import read_all, read_first_served
 from gracectl.kube.client import KubeClient
+from gracectl.kube.client.retry import is_transient
 from gracectl.kube.errors import ApiError, Forbidden
 from gracectl.kube.patching import patch_with_retry
-from gracectl.kube.reading import read_all, read_first_served
 from gracectl.kube.requests import ALL, bound_to
 from gracectl.kube.resources import NODE_CLAIM_VERSIONS, NODES, PODS, Resource
-from gracectl.kube.retry import is_transient
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node

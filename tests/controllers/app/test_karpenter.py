@@ -18,7 +18,7 @@ from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
 from gracectl.config import Settings
 from gracectl.controllers.karpenter import LiveKarpenter
-from gracectl.kube.settings import DEFAULT_NAMESPACE
+from gracectl.kube.leader.settings import DEFAULT_NAMESPACE
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from support.stage import a_budget_manifest, a_pod_manifest, a_workload, staged,
 from gracectl.config import Settings
 from gracectl.controllers.metrics import QUEUES, STEPS
 from gracectl.eviction.metrics import DELETION_ANSWERS, EVICTION_ANSWERS
-from gracectl.kube.request_statistics import VERBS
+from gracectl.kube.client.statistics import VERBS
 from gracectl.model import names
 from gracectl.policy.disruption import HoldReason
 from gracectl.policy.voluntary import Cause

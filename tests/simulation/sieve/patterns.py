@@ -22,8 +22,8 @@ from support.stage import CloudProvider, Stage
 
 from gracectl.cloud.provider import InstanceState, NodeIdentity, ProviderUnavailable
 from gracectl.kube.errors import Unreachable
-from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response, Stream
+from gracectl.kube.transport.operation import operation_of
 
 LEAST: Final = 1.0
 """Seconds by which news is late at least."""

@@ -20,7 +20,7 @@ from gracectl.admission.reviews import Handler
 from gracectl.admission.server import LIMITS, WebhookServer
 from gracectl.admission.webhooks import NODE_DELETE_WEBHOOK
 from gracectl.kube.errors import ServerError
-from gracectl.kube.operation import Operation
+from gracectl.kube.transport.operation import Operation
 from gracectl.runtime.clock import LoopClock
 from gracectl.telemetry.server import Endpoint, Servers
 

@@ -17,7 +17,7 @@ from benchmarks.ground.site import Site
 from benchmarks.ground.waiting import STILL, Stalled
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound
-from gracectl.kube.operation import Operation
+from gracectl.kube.transport.operation import Operation
 from gracectl.model.names import FINALIZER
 from gracectl.model.node import Node
 from gracectl.runtime.clock import LoopClock

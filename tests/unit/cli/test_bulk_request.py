@@ -18,7 +18,7 @@ from gracectl.kube.errors import (
     Throttled,
     Unreachable,
 )
-from gracectl.kube.operation import Operation
+from gracectl.kube.transport.operation import Operation
 from gracectl.model.node import Node
 
 pytestmark = pytest.mark.anyio

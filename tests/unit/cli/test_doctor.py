@@ -38,7 +38,7 @@ from gracectl.cli.doctor.surroundings import (
 from gracectl.cloud.provider import ProviderSettings
 from gracectl.config import Settings
 from gracectl.kube.errors import Forbidden
-from gracectl.kube.operation import Operation
+from gracectl.kube.transport.operation import Operation
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import VolumeAttachment

@@ -27,8 +27,8 @@ from gracectl.config import ConfigError
 from gracectl.inspect.watcher import ClusterWatcher, snapshot
 from gracectl.kube import connection
 from gracectl.kube.auth.credentials import ClusterAddress, CredentialsError, shown_address
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.errors import Unreachable
-from gracectl.kube.reading import read_all
 from gracectl.kube.resources import NODES
 from gracectl.runtime.clock import SystemClock
 

@@ -28,9 +28,9 @@ from gracectl.cloud.provider import (
     load_provider,
 )
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.errors import NotLeading
 from gracectl.kube.rbac import Permission
-from gracectl.kube.retry import RetrySettings
 from gracectl.model import names
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence

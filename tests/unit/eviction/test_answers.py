@@ -25,8 +25,8 @@ from support.eviction import (
 
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.errors import ApiError, Unreachable
-from gracectl.kube.operation import Operation
 from gracectl.kube.transport import Response
+from gracectl.kube.transport.operation import Operation
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 

@@ -18,7 +18,7 @@ from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.retry import RetrySettings
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.transport import Response
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod

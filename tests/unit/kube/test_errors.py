@@ -11,8 +11,8 @@ import pytest
 
 from gracectl.kube import errors
 from gracectl.kube.errors import ApiError, Invalid, error_for, error_for_event
-from gracectl.kube.operation import operation_of
 from gracectl.kube.transport import Request, Response
+from gracectl.kube.transport.operation import operation_of
 
 RECORDED = Path(__file__).parent / "recorded"
 STEPS = {step["name"]: step for step in json.loads((RECORDED / "refusals.json").read_text())}

@@ -26,13 +26,13 @@ from gracectl.kube import errors
 from gracectl.kube.auth.credentials import Credentials, CredentialsError, TokenFile, Trust
 from gracectl.kube.auth.lookup import load
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.election import Election, ElectionSettings
+from gracectl.kube.client.retry import RetrySettings
+from gracectl.kube.client.watch import HEAD, LONGEST_LINE, OversizeLine
 from gracectl.kube.http import HttpSettings, HttpTransport, socket_noticing_death
+from gracectl.kube.leader.election import Election, ElectionSettings
 from gracectl.kube.resources import LEASES, NODES
-from gracectl.kube.retry import RetrySettings
-from gracectl.kube.skew import SkewEstimate
 from gracectl.kube.transport import Request, Stream
-from gracectl.kube.watch import HEAD, LONGEST_LINE, OversizeLine
+from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.fence import Fence
 

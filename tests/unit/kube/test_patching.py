@@ -9,11 +9,11 @@ import pytest
 from support.scripted import ScriptedTransport, answer, lease, refusal
 
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.errors import Conflict, Invalid
 from gracectl.kube.patching import ATTEMPTS, delete, patch_with_retry
 from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import LEASES, NODES
-from gracectl.kube.retry import RetrySettings
 from gracectl.model.decode import decode_node
 from gracectl.model.meta import Lease
 from gracectl.model.node import Node

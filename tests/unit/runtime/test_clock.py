@@ -8,7 +8,7 @@ from email.utils import formatdate
 import anyio
 import pytest
 
-from gracectl.kube.skew import SkewEstimate
+from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.runtime.clock import Clock, LoopClock, RelayedClock, ShiftedClock, SystemClock
 
 EPOCH = 1_767_225_600.0

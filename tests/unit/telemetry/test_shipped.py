@@ -18,7 +18,7 @@ from gracectl.agent.shutdown import ShutdownOutcome
 from gracectl.controllers.metrics import QUEUES, STEPS
 from gracectl.eviction.metrics import DELETION_ANSWERS, EVICTION_ANSWERS
 from gracectl.eviction.pod_outcomes import PodOutcome
-from gracectl.kube.retry import outcome_of
+from gracectl.kube.client.retry import outcome_of
 from gracectl.policy.disruption import HoldReason
 from gracectl.policy.voluntary import BY_HAND, REASONS
 from gracectl.telemetry.metrics import CATALOGUE, STEP_DURATION, TERMINATION_DURATION, Metric

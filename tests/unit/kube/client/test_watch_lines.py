@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.reflecting import World
 from support.scripted import event, lease, page
 
-from gracectl.kube.watch import LineSplitter, OversizeEvent, OversizeLine, read_head
+from gracectl.kube.client.watch import LineSplitter, OversizeEvent, OversizeLine, read_head
 
 LONGEST, HEAD = 6, 3
 

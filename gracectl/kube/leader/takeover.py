@@ -13,7 +13,7 @@ from typing import Final
 
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import AlreadyExists, ApiError, Conflict
-from gracectl.kube.leases import LeaseLock
+from gracectl.kube.leader.leases import LeaseLock
 from gracectl.kube.requests import Key
 from gracectl.runtime.clock import Clock
 

@@ -15,8 +15,8 @@ from support.inprocess import InProcessTransport
 from support.stage import NAMESPACE, a_pod_manifest
 
 from gracectl.kube.cache import Cache
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
-from gracectl.kube.reflector import Reflector, ReflectorSettings
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import PODS
 from gracectl.model.pod import Pod

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from gracectl.kube.election import JITTER
+from gracectl.kube.leader.election import JITTER
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Name = Annotated[

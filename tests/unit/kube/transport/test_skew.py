@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gracectl.kube.metrics import clock_checks
-from gracectl.kube.skew import CONFIRMED_SECONDS, SkewEstimate
+from gracectl.kube.transport.skew import CONFIRMED_SECONDS, SkewEstimate
 
 YEAR_2099 = "Thu, 01 Jan 2099 00:00:00 GMT"
 

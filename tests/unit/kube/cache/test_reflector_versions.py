@@ -12,10 +12,10 @@ from support.scripted import FOREVER, ScriptedTransport, answer, expired, lease,
 
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.reflector import Reflector, ReflectorSettings
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.resources import LEASES, Resource
-from gracectl.kube.retry import RetrySettings
 from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 

@@ -7,7 +7,7 @@ import math
 import anyio
 import pytest
 from support.scripted import FOREVER, ScriptedTransport, answer, lease, refusal
-from unit.kube.test_client import (
+from unit.kube.client.test_client import (
     BUSY,
     CREATE,
     DELETE_UID,
@@ -23,9 +23,9 @@ from unit.kube.test_client import (
 
 from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.operation import Operation
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.resources import LEASES
-from gracectl.kube.retry import RetrySettings
+from gracectl.kube.transport.operation import Operation
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence, FenceClosed
 

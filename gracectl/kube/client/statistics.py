@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from gracectl.kube.client.retry import outcome_of
 from gracectl.kube.errors import ApiError, Delaying, RequestTimeout, Throttled
-from gracectl.kube.operation import Operation
-from gracectl.kube.retry import outcome_of
+from gracectl.kube.transport.operation import Operation
 from gracectl.runtime.histogram import Distribution, Histogram
 from gracectl.telemetry.metrics import API_LATENCY
 

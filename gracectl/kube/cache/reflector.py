@@ -25,13 +25,13 @@ import anyio.lowlevel
 import msgspec
 
 from gracectl.kube.cache import T, Writable
+from gracectl.kube.cache.identity import ClusterIdentity
+from gracectl.kube.cache.reading import is_absent
 from gracectl.kube.client import KubeClient
+from gracectl.kube.client.watch import LONGEST_LINE, OversizeEvent, Undecodable, WatchFailed
 from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized, Unreachable
-from gracectl.kube.identity import ClusterIdentity
-from gracectl.kube.reading import is_absent
 from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import Resource
-from gracectl.kube.watch import LONGEST_LINE, OversizeEvent, Undecodable, WatchFailed
 from gracectl.model.envelope import CHANGES, UndecodableObject, WatchEvent, decode_envelope, decode_meta
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock

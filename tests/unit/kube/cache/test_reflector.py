@@ -13,8 +13,8 @@ from support.reflecting import LOST, World
 from support.scripted import FOREVER, answer, bookmark, event, expired, lease, page, refusal
 
 from gracectl.kube import errors
+from gracectl.kube.cache.reflector import ReflectorSettings
 from gracectl.kube.client import ClientSettings
-from gracectl.kube.reflector import ReflectorSettings
 from gracectl.kube.transport import Request, Response
 from gracectl.model.envelope import UndecodableObject
 from gracectl.model.meta import Lease

@@ -7,11 +7,11 @@ import pytest
 from support.scripted import ScriptedTransport, answer, lease, page, refusal
 
 from gracectl.kube import errors
+from gracectl.kube.cache.reading import read_all, read_served
 from gracectl.kube.client import ClientSettings, KubeClient
-from gracectl.kube.reading import read_all, read_served
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES, Resource
-from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Response
 from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock

@@ -13,12 +13,12 @@ from support.scripted import ScriptedTransport, Step, answer, bookmark, event, e
 
 from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.client.watch import Undecodable, WatchFailed
 from gracectl.kube.metrics import throttling_check
-from gracectl.kube.operation import Operation, operation_of
 from gracectl.kube.requests import JsonPatch, MergePatch, Selection, StrategicPatch
 from gracectl.kube.resources import LEASES, NODES, PODS, Raw
 from gracectl.kube.transport import Request, Response
-from gracectl.kube.watch import Undecodable, WatchFailed
+from gracectl.kube.transport.operation import Operation, operation_of
 from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 

@@ -24,14 +24,14 @@ import anyio
 import msgspec
 
 from gracectl.kube.cache import Key
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.client.retry import RetrySettings
+from gracectl.kube.client.statistics import ClientStatistics
 from gracectl.kube.errors import ApiError, Conflict
-from gracectl.kube.leases import ROUNDING_SECONDS, LeaseLock
-from gracectl.kube.reflector import Reflector, ReflectorSettings
-from gracectl.kube.request_statistics import ClientStatistics
+from gracectl.kube.leader.leases import ROUNDING_SECONDS, LeaseLock
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES
-from gracectl.kube.retry import RetrySettings
 from gracectl.kube.transport import Transport
 from gracectl.model.envelope import UndecodableObject
 from gracectl.model.meta import Lease

@@ -15,12 +15,12 @@ from support.reflecting import FullLength, World
 from support.scripted import ScriptedTransport, answer, event, lease, page
 
 from gracectl.kube.cache import Cache
+from gracectl.kube.cache.reading import fill, read_all
+from gracectl.kube.cache.reflector import Reflector
 from gracectl.kube.client import ClientSettings, KubeClient
+from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.errors import ServerError
-from gracectl.kube.reading import fill, read_all
-from gracectl.kube.reflector import Reflector
 from gracectl.kube.resources import LEASES, NODES, PODS
-from gracectl.kube.retry import RetrySettings
 from gracectl.model.envelope import UndecodableObject
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.runtime.clock import LoopClock

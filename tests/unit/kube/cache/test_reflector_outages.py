@@ -6,7 +6,7 @@ import pytest
 from support.reflecting import LOST, World
 from support.scripted import FOREVER, answer, page, refusal
 
-from gracectl.kube.reflector import ReflectorSettings
+from gracectl.kube.cache.reflector import ReflectorSettings
 from gracectl.kube.transport import Response
 
 pytestmark = pytest.mark.anyio

@@ -20,6 +20,9 @@ import msgspec
 from tenacity import RetryCallState
 
 from gracectl.kube import requests
+from gracectl.kube.client.retry import RetrySettings, retry_wait, retryable
+from gracectl.kube.client.statistics import ClientStatistics, RequestRecorder
+from gracectl.kube.client.watch import Watch
 from gracectl.kube.errors import (
     ApiError,
     NotFound,
@@ -32,13 +35,10 @@ from gracectl.kube.errors import (
     TooLarge,
     error_for,
 )
-from gracectl.kube.operation import Operation, operation_of
-from gracectl.kube.request_statistics import ClientStatistics, RequestRecorder
 from gracectl.kube.requests import ALL, Json, JsonPatch, Key, Patch, Preconditions, Selection
 from gracectl.kube.resources import Resource, T
-from gracectl.kube.retry import RetrySettings, retry_wait, retryable
 from gracectl.kube.transport import Request, Response, Transport
-from gracectl.kube.watch import Watch
+from gracectl.kube.transport.operation import Operation, operation_of
 from gracectl.model.envelope import UndecodableObject, decode_envelope, decode_page_in_slices, token_ahead
 from gracectl.model.untrusted import Decoder
 from gracectl.runtime.backoff import retried
