@@ -1,7 +1,8 @@
 """Settings of the controller as the cluster has them: the ConfigMap of the chart, which is found by its labels.
 
-Every tenant can label a ConfigMap. So only a ConfigMap in a namespace with a Lease of the controller counts, or in the
-namespace of a usual installation. Invariant: none is guessed. Of several the caller has to name one.
+Every tenant can label a ConfigMap, and the role `edit` writes Leases, too. So ConfigMaps in the namespace of a usual
+installation come first; elsewhere only one next to a Lease of the controller counts. Invariant: none is guessed. Of
+several the caller has to name one.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ async def find_config_maps(client: KubeClient) -> Sequence[ConfigMap]:
         except (Forbidden, NotFound):
             raise refusal from None
     usual = [each for each in labelled if each.namespace == USUAL_KEY[0]]
-    if len(usual) == len(labelled):
+    if usual or not labelled:
         return usual
     try:
         leases = await read_leases(client, LeaderElectionSettings())
     except ApiError:
-        return usual or labelled
-    namespaces = {USUAL_KEY[0], *(lease.namespace for lease in leases)}
+        return labelled
+    namespaces = {lease.namespace for lease in leases}
     return [each for each in labelled if each.namespace in namespaces]
 
 
