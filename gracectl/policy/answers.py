@@ -1,8 +1,7 @@
 """Answers of a forecast: a time range, unknown, or never.
 
-Texts, JSON, the board and `doctor` give the same three answers. Invariants: an answer that is not known names what is
-not known; "never" names a structural cause, and holds until a person changes a budget, an annotation, a workload or
-settings.
+Texts, JSON, the board and `doctor` give the same three answers. Invariants: "unknown" names what is unknown; "never"
+names a structural cause, and lasts until a person changes a budget, an annotation, a workload or settings.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 SAME_SECONDS = 1.0
-"""Two instants that are less apart are shown as one."""
+"""Instants that are closer are shown as one."""
 
 
 class Window(msgspec.Struct, frozen=True, tag="range", tag_field="answer"):
@@ -25,14 +24,14 @@ class Window(msgspec.Struct, frozen=True, tag="range", tag_field="answer"):
 
     @property
     def is_certain(self) -> bool:
-        """It is known to the second."""
+        """Whether it is known to the second."""
         return self.latest - self.earliest < SAME_SECONDS
 
 
 class Unknown(msgspec.Struct, frozen=True, tag="unknown", tag_field="answer"):
-    """It is unknown when something happens. `missing`: what is not known, in words for users.
+    """The time is unknown. `missing`: texts for users that say what is unknown.
 
-    `earliest`: not before this instant (Unix seconds); None: unknown, too.
+    `earliest`: not before this instant (Unix seconds); None: also unknown.
     """
 
     missing: tuple[str, ...]
@@ -57,8 +56,8 @@ class NeverKind(StrEnum):
 class NeverCause(msgspec.Struct, frozen=True):
     """Structural cause. `reason`: the policy's own words; `pod`: `namespace/name`; `budgets`: `namespace/name` of each.
 
-    `is_settled`: one reading of the cluster proves it. Otherwise it may be a moment of a status that is being counted,
-    and must be seen twice. `since`: since when (Unix seconds) the budget has allowed nothing, by its own status.
+    `is_settled`: one reading of the cluster proves it. Otherwise the status may be in transition, and two readings must
+    agree. `since`: since when (Unix seconds) the budget has allowed nothing, by its own status.
     """
 
     kind: NeverKind
@@ -80,9 +79,9 @@ Answer = Window | Unknown | Never
 
 
 def last_of(answers: Iterable[Answer]) -> Answer | None:
-    """When the last of several things has happened that ever do; None for none.
+    """Answer for the last of several events; None for no events.
 
-    Unknown as soon as one of them is unknown: never a range of the rest. Never only if all of them are.
+    Unknown if one event is unknown. Never only if all events are.
     """
     every = list(answers)
     windows = [each for each in every if isinstance(each, Window)]
@@ -103,9 +102,9 @@ def last_of(answers: Iterable[Answer]) -> Answer | None:
 
 
 class Total(msgspec.Struct, frozen=True):
-    """When the last of `nodes` nodes is drained, of the nodes that ever are; `drained` None: there are none.
+    """Answer for the last of `nodes` nodes, without nodes that never drain; `drained` None: no nodes.
 
-    `unknown`: names of the nodes of which it is unknown; `never`: of the nodes that are never drained.
+    `unknown`: names of nodes with unknown answers; `never`: names of nodes that never drain.
     """
 
     nodes: int
@@ -122,7 +121,7 @@ def total_of(answers: Iterable[tuple[str, Answer]]) -> Total:
 
 
 CauseKey = tuple[NeverKind, str]
-"""The kind of a cause, and the budgets or the pod that it is about."""
+"""Kind of a cause, and its budgets or pod."""
 
 Sightings = Mapping[CauseKey, float]
-"""By cause, since when (Unix seconds) every reading has shown it."""
+"""By cause, since when (Unix seconds) all readings have shown it."""

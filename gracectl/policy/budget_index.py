@@ -1,9 +1,9 @@
 """Index of the budgets of a namespace by the labels that their selectors require or exclude.
 
-A namespace may have thousands of budgets, of which one or two select a pod; tenants write all of them. A budget is a
-bit in the number of one label that it requires, the least crowded one, and in those of the labels that it excludes, so
-that few are left to be tried. Invariant: a search finds what a match of every budget, in the order of their names,
-would find.
+A namespace may have thousands of budgets, of which one or two select a pod; tenants write them. Each budget is a bit in
+the bit set of one label that it requires (the one with the fewest budgets), and in the bit sets of labels that it
+excludes, so that few candidates are left to match. Invariant: a search finds the same budgets, in the same order, as
+matching every budget by name.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from gracectl.policy.budgets import TOO_MANY_BUDGETS
 Names = tuple[str, ...]
 
 MOST_VALUES: Final = 5_000
-"""What is put into the index in one go takes a millisecond or two: of a requirement with more values only the key is,
-or nothing."""
+"""Maximum values of a requirement that are indexed (a millisecond or two); with more, only the key is."""
 
 BATCH: Final = 500
-"""Effort that is announced in one piece."""
+"""Effort between two yields of a search."""
 
 _FEW: Final = 64
-"""So many candidates are sorted by name; of more, two that match are soon found among all budgets in order."""
+"""Up to this number, candidates are sorted by name; among more, two matches are found soon in name order."""
 
 _KEY: Final = 8
 _COMMON_KEY: Final = 1000
-"""To stand under a key alone is as bad as so many others under a value; worse if others require values of it, as it is
-one that pods have then."""
+"""Cost of indexing by key only, as a number of budgets under a value; higher for keys with indexed values, which pods
+have."""
 
 _Values = frozenset[str] | None
 
@@ -45,9 +44,9 @@ class _Table:
         self.by_key: dict[str, int] = {}
 
     def add(self, key: str, values: _Values, bit: int) -> None:
-        """Under each of `values`, or under the key (None)."""
+        """Index under each of `values`, or under the key (None)."""
         for entries, entry in self._entries(key, values):
-            # The budget's own number where there is no other: nothing is kept for thousands of values but the entries.
+            # Shares the budget's own int where there is no other budget: thousands of values need no new objects.
             entries[entry] = entries[entry] | bit if entry in entries else bit
 
     def remove(self, key: str, values: _Values, bit: int) -> None:
@@ -60,7 +59,7 @@ class _Table:
             del self.by_value[key]
 
     def of(self, pairs: Iterable[tuple[str, str]]) -> int:
-        """All that stand under any of these labels."""
+        """Budgets indexed under any of these labels, as bits."""
         found, by_value, by_key = 0, self.by_value, self.by_key
         for key, value in pairs:
             if (entries := by_value.get(key)) is not None and (bits := entries.get(value)) is not None:
@@ -70,7 +69,7 @@ class _Table:
         return found
 
     def crowd(self, key: str, values: _Values) -> tuple[int, int]:
-        """How many budgets stand there, and more where more pods may be met; of equals the narrower comes first."""
+        """Sort key of an index entry: number of budgets there, or the cost of a key only; then the number of values."""
         if values is None:
             return self.by_key.get(key, 0).bit_count() + (_COMMON_KEY if key in self.by_value else _KEY), 0
         entries = self.by_value.get(key, {})
@@ -86,7 +85,7 @@ class _Table:
 
 
 class _Budget(msgspec.Struct, frozen=True):
-    """A budget with its bit, and where that stands."""
+    """A budget with its bit, and the index entries with that bit."""
 
     selector: LabelSelector
     bit: int
@@ -104,11 +103,11 @@ class BudgetIndex:
         self._names: dict[int, str] = {}  # by bit
         self._in_order: list[str] = []
         self._used = 0  # bits
-        self._unconditional = 0  # bits of those that require no label
+        self._unconditional = 0  # bits of budgets that require no label
         self._required, self._excluded = _Table(), _Table()
 
     def put(self, name: str, selector: LabelSelector | None) -> None:
-        """The budget has this selector now; None selects nothing."""
+        """Set the selector of a budget; None selects nothing."""
         if (before := self._budgets.pop(name, None)) is not None:
             self._remove(name, before)
         if selector is not None:
@@ -129,7 +128,7 @@ class BudgetIndex:
     def search(self, labels: Mapping[str, str]) -> Generator[int, None, Names]:
         """The budgets that select a pod with these labels: the first two by name, as a third changes nothing.
 
-        Yields the effort of what comes next before it. What is put meanwhile may be found or not.
+        Yields the effort of each step before it. Budgets that are put meanwhile may or may not be found.
         """
         required, excluded = self._required, self._excluded
         tables = (required.by_value, required.by_key, excluded.by_value, excluded.by_key)

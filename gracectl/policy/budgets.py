@@ -25,7 +25,7 @@ LONGEST_FAILURE = 300
 """Characters of the message of a SyncFailed condition that are shown."""
 
 TOO_MANY_BUDGETS: Final = 2
-"""With so many budgets over one pod the eviction API refuses it."""
+"""Number of budgets for one pod from which the eviction API refuses evictions."""
 
 UNCHARGED_PHASES = frozenset({names.PENDING, names.SUCCEEDED, names.FAILED})
 
@@ -55,7 +55,7 @@ class EvictionVerdict(msgspec.Struct, frozen=True):
 
 
 def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, taken: int = 0) -> EvictionVerdict:
-    """What `budgets` (those that select the pod) say about evicting it now.
+    """Verdict of `budgets` (all that select the pod) about evicting it now.
 
     `taken` disruptions are spoken for: requested in this round, or granted and not yet shown by the watch.
     """
@@ -66,7 +66,7 @@ def eviction_verdict(pod: Pod, budgets: tuple[PodDisruptionBudget, ...], *, take
         return EvictionVerdict(Allowance.NOT_COUNTABLE, reason)
     if len(budgets) >= TOO_MANY_BUDGETS:
         listed = " and ".join(b.full_name for b in budgets[:TOO_MANY_BUDGETS])
-        reason = f"budgets {listed} both select it: the eviction API refuses such a pod"
+        reason = f"budgets {listed} both select it: the eviction API refuses the eviction"
         return EvictionVerdict(Allowance.AMBIGUOUS, reason)
     budget = budgets[0]
     if not pod.ready and allows_unready(budget):

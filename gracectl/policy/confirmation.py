@@ -1,7 +1,7 @@
-"""When a forecast may say never: a structural cause must be proven by one reading, or seen in two that agree.
+"""Confirmation of "never" in a forecast: one reading must prove a structural cause, or two readings must agree.
 
-A status is written by a controller that lags: a budget may seem to require all of its pods in the moment in which one
-of them is replaced, and a failure to count may be a failed request. Until a second reading agrees, the answer is
+The controller that writes a status lags: a budget may seem to require all of its pods while one of them is being
+replaced, and a failure to count may be a failed request. Until a second reading agrees, the answer is
 unknown; once an object of the cause has changed, it is unknown again.
 """
 
@@ -16,12 +16,12 @@ from gracectl.policy.answers import Answer, CauseKey, Never, NeverCause, Sightin
 from gracectl.policy.forecast import Forecast, NodeForecast
 
 AGREE_SECONDS: Final = 5.0
-"""Between two readings that confirm a cause, at least."""
+"""Minimum time between two readings that confirm a cause."""
 
 SETTLED_SECONDS: Final = 120.0
-"""For so long a budget must have allowed nothing by its own status to be the first reading; or, a budget that was seen
-to require less than all of its pods, to show the cause. It is the longest for which the disruption controller remembers
-an evicted pod (DeletionTimeout).
+"""Time for which a budget's own status must have allowed nothing to count as the first reading; for a budget that at
+some time required fewer than all of its pods, time for which it must show the cause. Source: the disruption controller
+remembers an evicted pod for this long at most (DeletionTimeout).
 """
 
 

@@ -1,4 +1,4 @@
-"""Cordon of a node: what it adds, what of it is there, and what removes it again.
+"""Cordon of a node: its marks, the marks that are present, and patches that add and remove them.
 
 The changes are operations of a JSON patch (RFC 6902), computed from the state that they change: the patch names its
 version. Invariant: taints, labels and annotations of others are left as they are.
@@ -18,7 +18,7 @@ Operation = dict[str, object]
 
 
 class Mark(StrEnum):
-    """What a cordon adds, and an uncordon removes."""
+    """Mark that a cordon adds, and an uncordon removes."""
 
     TAINT = "taint"
     LABEL = "label"
@@ -43,7 +43,7 @@ SPELT = {
 def lacking(node: Node, marks: Collection[Mark] = EVERY_MARK) -> dict[Mark, Operation]:
     """The missing ones of these marks of a cordon, with the operations that add them.
 
-    A taint of that key and effect counts whatever its value: the API server allows only one.
+    A taint of that key and effect counts regardless of its value: the API server allows only one.
     """
     found: dict[Mark, Operation] = {}
     if not node.unschedulable:
@@ -59,7 +59,7 @@ def lacking(node: Node, marks: Collection[Mark] = EVERY_MARK) -> dict[Mark, Oper
 
 
 def takes_pods(node: Node) -> bool:
-    """Whether no part of a cordon keeps new pods off, except those that tolerate the taint."""
+    """Whether no mark of a cordon keeps new pods off, except pods that tolerate the taint."""
     return not node.unschedulable and _taint(node) is None
 
 
@@ -74,7 +74,7 @@ def is_drain_begun(node: Node) -> bool:
 
 
 def removals(node: Node, marks: Iterable[Mark]) -> list[Operation]:
-    """Operations that remove what is still there of these marks."""
+    """Operations that remove the marks that are still present."""
     wanted, paths = set(marks), []
     if Mark.UNSCHEDULABLE in wanted and node.unschedulable:
         paths.append("/spec/unschedulable")
@@ -97,7 +97,7 @@ def recorded(marks: Iterable[Mark]) -> str:
 
 
 def marks_in(record: str) -> frozenset[Mark]:
-    """The marks in such a record; unknown words are ignored."""
+    """Marks in a record; unknown words are ignored."""
     words = {word.strip() for word in record.split(",")}
     return frozenset(mark for mark in Mark if mark in words)
 

@@ -1,6 +1,6 @@
 """Deadline of a termination, and what it means for each pod.
 
-An administrator's deadline stands above budgets and protection. A pod is deleted early enough to have its whole grace
+An administrator's deadline overrides budgets and protection. A pod is deleted early enough to have its whole grace
 before it, if there is time for that at all.
 
     a running pod            ··········├── its grace ───────────────┤ deadline
@@ -30,7 +30,7 @@ from gracectl.model.times import in_range, parse_time
 from gracectl.policy.settings import PolicySettings
 
 GRACE_PERIOD: Final = re.compile(r"([0-9]+(s|m|h))+")
-"""What spec.terminationGracePeriod of a NodeClaim accepts."""
+"""Valid spec.terminationGracePeriod of a NodeClaim."""
 
 DEFAULT_GRACE_SECONDS: Final = 30
 """Default of the API server."""
@@ -39,7 +39,7 @@ LEAST_GRACE_SECONDS: Final = 1
 """Grace 0 would take the pod from the API while its processes run: a StatefulSet could then start a second one."""
 
 CLOCKS_AGREE_SECONDS: Final = 2.0
-"""A pod that ends so little after its deadline was deleted in time, by a server whose clock differs a little."""
+"""Tolerance for pods that end after their deadline: the server's clock may differ a little."""
 
 
 def parse_grace_period(text: str) -> float:
@@ -78,7 +78,7 @@ class Deadline(msgspec.Struct, frozen=True):
 def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySettings) -> Deadline | None:
     """The deadline of a node, or of a claim without one, that is being deleted; None when it has none.
 
-    The earliest of what the annotations of node and claim say and what follows from the TGP: a deadline may be
+    The earliest of the annotations of node and claim and the deadline by the TGP: a deadline may be
     tightened by hand, never loosened. The claim's deletion starts the clock, the node's where there is no claim or it
     could not be deleted yet.
     """
@@ -105,7 +105,7 @@ class DeadlineOrigin(msgspec.Struct, frozen=True):
 def deadline_origin(
     deadline: Deadline, node: Node, claim: NodeClaim | None, settings: PolicySettings
 ) -> DeadlineOrigin:
-    """Where the deadline that `deadline_of` has found comes from."""
+    """Source of the deadline that `deadline_of` has found."""
     if deadline.grace_period is None:
         by_claim = claim is not None and (at := written_deadline(claim)) is not None and math.floor(at) == deadline.at
         return DeadlineOrigin("annotation", f"NodeClaim {claim.name}" if claim and by_claim else f"Node {node.name}")
@@ -137,14 +137,14 @@ def invalid_deadline(holder: Node | NodeClaim) -> str | None:
 
 
 def grace_of(pod: Pod) -> int:
-    """The grace (seconds) that a pod has by its own spec; a negative one counts as one second."""
+    """Grace (seconds) in a pod's spec; a negative value counts as one second."""
     if pod.grace_seconds is None:
         return DEFAULT_GRACE_SECONDS
     return LEAST_GRACE_SECONDS if pod.grace_seconds < 0 else pod.grace_seconds
 
 
 def delete_at(pod: Pod, deadline: float, now: float, begins: float | None = None) -> float | None:
-    """The instant at which the pod is to be deleted so that it has ended by `deadline`; None when that is settled.
+    """Instant at which to delete the pod so that it ends by `deadline`; None if nothing is left to do.
 
     A running pod: its grace before the deadline. One that terminates beyond the deadline: now (an instant in the
     past), if the server grants it the time that is left; any other that terminates: at the deadline itself, should it
@@ -168,10 +168,10 @@ def delete_at(pod: Pod, deadline: float, now: float, begins: float | None = None
 
 
 def granted(pod: Pod, deadline: float, now: float) -> int | None:
-    """The grace (seconds) with which to delete the pod at `now`; None when that would do nothing, or harm.
+    """Grace (seconds) with which to delete the pod at `now`; None if that would have no effect, or cause harm.
 
-    Never less than one, otherwise never more than its own, and beyond the deadline by a part of a second at most,
-    which the server's whole seconds cut off.
+    At least one second, at most the pod's own, and at most a fraction of a second beyond the deadline, which the
+    server's whole seconds cut off.
     """
     left = math.ceil(deadline - now)
     if pod.deletion_timestamp is None:
@@ -185,8 +185,8 @@ def granted(pod: Pod, deadline: float, now: float) -> int | None:
 
 
 def latest_shortening(pod: Pod, deadline: float) -> float:
-    """Before this instant the grace of a terminating pod may be shortened to end by `deadline`; later that would kill
-    it early.
+    """Instant until which the grace of a terminating pod may be shortened to end by `deadline`; later that would kill
+    the pod early.
 
     A server counts a shorter grace from the first DELETE, and if it would be over by then (since 1.33, kubernetes
     pull 122646) grants one second instead of what was requested; a kubelet counts what is granted from when it sees
@@ -196,9 +196,9 @@ def latest_shortening(pod: Pod, deadline: float) -> float:
 
 
 def ends_at(pod: Pod, deadline: float | None = None, earliest: float | None = None) -> float | None:
-    """Until when at most a terminating pod has grace; None for a running one.
+    """Latest end of the grace of a terminating pod; None for a running pod.
 
-    That is its deletionTimestamp, unless its grace was shortened for the deadline: the server counts a shorter grace
+    It is the deletionTimestamp, unless its grace was shortened for the deadline: the server counts a shorter grace
     from the first DELETE, the kubelet from the second one, which is sent within as much time (see
     `latest_shortening`):
 

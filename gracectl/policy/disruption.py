@@ -1,4 +1,4 @@
-"""Decision about a voluntary termination: what is due, and what holds it back.
+"""Decision about a voluntary termination: due triggers, and what blocks it.
 
 The disruption controller acts on it, and `gracectl status` prints it. Sources: ADR 0011, ADR 0035.
 """
@@ -17,7 +17,7 @@ from gracectl.policy.voluntary import Cause, Trigger, VoluntaryBlocker, explain_
 
 
 class HoldReason(StrEnum):
-    """What a termination waits for; the reason of its condition."""
+    """Why a termination waits; the reason of its condition."""
 
     PROTECTION = "Protected"
     BUDGET = "PodDisruptionBudget"
@@ -30,11 +30,11 @@ class HoldReason(StrEnum):
 
 
 PREDICATES: Final = {HoldReason.PACE: "waiting for its turn", HoldReason.REFUSED: "its deletion was refused"}
-"""What such a termination is; any other is blocked."""
+"""Predicates in messages; with other reasons a termination is blocked."""
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What holds a termination back. `text`: `pod shop/job is protected by …; next step`."""
+    """Blocker of a termination. `text`: `pod shop/job is protected by …; next step`."""
 
     reason: HoldReason
     text: str
@@ -49,7 +49,7 @@ class PendingTermination(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> HoldReason:
-        """What it waits for."""
+        """Reason of its hold."""
         return self.hold.reason
 
     @property
@@ -59,29 +59,29 @@ class PendingTermination(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """Its cause, what holds it back, and the next step."""
+        """Message: cause, blocker, and next step."""
         return explain_hold(self.due, self.hold)
 
 
 class DueTermination(msgspec.Struct, frozen=True, kw_only=True):
-    """What is due for a candidate at an instant."""
+    """Due triggers of a candidate at an instant."""
 
     due: tuple[Trigger, ...]
-    """Triggers whose instant has come, without `suspended`."""
+    """Triggers that are due, without `suspended`."""
     suspended: tuple[Trigger, ...] = ()
-    """Those for health, while the circuit breaker is open, or if no provider replaces the machine."""
+    """Health triggers while the circuit breaker is open, or without a provider that replaces the machine."""
     hold: Hold | None = None
-    """What suspends them."""
+    """Blocker of the suspended triggers."""
     next_trigger: float | None
     """The earliest instant (Unix seconds) of the others."""
     is_forced: bool = False
-    """It is unhealthy, and health.force is set: pods and deadlines do not count."""
+    """Unhealthy, with health.force: pods and deadlines do not count."""
 
 
 def due_at(
     now: float, triggers: Sequence[Trigger], count: Callable[[float], UnhealthyNodes], settings: PolicySettings
 ) -> DueTermination:
-    """What is due at `now`; `count` counts the unhealthy nodes, if that matters."""
+    """Find the due triggers at `now`; `count` counts the unhealthy nodes if needed."""
     due = tuple(trigger for trigger in triggers if trigger.at <= now)
     sick = tuple(trigger for trigger in due if trigger.cause is Cause.UNHEALTHY)
     hold = _hold_of_health(count(now), settings) if sick else None
@@ -109,7 +109,7 @@ def _hold_of_health(counts: UnhealthyNodes, settings: PolicySettings) -> Hold | 
 
 
 def hold_of_pods(blockers: tuple[VoluntaryBlocker, ...]) -> Hold:
-    """Hold by pods, of which there is at least one, that are protected, or whose budgets block."""
+    """Hold for pods (at least one) that are protected or blocked by budgets."""
     is_protected = any(blocker.protection is not None for blocker in blockers)
     reason = HoldReason.PROTECTION if is_protected else HoldReason.BUDGET
     return Hold(reason, explain_blockers(blockers))

@@ -59,7 +59,7 @@ def may_stay(pod: Pod) -> bool:
 
 
 def ignored_without_kubelet(pod: Pod) -> Ignored | None:
-    """Why the drain ignores this pod on a node whose kubelet is gone."""
+    """Reason why the drain ignores this pod on a node without a kubelet."""
     if pod.deletion_timestamp is None:
         return None
     return Ignored("its kubelet is gone: the node is not Ready, and another of its pods is stuck", stays=True)

@@ -24,7 +24,7 @@ def eviction_rank(key: tuple[str, str], deadline: float | None, since: float) ->
 
 
 class QueuedPod(msgspec.Struct, frozen=True):
-    """Pod that is to be evicted now; `since`: when the termination of its node began."""
+    """Pod to evict now; `since`: when the termination of its node began."""
 
     node: str
     since: float
@@ -49,15 +49,15 @@ def queues_of(plans: Iterable[tuple[float, str, Plan]]) -> dict[tuple[BudgetKey,
 
 
 def in_order(queue: Iterable[QueuedPod]) -> tuple[QueuedPod, ...]:
-    """The pods of a queue in the order in which they go."""
+    """Pods of a queue in the order of their evictions."""
     return tuple(sorted(queue, key=lambda queued: queued.rank))
 
 
 class QueuePosition(msgspec.Struct, frozen=True):
-    """Position of a pod in its queue: the `number`th (from 1) `of` so many, right behind `ahead`.
+    """Position of a pod in its queue: `number` (from 1) `of` the total, behind the pod `ahead`.
 
-    `is_undecided`: pods of several nodes rank alike but for their names. The node that is reconciled first then goes
-    first, so the order is not known beforehand.
+    `is_undecided`: pods of several nodes have the same rank except for names. The node that is reconciled first goes
+    first, so the order is unknown.
     """
 
     number: int

@@ -9,14 +9,14 @@ from gracectl.model.times import format_time
 from gracectl.policy.deadlines import asked_at
 from gracectl.policy.plan import Blocker, Outcome, Plan, PodPlan
 
-# What a person can act on comes first.
+# Outcomes on which a person can act come first.
 URGENCY = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE, Outcome.TERMINATING, Outcome.EVICT, Outcome.WAITING)
 
 _FIRST = (Blocker.UNDECODABLE, Blocker.RETURNED, Blocker.SETTLING)
-"""A person must do something about these as well, though their pods are not in a queue."""
+"""Blockers on which a person must also act, although their pods are not in a queue."""
 
 HELD = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.WAITING)
-"""For these it is of interest when the deadline ends it all the same."""
+"""Outcomes for which messages add when the deadline ends them."""
 
 
 def explain(plan: Plan, *, shown: int = 3) -> str:
@@ -30,12 +30,12 @@ def explain(plan: Plan, *, shown: int = 3) -> str:
 
 
 def by_urgency(entries: Iterable[PodPlan]) -> list[PodPlan]:
-    """What a person can act on first, otherwise in the given order."""
+    """Sort by urgency: pods on which a person can act come first."""
     return sorted(entries, key=urgency_of)
 
 
 def urgency_of(entry: PodPlan) -> int:
-    """Sort key: what a person can act on first."""
+    """Sort key: pods on which a person can act come first."""
     return 0 if entry.blocker in _FIRST else URGENCY.index(entry.outcome)
 
 
@@ -80,11 +80,10 @@ def stuck_text(plan: Plan, *, shown: int = 3) -> str:
 
 
 def blocked_since(entry: PodPlan, budgets: Sequence[PodDisruptionBudget], began: float) -> float:
-    """Since when (Unix seconds) what a plan says of a pod has been so, as far as the objects tell: at least since
-    then.
+    """Start (Unix seconds) of a pod's current state in a plan, as far as the objects show it.
 
-    `budgets`: those that select it. `began`: when the drain of its node was requested. A terminating pod: since its
-    deletion. One whose budget allows nothing: since then. Everything else counts from the beginning.
+    `budgets`: the budgets that select the pod. `began`: when the drain of its node was requested. A terminating pod:
+    its deletion. A pod blocked by a budget: when the budget last allowed a disruption. Others: `began`.
     """
     if entry.pod.deletion_timestamp is not None:
         return asked_at(entry.pod)

@@ -79,12 +79,12 @@ class PodForecast(msgspec.Struct, frozen=True):
 
     @property
     def is_waited_for(self) -> bool:
-        """Its node does not end before it is gone, or the deadline has come."""
+        """Whether the node waits until it is gone, or for the deadline."""
         return self.entry.outcome is not Outcome.IGNORED
 
 
 class Assumptions(msgspec.Struct, frozen=True):
-    """Assumptions of a forecast beside the cluster's objects.
+    """Assumptions of a forecast in addition to the cluster's objects.
 
     `replacement_seconds`: the longest time from the creation of a replacement until it is Ready, unless others of its
     budget were observed to take longer. `detach_seconds`: from the end of the last pod with volumes of a node until
@@ -183,7 +183,7 @@ def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario
 
 
 def _may_be_stuck(view: NodeView, decision: Plan, now: float) -> tuple[str, ...]:
-    """Pods that outlive their grace on a node in maintenance whose kubelet is alive: their end is unknown."""
+    """Pods with an unknown end: past their grace on a node in maintenance with a live kubelet."""
     if not view.is_maintenance or not is_kubelet_alive(view.node):
         return ()
     late = (p for p in decision.left if p.pod.deletion_timestamp is not None and p.pod.deletion_timestamp <= now)
@@ -316,7 +316,7 @@ def _window_of(instants: Sequence[float | None]) -> Bounds | None:
 
 
 def _from_simulations(entry: PodPlan, results: Sequence[SimulationResult], simultaneous: Bounds | None) -> PodForecast:
-    """What the simulations say, where the position of each simultaneous pod may be that of this one."""
+    """Forecast from the simulations; the pod may have the position of any simultaneous pod."""
     own = [result.pods.get(entry.pod.uid, PodResult()) for result in results]
     removal = _window_of(_first_removals(own))
     if simultaneous is not None and removal is not None:
@@ -363,7 +363,7 @@ def _is_before(other: PodForecast, pod: PodForecast, is_attached: bool) -> bool:
 
 
 def _last_of(windows: Sequence[Bounds | None]) -> Bounds:
-    """When all of it has happened; what has no known window may happen at once, or never."""
+    """Bounds of the last of several windows; an unknown window may be immediately, or never."""
     latest = [math.inf if each is None or each.latest is None else each.latest for each in windows]
     earliest = max((each.earliest for each in windows if each is not None), default=-math.inf)
     return Bounds(earliest, None if math.inf in latest else max(latest))
@@ -390,7 +390,7 @@ def _capped(window: Bounds, own: Bounds, entry: PodPlan) -> Bounds:
 
 
 def _with_grace(pod: PodForecast, deadline: float | None) -> PodForecast:
-    """The pod terminates at once or when its grace is over, whenever it is removed; by the node's deadline at most."""
+    """Widen the termination: immediately or after the whole grace, at any removal time; at most the node's deadline."""
     removal, terminated = pod.removal, pod.terminated
     if removal is None or terminated is None or pod.entry.pod.phase in UNCHARGED_PHASES:
         return pod

@@ -1,11 +1,10 @@
-"""Health of nodes: whether a node is unhealthy, since when, and how many may be so before none is terminated for it.
+"""Health of nodes: unhealthy conditions, their start, and the circuit breaker.
 
-A node is not terminated for its condition, which is neither diagnosed nor repaired here, but because another one can
-take its place, which is true only while few are unhealthy. Many at once are a symptom of something else (a network
-partition, an API server that cannot be reached), and terminating them would make it an outage.
+Replacing an unhealthy node helps only while few nodes are unhealthy. Many unhealthy nodes are a symptom of something
+else (a network partition, an unreachable API server), and terminating them would cause an outage.
 
-An outage is not over with the first node that recovers: nodes that have been healthy for only a short time still
-count as unhealthy, or the last of them would be terminated as soon as enough are back. Sources: Karpenter's graceful
+Nodes that recovered a short time ago still count as unhealthy; otherwise the last unhealthy nodes would be terminated
+as soon as enough others are back. Sources: Karpenter's graceful
 termination design ("unable to become ready for 15 minutes") and node repair.
 """
 
@@ -24,7 +23,7 @@ from gracectl.policy.maintenance import is_in_maintenance, maintenance_ended_at
 from gracectl.policy.settings import ConditionPolicy, HealthSettings
 
 RECOVERY_SECONDS: Final = 300.0
-"""A node counts as unhealthy until it has been healthy for so long."""
+"""Time for which a node must be healthy before it counts as healthy."""
 
 
 class UnhealthyCondition(msgspec.Struct, frozen=True):
@@ -37,18 +36,16 @@ class UnhealthyCondition(msgspec.Struct, frozen=True):
 
     @property
     def tolerated_until(self) -> float:
-        """The instant from which on the node is to be terminated; infinity without a `since`: no node is
-        terminated on a guess.
-        """
+        """Instant from which the node may be terminated; infinity without a `since`, since a guess is not enough."""
         return math.inf if self.since is None else self.since + self.toleration
 
 
 def unhealthy_conditions(node: Node, settings: HealthSettings) -> tuple[UnhealthyCondition, ...]:
     """The bad conditions of a node, tolerated or not.
 
-    Each counts from its own last transition: one that goes from False to Unknown counts anew, as nothing in the
-    object tells since when it has been neither. What was never reported counts from the node's creation. What was bad
-    during maintenance counts from its end.
+    Each counts from its own last transition, also from False to Unknown: the object does not show when the condition
+    was last good. A condition that was never reported counts from the node's creation, a condition that was bad during
+    maintenance from the end of the maintenance.
     """
     if settings.enabled is False:
         return ()
@@ -60,7 +57,7 @@ def unhealthy_until(node: Node, settings: HealthSettings) -> float:
     """Until when a node counts as unhealthy: infinity while it has a bad condition, tolerated or not; negative
     infinity if it has had none for long, or is in maintenance.
 
-    A new node becomes Ready for the first time, which is no recovery: only one that was older than what is tolerated
+    A new node that becomes Ready for the first time has not recovered: only one that was older than the toleration
     can have been unhealthy before.
     """
     if settings.enabled is False or is_in_maintenance(node):
@@ -99,12 +96,11 @@ def _unhealthy_condition(node: Node, policy: ConditionPolicy) -> UnhealthyCondit
 
 
 class UnhealthyNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of managed nodes, of unhealthy ones, and of those that recovered just now; `maximum` of both: a number,
-    or a share of all such as "20%".
+    """Counts of managed, unhealthy and just recovered nodes; `maximum` of the latter two: a number, or a share such as
+    "20%".
 
-    All managed nodes count on both sides, those that are being deleted too. If an unhealthy node ceased to count when
-    it is terminated, terminating the first fifth would make room for the next, and an outage that spreads would take
-    the cluster fifth by fifth. So it does not matter either how many are terminated in one instant.
+    Nodes that are being deleted count, too. Otherwise terminating the first fifth would make room for the next, and a
+    spreading outage would take the whole cluster, fifth by fifth.
     """
 
     unhealthy: int
@@ -114,16 +110,16 @@ class UnhealthyNodes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> int:
-        """How many may be unhealthy; a share is rounded up, as Kubernetes does for what may be unavailable."""
+        """Maximum number of unhealthy nodes; a share is rounded up, as Kubernetes does for maxUnavailable."""
         return scaled_value(self.maximum, self.managed, round_up=True)
 
     @property
     def excess(self) -> int:
-        """How many are too many; none is terminated for its health while there are any."""
+        """Unhealthy nodes above the maximum; while there are any, no node is terminated for its health."""
         return max(0, self.unhealthy + self.recovering - self.allowed)
 
     def validate(self) -> None:
-        """ValueError if `maximum` is neither a number nor a share, negative, or a share of more than all."""
+        """Raise ValueError if `maximum` is not a number from 0 or a share up to 100%."""
         of_hundred = scaled_value(self.maximum, 100, round_up=True)
         if of_hundred < 0:
             raise ValueError(f"{self.maximum!r} is negative")

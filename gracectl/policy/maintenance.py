@@ -23,12 +23,12 @@ from gracectl.policy.cordon import Mark, marks_in
 
 
 def is_maintenance_requested(node: Node) -> bool:
-    """Whether it is to be drained and to stay so: that is requested, and it has not been uncordoned since."""
+    """Whether maintenance is requested, and the node has not been uncordoned since."""
     return node.deletion_timestamp is None and names.KEEP_DRAINED in node.annotations and not is_uncordoned(node)
 
 
 def is_maintenance_ending(node: Node) -> bool:
-    """Whether it was in maintenance, and what is left of that is to be removed."""
+    """Whether maintenance has ended, and its marks must be removed."""
     return node.deletion_timestamp is None and names.CORDONED in node.annotations and not is_maintenance_requested(node)
 
 
@@ -58,9 +58,9 @@ def recorded_marks(node: Node) -> frozenset[Mark]:
 
 
 def maintenance_since(node: Node, now: float) -> float:
-    """The instant of the request (Unix seconds); `now` if that cannot be parsed, or lies ahead."""
-    asked = _instant(node, names.KEEP_DRAINED)
-    return now if asked is None else min(asked, now)
+    """Instant of the request (Unix seconds); `now` if it cannot be parsed, or is in the future."""
+    requested = _instant(node, names.KEEP_DRAINED)
+    return now if requested is None else min(requested, now)
 
 
 def maintenance_ended_at(node: Node) -> float | None:

@@ -94,7 +94,7 @@ class Memberships:
         return [each for pod in pods for each in self._pods.get(pod.uid, ()) if each.at + self.seconds > now]
 
     def lost(self, pods: Iterable[Pod], before: Iterable[tuple[FormerPod, str]], now: float) -> dict[str, LostBudget]:
-        """By UID, those of `pods` that have lost their budget lately; none of them has one now.
+        """Pods, by UID, that lost their budget a short time ago; none of `pods` has a budget now.
 
         `before`: former states of these pods that a budget (`namespace/name`) selects.
         """
@@ -108,6 +108,6 @@ class Memberships:
         return found
 
     def forget_old(self, now: float) -> None:
-        """Drop what has settled."""
+        """Drop settled entries."""
         self._pods = {uid: kept for uid, kept in self._pods.items() if kept[-1].at + self.seconds > now}
         self._selectors = {name: kept for name, kept in self._selectors.items() if kept[-1].at + self.seconds > now}

@@ -3,7 +3,7 @@
 A node is available while it is Ready and not deleted. Terminating one that is not changes no count, and is always
 allowed. The budget's status keeps the count, as it does for PodDisruptionBudgets: an admission writes the node into
 `disruptedNodes` and subtracts it from what is available and allowed in the same write, under the budget's version;
-the controller counts anew as soon as the deletion is seen, or after too long. Source: Karpenter's graceful
+the controller recounts when the deletion is observed, or after a timeout. Source: Karpenter's graceful
 termination design.
 """
 
@@ -19,17 +19,16 @@ from gracectl.model.node import Node
 from gracectl.policy.budgets import Allowance, EvictionVerdict
 
 ADMITTED_SECONDS: Final = 60.0
-"""How long an admitted termination may take to be seen before it counts no more. After our response a DELETE
-waits for other webhooks, which are asked at the same time and have 30 s at most (their longest
-timeoutSeconds), and for its write; API servers end a request after 60 s.
+"""Time after which an admitted termination that was not observed no longer counts. After our response a DELETE waits
+for other webhooks (at most 30 s, the maximum timeoutSeconds) and for its write; API servers end a request after 60 s.
 """
 
 UNOBSERVED_NODE_SECONDS: Final = 5.0
-"""How long the termination of a node counts that is not in the cache: one that is new."""
+"""Time for which the termination of a node counts that is not in the cache yet."""
 
 
 class NodeCounts(msgspec.Struct, frozen=True):
-    """Nodes that a budget selects: all, those available, and how many of them must be."""
+    """Counts of a budget: selected, available and required nodes."""
 
     expected: int
     available: int
@@ -65,9 +64,9 @@ def invalid_reason(budget: NodeDisruptionBudget) -> str | None:
     bounds = {"minAvailable": budget.min_available, "maxUnavailable": budget.max_unavailable}
     given = {field: value for field, value in bounds.items() if value is not None}
     if not given:
-        return "spec: neither minAvailable nor maxUnavailable is given; give one of them"
+        return "spec: minAvailable and maxUnavailable are missing; set one of them"
     if len(given) > 1:
-        return "spec: both minAvailable and maxUnavailable are given; remove one of them"
+        return "spec: minAvailable and maxUnavailable are both set; remove one of them"
     [(field, value)] = given.items()
     try:
         least = scaled_value(value, 1, round_up=True)
@@ -86,8 +85,8 @@ def bound_of(budget: NodeDisruptionBudget | PodDisruptionBudget) -> str:
 
 
 def desired_of(budget: NodeDisruptionBudget, expected: int) -> int:
-    """How many of `expected` nodes must be available; percentages round up, as those of PodDisruptionBudgets do.
-    All of them if the budget cannot be counted.
+    """Number of `expected` nodes that must be available; percentages round up, as in PodDisruptionBudgets.
+    All nodes if the budget is invalid.
     """
     if invalid_reason(budget) is not None:
         return expected
@@ -111,10 +110,10 @@ def count_nodes(budget: NodeDisruptionBudget, nodes: Iterable[Node], now: float)
 
 
 def current_disruptions(budget: NodeDisruptionBudget, nodes: Mapping[str, Node], now: float) -> dict[str, float]:
-    """The entries of `disruptedNodes` that still count; `nodes` by name, those of the budget at least.
+    """Entries of `disruptedNodes` that still count; `nodes` by name, at least the nodes of the budget.
 
-    One expires when its node is seen to be deleted (it is counted as that from then on), was replaced by another one
-    of the same name, or was not seen for too long.
+    An entry expires when its node is seen to be deleted (which counts from then on), was replaced by another node of
+    the same name, or was not seen for too long.
     """
     current = {}
     for name, at in budget.disrupted_nodes.items():
@@ -129,9 +128,9 @@ def current_disruptions(budget: NodeDisruptionBudget, nodes: Mapping[str, Node],
 
 
 def disruption_verdict(budget: NodeDisruptionBudget, node: Node, now: float) -> EvictionVerdict:
-    """What the status of a budget that selects the node says about terminating it now.
+    """Verdict of a budget's status about terminating a selected node now.
 
-    UNCHARGED: it changes no count, or has been counted before; ALLOWED: it has to be written into the status first.
+    UNCHARGED: it changes no count, or is already counted; ALLOWED: it must be written to the status first.
     """
     if not is_available(node) or is_admitted(budget, node, now):
         return EvictionVerdict(Allowance.UNCHARGED)
@@ -150,7 +149,7 @@ def disruption_verdict(budget: NodeDisruptionBudget, node: Node, now: float) -> 
 
 
 def allowance_of(budget: NodeDisruptionBudget) -> Allowance:
-    """What the budget says to the termination of an available node that it has not counted yet."""
+    """Verdict about an available node that is not counted yet."""
     if budget.observed_generation < budget.generation:
         return Allowance.NOT_OBSERVED
     if invalid_reason(budget) is not None:
@@ -175,7 +174,7 @@ def explain(budget: NodeDisruptionBudget) -> str:
 
 
 def remedy_of(budget: NodeDisruptionBudget, allowance: Allowance) -> str:
-    """What would allow a node that the budget blocks."""
+    """Remedy for a node that the budget blocks."""
     if allowance is Allowance.NOT_OBSERVED:
         return "try again in a moment (a gracectl controller counts it)"
     if allowance is Allowance.NOT_COUNTABLE:

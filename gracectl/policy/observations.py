@@ -1,8 +1,7 @@
-"""What has been observed of replacements and terminations, for forecasts: since when pods are missing, and how long
-others took.
+"""Observations of replacements and terminations, for forecasts.
 
-Pure: the follower of a cluster notes each change of a budget's status, and each pod that is gone. Invariant: memory is
-bounded by the budgets that exist.
+Pure: the caller records each change of a budget's status, and each deleted pod. Invariant: memory is bounded by the
+existing budgets.
 """
 
 from __future__ import annotations
@@ -21,19 +20,18 @@ from gracectl.policy.answers import NeverCause
 from gracectl.policy.budgets import BudgetKey, evictions_in_flight, failure_of, never_allows
 
 REMEMBERED: Final = 50
-"""Replacements, or terminations, of which a median is made."""
+"""Number of replacements, or terminations, for a median."""
 
 MOST_PODS: Final = 10_000
-"""Pods of which the last change is remembered."""
+"""Maximum pods with a remembered last change."""
 
 
 class Observations(msgspec.Struct, frozen=True):
-    """What has been observed until now. Instants are Unix seconds.
+    """Observations so far. Instants are Unix seconds.
 
-    `missing_since`: by budget, since when each of its missing pods is missing, the earliest first; only those that were
-    seen to become missing. `recoveries`: by budget, how many seconds replacements took from the eviction until they
-    counted as healthy. `termination_seconds`: the median; None: none was seen. `allowing`: budgets that have been seen
-    to require less than all of their pods.
+    `missing_since`: by budget, when each missing pod became missing, the earliest first; only observed ones.
+    `recoveries`: by budget, seconds from evictions until the replacements counted as healthy. `termination_seconds`:
+    the median; None: none observed. `allowing`: budgets that at some time required fewer than all of their pods.
     """
 
     missing_since: Mapping[BudgetKey, tuple[float, ...]] = {}
@@ -55,9 +53,9 @@ NOTHING_OBSERVED: Final = Observations()
 
 
 class _Watched(msgspec.Struct):
-    """A budget: how many pods were healthy, the instants at which others became missing, and what replacements took.
+    """Budget: number of healthy pods, instants at which others became missing, and durations of replacements.
 
-    `bounds`: what decides whether it ever allows a disruption; `changed_at`: when that changed.
+    `bounds`: the fields that decide whether it ever allows a disruption; `changed_at`: their last change.
     """
 
     uid: str
@@ -133,7 +131,7 @@ class ObservationLog:
         return max(changed)
 
     def observations(self) -> Observations:
-        """What has been observed until now; immutable."""
+        """Observations so far; immutable."""
         budgets = self._budgets.items()
         return Observations(
             missing_since={key: tuple(each.missing) for key, each in budgets if each.missing},

@@ -1,4 +1,4 @@
-"""Pace of voluntary terminations: how many are in progress at once, which begins next, and when one frees its slot.
+"""Pace of voluntary terminations: the maximum in progress, the next one to begin, and when a slot is freed.
 
 A termination takes a slot from its DELETE on: until our finalizer is off its node and its claim and, with
 `voluntary.waitForReplacement`, until the pods that it has displaced are Ready elsewhere. Terminations requested by
@@ -50,7 +50,7 @@ def rank_of(due: Sequence[Trigger], created: float, name: str, *, has_failed: bo
 
 
 def maximum_of(settings: VoluntarySettings, managed: int) -> int:
-    """How many terminations may be in progress before none begins voluntarily, of so many managed nodes.
+    """Maximum number of terminations in progress for a number of managed nodes.
 
     A percentage is rounded down, and is never less than one.
     """
@@ -58,18 +58,20 @@ def maximum_of(settings: VoluntarySettings, managed: int) -> int:
 
 
 def explain_maximum(settings: VoluntarySettings, managed: int) -> str:
-    """`1 of 10 managed nodes at once (voluntary.maximumAtOnce: 10%)`."""
+    """`1 of 10 managed nodes at the same time (voluntary.maximumAtOnce: 10%)`."""
     maximum = maximum_of(settings, managed)
-    return f"{maximum} of {managed} managed nodes at once (voluntary.maximumAtOnce: {settings.maximum_at_once})"
+    return (
+        f"{maximum} of {managed} managed nodes at the same time (voluntary.maximumAtOnce: {settings.maximum_at_once})"
+    )
 
 
 def validate_maximum(value: int | str) -> None:
-    """ValueError if this is neither a number of at least 1 nor a percentage from 1% to 100%."""
+    """Raise ValueError if it is not a number from 1 or a percentage from 1% to 100%."""
     share = scaled_value(value, 100, round_up=False)
     if share < 1:
         raise ValueError(f"{value!r} lets no termination begin; give at least 1 or 1%")
     if isinstance(value, str) and share > 100:
-        raise ValueError(f"{value!r} is more than 100%; to terminate all of them at once, set 100%")
+        raise ValueError(f"{value!r} is more than 100%; to terminate all nodes at the same time, set 100%")
 
 
 def next_to_begin(waiting: Mapping[K, DisruptionRank], places: int) -> list[K]:
@@ -122,7 +124,7 @@ HOLDING: Final = frozenset(
         Blocker.UNDECODABLE,
     }
 )
-"""What blocks a pod for as long as its owner likes."""
+"""Blockers that last for as long as the pod's owner likes."""
 
 
 def is_blocked(plan: Plan) -> bool:
@@ -146,7 +148,7 @@ def controller_of(pod: Pod) -> str:
 
 
 def is_starting(pod: Pod) -> bool:
-    """Whether it is to become Ready, and is not."""
+    """Whether it should become Ready, and is not."""
     return not pod.ready and pod.deletion_timestamp is None and pod.phase not in FINISHED
 
 

@@ -1,8 +1,8 @@
-"""Nodes whose voluntary termination waits: their condition, and the cordon of those that are labelled terminable.
+"""Nodes with a pending voluntary termination: their condition, and the cordon of nodes labelled terminable.
 
-That cordon is spec.unschedulable alone: the pods stay, and so does their traffic. A record on the node says that it
-is ours, so that an operator's own cordon stays. Invariant: a node with a record is not cordoned again, so `kubectl
-uncordon` holds until the label has gone. Sources: ADR 0036; Karpenter's graceful termination design ("will cordon but
+The cordon is only spec.unschedulable: pods and traffic stay. A record on the node says that the cordon is ours, so that
+an operator's cordon stays. Invariant: a node with a record is not cordoned again, so `kubectl uncordon` lasts until the
+label is removed. Sources: ADR 0036; Karpenter's graceful termination design ("will cordon but
 wait to drain").
 """
 
@@ -50,13 +50,14 @@ def accepts_pods(node: Node) -> bool:
 
 
 def may_cordon_another(open_nodes: int, managed: int) -> bool:
-    """Whether one more of the nodes that take pods may be cordoned: at least half of the managed nodes are left."""
+    """Whether one more schedulable node may be cordoned: at least half of the managed nodes must stay schedulable."""
     return 2 * (open_nodes - 1) >= managed
 
 
 def cordoned(node: Node, pending: PendingTermination) -> Patched | None:
-    """Patch that cordons a waiting node, with the record; None: it is neither labelled nor unhealthy without a provider
-    to replace it, it is cordoned already, or it is not ours to cordon.
+    """Patch that cordons a pending node and records that; None if it is not wanted, already done, or not ours to do.
+
+    Wanted for nodes with the label, and for unhealthy nodes without a provider that replaces them.
     """
     is_wanted = is_terminable(node) or pending.reason is HoldReason.PROVIDER_NONE
     if not is_wanted or node.deletion_timestamp is not None or is_in_maintenance(node):
@@ -68,10 +69,9 @@ def cordoned(node: Node, pending: PendingTermination) -> Patched | None:
 
 
 def uncordoned(node: Node, pending: PendingTermination | None) -> Patched | None:
-    """Patch that removes the cordon of a node whose label has gone and that is healthy; None: there is none of ours,
-    or it stays.
+    """Patch that removes our cordon from a healthy node without the label; None if there is none, or it must stay.
 
-    A node in maintenance keeps the cordon, which its own record has by then or will have.
+    A node in maintenance keeps the cordon: the record of the maintenance has it, or will have it.
     """
     if not is_cordon_recorded(node) or node.deletion_timestamp is not None:
         return None

@@ -72,14 +72,14 @@ class NodeView(msgspec.Struct, frozen=True):
     late: frozenset[str] = frozenset()
     """UIDs of pods that this process has seen come after the cordon."""
     refusals: Mapping[str, str] = {}
-    """By pod UID, why the server has refused its eviction, and not for a budget, as far as this process has asked."""
+    """By pod UID, why the server refused its eviction for another reason than a budget."""
 
 
 class Outcome(StrEnum):
-    """What happens to a pod now."""
+    """Outcome of a plan for a pod."""
 
     DELETE = "delete"
-    """Its time before the deadline has come: it is deleted, whatever else blocks it."""
+    """It is deleted now for the deadline, regardless of other blockers."""
     EVICT = "evict"
     BLOCKED = "blocked"
     WAITING = "waiting"
@@ -89,7 +89,7 @@ class Outcome(StrEnum):
 
 
 class Blocker(StrEnum):
-    """What blocks a pod, as a value and not only in its reason."""
+    """Blocker of a pod, for machines."""
 
     BUDGET = "budget"
     """Its budget allows no disruption now, or others go first."""
@@ -138,13 +138,13 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     deadline: float | None = None
     """By when it must have ended: the node's deadline, or that of its wave."""
     protection: Protection | None = None
-    """What protects it now."""
+    """Active protection."""
     stays: bool = False
     """It is ignored and keeps running on the node."""
     is_stuck: bool = False
-    """It is ignored because it is stuck, and its kubelet, which is alive, does not stop it: it may still run."""
+    """Ignored because it is stuck: its kubelet is alive but does not stop it, so it may still run."""
     blocker: Blocker | None = None
-    """What blocks it; None for a pod that is evicted, deleted, terminating or ignored."""
+    """Blocker; None for a pod that is evicted, deleted, terminating or ignored."""
     attachments: tuple[VolumeAttachment, ...] = ()
     """The attachments that it waits for."""
 
@@ -167,7 +167,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     detaching: tuple[VolumeAttachment, ...]
     """Attachments that must go before the instance may end."""
     overdue: bool
-    """The deadline has passed: nothing is waited for any more."""
+    """Whether the deadline has passed: the drain waits for nothing."""
     next_change: float | None
     """The next instant at which the clock alone changes this plan; None when only an event can."""
     deadline: float | None = None
@@ -198,7 +198,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def leaving(self) -> tuple[PodPlan, ...]:
-        """The pods that are to be evicted now."""
+        """Pods to evict now."""
         return tuple([p for p in self.pods if p.is_queued])
 
 
@@ -253,7 +253,7 @@ def _excludes_daemon_sets(
 
 
 def _prepare(view: NodeView, now: float) -> _PodPlanner:
-    """Collect what has to be known of all pods before each is planned."""
+    """Collect inputs about all pods before planning each."""
     order = view.settings.order_of(view.node.labels)
     began = view.node.deletion_timestamp
     waves = {pod.uid: order.wave_of(pod) for pod in view.pods}
@@ -310,7 +310,7 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
 
 
 def came_late(view: NodeView, pod: Pod) -> ReturnedPod | None:
-    """How a pod came to this node after its cordon; None: it was there before, or comes once only."""
+    """Describe a pod that returned to this node after its cordon; else None."""
     since = view.cordoned_at if view.known_cordoned_at is None else view.known_cordoned_at
     return returned(pod, view.node, since, is_late=pod.uid in view.late)
 

@@ -1,7 +1,7 @@
 """Protected pods that a drain waits for: since when, how the protection ended, and how long it took.
 
 A pod is tracked from the first plan in which it is protected to the first one in which it blocks the drain no longer.
-What has changed from one plan to the next is computed here, once; reporting decides what to emit.
+Computes the changes from one plan to the next; reporting decides what to emit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ProtectedPod(msgspec.Struct, frozen=True):
 
     @property
     def until(self) -> tuple[ProtectionKind, float | None]:
-        """What protects it and until when: a change of this is reported."""
+        """Protection and its end; a change is reported."""
         return (self.protection.kind, self.protection.until)
 
 

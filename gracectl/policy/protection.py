@@ -1,7 +1,7 @@
-"""Protection of pods: their owner has asked that they are not disrupted, for a time or for ever.
+"""Protection of pods: a request of their owner not to disrupt them, for a time or indefinitely.
 
-Sources: `karpenter.sh/do-not-disrupt` as its design defines it (a value that cannot be parsed protects for ever) and
-the older `do-not-evict`, which blocks the drain of the whole node. Protection is checked before any budget.
+Sources: `karpenter.sh/do-not-disrupt` as its design defines it (a value that cannot be parsed protects indefinitely)
+and the older `do-not-evict`, which blocks the drain of the whole node. Protection is checked before any budget.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SHOWN = 60
 """Characters of an invalid value in messages: annotations may be long."""
 
 REMEMBERED: Final = 8192
-"""Different durations that are parsed once: thousands of pods have the same few values."""
+"""Size of the cache of parsed durations: thousands of pods have the same few values."""
 
 ProtectionKind = Literal["do-not-disrupt", "do-not-evict"]
 ProtectionDuration = Literal["time", "forever", "invalid"]
 
 
 class Protection(msgspec.Struct, frozen=True):
-    """Protection that holds now. `until` None means that its end is not known."""
+    """Active protection of a pod. `until` None: its end is unknown."""
 
     kind: ProtectionKind
     until: float | None
@@ -44,7 +44,7 @@ class Protection(msgspec.Struct, frozen=True):
 
     @property
     def lasting(self) -> ProtectionDuration:
-        """For a time (known or not yet known), for ever, or for ever because the value is invalid."""
+        """Whether it lasts for a time, indefinitely, or indefinitely because the value is invalid."""
         if not self.is_valid:
             return "invalid"
         return "forever" if self.until is None and self.value == "true" else "time"
@@ -53,20 +53,20 @@ class Protection(msgspec.Struct, frozen=True):
     def description(self) -> str:
         """`protected by do-not-disrupt "4h"`; the end is added by the caller."""
         if not self.is_valid:
-            means = 'which is neither "true" nor a duration and so means for ever'
-            return f'protected by {self.kind} "{printable(self.value)}", {means}'
+            problem = 'which is not "true" or a duration, so it never ends'
+            return f'protected by {self.kind} "{printable(self.value)}", {problem}'
         if self.until is None and self.value == "true":
             return f"protected by {self.kind}"
         return f'protected by {self.kind} "{printable(self.value)}"'
 
     @property
     def limit_note(self) -> str:
-        """` (the most that protection.maximumSeconds grants)`, behind the instant at which it ends; else empty."""
+        """Suffix of the end: ` (the most that protection.maximumSeconds grants)` if capped, else empty."""
         return " (the most that protection.maximumSeconds grants)" if self.is_capped else ""
 
 
 def protection_of(pod: Pod, now: float, settings: ProtectionSettings) -> Protection | None:
-    """The protection of a pod that neither has finished nor is terminating; None when it has none, or no longer."""
+    """Active protection of a pod that is still running; None without one."""
     for protection in (_do_not_evict(pod, settings), _do_not_disrupt(pod, settings)):
         if protection and (protection.until is None or now < protection.until):
             return protection
@@ -74,7 +74,7 @@ def protection_of(pod: Pod, now: float, settings: ProtectionSettings) -> Protect
 
 
 def asks_for_protection(pod: Pod) -> bool:
-    """Whether a pod has any of the annotations and labels that protect, whatever their values; cheap."""
+    """Whether a pod has an annotation or label that protects, regardless of its value; cheap."""
     return (
         names.DO_NOT_DISRUPT in pod.annotations
         or names.DO_NOT_EVICT in pod.annotations
@@ -83,7 +83,7 @@ def asks_for_protection(pod: Pod) -> bool:
 
 
 def invalid_annotation(pod: Pod) -> str | None:
-    """The value of its do-not-disrupt if that is neither "true" nor a positive duration."""
+    """Value of an invalid do-not-disrupt: not "true" and not a positive duration; else None."""
     value = pod.annotations.get(names.DO_NOT_DISRUPT)
     if value is None or value == "true" or _positive_seconds(value) is not None:
         return None
@@ -91,12 +91,12 @@ def invalid_annotation(pod: Pod) -> str | None:
 
 
 def printable(value: str) -> str:
-    """A value for messages, cut to SHOWN characters, without those that a terminal obeys."""
+    """A value for messages, cut to SHOWN characters, without control characters."""
     return harmless(value, SHOWN)
 
 
 def _do_not_evict(pod: Pod, settings: ProtectionSettings) -> Protection | None:
-    # As with an invalid do-not-disrupt: whatever is not plainly a "no" protects, in either place.
+    # Any value except "false" protects, on the label and on the annotation.
     for value in (pod.labels.get(names.DO_NOT_EVICT), pod.annotations.get(names.DO_NOT_EVICT)):
         if value is not None and value != "false":
             return _capped(Protection("do-not-evict", None, "true"), pod, settings)
@@ -107,16 +107,16 @@ def _do_not_disrupt(pod: Pod, settings: ProtectionSettings) -> Protection | None
     value = pod.annotations.get(names.DO_NOT_DISRUPT)
     if value is None:
         return None
-    asked = None if value == "true" else _positive_seconds(value)
-    is_valid = value == "true" or asked is not None
-    # Counted from the start and not started yet: it is protected, and its end is not known yet.
+    seconds = None if value == "true" else _positive_seconds(value)
+    is_valid = value == "true" or seconds is not None
+    # Counted from the start of a pod that has not started: protected, until an unknown instant.
     start = _reference(pod, settings)
-    until = None if start is None or asked is None else start + asked
+    until = None if start is None or seconds is None else start + seconds
     return _capped(Protection("do-not-disrupt", until, value, is_valid), pod, settings)
 
 
 def _positive_seconds(value: str) -> float | None:
-    # Any tenant writes annotations, of up to 256 KiB: what is longer than a duration is not even parsed.
+    # Tenants write annotations of up to 256 KiB: a value longer than any duration is not parsed.
     return _seconds_of(value) if len(value) <= LONGEST_DURATION else None
 
 
@@ -133,11 +133,11 @@ def _reference(pod: Pod, settings: ProtectionSettings) -> float | None:
     return pod.created if settings.reference == "creation" else pod.started
 
 
-def _capped(asked: Protection, pod: Pod, settings: ProtectionSettings) -> Protection:
+def _capped(protection: Protection, pod: Pod, settings: ProtectionSettings) -> Protection:
     start = _reference(pod, settings)
     if settings.maximum_seconds is None or start is None:
-        return asked
+        return protection
     cap = start + settings.maximum_seconds
-    if asked.until is not None and asked.until <= cap:
-        return asked
-    return msgspec.structs.replace(asked, until=cap, is_capped=True)
+    if protection.until is not None and protection.until <= cap:
+        return protection
+    return msgspec.structs.replace(protection, until=cap, is_capped=True)

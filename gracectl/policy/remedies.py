@@ -36,7 +36,7 @@ VOLUME_LEFT_OVER: Final = "VolumeLeftOver"
 VOLUME_OF_SILENT_NODE: Final = "VolumeOfSilentNode"
 SET_ASIDE: Final = "BudgetSetAside"
 OTHER_REASONS: Final = (UNREADY, PROTECTED_JOB, NO_SCALE, VOLUME_LEFT_OVER, VOLUME_OF_SILENT_NODE, SET_ASIDE)
-"""Reasons that are neither a Blocker nor a WarningKind."""
+"""Reasons other than a Blocker or a WarningKind."""
 
 _LET_UNREADY_GO: Final = (
     "let pods that are not Ready go: kubectl patch pdb -n {namespace} {budget} --type merge -p {patch}"
@@ -110,7 +110,7 @@ def remedy(reason: str, **fields: str) -> str:
 
 
 def budget_remedy(reason: str, budget: PodDisruptionBudget) -> str:
-    """The remedy of a reason that lies with this budget."""
+    """Remedy of a reason that concerns this budget."""
     reason = SET_ASIDE if isinstance(budget, UnknownBudget) else reason
     return remedy(reason, namespace=budget.namespace, budget=budget.name, patch=_patch(reason, budget))
 
@@ -151,10 +151,10 @@ def _is_of_job(pod: Pod) -> bool:
 
 
 def attachment_remedy(attachments: Sequence[VolumeAttachment], node: Node) -> str:
-    """What detaches volumes that no pod of the node uses.
+    """Remedy for attached volumes that no pod of the node uses.
 
-    A driver that has been asked to detach one is looked at. Kubernetes detaches none from a node that is Ready while
-    its kubelet reports the volume in use, and none of which it does not know; from a silent node it waits for minutes.
+    If a driver is detaching a volume, the remedy inspects it. Kubernetes detaches no volume that the kubelet of a Ready
+    node reports in use, or that it does not know; for a silent node it waits minutes.
     """
     first = min(attachments, key=lambda each: (each.deletion_timestamp is None, natural_key(each.name)))
     if first.deletion_timestamp is not None:

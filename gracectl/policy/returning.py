@@ -1,9 +1,9 @@
-"""Pods that come back to a node that takes none: their controller makes another for each one that is evicted.
+"""Pods that return to a cordoned node: their controller creates another one for each evicted pod.
 
-A cordon keeps off what the scheduler binds. A pod that is bound by name (spec.nodeName), or by a scheduler that ignores
-the cordon, comes all the same, and without a pause the two would make and evict pods ten times a second. So a pod that
+A cordon only affects the scheduler. A pod that is bound by name (spec.nodeName), or by a scheduler that ignores the
+cordon, still arrives, and without a pause the controllers would create and evict pods ten times a second. So a pod that
 was created after the cordon waits until it is as old as the cordon was at its creation, within bounds: the pauses
-double. That follows from the objects alone, so a restart loses nothing and every command says the same.
+double. The pause follows from the objects alone, so a restart loses nothing and every command shows the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gracectl.policy.evictability import is_static
 from gracectl.policy.waves import is_daemon
 
 FIRST_SECONDS: Final = 2.0
-"""Creation is known in whole seconds: a shorter pause might be none."""
+"""Minimum pause: creation times are whole seconds, so a shorter pause might be zero."""
 
 LONGEST_SECONDS: Final = 60.0
 
@@ -30,7 +30,7 @@ LONGEST_NAME: Final = 253
 """Characters of an object's name."""
 
 CERTAIN_SECONDS: Final = 10.0
-"""A scheduler has seen the cordon by then, so it has not bound what was created later."""
+"""Time until a scheduler has surely seen the cordon, so that it did not bind pods created later."""
 
 
 UNKNOWN_CAUSE: Final = "how it was bound to this node is unknown"
@@ -58,13 +58,13 @@ class ReturnedPod(msgspec.Struct, frozen=True):
 
 
 def returned(pod: Pod, node: Node, cordoned_at: float | None, *, is_late: bool = False) -> ReturnedPod | None:
-    """How a pod came to a node that was cordoned before it was created; None: it was there before, or comes once only.
+    """Describe a pod that was created after the cordon by a controller that recreates it; else None.
 
-    `cordoned_at`: Unix seconds; None: not cordoned yet. `is_late`: it was not there at the cordon, as was seen.
+    `cordoned_at`: Unix seconds; None: not cordoned yet. `is_late`: the pod was seen to be absent at the cordon.
     """
     if cordoned_at is None:
         return None
-    # Creation is rounded down: of one in the second of the cordon it does not say which came first.
+    # Creation is rounded down: in the second of the cordon it does not show which came first.
     is_after = pod.created > cordoned_at or (is_late and pod.created >= math.floor(cordoned_at))
     controller = recreating_controller(pod) if is_after else None
     if controller is None:

@@ -52,7 +52,7 @@ class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
         ranges = self.shutdown_grace_period_by_pod_priority
         if ranges and (total or critical):
             raise ValueError(
-                "shutdownGracePeriodByPodPriority: is given beside shutdownGracePeriod, which says the same in another "
+                "shutdownGracePeriodByPodPriority: conflicts with shutdownGracePeriod, which sets the same in another "
                 "form; keep one of the two"
             )
         if ranges:
@@ -99,12 +99,12 @@ def _seconds_of(field: str, text: str | None) -> float:
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from error
     if seconds < 0 or 0 < seconds < 1:
-        raise ValueError(f"{field}: {text} is neither 0 nor at least 1s")
+        raise ValueError(f"{field}: {text} is not 0 or at least 1s")
     return seconds
 
 
 class ConditionPolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A node whose condition `type` has this status is unhealthy, and may be so for `toleration_seconds`."""
+    """A node is unhealthy if its condition `type` has this status; tolerated for `toleration_seconds`."""
 
     type: Annotated[str, msgspec.Meta(min_length=1)]
     status: Literal["True", "False", "Unknown"]
@@ -128,11 +128,11 @@ class HealthSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     health.
     """
     force: bool = False
-    """Terminate it at once, with everything on it, instead of as budgets and protection allow."""
+    """Terminate it immediately with all its pods, regardless of budgets and protection."""
 
 
 class VoluntarySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How many nodes are terminated at once for their health, their label or their age."""
+    """Pace of terminations for health, label or age."""
 
     maximum_at_once: Annotated[int, msgspec.Meta(ge=1)] | str = "10%"
     """A number, or a percentage of the managed nodes: rounded down, but never less than one."""
@@ -159,13 +159,13 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
     selector: LabelSelector
     termination_grace_seconds: float | None = None
-    """For nodes whose claim has no TGP of its own, or that have no claim; None: they have no deadline."""
+    """Default for nodes without a claim, or with a claim without a TGP; None: no deadline."""
     drain: DrainSettings | None = None
     order: DrainOrder | None = None
     expire_seconds: float | None = None
     """The age at which nodes without a claim are terminated; None: never."""
     expire_jitter: float = DEFAULT_JITTER
-    """The share of it by which a node is terminated earlier at most."""
+    """Maximum share of the lifetime by which a node is terminated earlier."""
 
 
 class PolicySettings(msgspec.Struct, frozen=True):
@@ -178,7 +178,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
     health: HealthSettings = HealthSettings()
     voluntary: VoluntarySettings = VoluntarySettings()
     node_groups: tuple[NodeGroup, ...] = ()
-    """The first one whose selector matches a node's labels is its group."""
+    """The first group with a matching selector applies to a node."""
     terminates_instances: bool = True
     """False with provider `none`."""
 

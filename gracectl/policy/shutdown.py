@@ -55,7 +55,7 @@ class ShutdownState(msgspec.Struct, frozen=True):
     periods: tuple[float, ...]
     """Seconds of each range, whole: less than configured if there is too little time for all."""
     available: float
-    """When all of it is over."""
+    """End of the shutdown."""
     epoch: float
     """When it began, in Unix seconds by the server's clock as it is known now."""
     known: frozenset[str]
@@ -67,7 +67,7 @@ class ShutdownState(msgspec.Struct, frozen=True):
     not wait for each other.
     """
     current: int = _NOT_BEGUN
-    """The current range, as an index into the waves: behind the last one if all of it is over."""
+    """Index of the current range in the waves; the number of waves after the end."""
     since: float = 0.0
     """When that range began."""
     left_behind: frozenset[str] = frozenset()
@@ -75,7 +75,7 @@ class ShutdownState(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """No pod is deleted, or waited for, any more."""
+        """Whether the shutdown has ended: it neither deletes pods nor waits."""
         return self.current >= len(self.order.waves)
 
     @property
@@ -86,7 +86,7 @@ class ShutdownState(msgspec.Struct, frozen=True):
 
 
 class ShutdownDeletion(msgspec.Struct, frozen=True):
-    """Pod that is to be deleted now, with `grace` seconds, to have ended by `deadline`. Its range began at
+    """Pod to delete now, with `grace` seconds, so that it ends by `deadline`. Its range began at
     `begins`. Both are Unix seconds, and the same in each step until the next range begins.
     """
 
@@ -131,7 +131,7 @@ class RangeEnded(msgspec.Struct, frozen=True):
 
 
 class ShutdownStep(msgspec.Struct, frozen=True):
-    """What is to be done at one instant of a shutdown."""
+    """Actions at one instant of a shutdown."""
 
     shutdown: ShutdownState
     """The state after this step: whether it `is_over`, and else when to look again, seconds after it began (`ends`)."""
@@ -144,7 +144,7 @@ class ShutdownStep(msgspec.Struct, frozen=True):
     left: tuple[Pod, ...]
     """All pods that still exist and are not ignored."""
     events: tuple[RangeStarted | RangeEnded, ...]
-    """What has begun and ended with this step, in this order. A range without a pod does neither."""
+    """Ranges that began and ended with this step, in order; ranges without pods do not appear."""
 
 
 def begin(order: DrainOrder, available: float, seen: ShutdownView, own_uid: str = "") -> ShutdownState:
@@ -166,7 +166,7 @@ def begin(order: DrainOrder, available: float, seen: ShutdownView, own_uid: str 
 
 
 def step(shutdown: ShutdownState, seen: ShutdownView) -> ShutdownStep:
-    """The next step. With an unchanged view no range begins, and the same pods are to be deleted."""
+    """Compute the next step. With an unchanged view no range begins, and the same pods are deleted."""
     shutdown = _on_time(shutdown, seen)
     pods = tuple(pod for pod in seen.pods if ignored_reason(pod, shutdown) is None)
     events: list[RangeStarted | RangeEnded] = []
@@ -194,7 +194,7 @@ def step(shutdown: ShutdownState, seen: ShutdownView) -> ShutdownStep:
 
 
 def ignored_reason(pod: Pod, shutdown: ShutdownState) -> str | None:
-    """Why a shutdown neither deletes a pod nor waits for it; None if it does."""
+    """Reason why a shutdown ignores a pod; None if it does not."""
     if is_static(pod):
         return "static pod: it ends with its machine"
     if pod.phase in FINISHED:
@@ -215,7 +215,7 @@ def _controller(pod: Pod) -> str:
 
 
 def _periods(order: DrainOrder, available: float) -> tuple[float, ...]:
-    """Seconds of each range if there are so many for all of them: whole, as wave deadlines are."""
+    """Whole seconds of each range, for this number of seconds in total."""
     latest = wave_deadlines(order, range(len(order.waves)), available, 0.0).latest
     before = (0.0, *latest)
     return tuple(
@@ -233,7 +233,7 @@ def _on_time(shutdown: ShutdownState, seen: ShutdownView) -> ShutdownState:
 
 
 def _awaited(shutdown: ShutdownState, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Pods that the current range waits for: its own, and those of earlier ones that came after their range."""
+    """Pods that the current range waits for: its own, and late pods of earlier ranges."""
     return tuple(
         pod
         for pod in pods
@@ -264,11 +264,11 @@ def _next(shutdown: ShutdownState, pods: tuple[Pod, ...], elapsed: float) -> Shu
 
 
 def _deletion(shutdown: ShutdownState, pod: Pod, seen: ShutdownView) -> ShutdownDeletion | None:
-    """The deletion of a pod whose range has begun; None if it was deleted already."""
+    """Deletion of a pod in a range that has begun; None if it was already deleted."""
     if pod.deletion_timestamp is not None and pod.uid in shutdown.left_behind:
         return None
     wave = shutdown.order.wave_of(pod)
-    # The pods of a range without a period are deleted at once, and it is over.
+    # The pods of a range without a period are deleted immediately, and the range ends.
     ends = shutdown.ends if shutdown.periods[wave] > 0 else 0.0
     # The server counts in whole seconds: what ends later than the last whole one ends too late.
     deadline = float(math.floor(round(shutdown.epoch + ends, 6)))
@@ -312,7 +312,7 @@ class RehearsedRange(msgspec.Struct, frozen=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True):
-    """All ranges, the first one first; the pods that are ignored, with the reason; and when all of it is over.
+    """All ranges in order, the ignored pods with reasons, and the end of the shutdown.
 
     Every pod takes all the grace that it is granted, and no pod is created; a pod whose grace had ended before still
     exists in the end. So no range can begin later than this says, unless pods outlive their grace.
@@ -332,7 +332,7 @@ def rehearse(
     own_uid: str = "",
     node_deadline: float | None = None,
 ) -> Rehearsal:
-    """What a shutdown that begins at `now` (Unix seconds) and must be over in `available` seconds would do."""
+    """Simulate a shutdown that begins at `now` (Unix seconds) and must end in `available` seconds."""
     node = _SimulatedNode(pods, now, node_deadline)
     shutdown = first = begin(order, available, node.view(), own_uid)
     while True:

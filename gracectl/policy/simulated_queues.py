@@ -50,9 +50,9 @@ Rank = tuple[float, ...]
 class SimulatedQueue:
     """Pods that wait under the same budgets, in order.
 
-    `may_skip`: a budget may let a pod go and not the one before it, as one of them is not Ready. Otherwise the first
-    pod that is refused is refused for all, and thousands of others are not tried at each event. `reversed_at`: the
-    instant for which ranks were reversed.
+    `may_skip`: a budget may allow a pod but not the one before it, because one of them is not Ready. Otherwise the
+    first pod that is refused is refused for all, and thousands of others are not tried at each event. `reversed_at`:
+    the instant for which ranks were reversed.
     """
 
     def __init__(self) -> None:

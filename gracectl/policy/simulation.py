@@ -1,8 +1,8 @@
-"""Simulation of one possible course of events: what becomes of nodes that end, under the assumptions of one scenario.
+"""Simulation of draining nodes under the assumptions of one scenario.
 
-The decisions are those of `plan`, taken again whenever something has changed, and of `eviction_verdict` along the
-queues of budgets; the world around them is reduced to what decisions depend on. Nothing here waits: days are computed
-at once. Invariants: a pod is removed by the rules of the controller and by nothing else; time never goes back.
+It decides with `plan` after every change, and with `eviction_verdict` along the queues of budgets; the rest of the
+cluster is reduced to the inputs of those decisions. Time is simulated. Invariants: only the controller's rules remove a
+pod; time never goes back.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ from gracectl.policy.simulated_queues import EvictionRate, Rank, RateLimit, Simu
 from gracectl.policy.volumes import has_volumes
 
 NAMESAKE_TIMEOUT_SECONDS = 120.0
-"""For so long a budget does not count a pod with the name of an evicted one if it has not seen that one go
+"""Time for which a budget ignores a pod with the name of an evicted one, if it has not seen that one terminate
 (DeletionTimeout of kube-controller-manager's disruption controller).
 """
 
 RECREATED_IMMEDIATELY = frozenset({"ReplicaSet", "ReplicationController", "Job"})
-"""Controllers that replace a pod as soon as it terminates; a StatefulSet, like any other, replaces it when it is
-gone.
-"""
+"""Controllers that replace a pod as soon as it terminates; others, such as a StatefulSet, replace it when it is
+gone."""
 
 
 class DrainingNode(msgspec.Struct, frozen=True):
@@ -57,7 +56,7 @@ class DrainingNode(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """Assumptions about everything but the controller.
+    """Assumptions about everything except the controller.
 
     `uses_grace`: pods need all of their grace to terminate, otherwise none. `replacement_seconds`: from the moment in
     which a pod is replaced until its replacement is Ready. `pods_recover`: pods that are not Ready now become Ready
@@ -79,13 +78,13 @@ class Scenario(msgspec.Struct, frozen=True):
     is_expected: bool = False
 
     def is_quick(self, *names: object) -> bool:
-        """Whether the wave or budget of these names takes no time."""
+        """Whether the wave or budget with these names takes no time."""
         if not self.mixture:
             return not self.uses_grace
         return bool(crc32(repr((self.mixture, *names)).encode()) & 1)
 
     def takes(self, key: BudgetKey) -> float:
-        """Seconds of a replacement under this budget."""
+        """Seconds until a replacement under this budget is Ready."""
         if self.is_expected and (expected := self.observed.expected_recovery(key)) is not None:
             return expected
         if self.pods_recover or (self.mixture and self.is_quick(key)):
@@ -93,7 +92,7 @@ class Scenario(msgspec.Struct, frozen=True):
         return self.longest(key)
 
     def longest(self, key: BudgetKey) -> float:
-        """Seconds of a replacement under this budget, at most."""
+        """Maximum seconds until a replacement under this budget is Ready."""
         return max(self.replacement_seconds, self.observed.longest_recovery(key))
 
 
@@ -105,7 +104,7 @@ class RemovalMethod(StrEnum):
 
 
 class PodRemoval(msgspec.Struct, frozen=True):
-    """Eviction or deletion of a pod, with so many seconds of grace."""
+    """Eviction or deletion of a pod; `grace`: seconds."""
 
     at: float
     method: RemovalMethod
@@ -124,7 +123,7 @@ class PodResult(msgspec.Struct, frozen=True):
 
 class SimulationResult(msgspec.Struct, frozen=True):
     """Course of events: `pods` by UID, `drained` by node (missing: never), `queued_at`: by pod UID, when it
-    joined its queue. `final_entries`: by pod UID, the last plan of those that hold their nodes for ever.
+    joined its queue. `final_entries`: by pod UID, the last plan of pods that block their nodes indefinitely.
     """
 
     pods: dict[str, PodResult]
@@ -134,12 +133,12 @@ class SimulationResult(msgspec.Struct, frozen=True):
 
 
 def simulate(nodes: Iterable[DrainingNode], now: float, scenario: Scenario, rate: EvictionRate) -> SimulationResult:
-    """Drain these nodes from `now` on, until nothing changes any more."""
+    """Drain these nodes from `now` on, until nothing changes."""
     return _Simulation(tuple(nodes), now, scenario, rate).run()
 
 
 class _Event(msgspec.Struct, frozen=True, order=True):
-    """Event that comes by itself: a pod has stopped, a budget has one more healthy pod, a node no volume attached."""
+    """Event of the simulated cluster: a pod stops, a budget gains a healthy pod, a node's volumes are detached."""
 
     at: float
     number: int
@@ -226,7 +225,7 @@ class _Simulation:
             for pod in tuple(pods.values()):
                 keys = self._keys.get(pod.uid, ())
                 if pod.deletion_timestamp is not None:
-                    # A pod that is still there after its time may stay for ever.
+                    # A pod that outlives its grace may stay indefinitely.
                     self._terminate(pod, pod.deletion_timestamp if pod.deletion_timestamp > self._now else math.inf)
                 elif not with_evictions.isdisjoint(keys) and any(is_evicted(pod, self._budgets[key]) for key in keys):
                     self._mark_removed(pod, RemovalMethod.EVICTED, grace_of(pod))
@@ -258,7 +257,7 @@ class _Simulation:
         return (pod for pods in self._pods.values() for pod in pods.values() if key in self._keys.get(pod.uid, ()))
 
     def _start_uncounted(self, budget: PodDisruptionBudget) -> None:
-        """What a budget allows is unknown while it is being counted: everything, or nothing."""
+        """Start with a budget that is being counted: it may allow everything, or nothing."""
         self._uncounted.add(budget.key)
         if self._scenario.pods_recover:
             most = sum(budget.key in keys for keys in self._keys.values())
@@ -269,7 +268,7 @@ class _Simulation:
     def _recovering(self, budget: PodDisruptionBudget, missing: int, seen: int, in_flight: int) -> list[float]:
         """When the pods are Ready that a budget has been missing for no longer than replacements take.
 
-        `seen`: so many of them are terminating here. `in_flight`: evictions that are charged and not counted.
+        `seen`: number of them that terminate on these nodes. `in_flight`: evictions that are charged and not counted.
         """
         takes = self._takes_elsewhere(budget.key)
         longest = takes + self._scenario.longest(budget.key) - self._scenario.takes(budget.key)
@@ -307,7 +306,7 @@ class _Simulation:
         if takes is None:
             takes = self._takes[key] = self._scenario.takes(key)
         if controller.kind in RECREATED_IMMEDIATELY or self._scenario.is_expected:
-            return self._now + takes  # what was observed counts from the eviction
+            return self._now + takes  # observed durations count from the eviction
         previous_ready = self._replacement_ready.get((controller.uid, key), -math.inf)
         ready = max(self._terminates_at.get(pod.uid, math.inf), previous_ready) + takes
         if self._is_mistaken_for_successor(pod) and takes:
@@ -335,7 +334,7 @@ class _Simulation:
         return min((at for at in instants if at is not None), default=None)
 
     def _handle_events(self) -> set[str]:
-        """Apply all that is due now; returns the nodes to plan anew."""
+        """Apply all due events; returns the nodes to plan again."""
         changed = {
             name
             for name, decision in self._plans.items()
@@ -410,7 +409,7 @@ class _Simulation:
         self._push(self._now if is_quick else self._now + takes, node=name)
 
     def _delete(self, nodes: Iterable[str]) -> set[str]:
-        """Delete the pods whose time before the deadline has come; returns their nodes."""
+        """Delete the pods that are due for the deadline; returns their nodes."""
         changed = set()
         for name in nodes:
             for entry in self._plans[name].left:
@@ -428,7 +427,7 @@ class _Simulation:
         for keys in sorted(self._unblocked):
             queue = self._queues[keys]
             if is_stale := queue.reversed_at not in (None, self._now):
-                queue.reversed_at = None  # every pod is tried, and gets its rank anew
+                queue.reversed_at = None  # every pod is tried, and gets a new rank
             blocked = []
             for queued in queue.in_order():
                 pod = self._pods[queued.node].get(queued.entry.pod.uid)

@@ -1,6 +1,6 @@
-"""Why a pod stays that a forecast does not see leave: a structural cause, or what is not known.
+"""Reasons of pods that stay in a forecast: a structural cause, or an unknown.
 
-Only what a person must change is a structural cause. Everything else may end by itself, and is called unknown.
+A cause is structural only if a person must change something. All other causes may end without that, and are unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPORTED = {
 
 
 def unforeseeable(view: NodeView) -> tuple[str, ...]:
-    """What keeps a node from being drained although each of its pods can leave, as far as is known: in words."""
+    """Text of what blocks a node although each of its pods can leave."""
     found = {}
     for pod in view.pods:
         came = came_late(view, pod) if pod.deletion_timestamp is None else None
@@ -37,9 +37,9 @@ def unforeseeable(view: NodeView) -> tuple[str, ...]:
 
 
 def why_it_stays(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], *, is_hopeless: bool) -> NeverCause | str:
-    """Why a pod stays: a structural cause, or in words what is not known; empty if it only waits for other pods.
+    """Reason why a pod stays: a structural cause, or the text of an unknown; empty if it only waits for other pods.
 
-    `entry`: its plan when nothing happens by itself any longer; `budgets`: those that select it, as the cluster shows
+    `entry`: its plan at the end of the simulation; `budgets`: the budgets that select it, as the cluster shows
     them now. `is_hopeless`: it stays in every scenario; otherwise nothing is structural.
     """
     found = _why(entry, budgets, is_hopeless)
@@ -69,7 +69,7 @@ def _why(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], is_hopeless: 
 
 
 def own_end_of(pod: Pod) -> str | None:
-    """`when Job shop/report of shop/report-x7k2p ends`: when a pod ends by itself; None for one that runs on."""
+    """`when Job shop/report of shop/report-x7k2p ends`: unknown end of a pod that finishes; None for other pods."""
     if (controller := pod.controller) is not None and controller.kind == JOB:
         return f"when Job {pod.namespace}/{controller.name} of {pod.full_name} ends"
     return f"when {pod.full_name} completes" if pod.completes else None

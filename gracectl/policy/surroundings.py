@@ -1,7 +1,7 @@
-"""Warnings about what stands around the pods of a node: their volumes, workloads and services, and pods that are
+"""Warnings about the surroundings of a node's pods: their volumes, workloads and services, and pods that are
 Pending.
 
-Invariant: a warning says what the objects show. What was not read, or is not understood, causes none.
+Invariant: a warning says what the objects show. Objects that were not read or understood cause no warning.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def note(self) -> str:
-        """What was not checked, and why; empty if everything was."""
+        """Message about checks that were not possible; empty if all were."""
         missing = f"missing permission{'s' if len(self.missing) > 1 else ''}: {', '.join(self.missing)}"
         reasons = [*([missing] if self.missing else []), *self.failed]
         return f"not checked: {'; '.join(reasons)}" if reasons else ""
 
 
 def surrounding_warnings(node: NodeForecast, around: Surroundings) -> Iterator[PlanWarning]:
-    """What these objects show of the pods that would leave the node."""
+    """Warnings of these objects about pods that would leave the node."""
     pods = [pod.entry.pod for pod in node.pods if pod.is_waited_for and pod.entry.pod.deletion_timestamp is None]
     view = node.draining.view
     local = {pod.uid for pod in pods if _volumes(pod, around)}

@@ -1,8 +1,8 @@
 """Attached volumes: which attachments a drain waits for, and which pods leave after them.
 
 A volume is detached when its pod is gone and the kubelet has unstaged it, with the CSI node plugin of its driver.
-Plugins run as DaemonSet pods. Nothing reliable says which DaemonSet serves which driver, so all of them stay until the
-volumes of drained pods are detached: without its plugin a volume stays attached indefinitely. Sources:
+Plugins run as DaemonSet pods. Nothing reliable shows which DaemonSet serves which driver, so all DaemonSet pods stay
+until the volumes of drained pods are detached: without its plugin a volume stays attached indefinitely. Sources:
 kubernetes-sigs/aws-ebs-csi-driver#1955, kubernetes-sigs/karpenter#944.
 
 Invariant: a pod with volumes of its own waits for no volume, so that pods never wait for each other.
@@ -23,7 +23,7 @@ VolumesByClaim = Mapping[tuple[str, str], str]
 """Names of PersistentVolumes by the UID of a pod and the name of a claim that it mounts."""
 
 STILL_ATTACHED_SECONDS = 60.0
-"""A volume that is attached for so long after its pod is gone is worth an Event."""
+"""Time after which a volume that is still attached without its pod gets an Event."""
 
 _NO_PODS: Final[Mapping[str, str]] = {}
 
@@ -49,7 +49,7 @@ def waits_for_volumes(pod: Pod) -> bool:
 def attachments_to_await(
     attachments: Iterable[VolumeAttachment], staying: Sequence[Pod], volumes: VolumesByClaim
 ) -> tuple[VolumeAttachment, ...]:
-    """The attachments of drained pods: all but those of the `staying` pods, which detach when the node ends."""
+    """Attachments of drained pods: all except the attachments of `staying` pods, which detach when the node ends."""
     names = {volumes.get((pod.uid, claim)) for pod in staying for claim in pod.claims}
     inline = {_last_segment(volume) for pod in staying for volume in pod.inline_volumes}
     return tuple(

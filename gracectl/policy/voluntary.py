@@ -1,7 +1,7 @@
 """Voluntary terminations: what triggers them, and which pods may block them.
 
-The pods come first. A pod that is protected, or whose budget blocks, blocks the termination, unless an administrator
-has set a termination grace period: then the node is terminated all the same, and its pods have until the deadline
+The pods come first. A pod that is protected or blocked by a budget blocks the termination, unless an administrator
+has set a termination grace period: then the node is still terminated, and its pods have until the deadline
 ("eventual disruption" of Karpenter's termination grace period design).
 """
 
@@ -35,7 +35,7 @@ _PERCENTAGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%")
 
 
 class Cause(StrEnum):
-    """Why a node is to be terminated."""
+    """Cause of a termination."""
 
     UNHEALTHY = "unhealthy"
     TERMINABLE = "terminable"
@@ -110,14 +110,14 @@ def parse_expire_after(text: str) -> float | None:
 
 
 def parse_jitter(value: str | float) -> float:
-    """The share that `10%` or `0.1` names. ValueError unless that lies from 0 to 1."""
+    """Parse a share such as `10%` or `0.1`. Raises ValueError if it is not from 0 to 1."""
     if isinstance(value, str):
         found = _PERCENTAGE.fullmatch(value)
         share = math.nan if found is None else float(found[1]) / 100
     else:
         share = value
     if not 0 <= share <= 1:
-        raise ValueError(f"{value!r} is neither a percentage from 0% to 100% nor a fraction from 0 to 1")
+        raise ValueError(f"{value!r} is not a percentage from 0% to 100% or a fraction from 0 to 1")
     return share
 
 
@@ -169,7 +169,7 @@ def _node_expired(node: Node, settings: PolicySettings) -> Trigger | None:
 
 
 class VoluntaryBlocker(msgspec.Struct, frozen=True):
-    """Pod that blocks a voluntary termination. `until`: the instant at which that is over by itself, if known;
+    """Pod that blocks a voluntary termination. `until`: instant at which it stops blocking, if known;
     `remedy`: what else would help.
     """
 
@@ -178,7 +178,7 @@ class VoluntaryBlocker(msgspec.Struct, frozen=True):
     until: float | None
     remedy: str
     protection: Protection | None = None
-    """What protects it; None if it is its budget that blocks."""
+    """Its protection; None if a budget blocks it."""
 
 
 def voluntary_blockers(
@@ -189,7 +189,7 @@ def voluntary_blockers(
 ) -> tuple[VoluntaryBlocker, ...]:
     """The blocking pods of a node, ordered by name; `budgets` by pod UID.
 
-    Each is checked by itself: that a budget cannot allow all of them at once is for the drain to wait out.
+    Each pod is checked alone: if a budget cannot allow all pods at the same time, the drain waits.
     """
     counted = (pod for pod in sorted(pods, key=lambda pod: pod.key) if ignored(pod, now) is None)
     found = (_blocker(pod, budgets.get(pod.uid, ()), now, settings) for pod in counted)

@@ -1,7 +1,6 @@
-"""Warnings about a node before it is terminated or drained: what blocks it for ever, what is lost, and what would
-help.
+"""Warnings before a node is terminated or drained: what blocks it indefinitely, what is lost, and the remedies.
 
-A warning is a value with its message, like every other verdict here; printing adds nothing.
+A warning is a value with its complete message; printing adds nothing.
 """
 
 from __future__ import annotations
@@ -74,12 +73,12 @@ class WarningKind(StrEnum):
 
     @property
     def is_blocking(self) -> bool:
-        """The node will not be drained, or not gracefully."""
+        """Whether the node will not be drained, or not gracefully."""
         return _WEIGHT[self] <= _WEIGHT[WarningKind.OVERDUE]
 
 
 LONGEST_MESSAGE = 300
-"""Characters of what others have written on a node that are shown."""
+"""Maximum characters of foreign text in a message."""
 
 CLOUDS: Final = frozenset(
     (
@@ -88,7 +87,7 @@ CLOUDS: Final = frozenset(
         *("openstack", "packet", "qcloud", "scaleway", "stackit", "upcloud", "vsphere", "vultr", "yandex"),
     )
 )
-"""Schemes of providerIDs of instances that cost money, or hold capacity, for as long as they run."""
+"""Schemes of providerIDs of instances that cost money or capacity while they run."""
 
 _WEIGHT = {kind: number for number, kind in enumerate(WarningKind)}
 
@@ -96,8 +95,8 @@ _WEIGHT = {kind: number for number, kind in enumerate(WarningKind)}
 class PlanWarning(msgspec.Struct, frozen=True):
     """One warning; `objects`: the pods or budgets that it is about, as `namespace/name`.
 
-    `remedy`: the command that helps, or the owner to ask; empty if nothing does. `cause`: why pods stay for ever, or
-    until something changes.
+    `remedy`: the command that helps, or the owner to contact; empty without one. `cause`: why pods stay indefinitely,
+    or until something changes.
     """
 
     kind: WarningKind
@@ -113,19 +112,17 @@ def warnings_of(node: NodeForecast) -> tuple[PlanWarning, ...]:
 
 
 def shutdown_warnings(node: Node) -> Iterator[PlanWarning]:
-    """Whether the machine of a node shuts down, as its agent says."""
+    """Warn that the machine of a node shuts down, as its agent reports."""
     condition = condition_of(node.conditions, names.SHUTTING_DOWN)
     if condition is not None and condition.status == names.TRUE:
         reported = harmless(condition.message, LONGEST_MESSAGE)
         yield PlanWarning(
-            WarningKind.MACHINE_SHUTS_DOWN, f"its machine shuts down, and the agent on it deletes its pods: {reported}"
+            WarningKind.MACHINE_SHUTS_DOWN, f"its machine shuts down, and the agent deletes its pods: {reported}"
         )
 
 
 def keeps_running(provider_id: str) -> str:
-    """That the machine of a node that is terminated under provider `none` keeps running; empty if it is none of a
-    cloud.
-    """
+    """Message that the cloud machine of a node keeps running under provider `none`; empty for other machines."""
     scheme, separator, _ = provider_id.strip().partition("://")
     if not separator or scheme.lower() not in CLOUDS:
         return ""
@@ -133,7 +130,7 @@ def keeps_running(provider_id: str) -> str:
 
 
 def machine_warnings(node: Node, settings: PolicySettings) -> Iterator[PlanWarning]:
-    """Whether the machine of a node outlives its termination, and costs."""
+    """Warn that the machine of a node outlives its termination, and costs."""
     if not settings.terminates_instances and (message := keeps_running(node.provider_id)):
         kind = WarningKind.MACHINE_KEEPS_RUNNING
         yield PlanWarning(kind, message, remedy=remedy(kind))
@@ -147,7 +144,7 @@ def by_importance(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
 def _never(node: NodeForecast) -> Iterator[PlanWarning]:
     for reason, pods in _by_reason(_roots(node.held)):
         called = tuple(map(_called, pods))
-        message = f"this node never drains: {listed(called)} {_stay(called)} for ever ({reason})"
+        message = f"this node never drains: {listed(called)} {_stay(called)} indefinitely ({reason})"
         yield PlanWarning(WarningKind.NEVER_DRAINS, message, called, _never_remedy(node, pods[0]), reason)
 
 
@@ -170,7 +167,7 @@ def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
         called = tuple(map(_called, pods))
         message = (
             f"this node drains only if something changes: {listed(called)} {_stay(called)} until then ({reason}), and "
-            "it has no deadline"
+            "the node has no deadline"
         )
         yield PlanWarning(WarningKind.MAY_NEVER_DRAIN, message, called, _remedy(node, pods[0]), reason)
 
@@ -178,8 +175,8 @@ def _may_never(node: NodeForecast) -> Iterator[PlanWarning]:
 def _not_ready(node: NodeForecast) -> Iterator[PlanWarning]:
     if not node.draining.view.node.ready:
         message = (
-            "the node is not Ready: without its kubelet no pod on it stops, and each one that is removed is waited for "
-            "until a minute after its grace"
+            "the node is not Ready: without its kubelet no pod stops, and the drain waits for each removed pod until a "
+            "minute after its grace"
         )
         kind = WarningKind.NOT_READY
         yield PlanWarning(kind, message, remedy=remedy(kind, node=node.name))
@@ -189,7 +186,7 @@ def _overdue(node: NodeForecast) -> Iterator[PlanWarning]:
     if node.plan.overdue and node.plan.deadline is not None:
         message = (
             f"its deadline {format_time(node.plan.deadline)} has passed: every pod on it gets one second, and its "
-            "instance is terminated at once"
+            "instance is terminated immediately"
         )
         yield PlanWarning(WarningKind.OVERDUE, message)
 
@@ -218,7 +215,7 @@ def _grace_shortened(node: NodeForecast) -> Iterator[PlanWarning]:
         others = f" ({len(running) - 1} more lose grace, too)" if len(running) > 1 else ""
         message = (
             f"{_called(worst)} has {grace_of(worst.entry.pod)} s of grace, but only {worst.removals[0].grace} s are "
-            f"left: it is deleted at once, with shortened grace{others}"
+            f"left: it is deleted immediately, with shortened grace{others}"
         )
         yield _with_remedy(WarningKind.GRACE_SHORTENED, message, tuple(map(_called, running)))
     ending = tuple(_called(pod) for pod in cut if pod.entry.pod.deletion_timestamp is not None)
@@ -284,7 +281,7 @@ def _multiple_budgets(node: NodeForecast) -> Iterator[PlanWarning]:
             found.setdefault(pod.entry.budgets, []).append(_called(pod))
     for keys, pods in found.items():
         budgets = listed([f"{namespace}/{name}" for namespace, name in keys])
-        message = f"{len(keys)} budgets select {listed(pods)} ({budgets}), and the eviction API refuses such a pod"
+        message = f"{len(keys)} budgets select {listed(pods)} ({budgets}), and the eviction API refuses the eviction"
         kind = WarningKind.MULTIPLE_BUDGETS
         yield PlanWarning(kind, message, tuple(pods), remedy(kind, namespace=keys[0][0], budget=keys[0][1]))
 
@@ -337,7 +334,7 @@ def _budget_violated(node: NodeForecast) -> Iterator[PlanWarning]:
 
 
 def data_loss(plan: Plan) -> PlanWarning | None:
-    """What is lost with the pods of a node that stays; disks of a node that is terminated are not expected back."""
+    """Data lost with the pods of a node that stays; the disks of a terminated node are lost anyway."""
     running = [entry.pod for entry in plan.left if entry.pod.deletion_timestamp is None]
     pods = tuple(pod.full_name for pod in running if pod.empty_dir)
     if not pods:
@@ -438,7 +435,7 @@ def _final(pod: PodForecast) -> PodPlan:
 
 
 def _deleted(node: NodeForecast) -> Iterator[PodForecast]:
-    """Pods that are deleted for the deadline, whatever else happens."""
+    """Pods that are certainly deleted for the deadline."""
     return (pod for pod in node.pods if pod.methods == (RemovalMethod.DELETED,))
 
 

@@ -1,12 +1,12 @@
 """Waves: the order in which a node's pods are removed, and the deadline of each wave.
 
-What others depend on goes last. By default: ordinary pods, then the DaemonSets that serve them, then critical pods,
-then critical DaemonSets (network, storage, logs). An administrator may give priority ranges instead, as the kubelet
-has them for the shutdown of a machine (KEP-2712).
+Pods that others depend on leave last. By default: ordinary pods, then the DaemonSets that serve them, then critical
+pods, then critical DaemonSets (network, storage, logs). An administrator may set priority ranges instead, as for the
+kubelet's graceful shutdown (KEP-2712).
 
-A wave must be over when the time of those behind it begins, so its own deadline is the node's minus their periods. A
-wave without pods needs no time. Invariants: no wave's deadline lies after the node's, none before that of an earlier
-wave; it moves later when the pods behind it leave, and earlier only when others come.
+A wave must end when the periods of later waves begin, so its deadline is the node's minus those periods. A wave without
+pods needs no time. Invariants: no wave's deadline is after the node's or before that of an earlier wave; it moves later
+when pods of later waves leave, and earlier only when such pods arrive.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def wave_deadlines(
 
 
 def period_share(order: DrainOrder, deadline: float, began: float | None) -> float:
-    """The part of its period that each wave can have: 1 unless there is too little time for all of them."""
+    """Share of its period that each wave gets: 1 unless there is too little time for all waves."""
     wanted = order.total
     if began is None or wanted <= 0:
         return 1.0

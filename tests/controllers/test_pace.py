@@ -405,8 +405,8 @@ async def test_a_termination_that_waits_for_its_turn_shows_so_once_on_the_node()
         assert (condition["status"], condition["reason"]) == ("True", "Pace")
         assert condition["message"] == (
             "termination due (node n1 has the label karpenter.sh/lifecycle-phase=terminable) but waiting for its turn: "
-            "1 of 4 managed nodes at once (voluntary.maximumAtOnce: 10%), and the pods of each are Ready elsewhere "
-            "before the next one; delete it to terminate it now"
+            "1 of 4 managed nodes at the same time (voluntary.maximumAtOnce: 10%), and the pods of each are Ready "
+            "elsewhere before the next one; delete it to terminate it now"
         )
         assert (await reasons(stage, "n1")).count("DisruptionHeld") == 1
         writes = len(stage.status_writes("n1"))

@@ -75,7 +75,7 @@ async def test_pod_node_and_claim_get_events_until_when_and_when_it_is_over() ->
         (
             protected("job", "4 hours"),
             {},
-            'protected by do-not-disrupt "4 hours", which is neither "true" nor a duration and so means for ever; '
+            'protected by do-not-disrupt "4 hours", which is not "true" or a duration, so it never ends; '
             "stays until you remove that",
         ),
         (

@@ -250,7 +250,7 @@ def test_that_the_machine_of_a_node_shuts_down_is_told_whatever_else_is_done_to_
         assert [each.kind for each in found.warnings] == expected
     (warning,) = status_of(msgspec.structs.replace(node, conditions=(says,))).warnings
     assert warning.message == (
-        "its machine shuts down, and the agent on it deletes its pods: priority 0: it is the turn of 1 pod"
+        "its machine shuts down, and the agent deletes its pods: priority 0: it is the turn of 1 pod"
     )
 
 

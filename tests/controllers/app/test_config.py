@@ -160,7 +160,7 @@ def test_the_rooms_get_what_is_theirs(settings_file: Path) -> None:
 def test_two_forms_of_waves_at_once_are_refused(settings_file: Path) -> None:
     both = "shutdownGracePeriod: 5m\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 60}]"
     assert refused(settings_file, both).startswith(
-        "shutdownGracePeriodByPodPriority: is given beside shutdownGracePeriod"
+        "shutdownGracePeriodByPodPriority: conflicts with shutdownGracePeriod"
     )
 
 
@@ -256,7 +256,7 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
         ),
         (
             "nodeGroups: [{selector: {}, expireAfter: 1h, expireJitter: 2}]",
-            "nodeGroups[0].expireJitter: 2.0 is neither a percentage from 0% to 100% nor a fraction from 0 to 1",
+            "nodeGroups[0].expireJitter: 2.0 is not a percentage from 0% to 100% or a fraction from 0 to 1",
         ),
         (
             "health: {conditions: [{type: Ready, status: False, tolerationSeconds: 1}]}",

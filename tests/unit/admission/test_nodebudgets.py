@@ -37,7 +37,7 @@ def a_budget(spec: Any, **metadata: Any) -> dict[str, Any]:
     }
 
 
-NEITHER = "spec: neither minAvailable nor maxUnavailable is given; give one of them"
+NEITHER = "spec: minAvailable and maxUnavailable are missing; set one of them"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ NEITHER = "spec: neither minAvailable nor maxUnavailable is given; give one of t
     [
         (
             {"minAvailable": 1, "maxUnavailable": 1},
-            ["spec: both minAvailable and maxUnavailable are given; remove one of them"],
+            ["spec: minAvailable and maxUnavailable are both set; remove one of them"],
         ),
         ({}, [NEITHER]),
         (None, [NEITHER]),

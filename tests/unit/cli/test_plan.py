@@ -185,7 +185,7 @@ def test_a_node_that_never_drains_says_so_and_is_no_failure(place: Place) -> Non
     result = plan(place.reader, "plain")
     assert result.exit_code == 0
     assert "plain: never drained" in result.stdout
-    assert "this node never drains: shop/notebook stays for ever (protected by do-not-disrupt)" in result.stdout
+    assert "this node never drains: shop/notebook stays indefinitely (protected by do-not-disrupt)" in result.stdout
 
 
 def test_bars_are_drawn_for_whatever_stands_at_the_other_end(place: Place) -> None:

@@ -73,7 +73,7 @@ CASES: list[tuple[Pod, dict[str, Any], str, str]] = [
         a_replica(),
         {"budgets": (a_budget("also"), a_budget("web"))},
         "never",
-        "stays: budgets shop/also and shop/web both select it: the eviction API refuses such a pod",
+        "stays: budgets shop/also and shop/web both select it: the eviction API refuses the eviction",
     ),
     (
         a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "4h"}),

@@ -82,7 +82,7 @@ def test_a_terminating_node_says_what_blocks_it_and_for_how_long(place: Fleet, r
     assert re.fullmatch(r"ends: terminating for 0:\d\d, since 20\S+Z; step drain, 1 pod left", lines[2])
     assert lines[3] == "  deadline: none; the drain takes as long as its pods need"
     assert re.fullmatch(r"  default/notebook +protected +0:\d\d +protected by do-not-disrupt", lines[8])
-    assert lines[4].startswith("  ! this node never drains: default/notebook stays for ever (")
+    assert lines[4].startswith("  ! this node never drains: default/notebook stays indefinitely (")
     assert lines[5].startswith(
         "    -> end its protection: kubectl annotate pod -n default notebook karpenter.sh/do-not-"
     )

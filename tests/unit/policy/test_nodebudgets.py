@@ -146,10 +146,10 @@ def test_no_selector_and_an_empty_one_select_nothing(selector: LabelSelector | N
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({}, "spec: neither minAvailable nor maxUnavailable is given; give one of them"),
+        ({}, "spec: minAvailable and maxUnavailable are missing; set one of them"),
         (
             {"min_available": 1, "max_unavailable": 1},
-            "spec: both minAvailable and maxUnavailable are given; remove one of them",
+            "spec: minAvailable and maxUnavailable are both set; remove one of them",
         ),
         ({"min_available": "three"}, "spec.minAvailable: 'three' is neither an integer nor a percentage such as 25%"),
         ({"max_unavailable": "3"}, "spec.maxUnavailable: '3' is neither an integer nor a percentage such as 25%"),

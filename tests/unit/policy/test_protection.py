@@ -194,11 +194,11 @@ def test_a_pod_that_asks_for_protection_is_found_without_parsing_its_value(field
         ({names.DO_NOT_EVICT: "yes"}, "protected by do-not-evict"),
         (
             {names.DO_NOT_DISRUPT: "4 hours"},
-            'protected by do-not-disrupt "4 hours", which is neither "true" nor a duration and so means for ever',
+            'protected by do-not-disrupt "4 hours", which is not "true" or a duration, so it never ends',
         ),
         (
             {names.DO_NOT_DISRUPT: "x" * 300},
-            f'protected by do-not-disrupt "{"x" * 59}…", which is neither "true" nor a duration and so means for ever',
+            f'protected by do-not-disrupt "{"x" * 59}…", which is not "true" or a duration, so it never ends',
         ),
     ],
 )

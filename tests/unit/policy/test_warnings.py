@@ -43,34 +43,34 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         WarningKind.NEVER_DRAINS,
         {"pods": [a_replica("job", **FOR_EVER), a_replica("last", priority=2_000_000_000)]},
         ("shop/job",),
-        "this node never drains: shop/job stays for ever (protected by do-not-disrupt)",
+        "this node never drains: shop/job stays indefinitely (protected by do-not-disrupt)",
     ),
     (
         WarningKind.MAY_NEVER_DRAIN,
         {"pods": [a_replica()], "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),)},
         ("shop/web-1",),
         "this node drains only if something changes: shop/web-1 stays until then (budget shop/web allows no disruption "
-        "now (2 of 3 healthy, 2 required)), and it has no deadline",
+        "now (2 of 3 healthy, 2 required)), and the node has no deadline",
     ),
     (
         WarningKind.OVERDUE,
         {"pods": [a_replica()], "deadline": -5.0},
         (),
         "its deadline 1970-01-12T13:46:35Z has passed: every pod on it gets one second, and its instance is terminated "
-        "at once",
+        "immediately",
     ),
     (
         WarningKind.NOT_READY,
         {"conditions": (Condition("Ready", "Unknown"),)},
         (),
-        "the node is not Ready: without its kubelet no pod on it stops, and each one that is removed is waited "
-        "for until a minute after its grace",
+        "the node is not Ready: without its kubelet no pod stops, and the drain waits for each removed pod until a "
+        "minute after its grace",
     ),
     (
         WarningKind.MULTIPLE_BUDGETS,
         {"pods": [a_replica("web-1"), a_replica("web-2")], "budgets": (a_budget("also"), a_budget("web"))},
         ("shop/web-1", "shop/web-2"),
-        "2 budgets select shop/web-1, shop/web-2 (shop/also, shop/web), and the eviction API refuses such a pod",
+        "2 budgets select shop/web-1, shop/web-2 (shop/also, shop/web), and the eviction API refuses the eviction",
     ),
     (
         WarningKind.BUDGET_NOT_COUNTED,
@@ -119,7 +119,7 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         WarningKind.GRACE_SHORTENED,
         {"pods": [a_replica("a", grace_seconds=1000), a_replica("b", grace_seconds=3600)], "deadline": 900.0},
         ("shop/a", "shop/b"),
-        "shop/b has 3600 s of grace, but only 900 s are left: it is deleted at once, with shortened grace "
+        "shop/b has 3600 s of grace, but only 900 s are left: it is deleted immediately, with shortened grace "
         "(1 more lose grace, too)",
     ),
     (
@@ -149,8 +149,7 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         WarningKind.INVALID_PROTECTION,
         {"pods": [a_replica(annotations={names.DO_NOT_DISRUPT: "4 hours"})]},
         ("shop/web-1",),
-        'shop/web-1 is protected by do-not-disrupt "4 hours", which is neither "true" nor a duration and so means for '
-        "ever",
+        'shop/web-1 is protected by do-not-disrupt "4 hours", which is not "true" or a duration, so it never ends',
     ),
     (
         WarningKind.WAVES_TOO_LONG,
@@ -222,7 +221,7 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
         WarningKind.NEVER_DRAINS,
         {"pods": [a_replica("job", **FOR_EVER)], "is_maintenance": True},
         ("shop/job",),
-        "this node never drains: shop/job stays for ever (protected by do-not-disrupt)",
+        "this node never drains: shop/job stays indefinitely (protected by do-not-disrupt)",
     ),
 ]
 
@@ -332,4 +331,5 @@ def test_the_reason_is_the_one_that_keeps_it_in_the_end() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=3, desired_healthy=4, expected_pods=4)
     caution = the_one(WarningKind.NEVER_DRAINS, cautions(first, last, budgets=(budget,)))
     assert caution.objects == ("shop/last",)
-    assert "stays for ever (budget shop/web allows no disruption now (4 of 4 healthy, 4 required))" in caution.message
+    reason = "budget shop/web allows no disruption now (4 of 4 healthy, 4 required)"
+    assert f"stays indefinitely ({reason})" in caution.message

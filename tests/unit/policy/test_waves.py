@@ -134,7 +134,7 @@ ONE = (PriorityPeriod(0, 60),)
     [
         (
             ShutdownPeriods(shutdown_grace_period="5m", shutdown_grace_period_by_pod_priority=ONE),
-            "shutdownGracePeriodByPodPriority: is given beside shutdownGracePeriod, which says the same in another "
+            "shutdownGracePeriodByPodPriority: conflicts with shutdownGracePeriod, which sets the same in another "
             "form; keep one of the two",
         ),
         (
@@ -142,8 +142,8 @@ ONE = (PriorityPeriod(0, 60),)
             "shutdownGracePeriodCriticalPods: 5m is more than shutdownGracePeriod (not given), of which it is a part",
         ),
         (ShutdownPeriods(shutdown_grace_period="5 m"), "shutdownGracePeriod: '5 m' is no duration"),
-        (ShutdownPeriods(shutdown_grace_period="-5m"), "shutdownGracePeriod: -5m is neither 0 nor at least 1s"),
-        (ShutdownPeriods(shutdown_grace_period="500ms"), "shutdownGracePeriod: 500ms is neither 0 nor at least 1s"),
+        (ShutdownPeriods(shutdown_grace_period="-5m"), "shutdownGracePeriod: -5m is not 0 or at least 1s"),
+        (ShutdownPeriods(shutdown_grace_period="500ms"), "shutdownGracePeriod: 500ms is not 0 or at least 1s"),
         (
             ShutdownPeriods(shutdown_grace_period_by_pod_priority=(*ONE, PriorityPeriod(0, 5))),
             "shutdownGracePeriodByPodPriority: priority 0 is given twice",
