@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gracectl.controllers.termination.deadline import CLOCKS_DISAGREE
+from gracectl.controllers.termination.events import CLOCKS_DISAGREE
 from gracectl.kube.events import EventRecorder, Subject
 from gracectl.kube.transport.skew import SkewStatistics, dispute_message
 from gracectl.model.names import EventReason

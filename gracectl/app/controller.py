@@ -417,19 +417,19 @@ class Controller:
 
     def under_way(self) -> tuple[Progress, ...]:
         """Progress of active terminations."""
-        return self._manager.terminations.under_way() if self._is_leading else ()
+        return self._manager.terminations.registry.in_progress() if self._is_leading else ()
 
     def finished(self) -> tuple[Progress, ...]:
         """Progress of the last completed terminations of this manager."""
-        return self._manager.terminations.finished()
+        return self._manager.terminations.registry.finished()
 
     def claims_under_way(self) -> tuple[Progress, ...]:
         """Progress of active terminations of node claims."""
-        return self._manager.claims.under_way() if self._is_leading else ()
+        return self._manager.claims.registry.in_progress() if self._is_leading else ()
 
     def claims_finished(self) -> tuple[Progress, ...]:
         """Progress of the last completed node claims of this manager."""
-        return self._manager.claims.finished()
+        return self._manager.claims.registry.finished()
 
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
         """Trace id for a log line with these keys; None if there is none."""

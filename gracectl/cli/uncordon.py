@@ -12,7 +12,7 @@ from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluster_options, connected, node_arguments
 from gracectl.cli.output import echo
 from gracectl.config import Settings
-from gracectl.controllers.termination.controller import unmanaged_report
+from gracectl.controllers.termination.events import unmanaged_node
 from gracectl.controllers.termination.maintenance import withdrawal
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.connection import Connection
@@ -64,6 +64,6 @@ async def _request(connection: Connection, settings: Settings, node: Node) -> st
     if not is_maintenance_ending(after):
         return "uncordoned" if was_cordoned else "was not cordoned"
     if not settings.termination.node_selector.matches(after.labels):
-        return f"uncordoned; {unmanaged_report(after)[1]}"
+        return f"uncordoned; {unmanaged_node(after).message}"
     rest = " and ".join(SPELT[mark] for mark in (Mark.TAINT, Mark.LABEL) if mark in recorded_marks(after))
     return f"uncordoned; the controller still has to remove {rest}" if rest else "uncordoned"

@@ -25,11 +25,11 @@ from gracectl.controllers.metrics import QUEUES, Work
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.controller import NodeController
-from gracectl.controllers.termination.events import PodEventReporter, disruption_target, report_undecodable
+from gracectl.controllers.termination.events import disruption_target
 from gracectl.controllers.termination.invalid_annotations import InvalidAnnotationReporter
 from gracectl.controllers.termination.nodeclaim import NodeClaimController
 from gracectl.controllers.termination.registry import ResultCounter
-from gracectl.controllers.termination.report import STATUS_WRITES, status_group
+from gracectl.controllers.termination.report import STATUS_WRITES, PodEventReporter, report_undecodable, status_group
 from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.controllers.tracing.tracer import Tracer
 from gracectl.eviction.deleter import DeleterStatistics, PodDeleter
@@ -186,7 +186,7 @@ class ControllerManager:
             deleter.queue,
         )
         return Work(
-            ends=(*self.terminations.under_way(), *self.claims.under_way()),
+            ends=(*self.terminations.registry.in_progress(), *self.claims.registry.in_progress()),
             remaining=self.terminations.remaining(),
             evictor=evictor,
             deleter=deleter,

@@ -10,8 +10,7 @@ from typing import Final, get_args
 import msgspec
 
 from gracectl.controllers.disruption.pace import STATES, DisruptionStatistics
-from gracectl.controllers.termination import maintenance, nodeclaim
-from gracectl.controllers.termination import steps as node_walk
+from gracectl.controllers.termination import maintenance, nodeclaim, steps
 from gracectl.controllers.termination.pod_counts import ProtectedPodCounts, RemainingPods
 from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import (
@@ -54,7 +53,7 @@ from gracectl.telemetry.metrics import (
 from gracectl.telemetry.runtime_metrics import queue_samples, timer_samples
 
 STEPS: Final[Mapping[TerminationKind, tuple[str, ...]]] = {
-    "node": tuple(step.name for step in node_walk.STEPS),
+    "node": tuple(step.name for step in steps.STEPS),
     "nodeclaim": tuple(step.name for step in nodeclaim.STEPS),
     "maintenance": tuple(step.name for step in (*maintenance.KEEPING, *maintenance.GIVING_BACK)),
 }
@@ -143,8 +142,8 @@ def _samples_of_ends(
     for end in ends:
         if end.step != RESTING:
             oldest[end.kind] = max(oldest.get(end.kind, 0.0), now - end.started)
-    for kind, steps in STEPS.items():
-        for step, labels in product((NOT_LOOKED_AT, *steps), kinds_of_nodes):
+    for kind, known in STEPS.items():
+        for step, labels in product((NOT_LOOKED_AT, *known), kinds_of_nodes):
             yield Sample(TERMINATIONS, (kind, step, *labels), at_step[kind, step, *labels])
         yield Sample(TERMINATION_OLDEST, (kind,), oldest.get(kind, 0.0))
         if kind != "nodeclaim":

@@ -15,7 +15,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.controllers.termination.controller import MISMATCH, is_begun_by_another, unmanaged_report
+from gracectl.controllers.termination.events import MISMATCH, unmanaged_node
 from gracectl.inspect.draining import DrainingNodes, PodStatus, requested_at
 from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted
 from gracectl.inspect.pending import DueNode
@@ -31,6 +31,7 @@ from gracectl.policy.disruption import explain_due
 from gracectl.policy.explain import listed, stuck_text, summarize
 from gracectl.policy.forecast import Forecast, NodeForecast
 from gracectl.policy.maintenance import (
+    is_begun_by_another,
     is_in_maintenance,
     is_maintenance_ending,
     is_maintenance_requested,
@@ -404,7 +405,7 @@ def _warnings(
     for warning in node_warnings(cluster, settings, node, for_maintenance=is_maintenance_requested(node)):
         if warning.kind is WarningKind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
             message = f"not managed: {MISMATCH}; another controller has begun with it"
-            message = message if is_begun_by_another(node) else unmanaged_report(node)[1]
+            message = message if is_begun_by_another(node) else unmanaged_node(node).message
             yield msgspec.structs.replace(warning, message=message)
         elif warning.kind is not WarningKind.FINALIZER_MISSING or not has_drained:
             # A node that was drained has had the finalizer.

@@ -52,6 +52,13 @@ def is_termination_begun(conditions: Iterable[Condition]) -> bool:
     return bool(shown) and (drained is None or drained.reason not in names.MAINTENANCE_REASONS)
 
 
+def is_begun_by_another(node: Node) -> bool:
+    """Whether a controller has begun the termination or the maintenance of a node that is not managed here."""
+    if node.deletion_timestamp is not None:
+        return names.FINALIZER in node.finalizers and is_termination_begun(node.conditions)
+    return is_maintenance_requested(node) and bool(recorded_marks(node))
+
+
 def recorded_marks(node: Node) -> frozenset[Mark]:
     """The marks recorded on it."""
     return marks_in(node.annotations.get(names.CORDONED, ""))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
-from kubesim.faults import Refuse, Rule
+from kubesim.faults import Latency, Refuse, Rule
 from support.stage import (
     STOPS_AFTER_5,
     Stage,
@@ -360,6 +360,24 @@ async def test_a_provider_that_fails_is_asked_again_and_the_claim_waits() -> Non
                 assert size / 2 <= pause <= size
             assert len(stage.provider.instants_of("terminate")) == 1
         assert "InstanceTerminationFailed" in await reasons(stage, "n1-claim")
+
+
+async def test_a_node_that_another_client_releases_during_its_cordon_leaves_its_instance_to_the_claim() -> None:
+    async with staged() as stage:
+        await stage.add_nodes("n1", claim=CLAIM)
+        stage.provider.moods.extend(ProviderUnavailable("throttled") for _ in range(7))
+        async with stage.controller() as controller:
+            await stage.settle(controller)
+            cordon = Rule(fault=Latency(10.0, 10.0), method="PATCH", path="/nodes/n1")
+            stage.transport.before.add(cordon)
+            start = await stage.delete_claim("n1-claim")
+            await stage.clock.sleep(1.0)
+            await stage.patch_node("n1", {"metadata": {"finalizers": None}})
+            assert stage.nodes() == []
+            await stage.clock.sleep(11.0)
+            assert [step.step for step in controller.claims_under_way()] == ["instance"]
+            assert await stage.until_claims_gone("n1-claim") - start > 12.0
+            assert stage.instance_state("n1") == "terminated"
 
 
 async def test_termination_protection_holds_the_claim_and_names_the_remedy() -> None:

@@ -16,8 +16,8 @@ from support.stage import Stage, a_pod_manifest, a_workload, staged, the_setting
 from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider
 from gracectl.config import Settings
-from gracectl.controllers.termination import invalid_annotations
-from gracectl.controllers.termination.invalid_annotations import InvalidAnnotationReporter, invalid_annotation_message
+from gracectl.controllers.termination import events, invalid_annotations
+from gracectl.controllers.termination.invalid_annotations import InvalidAnnotationReporter
 from gracectl.model import names
 from gracectl.model.pod import Pod
 from gracectl.policy.settings import ProtectionSettings
@@ -45,7 +45,7 @@ async def test_it_is_reported_at_once_without_a_termination(value: str) -> None:
         await stage.clock.sleep(0.01)
         assert await told(stage, "job", REASON) == [
             f'annotation karpenter.sh/do-not-disrupt: "{value}" is neither "true" nor a positive duration and protects '
-            'the pod for ever; set "true", or a duration such as "4h" or "1h30m" from its creation, or remove it'
+            'the pod indefinitely; set "true", or a duration such as "4h" or "1h30m" from its creation, or remove it'
         ]
         events = (await stage.call("GET", "/api/v1/events"))["items"]
         assert [each["type"] for each in events if each["reason"] == REASON] == ["Warning"]
@@ -195,7 +195,8 @@ async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch
         (
             ProtectionSettings(reference="start"),
             crowd(1)[0],
-            'protects the pod for ever; set "true", or a duration such as "4h" or "1h30m" from its start, or remove it',
+            'protects the pod indefinitely; set "true", or a duration such as "4h" or "1h30m" from its start, or '
+            "remove it",
         ),
         (
             ProtectionSettings(maximum_seconds=7200.0),
@@ -211,4 +212,4 @@ async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch
     ],
 )
 def test_the_message_says_the_effect_and_valid_values(settings: ProtectionSettings, pod: Pod, words: str) -> None:
-    assert words in invalid_annotation_message(pod, settings)
+    assert words in events.invalid_protection(pod, settings).message

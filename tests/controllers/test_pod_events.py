@@ -7,7 +7,8 @@ from support.builders import NOW
 from support.deletion import LOST
 from support.eviction import DENIED, FAULT, EvictionServer, busy
 
-from gracectl.controllers.termination.events import PodEventReporter, deletion_message, is_cut
+from gracectl.controllers.termination.events import deletion_message, is_cut
+from gracectl.controllers.termination.report import PodEventReporter
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import PendingDeletion, ScheduledDeletion
 from gracectl.kube.client import KubeClient

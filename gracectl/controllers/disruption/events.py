@@ -7,7 +7,8 @@ from typing import Final
 
 from gracectl.controllers.disruption.candidate import CandidateStatus, DisruptionCandidate
 from gracectl.controllers.termination.context import StepContext
-from gracectl.controllers.termination.events import emit_event
+from gracectl.controllers.termination.events import Event
+from gracectl.controllers.termination.report import emit
 from gracectl.model.names import EventReason
 from gracectl.policy.disruption import Hold, HoldReason, explain_due, explain_hold
 from gracectl.policy.voluntary import Cause, Trigger, VoluntaryBlocker, explain_blockers, explain_elapsed
@@ -93,12 +94,12 @@ class DisruptionEvents:
         message = f"{explain_due(due)}: {explain_elapsed(elapsed)}{blocked}"
         dedup_key = f"{elapsed[-1].pod.uid} {elapsed[-1].until}"
         reason = EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED
-        emit_event(self._context, candidate.objects, reason, message, dedup_key=dedup_key)
+        emit(self._context, candidate.objects, Event(reason, message, dedup_key=dedup_key))
 
     def invalid_expiry(self, candidate: DisruptionCandidate, error: ValueError) -> None:
         """The claim's expireAfter is no duration."""
         message = f"never expires: expireAfter cannot be read: {error}"
-        emit_event(self._context, (candidate.tracked,), EventReason.INVALID_EXPIRE_AFTER, message, "Warning")
+        emit(self._context, (candidate.tracked,), Event(EventReason.INVALID_EXPIRE_AFTER, message, "Warning"))
 
     def _emit(
         self,
@@ -111,4 +112,4 @@ class DisruptionEvents:
         if status.reported.get(reason) == gist:
             return
         status.reported[reason] = gist
-        emit_event(self._context, candidate.objects, reason, message, "Warning" if reason in WARNINGS else "Normal")
+        emit(self._context, candidate.objects, Event(reason, message, "Warning" if reason in WARNINGS else "Normal"))

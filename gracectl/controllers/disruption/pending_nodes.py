@@ -13,8 +13,8 @@ from typing import Final
 
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.termination.context import StepContext
-from gracectl.controllers.termination.events import emit_event
-from gracectl.controllers.termination.report import remove_conditions, set_condition
+from gracectl.controllers.termination.events import Event
+from gracectl.controllers.termination.report import emit, remove_conditions, set_condition
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError
 from gracectl.kube.patching import patch_with_retry
@@ -106,7 +106,7 @@ class PendingNodes:
         if uncordoned(tracked.latest, pending) is not None:
             if await self._write(tracked, lambda node: uncordoned(node, pending)) and not tracked.latest.unschedulable:
                 message = "uncordoned: neither labelled terminable nor unhealthy any more"
-                emit_event(self._context, (tracked,), EventReason.UNCORDONED, message)
+                emit(self._context, (tracked,), Event(EventReason.UNCORDONED, message))
         elif pending is not None and cordoned(tracked.latest, pending) is not None:
             if pending.reason is not HoldReason.PROTECTION and not self._has_room(tracked.name):
                 self._without_room.add(tracked.name)
@@ -120,7 +120,7 @@ class PendingNodes:
                 self._cordoning[tracked.name] = int(tracked.latest.resource_version)
                 cause = "labelled terminable" if is_terminable(tracked.latest) else "unhealthy"
                 message = f"cordoned: {cause}, and its termination is pending"
-                emit_event(self._context, (tracked,), EventReason.CORDONED, message)
+                emit(self._context, (tracked,), Event(EventReason.CORDONED, message))
 
     async def _write(self, tracked: TrackedObject[Node], needed: Callable[[Node], Patched | None]) -> bool:
         def patch(node: Node) -> MergePatch | None:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 import anyio
 
 from gracectl.controllers.cluster.tracked import H, TrackedObject
+from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import StepContext
-from gracectl.controllers.termination.events import emit_event
 from gracectl.controllers.termination.finalizer import addition, lacks
+from gracectl.controllers.termination.report import emit
 from gracectl.controllers.termination.state import Failures
 from gracectl.kube.errors import ApiError, NotLeading
 from gracectl.kube.patching import patch_with_retry
@@ -81,7 +82,7 @@ class FinalizerController:
         except ApiError as error:
             if self._failures.failed(tracked.uid, type(error).__name__, self._context.clock.monotonic()):
                 message = f"adding the finalizer failed: {error}; retrying, until then a deletion does not drain"
-                emit_event(self._context, (tracked,), names.EventReason.STEP_FAILING, message, "Warning")
+                emit(self._context, (tracked,), events.step_failing(message))
             raise
         self._failures.succeeded(tracked.uid)
         if after is not None and names.FINALIZER in after.finalizers:

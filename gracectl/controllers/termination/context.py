@@ -1,4 +1,4 @@
-"""Steps of a termination: their context, their answers, and the runner.
+"""What a step is given, and what it answers.
 
 Invariant: every step is idempotent, as each reconcile runs all of them from the first one. A step that fails raises,
 and its object is retried with backoff.
@@ -7,7 +7,8 @@ and its object is retried with backoff.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import Generic
 from weakref import WeakValueDictionary
 
@@ -17,20 +18,20 @@ from gracectl.cloud.provider import Provider
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.memberships import MembershipTracker
 from gracectl.controllers.settings import TerminationSettings
+from gracectl.controllers.termination.events import Event
 from gracectl.controllers.termination.state import AnyState, E
 from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.pod_outcomes import PodOutcomeTracker
 from gracectl.kube.client import KubeClient
-from gracectl.kube.errors import ApiError, NotLeading
+from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.runtime.background import Background, BoundedBackground
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.workers import Requeue
 
 
 class StepContext(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class StepContext(msgspec.Struct, frozen=True):
     background: Background
     """Completes writes that a step does not wait for."""
     status_writes: BoundedBackground
-    """Likewise, writes of conditions; keys: (type of the condition, UID of the object)."""
+    """Completes writes of conditions; keys: (type of the condition, UID of the object)."""
     without_instance: WeakValueDictionary[str, AnyState]
     """By UID, nodes that are released without their instance: no other node may leave it to them."""
 
@@ -67,30 +68,29 @@ class StepContext(msgspec.Struct, frozen=True):
         return self.current()
 
 
-class Proceed(msgspec.Struct, frozen=True):
-    """The step is done, or has done what it can for now: on to the next.
+class Next(Enum):
+    """What the runner does after a step."""
 
-    `seconds`: run the steps again after so long at the latest, to finish what could not be done; inf: nothing is left.
-    """
+    PROCEED = "proceed"
+    """The step has done what it can: run the next one."""
+    WAIT = "wait"
+    """Run the steps again later."""
+    RELEASE = "release"
+    """Nothing is left to drain or terminate: remove the finalizer immediately."""
 
+
+class Answer(msgspec.Struct, frozen=True):
+    """Answer of a step. The runner has `report` write its conditions and record its Events."""
+
+    next: Next
     seconds: float = math.inf
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """The step waits: run the steps again on the next event of the object, or after `seconds` (inf: on events only)."""
-
-    seconds: float
-    reason: str
-
-
-class Release(msgspec.Struct, frozen=True):
-    """There is nothing left to drain or terminate: remove the finalizer at once."""
-
-    reason: str
-    seconds: float = math.inf
-
-
-Answer = Proceed | Wait | Release
+    """Run the steps again after this time at the latest; infinity: on the next event of the object."""
+    reason: str = ""
+    """What a wait is for, or why the object is released."""
+    conditions: tuple[ConditionUpdate, ...] = ()
+    events: tuple[Event, ...] = ()
+    is_final: bool = False
+    """Write the conditions even if their messages have changed a short while ago."""
 
 
 class Step(msgspec.Struct, Generic[E], frozen=True):
@@ -98,43 +98,9 @@ class Step(msgspec.Struct, Generic[E], frozen=True):
 
     name: str
     run: Callable[[StepContext, E], Awaitable[Answer]]
-
-
-async def run_steps(
-    steps: Iterable[Step[E]],
-    state: E,
-    take: Callable[[Step[E], E], Awaitable[Answer]],
-    context: StepContext,
-    report_failure: Callable[[StepContext, E, str, ApiError], Awaitable[None]],
-) -> Answer:
-    """Run the steps in order until one answers Wait or Release, and return that; Proceed when all are done.
-
-    The seconds of the answer are the earliest of all steps that were run. A step that raises is reported by
-    `report_failure`, and the error is raised again: the queue retries with backoff.
-    """
-    earliest = math.inf
-    for step in steps:
-        state.enter_step(step.name, context.clock.now())
-        try:
-            answer = await take(step, state)
-        except NotLeading:
-            raise
-        except ApiError as error:
-            state.observer.failed(step.name, error, context.clock.now())
-            await report_failure(context, state, step.name, error)
-            raise
-        state.failures.succeeded(step.name)
-        if isinstance(answer, Proceed):
-            state.observer.recovered(step.name, context.clock.now())
-        earliest = min(earliest, answer.seconds)
-        if isinstance(answer, Release):
-            return Release(answer.reason, earliest)
-        if isinstance(answer, Wait):
-            state.wait_at(step.name, context.clock.now(), answer.reason)
-            return Wait(earliest, answer.reason)
-    return Proceed(earliest)
-
-
-def requeue(answer: Answer) -> Requeue | None:
-    """When the work queue is to hand the object out again; None: on its next event."""
-    return None if answer.seconds == math.inf else Requeue(answer.seconds)
+    until_deadline: bool = False
+    """The deadline cancels it. From then on it is skipped if it fails, or does not end within `time_left`."""
+    uses_provider: bool = False
+    """It needs a slot for a call to the provider."""
+    when_released: bool = False
+    """It runs even if an earlier step has released the object."""

@@ -11,16 +11,17 @@ from functools import partial
 
 import msgspec
 
-from gracectl.controllers.termination.context import Answer, Proceed, StepContext, Wait
-from gracectl.controllers.termination.deadline import CLOCKS_DISAGREE, cached_deadline
-from gracectl.controllers.termination.events import emit_event, report_multiple_budgets
-from gracectl.controllers.termination.protection import report_protection
-from gracectl.controllers.termination.report import set_condition
+from gracectl.controllers.termination import events
+from gracectl.controllers.termination.context import Answer, Next, StepContext
+from gracectl.controllers.termination.deadline import cached_deadline
+from gracectl.controllers.termination.events import Event
+from gracectl.controllers.termination.protection import protection_events
+from gracectl.controllers.termination.report import emit, pod_subject, record
 from gracectl.controllers.termination.state import STALL_REPORTED, NodeState
 from gracectl.controllers.termination.volumes import (
     note_claims,
     read_staying_claims,
-    report_attached,
+    wait_for_detachment,
     waits_for_volumes_only,
 )
 from gracectl.eviction.deletions import ScheduledDeletion
@@ -31,7 +32,6 @@ from gracectl.model.times import format_time
 from gracectl.policy.deadlines import Deadline, earliest_deadline
 from gracectl.policy.explain import explain, left_behind, stuck_text, summarize
 from gracectl.policy.plan import Blocker, NodeView, Outcome, Plan, PodPlan, came_late, plan
-from gracectl.policy.returning import LONGEST_SECONDS
 
 STALL_SECONDS = 60.0
 """A drain in which no pod leaves for so long is worth an Event."""
@@ -42,67 +42,76 @@ MOVING = (Outcome.DELETE, Outcome.TERMINATING)
 
 
 async def drain(context: StepContext, state: NodeState) -> Answer:
-    """Offer the pods whose turn it is; done when nothing is waited for and the minimum time has passed."""
-    state.planned_from = context.clock.monotonic()
-    state.awaited.clear()  # pods that end while the plan is made may be in it
+    """Offer the pods that may leave now; done when nothing remains and the minimum time has passed."""
+    memo, name = state.drain, state.node.name
+    memo.planned_from = context.clock.monotonic()
+    memo.awaited.clear()  # pods that end while the plan is made may be in it
     view = await _view_of(context, state)
     now = context.clock.now()
     decision = plan(view, now)
-    if decision.excludes_daemon_sets and not state.excludes_daemon_sets:
-        state.excludes_daemon_sets = True
+    if decision.excludes_daemon_sets and not memo.excludes_daemon_sets:
+        memo.excludes_daemon_sets = True
         if not decision.overdue:
-            context.deleter.set_pods(state.node.name, scheduled_deletions(decision, state.node.name))
-            return Wait(0.0, "DaemonSet pods leave; waiting for the taint that keeps off new ones")
-    is_first_look = state.plan is None
-    present = {pod.uid for pod in view.pods}
-    has_moved = state.plan is not None and any(entry.pod.uid not in present for entry in state.plan.left)
-    state.plan, state.looked_at = decision, context.clock.monotonic()
-    state.blocking_budgets = _budgets_of(decision)
-    departed = context.pod_outcomes.note(state.node.name, decision, state.labels)
+            context.deleter.set_pods(name, scheduled_deletions(decision, name))
+            return Answer(Next.WAIT, 0.0, "DaemonSet pods leave; waiting for the taint that keeps off new ones")
+    present, before = {pod.uid for pod in view.pods}, memo.plan
+    has_moved = before is not None and any(entry.pod.uid not in present for entry in before.left)
+    state.plan_made(decision)
+    memo.looked_at, memo.blocking_budgets = context.clock.monotonic(), _budgets_of(decision)
+    departed = context.pod_outcomes.note(name, decision, state.labels)
     state.observer.planned(decision, now, departed)
-    state.awaited, state.ended = set(decision.awaited), set()
-    context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
-    context.deleter.set_pods(state.node.name, scheduled_deletions(decision, state.node.name))
-    _report_plan(context, state, view, is_first=is_first_look)
-    if decision.overdue:
-        _report_overdue(context, state, decision)
-        if not state.instance.was_tried:
-            # The instance first, conditions later: the server may not answer, and the last deletions have what is left
-            # of a second (see time_left).
-            await context.deleter.settle(state.node.name)
-            return Proceed()
-    patience = state.time_left(context.clock)
+    context.evictor.set_pods(name, candidates(decision.leaving, state))
+    context.deleter.set_pods(name, scheduled_deletions(decision, name))
+    # Before the requests below, which may take long.
+    emit(context, state.objects, *_events_of_plan(context, state, view, is_first=before is None))
+    # Only the first pod of such a queue is sent to the server; the others get the same Event.
+    for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), state):
+        record(context.recorder, pod_subject(candidate), events.multiple_budgets(candidate))
+    if decision.overdue and state.must_hurry(context.clock):
+        # The instance first, conditions later: the server may not respond, and the last deletions have the rest of a
+        # second (see time_left).
+        await context.deleter.settle(name)
+        return Answer(Next.PROCEED)
     note_claims(state, decision)
     until_read = math.inf
     if waits_for_volumes_only(decision):
         until_read = await read_staying_claims(context, state, decision.unread_claims)
         if until_read == 0.0:
-            return Wait(0.0, "volumes of pods that stay are known")
-    _report_stuck(context, state, decision)
+            return Answer(Next.WAIT, 0.0, "volumes of pods that stay are known")
+    answer = await _remaining(context, state, has_moved=has_moved)
+    seconds = min(answer.seconds, until_read) if answer.next is Next.WAIT else answer.seconds
+    return msgspec.structs.replace(answer, seconds=seconds, events=(*_stuck_events(state), *answer.events))
+
+
+async def _remaining(context: StepContext, state: NodeState, *, has_moved: bool) -> Answer:
+    """What the plan waits for. `has_moved`: a pod has left since the plan before."""
+    memo, decision = state.drain, state.drain.plan
+    assert decision is not None
+    if decision.is_stuck or decision.drained:
+        memo.stalled_since = None
     if decision.is_stuck:
-        state.stalled_since = None
         message = f"not drained: {stuck_text(decision)}"
-        word = ConditionUpdate(names.DRAINED, names.FALSE, names.STUCK_PODS, message)
-        wait = await set_condition(context, state.objects, word, seconds=patience, is_final=True)
-        return Wait(wait, message)
+        update = ConditionUpdate(names.DRAINED, names.FALSE, names.STUCK_PODS, message)
+        return Answer(Next.WAIT, math.inf, message, (update,), is_final=True)
     if decision.drained:
-        state.stalled_since = None
-        return Proceed(await set_condition(context, state.objects, _final_condition(state, decision), seconds=patience))
-    # The minimum time of a drain is two seconds: it needs no condition.
-    waits_for = summarize(decision) or "no pod is left; waiting for pods bound at the time of the cordon"
-    seconds = math.inf
-    if decision.left:
-        message = explain(decision)
-        if state.deadline is not None and context.clock.is_disputed():
-            message += f"; deadline {format_time(state.deadline.at)} is paused: {CLOCKS_DISAGREE}"
-        until_event = _report_stall(context, state, decision, message, has_moved=has_moved)
-        word = ConditionUpdate(names.DRAINED, names.FALSE, _reason_of(decision), message)
-        until_written = await set_condition(context, state.objects, word, seconds=patience)
-        seconds = min(until_event, until_written)
-        if waits_for_volumes_only(decision):
-            until_reported, _ = await report_attached(context, state, decision.attached)
-            seconds = min(seconds, until_reported, until_read)
-    return Wait(min(seconds, _until_next_change(context, decision)), waits_for)
+        return Answer(Next.PROCEED, conditions=(_final_condition(state),))
+    if not decision.left:
+        # The minimum time of a drain is two seconds: it needs no condition.
+        reason = "no pod is left; waiting for pods bound at the time of the cordon"
+        return Answer(Next.WAIT, _until_next_change(context, decision), reason)
+    volumes = await wait_for_detachment(context, state, decision.attached) if waits_for_volumes_only(decision) else None
+    message = explain(decision)
+    if state.deadline is not None and context.clock.is_disputed():
+        message += f"; deadline {format_time(state.deadline.at)} is paused: {events.CLOCKS_DISAGREE}"
+    until_stall, emitted = _stall(context, state, message, has_moved=has_moved)
+    conditions: tuple[ConditionUpdate, ...] = (
+        ConditionUpdate(names.DRAINED, names.FALSE, _reason_of(decision), message),
+    )
+    seconds = min(until_stall, _until_next_change(context, decision))
+    if volumes is not None:
+        seconds = min(seconds, volumes.seconds)
+        conditions, emitted = (*conditions, *volumes.conditions), (*emitted, *volumes.events)
+    return Answer(Next.WAIT, seconds, summarize(decision), conditions, emitted)
 
 
 def _reason_of(decision: Plan) -> str:
@@ -113,31 +122,23 @@ def _reason_of(decision: Plan) -> str:
     return names.BUDGET_SETTLING if Blocker.SETTLING in blockers else "Draining"
 
 
-def _report_plan(context: StepContext, state: NodeState, view: NodeView, *, is_first: bool) -> None:
-    """Emit the Events that the new plan asks for."""
-    decision = state.plan
+def _events_of_plan(context: StepContext, state: NodeState, view: NodeView, *, is_first: bool) -> list[Event]:
+    """Events that the new plan demands, each once."""
+    memo, decision = state.drain, state.drain.plan
     assert decision is not None
+    emitted = []
     if is_first and decision.left and not decision.overdue and not state.is_resumed:
-        emit_event(context, state.objects, names.EventReason.DRAINING, explain(decision))
-    # Only the first pod of such a queue is sent to the server; the others get the same Event.
-    for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), state):
-        report_multiple_budgets(context.recorder, candidate)
-    report_protection(context, state, decision)
-    _report_returns(context, state, view, decision)
-
-
-def _report_returns(context: StepContext, state: NodeState, view: NodeView, decision: Plan) -> None:
-    """Emit an Event for each workload that makes pods on this node after the cordon, once."""
+        emitted.append(events.draining(decision))
+    emitted += protection_events(context, state, decision)
     for entry in decision.left:
         came = came_late(view, entry.pod)
-        if came is not None and came.is_lasting and came.controller not in state.returning:
-            state.returning.add(came.controller)
-            message = (
-                f"{came.workload}: its pods come back to this node after each eviction: {came.cause}; "
-                f"evicting them every {LONGEST_SECONDS:g} s at most"
-            )
-            reason = names.EventReason.PODS_RETURN
-            emit_event(context, state.objects, reason, message, "Warning", dedup_key=came.controller)
+        if came is not None and came.is_lasting and came.controller not in memo.returning:
+            memo.returning.add(came.controller)
+            emitted.append(events.pods_return(came))
+    if decision.overdue and decision.left and not memo.left_behind:
+        memo.left_behind = left_behind(decision)
+        emitted.append(events.deadline_passed(memo.left_behind))
+    return emitted
 
 
 def _budgets_of(decision: Plan) -> frozenset[tuple[str, str]]:
@@ -151,7 +152,7 @@ def _until_next_change(context: StepContext, decision: Plan) -> float:
     at = decision.next_change
     if at is None:
         return math.inf
-    seconds = at - context.clock.now()  # counted from now: the condition may have taken its time
+    seconds = at - context.clock.now()
     if at != decision.deadline and any(entry.delete_at == at for entry in decision.left):
         seconds += DELETIONS_FIRST_SECONDS
     return max(seconds, 0.0)
@@ -173,54 +174,43 @@ def cancel_drain(context: StepContext, node: str) -> None:
     context.deleter.remove_node(node)
 
 
-def _report_overdue(context: StepContext, state: NodeState, decision: Plan) -> None:
-    """Emit an Event that names the pods that are left at the deadline."""
-    if decision.left and not state.left_behind:
-        state.left_behind = left_behind(decision)
-        reason = names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRED
-        emit_event(context, state.objects, reason, state.left_behind, "Warning")
-
-
-def _final_condition(state: NodeState, decision: Plan) -> ConditionUpdate:
+def _final_condition(state: NodeState) -> ConditionUpdate:
     """The condition at the end of the drain: it keeps naming what was left at the deadline."""
-    if state.left_behind:
-        status = names.FALSE if decision.left else names.TRUE
-        return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", state.left_behind)
+    plan, left_behind = state.drain.plan, state.drain.left_behind
+    if left_behind:
+        status = names.FALSE if plan is not None and plan.left else names.TRUE
+        return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", left_behind)
     return ConditionUpdate(names.DRAINED, names.TRUE, *state.drained_condition)
 
 
-def _report_stuck(context: StepContext, state: NodeState, decision: Plan) -> None:
-    """Emit an Event that names stuck pods, when there are others than before."""
+def _stuck_events(state: NodeState) -> tuple[Event, ...]:
+    """An Event that names stuck pods, when there are others than before."""
+    memo, decision = state.drain, state.drain.plan
+    assert decision is not None
     uids = frozenset(entry.pod.uid for entry in decision.stuck)
-    if uids - state.reported_stuck:
-        ends = f"the drain continues without waiting for {'it' if len(uids) == 1 else 'them'}"
-        message = f"{stuck_text(decision)}; {ends}"
-        emit_event(context, state.objects, names.EventReason.PODS_STUCK, message, "Warning")
-    state.reported_stuck = uids
+    is_news, memo.reported_stuck = bool(uids - memo.reported_stuck), uids
+    return (events.pods_stuck(decision),) if is_news else ()
 
 
-def _report_stall(context: StepContext, state: NodeState, decision: Plan, message: str, *, has_moved: bool) -> float:
-    """Emit an Event when no pod has left for STALL_SECONDS; returns the seconds until that is due.
-
-    `has_moved`: a pod has left since the plan before.
-    """
-    now = context.clock.monotonic()
+def _stall(context: StepContext, state: NodeState, message: str, *, has_moved: bool) -> tuple[float, tuple[Event, ...]]:
+    """The Event when no pod has left for STALL_SECONDS, and the seconds until it is due."""
+    memo, decision, now = state.drain, state.drain.plan, context.clock.monotonic()
+    assert decision is not None
     if any(entry.outcome in MOVING for entry in decision.left):
-        state.stalled_since = None
-        return math.inf
-    if has_moved or state.stalled_since is None:
-        state.stalled_since = now
-    if now >= state.stalled_since + STALL_SECONDS:
-        state.stalled_since = STALL_REPORTED  # once in each stall; the condition keeps showing it
-        blocked = f"no pod has left for {STALL_SECONDS:g} s; {message}"
-        emit_event(context, state.objects, names.EventReason.DRAIN_BLOCKED, blocked, "Warning")
-    return math.inf if state.stalled_since == STALL_REPORTED else state.stalled_since + STALL_SECONDS - now
+        memo.stalled_since = None
+        return math.inf, ()
+    if has_moved or memo.stalled_since is None:
+        memo.stalled_since = now
+    if now < memo.stalled_since + STALL_SECONDS:
+        return memo.stalled_since + STALL_SECONDS - now, ()
+    memo.stalled_since = STALL_REPORTED  # once in each stall; the condition keeps showing it
+    return math.inf, (events.drain_blocked(STALL_SECONDS, message),)
 
 
 def view_without_budgets(context: StepContext, state: NodeState, deadline: Deadline | None) -> NodeView:
     """View of the node for decisions that no budget changes: which pods stay, and which the deadline deletes."""
     view = context.cluster.view_without_budgets(state.node, context.settings.policy, deadline)
-    return msgspec.structs.replace(view, cordoned_at=state.cordoned_at)
+    return msgspec.structs.replace(view, cordoned_at=state.cordon.at)
 
 
 async def _view_of(context: StepContext, state: NodeState) -> NodeView:
@@ -233,10 +223,12 @@ async def _view_of(context: StepContext, state: NodeState) -> NodeView:
     view = await context.cluster.view_in_slices(node, context.settings.policy, deadline, meanwhile)
     lost = await context.memberships.lost_budgets(view, meanwhile)
     refusals = {pod.uid: text for pod in view.pods if (text := context.evictor.refusal_of(pod.uid))}
-    if state.plan is None:
-        state.present = frozenset(pod.uid for pod in view.pods)
-    late = frozenset(pod.uid for pod in view.pods) - state.present
-    return msgspec.structs.replace(view, cordoned_at=state.cordoned_at, lost_budgets=lost, late=late, refusals=refusals)
+    uids = frozenset(pod.uid for pod in view.pods)
+    if state.drain.plan is None:
+        state.drain.present = uids
+    return msgspec.structs.replace(
+        view, cordoned_at=state.cordon.at, lost_budgets=lost, late=uids - state.drain.present, refusals=refusals
+    )
 
 
 def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[EvictionCandidate]:

@@ -1,110 +1,349 @@
-"""Events on nodes, node claims and pods, each with a line in the log; texts about protection are in `protection`."""
+"""Texts of all Events on nodes, node claims and pods; `disruption/events.py` has those of voluntary terminations.
+
+Invariant: nothing here records anything. Steps put Events into their answers, and `report` records them.
+"""
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
 
 from gracectl.controllers.cluster.tracked import AnyTracked
-from gracectl.controllers.termination.context import StepContext
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
-from gracectl.kube.cache import Cache
+from gracectl.eviction.pod_outcomes import PodOutcome
 from gracectl.kube.conditions import ConditionUpdate
-from gracectl.kube.errors import ApiError, BudgetExhausted, MultipleBudgets, Throttled, Unreachable
-from gracectl.kube.events import EventRecorder, EventType, Subject
-from gracectl.kube.resources import BUDGETS, NODE_BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS, Resource
+from gracectl.kube.errors import ApiError
+from gracectl.kube.events import EventType
+from gracectl.kube.resources import BUDGETS, PODS
 from gracectl.model import names
+from gracectl.model.claim import NodeClaim
+from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.envelope import UndecodableObject
+from gracectl.model.meta import natural_key
 from gracectl.model.names import EventReason
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
-
-logger = logging.getLogger(__name__)
-
-
-def emit_event(
-    context: StepContext,
-    objects: Sequence[AnyTracked],
-    reason: EventReason,
-    message: str,
-    type_: EventType = "Normal",
-    *,
-    dedup_key: str = "",
-) -> None:
-    """Record an Event on each of `objects` (a node, its claim), and log it once; never blocks, never fails.
-
-    `dedup_key`: see EventRecorder.record.
-    """
-    level = logging.WARNING if type_ == "Warning" else logging.INFO
-    logger.log(level, "%s: %s", reason, message, extra=objects[0].log_keys)
-    for tracked in objects:
-        context.recorder.record(tracked.subject, reason, message, type_, dedup_key=dedup_key)
+from gracectl.policy.cordon import SPELT, Mark, marks_on, recorded
+from gracectl.policy.deadlines import Deadline
+from gracectl.policy.explain import explain, listed, stuck_text
+from gracectl.policy.maintenance import is_maintenance_requested
+from gracectl.policy.plan import Plan
+from gracectl.policy.protected_pods import ProtectedPod
+from gracectl.policy.protection import invalid_annotation, printable
+from gracectl.policy.remedies import remedy
+from gracectl.policy.returning import LONGEST_SECONDS, ReturnedPod
+from gracectl.policy.settings import ProtectionSettings
 
 
-class PodEventReporter:
-    """Listener to the evictor and the deleter: Events on pods."""
+class Event(msgspec.Struct, frozen=True):
+    """An Event to record, with a line in the log. `dedup_key`: see EventRecorder.record."""
 
-    def __init__(self, recorder: EventRecorder) -> None:
-        self._recorder = recorder
-        self._warned: dict[tuple[str, str], None] = {}  # by UID and cause: what the log has said; the latest last
-
-    def evicted(self, candidate: EvictionCandidate) -> None:
-        """See EvictionListener."""
-        message = f"evicted by gracectl: node {candidate.node} {candidate.node_activity}"
-        self._recorder.record(_subject(candidate), EventReason.EVICTED, message)
-        logger.info("pod evicted", extra=_log_keys(candidate))
-
-    def deleted(self, deletion: Deletion) -> None:
-        """See DeletionListener. Each further second of grace that is taken makes another Event."""
-        pod = deletion.pod
-        type_: EventType = "Warning" if is_cut(deletion) else "Normal"
-        reason, message = EventReason.DELETED_FOR_DEADLINE, deletion_message(deletion)
-        self._recorder.record(_subject(pod), reason, message, type_, dedup_key=str(deletion.granted))
-        figures = {"granted": deletion.granted, "requested": deletion.requested, "late": round(deletion.late, 3)}
-        logger.info("pod deleted for the deadline", extra={**_log_keys(pod), **figures})
-
-    def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
-        """See DeletionListener. A server that is busy or unreachable says nothing about this pod: no Event."""
-        message = f"deletion for the deadline of node {pod.node} failed: {refusal}; retrying"
-        self._warn(pod, refusal, message)
-        if not isinstance(refusal, Throttled | Unreachable):
-            self._recorder.record(_subject(pod), EventReason.DELETION_FAILED, message, "Warning")
-
-    def refused(self, candidate: EvictionCandidate, refusal: ApiError) -> None:
-        """See EvictionListener. A spent budget is the normal case, and in the condition `Drained`: no Event."""
-        match refusal:
-            case BudgetExhausted():
-                logger.debug("eviction refused by a budget: %s", refusal, extra=_log_keys(candidate))
-            case MultipleBudgets():
-                self._warn(candidate, refusal, report_multiple_budgets(self._recorder, candidate))
-            case _:
-                message = f"eviction from node {candidate.node} failed: {refusal}; retrying"
-                self._recorder.record(_subject(candidate), EventReason.EVICTION_FAILED, message, "Warning")
-                self._warn(candidate, refusal, message)
-
-    def _warn(self, pod: EvictionCandidate | ScheduledDeletion, refusal: ApiError, message: str) -> None:
-        """Log a failure once for each pod and cause; the Event counts the repeats."""
-        key = (pod.uid, type(refusal).__name__)
-        if key not in self._warned:
-            logger.warning("pod: %s", message, extra=_log_keys(pod))
-        self._warned.pop(key, None)
-        self._warned[key] = None
-        if len(self._warned) > WARNED:
-            del self._warned[next(iter(self._warned))]
+    reason: EventReason
+    message: str
+    type: EventType = "Normal"
+    dedup_key: str = ""
+    about: AnyTracked | Pod | None = None
+    """Its object; None: the terminated object, and the claim of a node."""
 
 
-WARNED: Final = 10_000
-"""Failures of pods that are remembered."""
+def _warning(reason: EventReason, message: str, dedup_key: str = "", about: AnyTracked | Pod | None = None) -> Event:
+    return Event(reason, message, "Warning", dedup_key, about)
+
+
+def _names(things: Iterable[Node | NodeClaim]) -> str:
+    return ", ".join(sorted((each.name for each in things), key=natural_key))
+
+
+# -- begin and end -----------------------------------------------------------------------------------------------------
+
+_OUTCOMES = {
+    PodOutcome.EVICTED: "evicted",
+    PodOutcome.DELETED: "deleted for the deadline",
+    PodOutcome.LEFT: "ended by themselves",
+    PodOutcome.ABANDONED: "still there",
+}
+
+
+def terminated(node: AnyTracked, outcomes: Mapping[PodOutcome, int], seconds: float, *, is_done: bool) -> Event:
+    """The node is gone `seconds` after the request. `is_done`: gracectl removed the finalizer as the last step."""
+    pods = ", ".join(f"{outcomes[outcome]} {text}" for outcome, text in _OUTCOMES.items() if outcomes.get(outcome))
+    action = "removed" if is_done else "removed by another client before its termination was complete,"
+    duration = format_duration(round(seconds) * NANOSECONDS_PER_SECOND)
+    message = f"{action} {duration} after the request: pods: {pods or 'none had to leave'}"
+    return Event(EventReason.NODE_TERMINATED, message, "Normal" if is_done else "Warning", about=node)
+
+
+MISMATCH: Final = "nodeSelector does not match it"
+_SELECTOR_REMEDY = "change nodeSelector or the node's labels"
+
+
+def unmanaged_node(node: Node) -> Event:
+    """A node is deleted or in maintenance, and not managed: what its mark means, and the remedy."""
+    if node.deletion_timestamp is not None and names.FINALIZER in node.finalizers:
+        message = (
+            f"finalizer {names.FINALIZER} holds this node, but it is not managed: {MISMATCH}; {_SELECTOR_REMEDY}; "
+            "remove the finalizer by hand only if no other controller manages the node"
+        )
+        return _warning(EventReason.UNMANAGED_NODE_HELD, message)
+    if is_maintenance_requested(node):
+        message = (
+            f"annotation {names.KEEP_DRAINED} requests maintenance of this node, but it is not managed: {MISMATCH}; "
+            f"{_SELECTOR_REMEDY}, or remove the annotation"
+        )
+    else:
+        message = (
+            f"the maintenance of this node has ended, but it is not managed: {MISMATCH}, so what gracectl has put on "
+            f"it stays ({node.annotations[names.CORDONED] or 'conditions'}); {_SELECTOR_REMEDY}, or remove it by hand, "
+            f"and then annotation {names.CORDONED}"
+        )
+    return _warning(EventReason.MAINTENANCE_IGNORED, message)
+
+
+UNMANAGED_CLAIM: Final = _warning(
+    EventReason.UNMANAGED_CLAIM_HELD,
+    f"finalizer {names.FINALIZER} blocks the deletion of this claim: nodeSelector matches neither its node nor its own "
+    "labels; change nodeSelector or the labels; remove the finalizer by hand only if no other controller manages the "
+    "claim",
+)
+
+
+def step_failing(message: str) -> Event:
+    """A step has been failing for some time."""
+    return _warning(EventReason.STEP_FAILING, message)
+
+
+# -- claims ------------------------------------------------------------------------------------------------------------
+
+
+def claim_deletion_failed(claim: str, node: str, error: ApiError) -> Event:
+    """The claim of a node cannot be deleted with it."""
+    message = (
+        f"node claim {claim} cannot be deleted with node {node}: {error}; retrying; the node drains meanwhile, and "
+        "stays until then"
+    )
+    return _warning(EventReason.CLAIM_DELETION_FAILED, message)
+
+
+def several_claims(node: AnyTracked, claims: Iterable[NodeClaim]) -> Event:
+    """Several claims match one node."""
+    message = f"several node claims have this node ({_names(claims)}): none is used; delete all but one"
+    return _warning(EventReason.SEVERAL_CLAIMS, message, about=node)
+
+
+def rival_claims(rivals: Iterable[NodeClaim]) -> Event:
+    """Another claim has the instance of this one."""
+    message = (
+        f"another node claim has the same instance ({_names(rivals)}): released without terminating node or instance; "
+        "a node with this claim in its ownerReferences, as Karpenter's have, is deleted by the cluster"
+    )
+    return _warning(EventReason.SEVERAL_CLAIMS, message)
+
+
+def node_deletion_failed(failures: Mapping[str, ApiError], seconds: float) -> Event:
+    """Nodes of a claim, by name, cannot be deleted; the DELETE is retried every `seconds`."""
+    texts = "; ".join(f"deletion of node {name} failed: {error}" for name, error in failures.items())
+    return _warning(EventReason.NODE_DELETION_FAILED, f"{texts}; retrying every {seconds:g} s")
+
+
+# -- deadline ----------------------------------------------------------------------------------------------------------
+
+CLOCKS_DISAGREE: Final = "clocks contradict each other (see /readyz and the log of the controller)"
+
+
+def deadline_announced(deadline: Deadline, now: float, *, is_paused: bool) -> Event:
+    """When the deadline is, why then, and what it means for the pods. `is_paused`: clocks are in dispute."""
+    at = format_time(deadline.at)
+    cause = f"annotation {names.TERMINATION_TIMESTAMP}"
+    if deadline.grace_period is not None:
+        cause = f"termination grace period {format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)}"
+    if is_paused:
+        message = f"paused: {CLOCKS_DISAGREE}; deadline {at}"
+    elif deadline.at <= now:
+        message = (
+            f"ends now: its deadline {at} ({cause}) has passed; each remaining pod is deleted with 1 s of grace, "
+            "whatever blocks it"
+        )
+    else:
+        message = (
+            f"ends by {at} ({cause}): pods leave as budgets and protection allow; each remaining pod is deleted, "
+            "whatever blocks it, early enough to have its own grace before then, or immediately with the rest of it"
+        )
+    return Event(EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, message, dedup_key=at)
+
+
+def unreadable_deadline(about: AnyTracked, text: str, deadline: Deadline | None) -> Event:
+    """The annotation of a deadline is no instant; `deadline`: the one that counts instead."""
+    then = "there is no deadline" if deadline is None else f"{format_time(deadline.at)} is written instead"
+    message = (
+        f'annotation {names.TERMINATION_TIMESTAMP} is "{text[:100]}", which is no instant such as '
+        f"2026-01-01T00:00:00Z: {then}"
+    )
+    return _warning(EventReason.INVALID_TERMINATION_TIMESTAMP, message, about=about)
+
+
+# -- cordon and maintenance --------------------------------------------------------------------------------------------
+
+
+def cordoned(node: AnyTracked, activity: str) -> Event:
+    """The node takes no more pods, since it is in this `activity`: `is being terminated`."""
+    message = f"cordoned; removed from external load balancers: it {activity}"
+    return Event(EventReason.CORDONED, message, about=node)
+
+
+def cordon_undone(node: AnyTracked, undone: Collection[Mark], *, takes_pods: bool) -> Event:
+    """Another client has removed these marks of the cordon."""
+    marks = " and ".join(SPELT[mark] for mark in undone)
+    then = "no pod is evicted until the node takes no new ones" if takes_pods else "the drain continues"
+    message = f"{marks}: removed by a webhook or another controller; retrying with backoff, and {then}"
+    return _warning(EventReason.CORDON_UNDONE, message, recorded(undone), node)
+
+
+def drained_for_maintenance(message: str) -> Event:
+    """A node in maintenance is drained, and stays so until it is returned."""
+    return Event(EventReason.DRAINED, message)
+
+
+def uncordoned(before: Node, after: Node) -> Event:
+    """A node is returned from maintenance: why, and what still keeps pods or traffic from it."""
+    is_by_hand = names.KEEP_DRAINED in before.annotations
+    why = "it was uncordoned" if is_by_hand else f"annotation {names.KEEP_DRAINED} was removed"
+    marks = " and ".join(SPELT[mark] for mark in marks_on(after))
+    left = f"; it keeps {marks}, which gracectl has not set" if marks else ""
+    return Event(EventReason.UNCORDONED, f"maintenance ended: {why}{left}")
+
+
+# -- drain and volumes -------------------------------------------------------------------------------------------------
+
+
+def draining(plan: Plan) -> Event:
+    """The drain has begun."""
+    return Event(EventReason.DRAINING, explain(plan))
+
+
+def pods_return(came: ReturnedPod) -> Event:
+    """A workload makes pods on a cordoned node."""
+    message = (
+        f"{came.workload}: its pods come back to this node after each eviction: {came.cause}; "
+        f"evicting them every {LONGEST_SECONDS:g} s at most"
+    )
+    return _warning(EventReason.PODS_RETURN, message, came.controller)
+
+
+def deadline_passed(left_behind: str) -> Event:
+    """The deadline has passed with pods on the node."""
+    return _warning(EventReason.TERMINATION_GRACE_PERIOD_EXPIRED, left_behind)
+
+
+def pods_stuck(plan: Plan) -> Event:
+    """Pods do not stop although their kubelet is alive."""
+    pods = "it" if len(plan.stuck) == 1 else "them"
+    message = f"{stuck_text(plan)}; the drain continues without waiting for {pods}"
+    return _warning(EventReason.PODS_STUCK, message)
+
+
+def drain_blocked(seconds: float, message: str) -> Event:
+    """No pod has left for so many seconds."""
+    return _warning(EventReason.DRAIN_BLOCKED, f"no pod has left for {seconds:g} s; {message}")
+
+
+def awaiting_detachment(message: str) -> Event:
+    """Only volumes of drained pods remain."""
+    return Event(EventReason.AWAITING_VOLUME_DETACHMENT, message)
+
+
+def still_attached(message: str) -> Event:
+    """Volumes have not been detached for a long time."""
+    return _warning(EventReason.VOLUMES_STILL_ATTACHED, message)
+
+
+def node_budgets_block(message: str, dedup_key: str) -> Event:
+    """Node disruption budgets block the deletion of a claim's nodes."""
+    return Event(EventReason.DISRUPTION_HELD, message, dedup_key=dedup_key)
+
+
+# -- instance ----------------------------------------------------------------------------------------------------------
+
+
+def instance_shared(about: AnyTracked, others: Sequence[Node]) -> Event:
+    """The instance is kept, as other nodes use it."""
+    message = f"instance kept: {_names(others)} uses the same instance"
+    if not any(other.ready for other in others):
+        message += "; not Ready: if the node is left over, delete it, which terminates the instance"
+    return Event(EventReason.INSTANCE_SHARED, message, about=about)
+
+
+def instance_returned(provider_id: str, state: str) -> Event:
+    """The instance is kept, as another one with its provider ID was confirmed to be gone before."""
+    message = f"instance kept: {provider_id} was gone before, and is {state} now"
+    return _warning(EventReason.INSTANCE_SHARED, message)
+
+
+def instance_terminating(message: str) -> Event:
+    """The provider has accepted the termination."""
+    return Event(EventReason.INSTANCE_TERMINATING, message)
+
+
+def instance_terminated(message: str) -> Event:
+    """The provider has confirmed that the instance is gone."""
+    return Event(EventReason.INSTANCE_TERMINATED, message)
+
+
+def machine_keeps_running(message: str) -> Event:
+    """The provider `none` terminates no machine."""
+    reason = EventReason.MACHINE_KEEPS_RUNNING
+    return _warning(reason, f"{message}; {remedy(reason)}")
+
+
+def instance_termination_failed(message: str) -> Event:
+    """The provider has not terminated the instance."""
+    return _warning(EventReason.INSTANCE_TERMINATION_FAILED, message)
+
+
+# -- pods --------------------------------------------------------------------------------------------------------------
+
+
+def evicted(pod: EvictionCandidate) -> Event:
+    """The server has agreed to an eviction."""
+    return Event(EventReason.EVICTED, f"evicted by gracectl: node {pod.node} {pod.node_activity}")
+
+
+def eviction_failed(pod: EvictionCandidate, error: ApiError) -> Event:
+    """The server has refused an eviction, and not for a budget."""
+    return _warning(EventReason.EVICTION_FAILED, f"eviction from node {pod.node} failed: {error}; retrying")
+
+
+def multiple_budgets(pod: EvictionCandidate) -> Event:
+    """Several budgets select the pod: their names, as the server's response names none of them."""
+    budgets = " and ".join(f"{namespace}/{name}" for namespace, name in pod.budgets)
+    message = (
+        f"eviction from node {pod.node} impossible: more than one PodDisruptionBudget selects this pod"
+        f"{f' ({budgets})' if budgets else ''}; change their selectors so that one is left"
+    )
+    return _warning(EventReason.MULTIPLE_BUDGETS, message)
+
+
+def deleted(deletion: Deletion) -> Event:
+    """A pod is deleted for the deadline of its node. Each further cut of its grace makes another Event."""
+    type_: EventType = "Warning" if is_cut(deletion) else "Normal"
+    return Event(EventReason.DELETED_FOR_DEADLINE, deletion_message(deletion), type_, str(deletion.granted))
+
+
+def deletion_failed(pod: ScheduledDeletion, error: ApiError) -> Event:
+    """The deletion for the deadline was refused."""
+    message = f"deletion for the deadline of node {pod.node} failed: {error}; retrying"
+    return _warning(EventReason.DELETION_FAILED, message)
 
 
 def is_cut(deletion: Deletion) -> bool:
-    """Whether the pod loses grace by it: of what it requests or, if it was terminating before, of what it was granted.
+    """Whether the pod loses grace: of its own or, if it was terminating before, of what it was granted.
 
-    One that is deleted again at the deadline, when its grace is over, loses nothing.
+    A pod that is deleted again at the deadline, when its grace has ended, loses nothing.
     """
     if deletion.before is None:
         return deletion.granted < deletion.requested
@@ -112,7 +351,7 @@ def is_cut(deletion: Deletion) -> bool:
 
 
 def deletion_message(deletion: Deletion) -> str:
-    """Text of the Event *DeletedForDeadline*: grace, reason, and that nothing else counts."""
+    """Grace and reason of a deletion for the deadline, and that nothing else counts."""
     before, granted = deletion.before, f"{deletion.granted} s"
     if before is None and is_cut(deletion):
         action = f"deleted by gracectl with {granted} of grace instead of {deletion.requested} s"
@@ -125,72 +364,132 @@ def deletion_message(deletion: Deletion) -> str:
         action = f"grace cut by gracectl from {before.grace} s, which would end {when}, to {granted}"
     else:
         action = f"deleted again by gracectl with {granted} of grace, still running after {before.grace} s"
-    return f"{action}: {_demand(deletion.pod)}, whatever budgets and protection say"
+    return f"{action}: {_deletion_reason(deletion.pod)}, whatever budgets and protection say"
 
 
-def disruption_target(pod: ScheduledDeletion) -> ConditionUpdate:
-    """The condition DisruptionTarget of a pod that is about to be deleted for a deadline."""
-    message = f"deleted by gracectl: {_demand(pod)}"
-    return ConditionUpdate(names.DISRUPTION_TARGET, names.TRUE, names.DELETION_BY_GRACECTL, message)
-
-
-def _demand(pod: ScheduledDeletion) -> str:
+def _deletion_reason(pod: ScheduledDeletion) -> str:
+    """Why a pod is deleted: `node n1 must be gone by 2026-01-01T00:00:00Z`."""
     end = format_time(pod.deadline)
     if pod.cause:
         return f"node {pod.node} is being terminated, and must be gone by {end} ({pod.cause})"
     return f"node {pod.node} must be gone by {end}"
 
 
-def report_multiple_budgets(recorder: EventRecorder, candidate: EvictionCandidate) -> str:
-    """Name the budgets that exclude each other; the server's answer names none of them. Returns the message."""
-    listed = " and ".join(f"{namespace}/{name}" for namespace, name in candidate.budgets)
-    message = (
-        f"eviction from node {candidate.node} impossible: more than one PodDisruptionBudget selects this pod"
-        f"{f' ({listed})' if listed else ''}; change their selectors so that one is left"
-    )
-    recorder.record(_subject(candidate), EventReason.MULTIPLE_BUDGETS, message, "Warning")
-    return message
+def disruption_target(pod: ScheduledDeletion) -> ConditionUpdate:
+    """The condition DisruptionTarget of a pod that is about to be deleted for a deadline."""
+    message = f"deleted by gracectl: {_deletion_reason(pod)}"
+    return ConditionUpdate(names.DISRUPTION_TARGET, names.TRUE, names.DELETION_BY_GRACECTL, message)
 
 
-def _subject(pod: EvictionCandidate | ScheduledDeletion) -> Subject:
-    return Subject(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid)
-
-
-def _log_keys(pod: EvictionCandidate | ScheduledDeletion) -> dict[str, str]:
-    return {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node}
-
-
-UNDECODABLE_EVENTS: Final = 50
-"""Objects of a kind with an Event *Undecodable*; further ones are in the log and the metric only, as Events share a
-queue."""
-
-_LAST_KNOWN = "gracectl uses its last known state"
-CONSEQUENCES: Final = {
+_CONSEQUENCES = {
     PODS.kind: "the drain of its node waits for it until a deadline",
     BUDGETS.kind: "it blocks every pod of its namespace until it is smaller, or gone",
 }
-"""What follows for gracectl if an object of this kind cannot be decoded."""
 
 
-def report_undecodable(context: StepContext) -> None:
-    """Emit an Event on each object that a cache sets aside as undecodable, now and later."""
-    cluster = context.cluster
-    caches: tuple[tuple[Cache[Any], Resource[Any]], ...] = (
-        (cluster.pods, PODS),
-        (cluster.nodes, NODES),
-        (cluster.claims, context.claim_resource()),
-        (cluster.budgets, BUDGETS),
-        (cluster.attachments, VOLUME_ATTACHMENTS),
-        (context.admitter.budgets, NODE_BUDGETS),
+def undecodable(kind: str, found: UndecodableObject) -> Event:
+    """An object cannot be decoded: why, and what follows."""
+    then = _CONSEQUENCES.get(kind, "gracectl uses its last known state")
+    return _warning(EventReason.UNDECODABLE, f"cannot be decoded: {found.error}; {then}")
+
+
+def invalid_protection(pod: Pod, settings: ProtectionSettings) -> Event:
+    """The value of do-not-disrupt is invalid: what it means now, and what would be valid."""
+    value = printable(invalid_annotation(pod) or "")
+    effect = "protects the pod indefinitely"
+    if settings.maximum_seconds is not None:
+        maximum = f"{settings.maximum_seconds:g} s from its {settings.reference}"
+        effect = f"protects the pod for protection.maximumSeconds ({maximum})"
+    owner = pod.controller
+    others = "" if owner is None else f", on all pods of {owner.kind} {owner.name} that have it"
+    message = (
+        f'annotation {names.DO_NOT_DISRUPT}: "{value}" is neither "true" nor a positive duration and {effect}; set '
+        f'"true", or a duration such as "4h" or "1h30m" from its {settings.reference}, or remove it{others}'
     )
-    for cache, resource in caches:
-        cache.subscribe_undecodable(partial(_emit_undecodable, context, cache, resource))
+    return _warning(EventReason.INVALID_DO_NOT_DISRUPT_ANNOTATION, message, value, pod)
 
 
-def _emit_undecodable(
-    context: StepContext, cache: Cache[Any], resource: Resource[Any], found: UndecodableObject
-) -> None:
-    if found.name and cache.statistics().undecodable <= UNDECODABLE_EVENTS:
-        subject = Subject(resource.api_version, resource.kind, found.namespace, found.name, found.uid)
-        message = f"cannot be decoded: {found.error}; {CONSEQUENCES.get(resource.kind, _LAST_KNOWN)}"
-        context.recorder.record(subject, names.EventReason.UNDECODABLE, message, "Warning")
+# -- protected pods ----------------------------------------------------------------------------------------------------
+
+
+def last_end(pods: Iterable[ProtectedPod]) -> float | None:
+    """The instant at which the last protection ends: infinity if one has no known end, None without any."""
+    return max((_end(each) for each in pods if not each.is_leaving), default=None)
+
+
+def _end(pod: ProtectedPod) -> float:
+    return math.inf if pod.protection.until is None else pod.protection.until
+
+
+def protection(pods: Collection[ProtectedPod], deadline: float | None) -> Event:
+    """Protected pods block a drain: how many, and until when."""
+    message = _protection_summary(pods)
+    if deadline is not None:
+        message += f"; node deadline {format_time(deadline)}"
+    return Event(EventReason.DO_NOT_DISRUPT_UNTIL, message, dedup_key=str(last_end(pods)))
+
+
+def protection_elapsed(elapsed: Sequence[ProtectedPod], remaining: Iterable[ProtectedPod]) -> Event:
+    """Pods of a node are no longer protected; `remaining`: the pods that still are."""
+    message = f"{_count(elapsed)} no longer protected, evicted as budgets allow: {_names_of(elapsed)}"
+    if left := [each for each in remaining if not each.is_leaving]:
+        message += f"; {_protection_summary(left)}"
+    dedup_key = f"{elapsed[0].pod.uid} {elapsed[0].protection.until}"
+    return Event(EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, dedup_key=dedup_key)
+
+
+def pod_protected(pod: ProtectedPod, node: str, deadline: float | None) -> Event:
+    """A protected pod blocks the drain of its node, until when, and what happens then."""
+    message = f"blocks the drain of node {node}: {_explain(pod, deadline)}"
+    return Event(EventReason.DO_NOT_DISRUPT_UNTIL, message, dedup_key=_key(pod), about=pod.pod)
+
+
+def pod_protection_elapsed(pod: ProtectedPod, node: str) -> Event:
+    """A pod is no longer protected."""
+    message = f"no longer blocks the drain of node {node}: was {_until(pod)}; evicted as budgets allow"
+    return Event(EventReason.DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED, message, dedup_key=_key(pod), about=pod.pod)
+
+
+def _key(pod: ProtectedPod) -> str:
+    return " ".join(map(str, pod.until))
+
+
+def _protection_summary(pods: Iterable[ProtectedPod]) -> str:
+    """`3 pods are protected, the last until …: shop/a, shop/b, shop/c`; the pod that is protected longest first."""
+    protected = sorted((each for each in pods if not each.is_leaving), key=lambda each: (-_end(each), each.pod.key))
+    endless = sum(each.protection.until is None for each in protected)
+    if endless:
+        number = "" if len(protected) == 1 else "all " if endless == len(protected) else f"{endless} "
+        until = f"{number}without a known end"
+    else:
+        until = f"{'' if len(protected) == 1 else 'the last '}until {format_time(_end(protected[0]))}"
+    return f"{_count(protected)} protected, {until}: {_names_of(protected)}"
+
+
+def _explain(pod: ProtectedPod, deadline: float | None) -> str:
+    """`protected by … until …; evicted after that as budgets allow; deleted at … at the latest (node deadline …)`."""
+    protection, by_deadline = pod.protection, ""
+    if pod.delete_at is not None and deadline is not None:
+        by_deadline = f"; deleted at {format_time(pod.delete_at)} at the latest (node deadline {format_time(deadline)})"
+    if protection.until is not None:
+        is_evicted_first = pod.delete_at is None or pod.delete_at > protection.until
+        return f"{_until(pod)}{'; evicted after that as budgets allow' if is_evicted_first else ''}{by_deadline}"
+    if protection.lasting == "time":
+        return f"{protection.description}, which counts from its start; not started yet{by_deadline}"
+    extent = ", which blocks the whole node" if protection.holds_node else ""
+    return f"{protection.description}{extent}; stays until you remove that{by_deadline}"
+
+
+def _until(pod: ProtectedPod) -> str:
+    protection = pod.protection
+    assert protection.until is not None
+    return f"{protection.description} until {format_time(protection.until)}{protection.limit_note}"
+
+
+def _count(pods: Sequence[object]) -> str:
+    return "1 pod is" if len(pods) == 1 else f"{len(pods)} pods are"
+
+
+def _names_of(pods: Sequence[ProtectedPod]) -> str:
+    """The first three, as in the condition `Drained`."""
+    return listed([each.pod.full_name for each in pods])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gracectl.controllers.cluster.tracked import AnyTracked
-from gracectl.controllers.termination.context import Answer, Proceed, StepContext, Wait
+from gracectl.controllers.termination.context import Answer, Next, StepContext
 from gracectl.controllers.termination.state import NodeState
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch
@@ -22,9 +22,9 @@ async def remove_finalizer(context: StepContext, state: NodeState) -> Answer:
     """
     claim = state.claim
     if claim is not None and claim.latest.deletion_timestamp is None:
-        return Wait(math.inf, f"node claim {claim.name} cannot be deleted")
+        return Answer(Next.WAIT, math.inf, f"node claim {claim.name} cannot be deleted")
     await take_finalizer_off(context, state.tracked)
-    return Proceed()
+    return Answer(Next.PROCEED)
 
 
 async def take_finalizer_off(context: StepContext, tracked: AnyTracked) -> None:

@@ -1,9 +1,9 @@
 """Step "instance": terminate the instance; and step "notice", which releases a node whose instance is gone already.
 
-Done only when the provider says that the instance is gone; a provider that fails is asked again with backoff, for ever,
-and says so on the node. An instance is never leaked: the finalizer waits for this step. An instance that came later
-is not terminated: once the provider has confirmed that an instance is gone, it is not terminated again for this node or
-claim, also after a restart. Only memory skips a drain: a kubelet can write the condition on its own node.
+Done only when the provider says that the instance is gone. A provider that fails is called again with backoff,
+indefinitely, and the node shows that. An instance is never leaked: the finalizer waits for this step. An instance that
+came later is not terminated: once the provider has confirmed that an instance is gone, it is not terminated again for
+this node or claim, also after a restart. Only memory skips a drain: a kubelet can write the condition on its own node.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gracectl.cloud.provider import (
     ProviderUnavailable,
 )
 from gracectl.controllers.cluster.cache import is_finalizing
-from gracectl.controllers.termination.context import Answer, Proceed, Release, Step, StepContext, Wait
-from gracectl.controllers.termination.events import emit_event
-from gracectl.controllers.termination.report import set_condition
-from gracectl.controllers.termination.state import AnyState, E, NodeState
+from gracectl.controllers.termination import events
+from gracectl.controllers.termination.context import Answer, Next, StepContext
+from gracectl.controllers.termination.drain import cancel_drain
+from gracectl.controllers.termination.report import emit, set_condition
+from gracectl.controllers.termination.state import AnyState, NodeState
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.model import names
 from gracectl.model.claim import only_claim
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import condition_of, natural_key
 from gracectl.model.node import Node
-from gracectl.policy.remedies import remedy
 from gracectl.policy.warnings import keeps_running
 from gracectl.runtime.fence import FenceClosed
 from gracectl.runtime.supervise import is_cancelled
@@ -45,13 +45,13 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 REMIND_SECONDS = 60.0
-"""How often to repeat a termination that the provider has accepted while the instance is still there."""
+"""Seconds after which a termination that the provider has accepted is repeated, while the instance exists."""
 
 NOTICE_SECONDS = 10.0
-"""How often to ask the provider whether the instance of a node that is not Ready is gone."""
+"""Seconds between two questions to the provider whether the instance of a node that is not Ready is gone."""
 
 NOTICE_PATIENCE_SECONDS = 5.0
-"""How long to wait for that answer."""
+"""How long to wait for the response."""
 
 LONGEST_FAULT = 400
 """Characters of an exception that no provider should raise."""
@@ -61,37 +61,42 @@ PATIENCE_SECONDS = 60.0
 
 
 async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer:
-    """Release a node that is not Ready and whose instance is gone: there is nothing left to drain."""
-    node, wait, now = state.node, state.instance, context.clock.monotonic()
-    if wait.is_gone:
-        return Release("its instance is gone")
+    """Release a node that is not Ready and has no instance: there is nothing left to drain."""
+    node, memo, now = state.node, state.instance, context.clock.monotonic()
+    if memo.is_gone:
+        return _lost(context, state)
     if node.ready or not state.provider_id:
-        return Proceed()
-    if now < wait.next_notice:
-        return Proceed(wait.next_notice - now)
-    if wait.requested_at is not None and state.plan is not None and state.plan.drained:
-        return Proceed()  # the step that terminates it polls it
-    wait.turn_to(state.provider_id)
-    wait.next_notice = now + NOTICE_SECONDS
+        return Answer(Next.PROCEED)
+    if now < memo.next_notice:
+        return Answer(Next.PROCEED, memo.next_notice - now)
+    if memo.requested_at is not None and state.drain.plan is not None and state.drain.plan.drained:
+        return Answer(Next.PROCEED)  # the step that terminates it polls it
+    memo.turn_to(state.provider_id)
+    memo.next_notice = now + NOTICE_SECONDS
     try:
         instance_state = await _state_of_instance(context, state, NOTICE_PATIENCE_SECONDS)
     except ProviderError as error:
-        logger.warning("provider %s cannot tell: %s", context.provider.name, error, extra={"node": node.name})
-        return Proceed(NOTICE_SECONDS)
+        logger.warning("provider %s: state unknown: %s", context.provider.name, error, extra={"node": node.name})
+        return Answer(Next.PROCEED, NOTICE_SECONDS)
     if instance_state is not InstanceState.GONE:
-        return Proceed(NOTICE_SECONDS)
-    wait.is_gone = True
+        return Answer(Next.PROCEED, NOTICE_SECONDS)
+    memo.is_gone = True
     logger.info("instance is gone already: nothing is left to drain", extra=state.tracked.log_keys)
-    return Release("its instance is gone already")
+    return _lost(context, state)
+
+
+def _lost(context: StepContext, state: NodeState) -> Answer:
+    cancel_drain(context, state.node.name)
+    return Answer(Next.RELEASE, reason="its instance is gone", conditions=(_gone(state),), is_final=True)
 
 
 async def terminate_instance_of_node(context: StepContext, state: NodeState) -> Answer:
     """Terminate the instance of a node, unless another node uses it.
 
-    A machine that registers under another name leaves its old Node behind: the termination of that must not stop the
-    pods of the new one, not even at the deadline. Of several nodes that terminate together the first by name waits for
-    the others, until its deadline; one that was released without the instance is none of them, so that always one
-    terminates it.
+    A machine that registers under another name leaves its old Node behind. The termination of the old Node must not
+    stop the pods of the new one, not even at the deadline. Of several nodes that terminate together the first by name
+    waits for the others, until its deadline. A node that was released without the instance does not count, so that
+    always one node terminates it.
     """
     node = state.node
     context.without_instance.pop(node.uid, None)
@@ -102,58 +107,48 @@ async def terminate_instance_of_node(context: StepContext, state: NodeState) -> 
         return await terminate_instance(context, state)
     if all_end and all(other.name > node.name for other in others):
         listed = ", ".join(sorted((other.name for other in others), key=natural_key))
-        return Wait(math.inf, f"waiting for other nodes of the same instance: {listed}")
+        return Answer(Next.WAIT, math.inf, f"waiting for other nodes of the same instance: {listed}")
     context.without_instance[node.uid] = state
-    return leave_instance(context, state, others)
+    return leave_instance(state, others)
 
 
-def leave_instance(context: StepContext, state: AnyState, others: Sequence[Node]) -> Proceed:
+def leave_instance(state: AnyState, others: Sequence[Node]) -> Answer:
     """Release a node or claim without its instance, which other nodes use."""
-    listed = ", ".join(sorted((other.name for other in others), key=natural_key))
-    message = f"instance kept: {listed} uses the same instance"
-    if not any(other.ready for other in others):
-        message += "; not Ready: if the node is left over, delete it, which terminates the instance"
-    emit_event(context, state.objects[:1], names.EventReason.INSTANCE_SHARED, message)
-    return Proceed()
+    return Answer(Next.PROCEED, events=(events.instance_shared(state.tracked, others),))
 
 
 async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
     """Terminate the instance: call the provider until it confirms that it is gone."""
-    provider_id, wait, now = state.provider_id, state.instance, context.clock.monotonic()
-    wait.turn_to(provider_id)
+    provider_id, memo, now = state.provider_id, state.instance, context.clock.monotonic()
+    memo.turn_to(provider_id)
     if is_known_gone(state):
-        await record_gone(context, state)
-        return Proceed()
+        return _recorded_as_gone(state)
     is_recorded = _is_recorded(state)  # on the node alone, where its kubelet can write it
-    if now < wait.next_call:
-        return Wait(wait.next_call - now, state.waits_for)
+    if now < memo.next_call:
+        return Answer(Next.WAIT, memo.next_call - now, state.waits_for)
     if context.provider.needs_provider_id and not provider_id:
-        message = f"{state.missing_provider_id}, so its instance is unknown"
+        message = f"{state.noun} {state.tracked.name} has no {state.provider_id_field}, so its instance is unknown"
         error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
-        return await _failed(context, state, error)
+        return _failed(context, state, error)
     try:
-        found = await (_state_of_instance(context, state, PATIENCE_SECONDS) if is_recorded else _asked(context, state))
-        if found is InstanceState.GONE:
+        call = _state_of_instance(context, state, PATIENCE_SECONDS) if is_recorded else _terminated(context, state)
+        instance_state = await call
+        if instance_state is InstanceState.GONE:
             raise InstanceGone(f"instance {provider_id} is gone")
     except InstanceGone as gone:
         if context.provider.needs_provider_id:  # else nothing was terminated, and the machine may still run
-            wait.is_gone = True
-            emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATED, str(gone))
-            await record_gone(context, state)
-        elif message := keeps_running(provider_id):
-            reason = names.EventReason.MACHINE_KEEPS_RUNNING
-            emit_event(context, state.objects, reason, f"{message}; {remedy(reason)}", "Warning")
-        return Proceed()
+            memo.is_gone = True
+            return _recorded_as_gone(state, events.instance_terminated(str(gone)))
+        message = keeps_running(provider_id)
+        return Answer(Next.PROCEED, events=(events.machine_keeps_running(message),) if message else ())
     except ProviderError as error:
-        return await _failed(context, state, error)
+        return _failed(context, state, error)
     state.observer.recovered("instance", context.clock.now())
     if is_recorded:
-        message = f"instance kept: {provider_id} was gone before, and is {found.value} now"
-        emit_event(context, state.objects, names.EventReason.INSTANCE_SHARED, message, "Warning")
-        return Proceed()
-    wait.retry.reset()
-    wait.next_call = context.clock.monotonic() + wait.poll.next()
-    return Wait(wait.next_call - context.clock.monotonic(), f"instance {provider_id} is ending")
+        return Answer(Next.PROCEED, events=(events.instance_returned(provider_id, instance_state.value),))
+    memo.retry.reset()
+    memo.next_call = context.clock.monotonic() + memo.poll.next()
+    return Answer(Next.WAIT, memo.next_call - context.clock.monotonic(), f"instance {provider_id} is ending")
 
 
 def is_known_gone(state: AnyState) -> bool:
@@ -171,9 +166,9 @@ def _is_recorded(state: AnyState) -> bool:
     return shown is not None and (shown.reason, shown.message) == (gone.reason, gone.message)
 
 
-async def record_gone(context: StepContext, state: AnyState) -> None:
-    """Write a condition that the instance is gone, for the case of a restart before the finalizer is removed."""
-    await set_condition(context, state.objects, _gone(state), is_final=True)
+def _recorded_as_gone(state: AnyState, *emitted: events.Event) -> Answer:
+    """Proceed, with a condition that the instance is gone: a restart may come before the finalizer is removed."""
+    return Answer(Next.PROCEED, conditions=(_gone(state),), events=emitted, is_final=True)
 
 
 def _gone(state: AnyState) -> ConditionUpdate:
@@ -182,17 +177,18 @@ def _gone(state: AnyState) -> ConditionUpdate:
     )
 
 
-async def _asked(context: StepContext, state: AnyState) -> InstanceState:
+async def _terminated(context: StepContext, state: AnyState) -> InstanceState:
     """State of the instance, after a call to terminate it unless another termination has done so."""
-    wait = state.instance
-    if wait.requested_at is None and state.checks_instance_first:
+    memo = state.instance
+    if memo.requested_at is None and state.checks_instance_first:
         instance_state = await _state_of_instance(context, state, PATIENCE_SECONDS)
         if instance_state is InstanceState.ENDING:
             await _accepted(context, state)
         if instance_state in (InstanceState.ENDING, InstanceState.GONE):
             return instance_state
-    if wait.requested_at is None or context.clock.monotonic() >= wait.requested_at + REMIND_SECONDS:
-        await _answer(state, context.provider.terminate(state.provider_id, _identity(context, state)), PATIENCE_SECONDS)
+    if memo.requested_at is None or context.clock.monotonic() >= memo.requested_at + REMIND_SECONDS:
+        call = context.provider.terminate(state.provider_id, _identity(context, state))
+        await _respond(state, call, PATIENCE_SECONDS)
         await _accepted(context, state)
     return await _state_of_instance(context, state, PATIENCE_SECONDS)
 
@@ -200,37 +196,36 @@ async def _asked(context: StepContext, state: AnyState) -> InstanceState:
 async def _state_of_instance(context: StepContext, state: AnyState, seconds: float) -> InstanceState:
     """State of the instance. A provider that raises InstanceGone, which only `terminate` may, means GONE."""
     try:
-        return await _answer(state, context.provider.state(state.provider_id), seconds)
+        return await _respond(state, context.provider.state(state.provider_id), seconds)
     except InstanceGone:
         return InstanceState.GONE
 
 
 async def _accepted(context: StepContext, state: AnyState) -> None:
+    """Report the termination before the provider is polled, which may be slow."""
     is_first = state.instance.requested_at is None
     state.instance.requested_at = context.clock.monotonic()
     message = f"instance {state.provider_id}: termination requested"
     if is_first:
-        emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATING, message)
-    word = ConditionUpdate(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
-    await set_condition(context, state.objects, word)
+        emit(context, state.objects, events.instance_terminating(message))
+    update = ConditionUpdate(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
+    await set_condition(context, state.objects, update)
 
 
-async def _failed(context: StepContext, state: AnyState, error: ProviderError) -> Answer:
-    wait = state.instance
+def _failed(context: StepContext, state: AnyState, error: ProviderError) -> Answer:
+    memo = state.instance
     state.observer.failed("instance", error, context.clock.now())
-    seconds = wait.retry.next()
-    wait.next_call = context.clock.monotonic() + seconds
+    seconds = memo.retry.next()
+    memo.next_call = context.clock.monotonic() + seconds
     message = f"provider {context.provider.name}: {error}"
     if state.provider_id:
         message += "; retrying until the instance is gone"
-    emit_event(context, state.objects, names.EventReason.INSTANCE_TERMINATION_FAILED, message, "Warning")
-    word = ConditionUpdate(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
-    await set_condition(context, state.objects, word)
-    return Wait(seconds, message)
+    update = ConditionUpdate(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
+    return Answer(Next.WAIT, seconds, message, (update,), (events.instance_termination_failed(message),))
 
 
-async def _answer(state: AnyState, call: Awaitable[T], seconds: float) -> T:
-    """The provider's answer. Raises ProviderError, also if there is none within `seconds`; or FenceClosed."""
+async def _respond(state: AnyState, call: Awaitable[T], seconds: float) -> T:
+    """The provider's response. Raises ProviderError, also if there is none within `seconds`; or FenceClosed."""
     context = TRACEPARENT.set(state.observer.traceparent)
     try:
         with anyio.fail_after(seconds) as patience:
@@ -241,11 +236,11 @@ async def _answer(state: AnyState, call: Awaitable[T], seconds: float) -> T:
         if isinstance(error, TimeoutError) and patience.cancelled_caught:
             raise ProviderUnavailable(f"no answer in {seconds:g} s") from error
         if not isinstance(error, Exception) and is_cancelled():
-            raise  # this call is cancelled; otherwise the cancellation is none of ours
+            raise  # this call is cancelled; otherwise a plugin has let out a cancellation of its own
         # A bug of a plugin is retried like any other failure.
         logger.warning("provider: unexpected exception", exc_info=True)
-        told = harmless(f"{type(error).__name__}: {error}", LONGEST_FAULT)
-        raise ProviderUnavailable(f"unexpected failure: {told}") from error
+        fault = harmless(f"{type(error).__name__}: {error}", LONGEST_FAULT)
+        raise ProviderUnavailable(f"unexpected failure: {fault}") from error
     finally:
         TRACEPARENT.reset(context)
 
@@ -258,29 +253,3 @@ def _identity(context: StepContext, state: AnyState) -> NodeIdentity | None:
     others = {other.name for other in context.cluster.others_on(node, state.provider_id)}
     conflicts = tuple(sorted(others, key=natural_key))
     return NodeIdentity(node.name, node.addresses, "" if claim is None else claim.name, conflicts)
-
-
-LATER_SECONDS = 5.0
-"""When to try again if all slots are taken."""
-
-
-class ProviderSlots:
-    """Limit of concurrent calls to the provider: three quarters of the `workers`; urgent calls may exceed it.
-
-    A provider that does not answer blocks each call for up to a minute; without a limit it would block all workers, and
-    no node could be cordoned or drained.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self._count = max(workers * 3 // 4, 1)
-        self._taken = 0
-
-    async def run(self, step: Step[E], context: StepContext, state: E, *, is_urgent: bool = False) -> Answer:
-        """Run a step that calls the provider, or wait for a slot."""
-        if self._taken >= self._count and not (is_urgent and not state.instance.was_tried):
-            return Wait(LATER_SECONDS, state.waits_for or "waiting for a free provider slot")
-        self._taken += 1
-        try:
-            return await step.run(context, state)
-        finally:
-            self._taken -= 1

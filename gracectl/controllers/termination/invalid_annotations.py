@@ -1,4 +1,4 @@
-"""Events on pods of managed nodes with an invalid do-not-disrupt, which protects for ever as a fail-safe.
+"""Events on pods of managed nodes with an invalid do-not-disrupt, which protects indefinitely as a fail-safe.
 
 Emitted as soon as such a pod runs, not only when its node is terminated, and on one pod per workload: a Deployment has
 a thousand pods with the same mistake. Memory and rate are bounded, since other Events share the recorder's queue.
@@ -6,25 +6,21 @@ a thousand pods with the same mistake. Memory and rate are bounded, since other 
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from typing import Final
 
+from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.report import emit
 from gracectl.kube.cache import Key
-from gracectl.kube.events import Subject
-from gracectl.kube.resources import PODS
 from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.evictability import ignored
 from gracectl.policy.protection import invalid_annotation, printable
-from gracectl.policy.settings import ProtectionSettings
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.ratelimit import TokenBucket
 from gracectl.runtime.workers import run_workers
-
-logger = logging.getLogger(__name__)
 
 REMEMBERED: Final = 10_000
 """Pairs of workload and value with an Event; beyond that the oldest are forgotten, and reported with their next pod."""
@@ -60,7 +56,7 @@ class InvalidAnnotationReporter:
             return
         topic = _topic(pod, value)
         if topic not in self._reported:
-            report_invalid_annotation(self._context, pod)
+            emit(self._context, (), events.invalid_protection(pod, self._context.settings.policy.protection))
             await self._pace.acquire()
         self._reported[topic] = None
         self._reported.move_to_end(topic)
@@ -96,28 +92,3 @@ def _topic(pod: Pod, value: str) -> tuple[str, str]:
     """Key of what is reported once: UID of the pod's controller, or its own, and the value."""
     owner = pod.controller
     return (pod.uid if owner is None else owner.uid, printable(value))
-
-
-def report_invalid_annotation(context: StepContext, pod: Pod) -> None:
-    """Emit a Warning on the pod: its value, what that means now, and what would be valid."""
-    value = printable(invalid_annotation(pod) or "")
-    message = invalid_annotation_message(pod, context.settings.policy.protection)
-    extra = {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node_name}
-    logger.warning("pod: %s", message, extra=extra)
-    reason = names.EventReason.INVALID_DO_NOT_DISRUPT_ANNOTATION
-    context.recorder.record(Subject.of(PODS, pod), reason, message, "Warning", dedup_key=value)
-
-
-def invalid_annotation_message(pod: Pod, settings: ProtectionSettings) -> str:
-    """Text of the Event *InvalidDoNotDisruptAnnotation*."""
-    effect = "protects the pod for ever"
-    if settings.maximum_seconds is not None:
-        maximum = f"{settings.maximum_seconds:g} s from its {settings.reference}"
-        effect = f"protects the pod for protection.maximumSeconds ({maximum})"
-    owner = pod.controller
-    others = "" if owner is None else f", on all pods of {owner.kind} {owner.name} that have it"
-    return (
-        f'annotation {names.DO_NOT_DISRUPT}: "{printable(invalid_annotation(pod) or "")}" is neither "true" nor a '
-        f'positive duration and {effect}; set "true", or a duration such as "4h" or "1h30m" '
-        f"from its {settings.reference}, or remove it{others}"
-    )

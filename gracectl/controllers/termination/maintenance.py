@@ -12,24 +12,16 @@ from functools import partial
 
 import anyio
 
-from gracectl.controllers.termination.context import (
-    Answer,
-    Proceed,
-    Release,
-    Step,
-    StepContext,
-    Wait,
-    requeue,
-    run_steps,
-)
+from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.termination import events
+from gracectl.controllers.termination.context import Answer, Next, Step, StepContext
 from gracectl.controllers.termination.cordon import apply_cordon, write_marks
 from gracectl.controllers.termination.drain import cancel_drain, drain
-from gracectl.controllers.termination.events import emit_event
-from gracectl.controllers.termination.report import remove_conditions, report_step_failure
-from gracectl.controllers.termination.state import InstanceWait, NodeState
+from gracectl.controllers.termination.report import remove_conditions
+from gracectl.controllers.termination.state import CordonMemo, DrainMemo, InstanceMemo, NodeState, VolumesMemo
+from gracectl.controllers.termination.steps import StepRunner
 from gracectl.controllers.termination.volumes import await_volume_detachment
 from gracectl.kube.errors import NotFound
-from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch
 from gracectl.kube.resources import NODES
 from gracectl.model import names
@@ -38,11 +30,9 @@ from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.cordon import (
     OPEN_TO_DAEMON_SETS,
-    SPELT,
     Mark,
     annotation,
     lacking,
-    marks_on,
     recorded,
     removals,
     without,
@@ -56,6 +46,7 @@ from gracectl.policy.maintenance import (
     maintenance_since,
     recorded_marks,
 )
+from gracectl.policy.plan import Plan
 from gracectl.runtime.workers import Requeue
 
 OURS = (names.DRAINED, names.VOLUMES_DETACHED)
@@ -90,7 +81,7 @@ class MaintenanceState(NodeState):
     activity = "is drained for maintenance"
     outcome = "is no longer drained for maintenance"
 
-    def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
+    def __init__(self, node: Node, instance: InstanceMemo, now: float) -> None:
         super().__init__(node, instance, now)
         drained = condition_of(node.conditions, names.DRAINED)
         self.started = maintenance_since(node, now)
@@ -102,44 +93,56 @@ class MaintenanceState(NodeState):
 
     @property
     def drained_condition(self) -> tuple[str, str]:
-        """See NodeState."""
+        """Reason and message of the condition Drained when no pod blocks the node."""
         return names.MAINTENANCE, (
             "drained, but for pods that stay with the node; to return it: "
             f"gracectl uncordon {self.node.name}, or kubectl uncordon {self.node.name}"
         )
 
     def matches_node(self, node: Node) -> bool:
-        """See NodeState."""
+        """Whether this object is the node of this state, and still in maintenance."""
         return node.uid == self.uid and is_in_maintenance(node)
 
+    def interruption(self, cluster: ClusterCache, step: str) -> str:
+        """The node may request other steps by now: the response to a write may show that first."""
+        is_cancelled = self.scope is not None and self.scope.cancel_called
+        is_requested = any(each.name == step for each in steps_of(self.node))
+        return "" if is_requested and not is_cancelled else "other steps are requested"
+
+    def plan_made(self, plan: Plan) -> None:
+        """Take over a new plan of the drain."""
+        super().plan_made(plan)
+        if plan.left or plan.is_stuck:
+            self.is_resting = False  # a late pod, or the kubelet is back and does not stop one
+
+    def interrupt(self, node: Node) -> None:
+        """Interrupt the run in progress if this newer state of the node requests other steps."""
+        if self.scope is not None and (node.uid != self.uid or steps_of(node) is not steps_of(self.node)):
+            self.scope.cancel()
+
     def begin_anew(self, now: float) -> None:
-        """It was returned, and maintenance is requested again: start over."""
-        self.plan = self.protected_pods = self.cordoned_at = self.stalled_since = None
-        self.cordon_marks, self.reported_stuck = frozenset(), frozenset()
-        self.awaited, self.ended = set(), set()
-        self.next_cordon = 0.0
-        self.recordon.reset()
-        self.invalid_annotations = {}
+        """The node was returned, and maintenance is requested again: start over."""
+        self.cordon, self.drain, self.volumes = CordonMemo(), DrainMemo(), VolumesMemo()
         self.is_resumed = self.is_resting = self.is_returned = False
         self.started = maintenance_since(self.node, now)
         self.forget_steps(now)
 
 
 async def cordon_for_maintenance(context: StepContext, state: MaintenanceState) -> Answer:
-    """Cordon a node that stays, and record on it, in the same write, what its return is to take off."""
+    """Cordon a node that stays, and record on it, in the same write, what its return must remove."""
     # The return of the node interrupts it.
     write = partial(write_marks, context, state, missing_on_kept)
-    requested = is_maintenance_requested
-    return await apply_cordon(context, state, OPEN_TO_DAEMON_SETS, missing_on_kept, write, is_requested=requested)
+    return await apply_cordon(
+        context, state, OPEN_TO_DAEMON_SETS, missing_on_kept, write, is_requested=is_maintenance_requested
+    )
 
 
 async def rest(context: StepContext, state: MaintenanceState) -> Answer:
     """The node is drained: wait for its return, or a late pod."""
     _, message = state.drained_condition
-    if not state.is_resting:
-        state.is_resting = True
-        emit_event(context, state.objects, names.EventReason.DRAINED, message)
-    return Wait(math.inf, message)
+    emitted = () if state.is_resting else (events.drained_for_maintenance(message),)
+    state.is_resting = True
+    return Answer(Next.WAIT, math.inf, message, events=emitted)
 
 
 async def uncordon(context: StepContext, state: MaintenanceState) -> Answer:
@@ -148,36 +151,25 @@ async def uncordon(context: StepContext, state: MaintenanceState) -> Answer:
     state.is_returned = True
     before = state.node
 
-    def needed(node: Node) -> JsonPatch | None:
+    def patch_of(node: Node) -> JsonPatch | None:
         is_ill = bool(unhealthy_conditions(node, context.settings.policy.health))
         return superfluous(node, format_time(context.clock.now()) if is_ill else None)
 
-    if needed(before):
-        after = await patch_with_retry(context.client, state.tracked.cancellable, before, needed)
-        if after is None:
-            return Release("the node is gone")
-        state.tracked.wrote(after)
-        if not is_maintenance_ending(after):
-            return Wait(0.0, "its return is not requested any more")
-        emit_event(context, state.objects, names.EventReason.UNCORDONED, _words(before, after))
-    return Proceed()
-
-
-def _words(before: Node, after: Node) -> str:
-    """Message about a returned node: why, and what still keeps pods or traffic from it."""
-    is_by_hand = names.KEEP_DRAINED in before.annotations
-    why = "it was uncordoned" if is_by_hand else f"annotation {names.KEEP_DRAINED} was removed"
-    left = " and ".join(SPELT[mark] for mark in marks_on(after))
-    return f"maintenance ended: {why}{f'; it keeps {left}, which gracectl has not set' if left else ''}"
+    if patch_of(before) is None:
+        return Answer(Next.PROCEED)
+    after = await write_marks(context, state, patch_of)
+    if after is None:
+        return Answer(Next.RELEASE, reason="the node is gone")
+    if not is_maintenance_ending(after):
+        return Answer(Next.WAIT, 0.0, "its return is not requested any more")
+    return Answer(Next.PROCEED, events=(events.uncordoned(before, after),))
 
 
 async def clean_up(context: StepContext, state: MaintenanceState) -> Answer:
     """Remove our conditions, and then the record, which tells a later process to do so."""
     await remove_conditions(context, state.tracked, OURS)
-    after = await patch_with_retry(context.client, state.tracked.cancellable, state.node, forgotten)
-    if after is not None:
-        state.tracked.wrote(after)
-    return Proceed()
+    await write_marks(context, state, forgotten)
+    return Answer(Next.PROCEED)
 
 
 def missing_on_kept(node: Node) -> JsonPatch | None:
@@ -245,49 +237,28 @@ def steps_of(node: Node) -> Steps:
     return GIVING_BACK if is_maintenance_ending(node) else ()
 
 
-class MaintenancePipeline:
-    """Runs the steps of all nodes in maintenance."""
+async def run_maintenance(context: StepContext, runner: StepRunner, state: MaintenanceState) -> Requeue | None:
+    """Run the steps that the node requests; returns when to run them again. Raises ApiError."""
+    with anyio.CancelScope() as state.scope:
+        if state.is_returned and is_maintenance_requested(state.node) and not await _read(context, state):
+            return None  # the watch will show what is there
+        return await runner.run(steps_of(state.node), state)
+    return None  # interrupted by an event, which has queued the node, too
 
-    def __init__(self, context: StepContext) -> None:
-        self._context = context
 
-    async def run(self, state: MaintenanceState) -> Requeue | None:
-        """Bring the node as far as it comes now; returns when to call again. Raises ApiError."""
-        with anyio.CancelScope() as state.scope:
-            if state.is_returned and is_maintenance_requested(state.node) and not await self._read(state):
-                return None  # the watch will show what is there
-            answer = await run_steps(steps_of(state.node), state, self._run_step, self._context, report_step_failure)
-            return requeue(answer)
-        return None  # interrupted by an event that has queued the node, too
+async def _read(context: StepContext, state: MaintenanceState) -> bool:
+    """Read the node from the server; False if it is gone.
 
-    def interrupt(self, state: MaintenanceState, node: Node) -> None:
-        """Interrupt the run in progress if this newer state of the node requests other steps."""
-        if state.scope is not None and (node.uid != state.uid or steps_of(node) is not steps_of(state.node)):
-            state.scope.cancel()
-
-    async def _read(self, state: MaintenanceState) -> bool:
-        """Read the node from the server; False if it is gone.
-
-        It was returned, and shows a request for maintenance: another one, or the watch is late, and pods would be
-        evicted from a node that takes them again.
-        """
-        try:
-            node = await self._context.client.get(NODES, state.node.key)
-        except NotFound:
-            return False
-        if node.uid != state.uid:
-            return False
-        state.tracked.wrote(node)
-        if is_maintenance_requested(node):
-            state.begin_anew(self._context.clock.now())
-        return True
-
-    async def _run_step(self, step: Step[MaintenanceState], state: MaintenanceState) -> Answer:
-        """Run a step, unless the node requests others by now: the response to a write may show that first."""
-        assert state.scope is not None
-        if state.scope.cancel_called or step not in steps_of(state.node):
-            return Wait(0.0, "other steps are requested")
-        answer = await step.run(self._context, state)
-        if state.plan is not None and (state.plan.left or state.plan.is_stuck):
-            state.is_resting = False  # a late pod, or the kubelet is back and does not stop one
-        return answer
+    It was returned, and shows a request for maintenance. Either that is a new request, or the watch is late and pods
+    would be evicted from a node that accepts pods again.
+    """
+    try:
+        node = await context.client.get(NODES, state.node.key)
+    except NotFound:
+        return False
+    if node.uid != state.uid:
+        return False
+    state.tracked.wrote(node)
+    if is_maintenance_requested(node):
+        state.begin_anew(context.clock.now())
+    return True

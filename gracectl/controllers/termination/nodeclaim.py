@@ -11,29 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import msgspec
+
 from gracectl.controllers.cluster.cache import is_finalizing
-from gracectl.controllers.cluster.tracked import TrackedObject
-from gracectl.controllers.termination.context import (
-    Answer,
-    Proceed,
-    Release,
-    Step,
-    StepContext,
-    Wait,
-    requeue,
-    run_steps,
-)
+from gracectl.controllers.cluster.tracked import AnyTracked, TrackedObject
+from gracectl.controllers.termination import events
+from gracectl.controllers.termination.context import Answer, Next, Step, StepContext
 from gracectl.controllers.termination.deadline import publish
-from gracectl.controllers.termination.events import emit_event
 from gracectl.controllers.termination.finalizer import addition, take_finalizer_off
-from gracectl.controllers.termination.instance import ProviderSlots, is_known_gone, leave_instance, terminate_instance
+from gracectl.controllers.termination.instance import is_known_gone, leave_instance, terminate_instance
 from gracectl.controllers.termination.registry import Registry
-from gracectl.controllers.termination.report import report_step_failure, set_condition
-from gracectl.controllers.termination.state import InstanceWait, NodeClaimState, Progress
+from gracectl.controllers.termination.report import emit
+from gracectl.controllers.termination.state import InstanceMemo, Progress, TerminationState
+from gracectl.controllers.termination.steps import StepRunner
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
 from gracectl.kube.patching import delete, patch_with_retry
-from gracectl.kube.resources import NODES
+from gracectl.kube.resources import NODES, Resource
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.claim import NodeClaim, belongs
@@ -44,6 +38,8 @@ from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, 
 from gracectl.policy.maintenance import is_termination_begun
 from gracectl.policy.nodebudgets import may_unblock
 from gracectl.policy.plan import plan
+from gracectl.policy.settings import PolicySettings
+from gracectl.policy.voluntary import reason_of, triggers_of
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
@@ -53,6 +49,60 @@ FIRST_RETRY, LAST_RETRY = 0.05, 60.0
 """Seconds before a claim with a failed step is retried; doubled with each failure."""
 
 
+class NodeClaimState(TerminationState[NodeClaim]):
+    """State of the termination of a node claim."""
+
+    kind = "nodeclaim"
+    noun = "node claim"
+    provider_id_field = "status.providerID"
+    checks_instance_first = True
+
+    def __init__(self, resource: Resource[NodeClaim], claim: NodeClaim, instance: InstanceMemo, now: float) -> None:
+        super().__init__(TrackedObject(resource, claim), instance, now)
+        self.nodes: tuple[Node, ...] = ()
+        self.deleted: set[str] = set()  # UIDs of nodes whose deletion the server has accepted
+        self.next_deletion = 0.0  # monotonic: when to retry the deletion of nodes
+        self.budgets: set[str] = set()  # names of node disruption budgets that block deletions
+        self.reported_budgets = ""  # gist of the last Event about them
+        self.has_seen_node = False  # the node of its status was seen, or the server has no such node
+        self._named: Node | None = None  # the last node of the claim that had a provider ID
+
+    @property
+    def claim(self) -> NodeClaim:
+        """The newest known state of the claim."""
+        return self.tracked.latest
+
+    @property
+    def provider_id(self) -> str:
+        """Provider ID of the claim, else of its last known node; empty if none was launched."""
+        return self.claim.provider_id or (self._named.provider_id if self._named else "")
+
+    def reason(self, policy: PolicySettings) -> str:
+        """Why the claim is terminated."""
+        return reason_of(self.started, triggers_of((), self.claim, policy))
+
+    @property
+    def source(self) -> Node | None:
+        """The last known node, unless the claim has a provider ID itself, which no kubelet has written."""
+        return None if self.claim.provider_id else self._named
+
+    @property
+    def objects(self) -> tuple[AnyTracked, ...]:
+        """The claim alone: its nodes have Events and conditions of their own."""
+        return (self.tracked,)
+
+    def see(self, nodes: tuple[Node, ...]) -> None:
+        """Set the nodes that must be gone before the claim."""
+        self.nodes = nodes
+        self.has_seen_node |= any(node.name == self.claim.node_name for node in nodes)
+        self._named = next((node for node in nodes if node.provider_id), self._named)
+
+    def progress(self, now: float) -> Progress:
+        """Progress at `now`."""
+        nodes = tuple(sorted((node.name for node in self.nodes), key=natural_key))
+        return msgspec.structs.replace(super().progress(now), nodes=nodes)
+
+
 class NodeClaimController:
     """Reconciles claims that are being deleted and have our finalizer; owns the state of each."""
 
@@ -60,8 +110,8 @@ class NodeClaimController:
         self._context = context
         self._backoff = backoff
         self._queue: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
-        self._pipeline = NodeClaimPipeline(context)
-        self.registry: Registry[NodeClaimState] = Registry("node claim", context.clock, context.statistics)
+        self._runner = StepRunner(context)
+        self.registry: Registry[NodeClaimState] = Registry(context.clock, context.statistics)
         context.cluster.claims.subscribe(self._claim_changed, replay=True)
         context.cluster.nodes.subscribe(self._node_changed, replay=True)
         context.admitter.budgets.subscribe(self._node_budget_changed)
@@ -73,18 +123,9 @@ class NodeClaimController:
         shares: Shares[str] = Shares(self._context.clock, self._context.settings.workers)
         await run_workers(self._queue, self.reconcile, shares, expected=(ApiError,))
 
-    def under_way(self) -> tuple[Progress, ...]:
-        """Progress of each termination, oldest first."""
-        return self.registry.under_way()
-
-    def finished(self) -> tuple[Progress, ...]:
-        """The last terminations that are over, in that order."""
-        return self.registry.finished()
-
     def blocked_by_node_budgets(self) -> int:
         """Number of claims whose nodes a node disruption budget blocks."""
-        states = (self.registry.get(name) for name in self.registry)
-        return sum(1 for state in states if state is not None and state.budgets)
+        return sum(1 for state in self.registry.states() if state.budgets)
 
     def statistics(self) -> QueueStatistics:
         """Statistics of the work queue."""
@@ -105,7 +146,7 @@ class NodeClaimController:
         state.tracked.resource = self._context.claim_resource()
         state.tracked.refresh(claim)
         # Without our finalizer, which the watch may still show: there is nothing left to do.
-        return await self._pipeline.run(state) if is_finalizing(state.claim) else None
+        return await self._runner.run(STEPS, state) if is_finalizing(state.claim) else None
 
     def _is_managed(self, claim: NodeClaim, state: NodeClaimState | None) -> bool:
         """Whether its nodes are managed, or were while they existed."""
@@ -116,32 +157,24 @@ class NodeClaimController:
         return was_managed and not cluster.nodes_of(claim)
 
     def _open(self, claim: NodeClaim) -> NodeClaimState:
-        wait = InstanceWait.of(self._context.settings.instance, self._backoff)
+        wait = InstanceMemo.of(self._context.settings.instance, self._backoff)
         state = NodeClaimState(self._context.claim_resource(), claim, wait, self._context.clock.now())
         return self.registry.open(state)
 
     def _report_unmanaged(self, claim: NodeClaim) -> Requeue | None:
         """Emit an Event, once, on a claim that has our finalizer and that no controller manages: nodes and instance
         stay. Returns when to look again."""
-        reason = names.EventReason.UNMANAGED_CLAIM_HELD
-        seconds = self.registry.leave_alone(claim, reason, is_anothers=is_termination_begun(claim.conditions))
-        if seconds > 0.0:
-            return None if seconds == math.inf else Requeue(seconds)
-        message = (
-            f"finalizer {names.FINALIZER} blocks the deletion of this claim: nodeSelector matches neither its node nor "
-            "its own labels; change nodeSelector or the labels; remove the finalizer by hand only if no other "
-            "controller manages the claim"
-        )
-        tracked = TrackedObject(self._context.claim_resource(), claim)
-        emit_event(self._context, (tracked,), reason, message, "Warning")
-        return None
+        event = events.UNMANAGED_CLAIM
+        seconds = self.registry.leave_alone(claim, event.reason, is_anothers=is_termination_begun(claim.conditions))
+        if seconds == 0.0:
+            emit(self._context, (TrackedObject(self._context.claim_resource(), claim),), event)
+        return None if seconds in (0.0, math.inf) else Requeue(seconds)
 
     def configured(self) -> None:
         """Take over changed settings: requeue every claim."""
-        for name in self.registry:
-            self._queue.add(name)
-            if (state := self.registry.get(name)) is not None:
-                state.instance.configure(self._context.settings.instance)
+        for state in self.registry.states():
+            state.instance.configure(self._context.settings.instance)
+            self._queue.add(state.tracked.name)
 
     # -- what wakes claims ---------------------------------------------------------------------------------------------
 
@@ -162,10 +195,9 @@ class NodeClaimController:
     def _node_budget_changed(self, old: NodeDisruptionBudget | None, new: NodeDisruptionBudget | None) -> None:
         budget = new or old
         if budget is not None and may_unblock(old, new):
-            for name in self.registry:  # the oldest termination first
-                state = self.registry.get(name)
-                if state is not None and budget.name in state.budgets:
-                    self._queue.add(name)
+            for state in self.registry.states():  # the oldest termination first
+                if budget.name in state.budgets:
+                    self._queue.add(state.tracked.name)
 
 
 NODE_RETRY_SECONDS = 10.0
@@ -178,26 +210,6 @@ NODES_SECONDS = 60.0
 """Nodes wake their claim; should that be missed, it looks for them at this interval."""
 
 
-class NodeClaimPipeline:
-    """Runs the steps of claims, with no more of them at the provider than there are slots."""
-
-    def __init__(self, context: StepContext) -> None:
-        self._context = context
-        self._slots = ProviderSlots(context.settings.workers)
-
-    async def run(self, state: NodeClaimState) -> Requeue | None:
-        """Run the steps as far as possible; returns when to run them again. Raises ApiError."""
-        answer = await run_steps(STEPS, state, self._run_step, self._context, report_step_failure)
-        if isinstance(answer, Release):
-            answer = await run_steps((FINALIZER,), state, self._run_step, self._context, report_step_failure)
-        return requeue(answer)
-
-    async def _run_step(self, step: Step[NodeClaimState], state: NodeClaimState) -> Answer:
-        if step is INSTANCE:
-            return await self._slots.run(step, self._context, state)
-        return await step.run(self._context, state)
-
-
 # -- the steps, in their order -----------------------------------------------------------------------------------------
 
 
@@ -205,14 +217,9 @@ async def yield_to_rivals(context: StepContext, state: NodeClaimState) -> Answer
     """Of several claims with one instance, all but the last one are released without it."""
     rivals = context.cluster.rivals_of(state.claim)
     if not rivals:
-        return Proceed()
-    listed = ", ".join(sorted((each.name for each in rivals), key=natural_key))
-    message = (
-        f"another node claim has the same instance ({listed}): released without terminating node or instance; a node "
-        "with this claim in its ownerReferences, as Karpenter's have, is deleted by the cluster"
-    )
-    emit_event(context, state.objects, names.EventReason.SEVERAL_CLAIMS, message, "Warning")
-    return Release(message)
+        return Answer(Next.PROCEED)
+    event = events.rival_claims(rivals)
+    return Answer(Next.RELEASE, reason=event.message, events=(event,))
 
 
 async def set_deadline(context: StepContext, state: NodeClaimState) -> Answer:
@@ -222,7 +229,7 @@ async def set_deadline(context: StepContext, state: NodeClaimState) -> Answer:
     if not nodes and (at := written_deadline(claim)) is not None:
         # Its nodes are gone, and with their labels the node group: what they have written counts.
         state.deadline = earliest_deadline(state.deadline, Deadline(at))
-        return Proceed()
+        return Answer(Next.PROCEED)
     found = [deadline_of(node, claim, context.settings.policy) for node in nodes or (None,)]
     known = [deadline for deadline in found if deadline is not None]
     earliest = min(known, key=lambda deadline: deadline.at, default=None)
@@ -233,7 +240,7 @@ async def set_deadline(context: StepContext, state: NodeClaimState) -> Answer:
         # With a node that is deleted with it the trace is the node's, and written by its termination.
         has_own_trace = not nodes or not has_registered(claim)
         await publish(context, state, earliest, state.observer.traceparent if has_own_trace else None)
-    return Proceed()
+    return Answer(Next.PROCEED)
 
 
 async def delete_nodes(context: StepContext, state: NodeClaimState) -> Answer:
@@ -249,20 +256,21 @@ async def delete_nodes(context: StepContext, state: NodeClaimState) -> Answer:
     if not nodes:
         return await _check_for_unseen_node(context, state)
     if context.clock.monotonic() < state.next_deletion:
-        return Wait(state.next_deletion - context.clock.monotonic(), state.waits_for)
+        return Answer(Next.WAIT, state.next_deletion - context.clock.monotonic(), state.waits_for)
     failures, blocked = await _delete_each(context, state)
     state.budgets = {refusal.budget for refusal in blocked.values()}
     if failures:
         state.next_deletion = context.clock.monotonic() + NODE_RETRY_SECONDS
-        listed = "; ".join(f"deletion of node {name} failed: {error}" for name, error in failures.items())
-        message = f"{listed}; retrying every {NODE_RETRY_SECONDS:g} s"
-        emit_event(context, state.objects, names.EventReason.NODE_DELETION_FAILED, message, "Warning")
-        update = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDeletionFailed", message)
-        await set_condition(context, state.objects, update)
-        return Wait(NODE_RETRY_SECONDS, message)
+        event = events.node_deletion_failed(failures, NODE_RETRY_SECONDS)
+        update = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDeletionFailed", event.message)
+        return Answer(Next.WAIT, NODE_RETRY_SECONDS, event.message, (update,), (event,))
     if blocked:
-        return await _wait_for_node_budgets(context, state, blocked)
-    return Wait(math.inf, f"waiting for its nodes: {', '.join(sorted((node.name for node in nodes), key=natural_key))}")
+        return _wait_for_node_budgets(context, state, blocked)
+    return Answer(
+        Next.WAIT,
+        math.inf,
+        f"waiting for its nodes: {', '.join(sorted((node.name for node in nodes), key=natural_key))}",
+    )
 
 
 async def terminate_instance_of_claim(context: StepContext, state: NodeClaimState) -> Answer:
@@ -272,25 +280,23 @@ async def terminate_instance_of_claim(context: StepContext, state: NodeClaimStat
     has the same providerID, so is the claim.
     """
     if not state.provider_id or is_known_gone(state):
-        return Proceed()
+        return Answer(Next.PROCEED)
     others = context.cluster.strangers_on(state.provider_id, state.claim)
-    return leave_instance(context, state, others) if others else await terminate_instance(context, state)
+    return leave_instance(state, others) if others else await terminate_instance(context, state)
 
 
 async def remove_finalizer(context: StepContext, state: NodeClaimState) -> Answer:
     """Remove our finalizer; the API server deletes the claim when it has no other."""
     await take_finalizer_off(context, state.tracked)
-    return Proceed()
+    return Answer(Next.PROCEED)
 
 
-INSTANCE: Step[NodeClaimState] = Step("instance", terminate_instance_of_claim)
-FINALIZER: Step[NodeClaimState] = Step("finalizer", remove_finalizer)
 STEPS: tuple[Step[NodeClaimState], ...] = (
     Step("rivals", yield_to_rivals),
     Step("deadline", set_deadline),
     Step("nodes", delete_nodes),
-    INSTANCE,
-    FINALIZER,
+    Step("instance", terminate_instance_of_claim, uses_provider=True),
+    Step("finalizer", remove_finalizer, when_released=True),
 )
 
 
@@ -307,15 +313,15 @@ async def _check_for_unseen_node(context: StepContext, state: NodeClaimState) ->
     """Nodes and claims have a watch each: the node that a claim names may exist, and not be shown yet."""
     claim = state.claim
     if state.has_seen_node or not claim.node_name or not has_registered(claim):
-        return Proceed()
+        return Answer(Next.PROCEED)
     try:
         node = await context.client.get(NODES, ("", claim.node_name))
     except NotFound:
         node = None
     if node is not None and belongs(node, claim):
-        return Wait(UNSEEN_SECONDS, f"waiting for the watch to show node {node.name}")
+        return Answer(Next.WAIT, UNSEEN_SECONDS, f"waiting for the watch to show node {node.name}")
     state.has_seen_node = True
-    return Proceed()
+    return Answer(Next.PROCEED)
 
 
 async def _delete_each(context: StepContext, state: NodeClaimState) -> tuple[dict[str, ApiError], dict[str, Refusal]]:
@@ -353,18 +359,17 @@ async def delete_node(context: StepContext, node: Node) -> None:
     await delete(context.client, NODES, node)
 
 
-async def _wait_for_node_budgets(context: StepContext, state: NodeClaimState, blocked: dict[str, Refusal]) -> Wait:
+def _wait_for_node_budgets(context: StepContext, state: NodeClaimState, blocked: dict[str, Refusal]) -> Answer:
     """Report what blocks the nodes; they are deleted when their budgets change, or when the deadline demands it."""
     message = "; ".join(f"deletion of node {name} blocked: {refusal}" for name, refusal in blocked.items())
     gist = " ".join(f"{name} {refusal.budget} {refusal.allowance}" for name, refusal in blocked.items())
-    if gist != state.reported_budgets:
-        state.reported_budgets = gist
-        emit_event(context, state.objects, names.EventReason.DISRUPTION_HELD, message, dedup_key=gist)
+    is_news, state.reported_budgets = gist != state.reported_budgets, gist
     update = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message)
-    await set_condition(context, state.objects, update)
     nodes = [node for node in state.nodes if node.name in blocked]
     due = [at for node in nodes if (at := forced_at(context, state, node)) is not None]
-    return Wait(min([NODES_SECONDS, *(max(at - context.clock.now(), 0.0) for at in due)]), message)
+    seconds = min([NODES_SECONDS, *(max(at - context.clock.now(), 0.0) for at in due)])
+    emitted = (events.node_budgets_block(message, gist),) if is_news else ()
+    return Answer(Next.WAIT, seconds, message, (update,), emitted)
 
 
 def forced_at(context: StepContext, state: NodeClaimState, node: Node) -> float | None:

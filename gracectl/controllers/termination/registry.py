@@ -1,7 +1,7 @@
-"""Registry of terminations: those in progress, those that are over, and objects that are left alone.
+"""Registry of terminations: in progress, finished, and objects that are left alone.
 
-The controllers of nodes and claims have one each. Invariant: an end is known under the name of its object, and closed
-when another object has taken that name.
+The controllers of nodes and claims have one each. Invariant: a termination is known under the name of its object, and
+closed when another object has taken that name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
 import msgspec
@@ -28,8 +28,7 @@ from gracectl.telemetry.spans import Trace
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1000
-"""Terminations that are over and are remembered."""
-
+"""Finished terminations that are remembered."""
 
 OTHERS_BEGIN_SECONDS = 20.0
 """Seconds that the controller of another release has to begin with an object that has the finalizer: longer than a
@@ -37,8 +36,11 @@ handover between its replicas takes."""
 
 
 class LeftAlone(msgspec.Struct):
-    """Object that is not managed here. `since`: when (monotonic) it was first seen without another controller's work,
-    inf while that is seen. `was_ours`: it was managed here before."""
+    """Object that is not managed here.
+
+    `since`: when (monotonic) it was first seen without another controller's work; inf while that is seen. `was_ours`:
+    it was managed here before.
+    """
 
     uid: str
     reason: str
@@ -54,10 +56,10 @@ class RegistryListener(Protocol):
         """The termination begins, or is resumed after a restart."""
 
     def closed(self, state: Any) -> None:
-        """The termination is over."""
+        """The termination is finished."""
 
     def abandoned(self, state: Any) -> None:
-        """The termination is not over, but no longer this controller's."""
+        """The termination is not finished, but no longer this controller's."""
 
 
 class ResultCounter:
@@ -80,25 +82,25 @@ class ResultCounter:
 
 
 class Registry(Generic[E]):
-    """Registry by name of the object. `kind` is its kind in log messages: `node`."""
+    """Terminations by name of the object."""
 
-    def __init__(self, kind: str, clock: Clock, statistics: TerminationStatistics) -> None:
-        self._kind = kind
+    def __init__(self, clock: Clock, statistics: TerminationStatistics) -> None:
         self._clock = clock
         self._listeners: list[RegistryListener] = []
         self._statistics = statistics
-        self._under_way: dict[str, E] = {}
+        self._in_progress: dict[str, E] = {}
         self._finished: deque[Progress] = deque(maxlen=REMEMBERED)
         self._left_alone: dict[str, LeftAlone] = {}  # by name
 
     def __contains__(self, name: str) -> bool:
-        return name in self._under_way
+        return name in self._in_progress
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._in_progress)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._under_way))
+    def states(self) -> tuple[E, ...]:
+        """The terminations in progress, in the order in which they were opened."""
+        return tuple(self._in_progress.values())
 
     def subscribe(self, listener: RegistryListener) -> None:
         """Call `listener` for every termination from now on."""
@@ -106,21 +108,21 @@ class Registry(Generic[E]):
 
     def get(self, name: str) -> E | None:
         """The termination in progress of the object of that name."""
-        return self._under_way.get(name)
+        return self._in_progress.get(name)
 
     def open(self, state: E) -> E:
         """Register a termination that begins, or is resumed after a restart."""
         state.labels = self._statistics.labels.of(state.tracked.latest.labels)
-        self._under_way[state.tracked.name] = state
+        self._in_progress[state.tracked.name] = state
         self._left_alone.pop(state.tracked.name, None)
         for listener in self._listeners:
             listener.opened(state)
-        logger.info("%s %s", self._kind, state.activity, extra={**state.tracked.log_keys, "uid": state.uid})
+        logger.info("%s %s", state.noun, state.activity, extra={**state.tracked.log_keys, "uid": state.uid})
         return state
 
     def close(self, state: E) -> None:
-        """Remove a termination that is over."""
-        del self._under_way[state.tracked.name]
+        """Remove a finished termination."""
+        del self._in_progress[state.tracked.name]
         now = self._clock.now()
         state.finish(now)
         progress = msgspec.structs.replace(state.progress(now), finished=now)
@@ -131,18 +133,18 @@ class Registry(Generic[E]):
         times.note(progress.kind, now - progress.started, progress.seconds, state.labels, root)
         seconds = {step: round(spent, 3) for step, spent in progress.seconds.items()}
         extra = {**state.tracked.log_keys, "uid": state.uid, "seconds": seconds}
-        logger.info("%s %s", self._kind, state.outcome, extra=extra)
+        logger.info("%s %s", state.noun, state.outcome, extra=extra)
         for listener in self._listeners:
             listener.closed(state)
 
     def leave_alone(self, thing: Node | NodeClaim, reason: EventReason, *, is_anothers: bool = False) -> float:
-        """Remove an object that is not managed (any more); returns after how many seconds to report this reason: 0.0
+        """Remove an object that is not managed, or no longer. Returns the seconds until this reason is reported: 0.0
         once, inf if it was reported.
 
-        `is_anothers`: another controller has begun with the object, so that nothing is reported. One that has not
-        begun has OTHERS_BEGIN_SECONDS. An object that was managed here until now is reported immediately.
+        `is_anothers`: another controller has begun with the object, so that nothing is reported. A controller that has
+        not begun has OTHERS_BEGIN_SECONDS. An object that was managed here until now is reported immediately.
         """
-        abandoned = self._under_way.pop(thing.name, None)
+        abandoned = self._in_progress.pop(thing.name, None)
         if abandoned is not None:
             for listener in self._listeners:
                 listener.abandoned(abandoned)
@@ -162,15 +164,15 @@ class Registry(Generic[E]):
         return seconds
 
     def forget(self, name: str) -> None:
-        """No object of that name is left alone any more."""
+        """No object of that name is left alone now."""
         self._left_alone.pop(name, None)
 
-    def under_way(self) -> tuple[Progress, ...]:
+    def in_progress(self) -> tuple[Progress, ...]:
         """Progress of each termination, oldest first."""
         now = self._clock.now()
-        snapshots = (state.progress(now) for state in self._under_way.values())
+        snapshots = (state.progress(now) for state in self._in_progress.values())
         return tuple(sorted(snapshots, key=lambda progress: (progress.started, progress.name)))
 
     def finished(self) -> tuple[Progress, ...]:
-        """The last terminations that are over, in that order."""
+        """The last finished terminations, in that order."""
         return tuple(self._finished)

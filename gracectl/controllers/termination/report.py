@@ -1,4 +1,8 @@
-"""Conditions on nodes and claims: what `kubectl describe` shows while a termination waits."""
+"""The only writer of Events and conditions on nodes, claims and pods.
+
+Invariants: recording an Event never blocks and never fails. A condition informs operators only: no failure to write one
+stops a termination, and none waits for it longer than PATIENCE_SECONDS.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +10,184 @@ import logging
 import math
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import anyio
 
 from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject, WrittenCondition
-from gracectl.controllers.termination.context import StepContext
-from gracectl.controllers.termination.events import emit_event
-from gracectl.controllers.termination.state import E
+from gracectl.controllers.termination import events
+from gracectl.controllers.termination.context import Answer, StepContext
+from gracectl.controllers.termination.events import Event
+from gracectl.controllers.termination.state import AnyState
+from gracectl.eviction.deleter import Deletion
+from gracectl.eviction.deletions import ScheduledDeletion
+from gracectl.eviction.pdb_queue import EvictionCandidate
+from gracectl.kube.cache import Cache
 from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal
-from gracectl.kube.errors import ApiError, NotFound, NotLeading
+from gracectl.kube.errors import (
+    ApiError,
+    BudgetExhausted,
+    MultipleBudgets,
+    NotFound,
+    NotLeading,
+    Throttled,
+    Unreachable,
+)
+from gracectl.kube.events import EventRecorder, Subject
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch
+from gracectl.kube.resources import BUDGETS, NODE_BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS, Resource
 from gracectl.model import names
+from gracectl.model.envelope import UndecodableObject
 from gracectl.model.meta import condition_of, pointer
 from gracectl.model.node import Node
+from gracectl.model.pod import Pod
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 1.0
 """How long a termination waits for the write of a condition; a slower one is completed in the background."""
 
-
 STATUS_WRITES: Final = 50
-"""Writes of conditions at the same time, and as many again of those that last longer than a second: conditions only
-inform, and a status webhook that hangs must not cost a connection for each condition of each node.
-"""
+"""Concurrent writes of conditions, and as many again of writes that last longer than a second: conditions only inform,
+and a status webhook that hangs must not cost a connection for each condition of each node."""
 
 
 def status_group(key: Hashable) -> Hashable:
-    """Group of a write, by its key: the object. A webhook that hangs for one condition of it hangs for the others."""
+    """Group of a write, by its key: the object. A webhook that hangs for one condition hangs for the others, too."""
     assert isinstance(key, tuple)
     return str(key[1])
+
+
+async def report(
+    context: StepContext, objects: Sequence[AnyTracked], answer: Answer, patience: float = PATIENCE_SECONDS
+) -> float:
+    """Record the Events of an answer, and write its conditions. Returns the seconds until the steps must run again.
+
+    `patience`: seconds to wait for a condition.
+    """
+    emit(context, objects, *answer.events)
+    began, due = context.clock.monotonic(), math.inf
+    for update in answer.conditions:
+        seconds = await set_condition(context, objects, update, patience=patience, is_final=answer.is_final)
+        due = min(due, seconds)
+    return min(due, max(answer.seconds - (context.clock.monotonic() - began), 0.0))
+
+
+# -- Events ------------------------------------------------------------------------------------------------------------
+
+
+def emit(context: StepContext, objects: Sequence[AnyTracked], *reported: Event) -> None:
+    """Record Events on their own objects, or else on `objects` (a node, its claim), each with a line in the log."""
+    for event in reported:
+        level = logging.WARNING if event.type == "Warning" else logging.INFO
+        if isinstance(event.about, Pod):
+            pod = event.about
+            keys = {"pod": pod.full_name, "uid": pod.uid, "node": pod.node_name}
+            subjects = [Subject.of(PODS, pod)]
+        else:
+            about = objects if event.about is None else (event.about,)
+            keys, subjects = about[0].log_keys, [tracked.subject for tracked in about]
+        logger.log(level, "%s: %s", event.reason, event.message, extra=keys)
+        for subject in subjects:
+            record(context.recorder, subject, event)
+
+
+def record(recorder: EventRecorder, subject: Subject, event: Event) -> None:
+    """Record an Event on `subject`."""
+    recorder.record(subject, event.reason, event.message, event.type, dedup_key=event.dedup_key)
+
+
+WARNED: Final = 10_000
+"""Failures of pods that are remembered."""
+
+
+class PodEventReporter:
+    """Listener to the evictor and the deleter: Events on pods."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._warned: dict[tuple[str, str], None] = {}  # by UID and cause: what the log has said; the latest last
+
+    def evicted(self, candidate: EvictionCandidate) -> None:
+        """See EvictionListener."""
+        record(self._recorder, pod_subject(candidate), events.evicted(candidate))
+        logger.info("pod evicted", extra=_log_keys(candidate))
+
+    def deleted(self, deletion: Deletion) -> None:
+        """See DeletionListener."""
+        pod = deletion.pod
+        record(self._recorder, pod_subject(pod), events.deleted(deletion))
+        figures = {"granted": deletion.granted, "requested": deletion.requested, "late": round(deletion.late, 3)}
+        logger.info("pod deleted for the deadline", extra={**_log_keys(pod), **figures})
+
+    def not_deleted(self, pod: ScheduledDeletion, refusal: ApiError) -> None:
+        """See DeletionListener. A server that is busy or unreachable says nothing about this pod: no Event."""
+        event = events.deletion_failed(pod, refusal)
+        self._warn(pod, refusal, event)
+        if not isinstance(refusal, Throttled | Unreachable):
+            record(self._recorder, pod_subject(pod), event)
+
+    def refused(self, candidate: EvictionCandidate, refusal: ApiError) -> None:
+        """See EvictionListener. A spent budget is the normal case, and in the condition `Drained`: no Event."""
+        if isinstance(refusal, BudgetExhausted):
+            logger.debug("eviction refused by a budget: %s", refusal, extra=_log_keys(candidate))
+            return
+        is_ambiguous = isinstance(refusal, MultipleBudgets)
+        event = events.multiple_budgets(candidate) if is_ambiguous else events.eviction_failed(candidate, refusal)
+        record(self._recorder, pod_subject(candidate), event)
+        self._warn(candidate, refusal, event)
+
+    def _warn(self, pod: EvictionCandidate | ScheduledDeletion, refusal: ApiError, event: Event) -> None:
+        """Log a failure once for each pod and cause; the Event counts the repeats."""
+        key = (pod.uid, type(refusal).__name__)
+        if key not in self._warned:
+            logger.warning("pod: %s", event.message, extra=_log_keys(pod))
+        self._warned.pop(key, None)
+        self._warned[key] = None
+        if len(self._warned) > WARNED:
+            del self._warned[next(iter(self._warned))]
+
+
+def pod_subject(pod: EvictionCandidate | ScheduledDeletion) -> Subject:
+    """Subject of Events on a pod that is evicted or deleted."""
+    return Subject(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid)
+
+
+def _log_keys(pod: EvictionCandidate | ScheduledDeletion) -> dict[str, str]:
+    return {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node}
+
+
+UNDECODABLE_EVENTS: Final = 50
+"""Objects of a kind with an Event *Undecodable*; further ones are in the log and the metric only, as Events share a
+queue."""
+
+
+def report_undecodable(context: StepContext) -> None:
+    """Emit an Event on each object that a cache sets aside as undecodable, now and later."""
+    cluster = context.cluster
+    caches: tuple[tuple[Cache[Any], Resource[Any]], ...] = (
+        (cluster.pods, PODS),
+        (cluster.nodes, NODES),
+        (cluster.claims, context.claim_resource()),
+        (cluster.budgets, BUDGETS),
+        (cluster.attachments, VOLUME_ATTACHMENTS),
+        (context.admitter.budgets, NODE_BUDGETS),
+    )
+    for cache, resource in caches:
+        cache.subscribe_undecodable(partial(_emit_undecodable, context.recorder, cache, resource))
+
+
+def _emit_undecodable(
+    recorder: EventRecorder, cache: Cache[Any], resource: Resource[Any], found: UndecodableObject
+) -> None:
+    if found.name and cache.statistics().undecodable <= UNDECODABLE_EVENTS:
+        subject = Subject(resource.api_version, resource.kind, found.namespace, found.name, found.uid)
+        record(recorder, subject, events.undecodable(resource.kind, found))
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
 
 
 async def set_condition(
@@ -45,15 +195,14 @@ async def set_condition(
     objects: Sequence[AnyTracked],
     update: ConditionUpdate,
     *,
-    seconds: float = PATIENCE_SECONDS,
+    patience: float = PATIENCE_SECONDS,
     is_final: bool = False,
 ) -> float:
-    """Write a condition to each of `objects` (a node, its claim) where it differs; returns after how many seconds to
-    call again because it could not be written to all of them now, inf if it was.
+    """Write a condition to each of `objects` where it differs. Returns the seconds until the next try; inf: none.
 
-    A change of the message alone is written at most every `status_interval_seconds`, unless it `is_final`. A condition
-    informs operators only: a failure is logged, and one that takes longer than `seconds` (PATIENCE_SECONDS at most) is
-    completed in the background, until when no further update of it is sent.
+    A change of the message alone is written at most every `status_interval_seconds`, unless it `is_final`. A failure is
+    logged. A write that takes longer than `patience` is completed in the background; until then no further update of
+    the condition is sent.
     """
     now = context.clock.now()
     for tracked in objects:
@@ -67,41 +216,33 @@ async def set_condition(
     if due:
         async with anyio.create_task_group() as group:
             for tracked in due:
-                group.start_soon(_set, context, tracked, update, min(seconds, PATIENCE_SECONDS))
+                group.start_soon(_set, context, tracked, update, min(patience, PATIENCE_SECONDS))
     return min((_seconds_until_due(context, tracked, update) for tracked in objects), default=math.inf)
 
 
 async def remove_conditions(context: StepContext, tracked: TrackedObject[Node], types: Sequence[str]) -> None:
-    """Remove conditions from a node, also those that the watch does not show yet.
+    """Remove conditions from a node, also conditions that the watch does not show yet.
 
     Raises ApiError: a condition that is no longer true must not stay.
     """
     for type_ in types:
         tracked.written.pop(type_, None)
         tracked.wanted.pop(type_, None)
-    try:
-        after = await context.client.patch(
-            tracked.cancellable,
-            tracked.latest.key,
-            condition_removal(types),
-            subresource="status",
-            uid=tracked.uid,
-        )
-    except NotFound:
-        return
-    tracked.wrote(after)
+    resource, key, patch = tracked.cancellable, tracked.latest.key, condition_removal(types)
+    with suppress(NotFound):
+        tracked.wrote(await context.client.patch(resource, key, patch, subresource="status", uid=tracked.uid))
 
 
-async def report_step_failure(context: StepContext, state: E, step: str, error: ApiError) -> None:
+async def report_step_failure(context: StepContext, state: AnyState, step: str, error: ApiError) -> None:
     """Report a step that has been failing for some time: an Event per cause, and a condition.
 
-    The condition is the one at which the termination stands, so that others keep what they say.
+    The condition is the one that the termination works on, so that others keep what they say.
     """
-    message = f"step {step} failed: {error}; retrying"
-    state.waits_for = message
-    if state.failures.failed(step, type(error).__name__, context.clock.monotonic()):
-        emit_event(context, state.objects, names.EventReason.STEP_FAILING, message, "Warning")
-    if state.failures.lasts(step, context.clock.monotonic()):
+    now = context.clock.monotonic()
+    state.waits_for = message = f"step {step} failed: {error}; retrying"
+    if state.failures.failed(step, type(error).__name__, now):
+        emit(context, state.objects, events.step_failing(message))
+    if state.failures.lasts(step, now):
         drained = condition_of(state.tracked.latest.conditions, names.DRAINED)
         is_drained = drained is not None and drained.status == names.TRUE
         type_, status = (names.INSTANCE_TERMINATING, names.TRUE) if is_drained else (names.DRAINED, names.FALSE)
@@ -109,19 +250,18 @@ async def report_step_failure(context: StepContext, state: E, step: str, error: 
 
 
 def seconds_until_allowed(context: StepContext, objects: Sequence[AnyTracked], type_: str) -> float:
-    """After how long a new message of this condition may be written to the first of `objects`; 0.0 if it may now."""
+    """Seconds until a new message of this condition may be written to the first of `objects`; 0.0 if it may now."""
     now = context.clock.now()
-    written = [tracked.written.get(type_) for tracked in objects]
-    return min(max(_allowed_at(context, one) - now, 0.0) for one in written)
+    return min(max(_allowed_at(context, tracked.written.get(type_)) - now, 0.0) for tracked in objects)
 
 
 def _allowed_at(context: StepContext, written: WrittenCondition | None) -> float:
-    """When (Unix seconds) a new message of a condition may be written that was last written like this."""
+    """When (Unix seconds) a new message of a condition may be written; `written`: its last write."""
     return -math.inf if written is None else written.at + context.settings.status_interval_seconds
 
 
 def _seconds_until_due(context: StepContext, tracked: AnyTracked, update: ConditionUpdate) -> float:
-    """After how long to try to write a condition again; inf if it is shown."""
+    """Seconds until the next try to write a condition; inf if the object shows it."""
     if update.is_shown_by(tracked.latest.conditions):
         return math.inf
     interval, written = context.settings.status_interval_seconds, tracked.written.get(update.type)
@@ -132,7 +272,7 @@ def _seconds_until_due(context: StepContext, tracked: AnyTracked, update: Condit
 
 
 def _is_due(context: StepContext, tracked: AnyTracked, update: ConditionUpdate, now: float, *, is_final: bool) -> bool:
-    """Whether the update changes the condition, and is no change of the message too soon after the one before."""
+    """Whether the update changes the condition, and not just its message too soon after the last write."""
     if update.is_shown_by(tracked.latest.conditions):
         return False
     # Our last write counts even if the watch, or another client's write, shows an older state.
@@ -188,7 +328,7 @@ async def _write(context: StepContext, tracked: TrackedObject[H], update: Condit
 
 
 def _replace_entry(thing: H, condition: dict[str, str]) -> Patch:
-    """The patch that puts the entry into the list of conditions as it was read."""
+    """Patch that puts the entry into the list of conditions as it was read."""
     types = [each.type for each in thing.conditions]
     if not types:
         return MergePatch({"status": {"conditions": [condition]}})

@@ -12,15 +12,15 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from gracectl.controllers.cluster.cache import is_finalizing
+from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.cluster.tracked import AnyTracked, H, TrackedObject
 from gracectl.controllers.settings import InstanceSettings
 from gracectl.controllers.termination.statistics import TerminationKind, TerminationResult
 from gracectl.eviction.pod_outcomes import PodOutcome
-from gracectl.kube.resources import NODES, Resource
+from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.model.meta import condition_of, natural_key
+from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark
 from gracectl.policy.deadlines import Deadline
@@ -61,8 +61,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "maintenance"
 
 
-class InstanceWait(msgspec.Struct):
-    """Backoff of calls to the provider for one instance. Instants are monotonic: a wall clock may be set back."""
+class InstanceMemo(msgspec.Struct):
+    """Calls to the provider for one instance. Instants are monotonic: a wall clock may be set back."""
 
     poll: Backoff
     retry: Backoff
@@ -76,7 +76,7 @@ class InstanceWait(msgspec.Struct):
     """When to ask next whether the instance of a node that is not Ready still exists."""
 
     @classmethod
-    def of(cls, settings: InstanceSettings, backoff: Callable[[float, float], Backoff]) -> InstanceWait:
+    def of(cls, settings: InstanceSettings, backoff: Callable[[float, float], Backoff]) -> InstanceMemo:
         """With the settings' intervals; `backoff` makes a Backoff of an initial and a longest wait (seconds)."""
         return cls(
             poll=backoff(settings.poll_initial_seconds, settings.poll_maximum_seconds),
@@ -105,17 +105,17 @@ class TerminationState(ABC, Generic[H]):
     """State of one termination, identified by the UID of its object."""
 
     kind: TerminationKind = "node"
-
+    noun = "node"
+    """The object's kind, for messages."""
+    provider_id_field = "spec.providerID"
     activity = "is being terminated"
-    """What is happening to the object, for messages."""
-
+    """What happens to the object, for messages."""
     outcome = "is terminated"
     """What has happened to it, for the log."""
-
     checks_instance_first = False
     """Whether to ask the provider for the instance's state first: another termination may have ended it."""
 
-    def __init__(self, tracked: TrackedObject[H], instance: InstanceWait, now: float) -> None:
+    def __init__(self, tracked: TrackedObject[H], instance: InstanceMemo, now: float) -> None:
         begun = tracked.latest.deletion_timestamp
         self.tracked = tracked
         self.uid = tracked.uid
@@ -128,9 +128,7 @@ class TerminationState(ABC, Generic[H]):
         self.observer: TerminationObserver = NO_OBSERVER
         self.labels: tuple[str, ...] = ()  # its NodeLabels when it was opened
         self.failures = Failures()  # by step
-        self.reported: set[tuple[str, str]] = (
-            set()
-        )  # by UID, what is reported once: unreadable annotations, several claims
+        self.reported: set[tuple[str, str]] = set()  # by UID: unreadable annotations, several claims
         self.waits_for = ""
         self._step = ""
         self._step_since = now
@@ -139,13 +137,8 @@ class TerminationState(ABC, Generic[H]):
 
     @property
     @abstractmethod
-    def missing_provider_id(self) -> str:
-        """Message for a missing provider ID: `node worker-1 has no spec.providerID`."""
-
-    @property
-    @abstractmethod
     def provider_id(self) -> str:
-        """Provider ID of the instance; empty if it is not known."""
+        """Provider ID of the instance; empty if it is unknown."""
 
     @property
     @abstractmethod
@@ -154,12 +147,24 @@ class TerminationState(ABC, Generic[H]):
 
     @abstractmethod
     def reason(self, policy: PolicySettings) -> str:
-        """Why it is terminated, as its objects show it (see `reason_of`)."""
+        """Why the object is terminated (see `reason_of`)."""
 
     @property
     @abstractmethod
     def objects(self) -> tuple[AnyTracked, ...]:
         """Objects that Events and conditions are written to: the terminated object first."""
+
+    def interruption(self, cluster: ClusterCache, step: str) -> str:
+        """Why the step must not run; empty if it may."""
+        return ""
+
+    def time_left(self, clock: Clock) -> float:
+        """Seconds that the steps before the termination of the instance may take from now on."""
+        return math.inf
+
+    def must_hurry(self, clock: Clock) -> bool:
+        """Whether the deadline has passed and the provider was not called yet."""
+        return False
 
     @property
     def ends_by(self) -> float | None:
@@ -167,7 +172,7 @@ class TerminationState(ABC, Generic[H]):
         return None if self.deadline is None else self.deadline.at
 
     def counted_deadline(self, clock: Clock) -> Deadline | None:
-        """The deadline that is acted upon: none while clocks are in dispute, as its instant is unknown."""
+        """The deadline to act on: none while clocks are in dispute, as its instant is unknown."""
         return None if clock.is_disputed() else self.deadline
 
     def is_overdue(self, clock: Clock) -> bool:
@@ -254,10 +259,10 @@ E = TypeVar("E", bound=AnyState)
 
 
 OVERDUE_SECONDS = 1.0
-"""After the deadline, seconds for all steps before the instance, in case the server does not answer."""
+"""Seconds after the deadline for all steps before the instance, in case the server does not respond."""
 
 PATIENCE_SECONDS = 5.0
-"""Seconds for each of those steps once the provider has been called."""
+"""Seconds for each of these steps once the provider has been called."""
 
 RECORDON_SECONDS = (0.002, 60.0)
 """First and longest wait before a cordon that was undone is written again, doubled each time."""
@@ -266,41 +271,80 @@ STALL_REPORTED = math.inf
 """Value of `stalled_since`: the stall was reported."""
 
 
+class CordonMemo(msgspec.Struct):
+    """Memory of the step "cordon"."""
+
+    at: float | None = None
+    """When (Unix seconds) the node was first seen to take no pods."""
+    marks: frozenset[Mark] = frozenset()
+    """Marks of the cordon in effect."""
+    next_write: float = 0.0
+    """Monotonic: when to write again what was undone."""
+    backoff: Backoff = msgspec.field(default_factory=lambda: Backoff(*RECORDON_SECONDS, jitter=0.0))
+
+
+class DrainMemo(msgspec.Struct):
+    """Memory of the step "drain". Pods are known by UID; instants are monotonic."""
+
+    plan: Plan | None = None
+    planned_from: float = -math.inf
+    """When the step began to make its last plan."""
+    looked_at: float = -math.inf
+    """When the last plan was made."""
+    awaited: set[str] = msgspec.field(default_factory=set)
+    """Pods that the plan awaits, without those that have ended since."""
+    ended: set[str] = msgspec.field(default_factory=set)
+    """Awaited pods that have ended since the plan."""
+    excludes_daemon_sets: bool = False
+    """DaemonSet pods leave, so the cordon keeps new ones off."""
+    blocking_budgets: frozenset[tuple[str, str]] = frozenset()
+    """Namespace and name of the budgets that the plan depends on."""
+    present: frozenset[str] = frozenset()
+    """Pods of the first plan, right after the cordon."""
+    protected_pods: Mapping[str, ProtectedPod] | None = None
+    """None before the first plan."""
+    invalid_annotations: Mapping[str, str] = {}
+    """Invalid values of do-not-disrupt that were reported, by pod."""
+    returning: set[str] = msgspec.field(default_factory=set)
+    """UIDs of controllers whose pods were reported to come back."""
+    reported_stuck: frozenset[str] = frozenset()
+    """Stuck pods that an Event has named."""
+    stalled_since: float | None = None
+    """Since when no pod leaves although one should."""
+    left_behind: str = ""
+    """Message about the pods that were left at the deadline."""
+
+
+class VolumesMemo(msgspec.Struct):
+    """Memory of the step "volumes". Instants are monotonic."""
+
+    attached_since: float | None = None
+    """Since when the node waits for nothing but volumes."""
+    is_reported: bool = False
+    """An Event says that they have been attached for long."""
+    claims_read_at: float = -math.inf
+    """When claims of pods that stay were read last."""
+    unreadable_claims: dict[str, str] = msgspec.field(default_factory=dict)
+    """Why a claim cannot be read, by namespace/name."""
+    are_claims_missing: bool = False
+    """None of the claims that were read last could be."""
+    claims_of_pods: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    """Drained pods, by the key of a claim."""
+    pods_of_volumes: dict[str, str] = msgspec.field(default_factory=dict)
+    """Drained pods, by PersistentVolume."""
+
+
 class NodeState(TerminationState[Node]):
     """State of the termination of a node, or (MaintenanceState) of its maintenance."""
 
-    def __init__(self, node: Node, instance: InstanceWait, now: float) -> None:
+    def __init__(self, node: Node, instance: InstanceMemo, now: float) -> None:
         super().__init__(TrackedObject(NODES, node), instance, now)
         drained = condition_of(node.conditions, names.DRAINED)
         if drained is not None and drained.reason in names.MAINTENANCE_REASONS:
             self.is_resumed = False  # those Events were about a maintenance
         self.claim: TrackedObject[NodeClaim] | None = None
         self.next_claim = 0.0  # monotonic: when to retry the deletion of the claim
-        self.cordoned_at: float | None = None
-        self.next_cordon = 0.0  # monotonic: when to write a cordon again that was undone
-        self.recordon = Backoff(*RECORDON_SECONDS, jitter=0.0)
-        self.cordon_marks: frozenset[Mark] = frozenset()  # of the cordon in effect
-        self.excludes_daemon_sets = False  # from when their pods leave (see Plan)
-        self.plan: Plan | None = None
-        self.awaited: set[str] = set()  # of the plan (see there), but for those that have ended since
-        self.ended: set[str] = set()  # those, by UID
-        self.protected_pods: Mapping[str, ProtectedPod] | None = None  # by pod UID; None before the first plan
-        self.invalid_annotations: Mapping[str, str] = {}  # by pod UID, the values of do-not-disrupt that were reported
-        self.blocking_budgets: frozenset[tuple[str, str]] = frozenset()  # by namespace and name, of the last plan
-        self.planned_from = -math.inf  # when (monotonic) the drain began its last plan
-        self.looked_at = -math.inf  # when (monotonic) the drain was last planned
-        self.present: frozenset[str] = frozenset()  # UIDs of the pods of the first plan, right after the cordon
-        self.returning: set[str] = set()  # UIDs of controllers whose pods were reported to come back
-        self.left_behind = ""  # what was left at the deadline, for messages
-        self.reported_stuck: frozenset[str] = frozenset()  # by UID, stuck pods that an Event has named
-        self.claims_read_at = -math.inf  # when (monotonic) claims of pods that stay were read last
-        self.unreadable_claims: dict[str, str] = {}  # why, by namespace/name
-        self.are_claims_missing = False  # none of those that were read last could be
-        self.claims_of_pods: dict[tuple[str, str], str] = {}  # drained pods, by the key of a claim
-        self.pods_of_volumes: dict[str, str] = {}  # the same by PersistentVolume, once it matters
-        self.attached_since: float | None = None  # monotonic: since when it waits for nothing but volumes
-        self.is_attachment_reported = False  # that it has waited for volumes for long
-        self.stalled_since: float | None = None  # monotonic: since when no pod leaves although one should
+        self.cordon, self.drain, self.volumes = CordonMemo(), DrainMemo(), VolumesMemo()
         self._overdue_since: float | None = None  # monotonic: when the deadline was first seen to have passed
 
     @property
@@ -309,18 +353,13 @@ class NodeState(TerminationState[Node]):
         return self.tracked.latest
 
     @property
-    def missing_provider_id(self) -> str:
-        """See TerminationState."""
-        return f"node {self.node.name} has no spec.providerID"
-
-    @property
     def provider_id(self) -> str:
         """Provider ID of the node, else of its claim; empty if neither has one."""
         return self.node.provider_id or (self.claim.latest.provider_id if self.claim else "")
 
     @property
     def source(self) -> Node | None:
-        """See TerminationState."""
+        """The node itself."""
         return self.node
 
     @property
@@ -329,32 +368,42 @@ class NodeState(TerminationState[Node]):
         return (self.tracked, self.claim) if self.claim else (self.tracked,)
 
     def reason(self, policy: PolicySettings) -> str:
-        """See TerminationState."""
+        """Why the node is terminated."""
         claim = None if self.claim is None else self.claim.latest
         return reason_of(self.started, triggers_of((self.node,), claim, policy))
 
     @property
     def result(self) -> TerminationResult:
-        """How it has ended; to be read when it has."""
-        if self.left_behind:
+        """How the termination has ended."""
+        if self.drain.left_behind:
             return "deadline"
-        return "drained" if self.plan is not None and self.plan.drained else "released"
+        return "drained" if self.drain.plan is not None and self.drain.plan.drained else "released"
 
     @property
     def drained_condition(self) -> tuple[str, str]:
-        """Reason and message of the condition Drained when no pod holds the node."""
-        stuck = "" if self.plan is None else stuck_text(self.plan)
+        """Reason and message of the condition Drained when no pod blocks the node."""
+        stuck = "" if self.drain.plan is None else stuck_text(self.drain.plan)
         return "Drained", f"drained; not waited for: {stuck}" if stuck else "all pods are gone"
 
     def matches_node(self, node: Node) -> bool:
         """Whether this object is the node of this state, and still to be terminated."""
         return node.uid == self.uid and is_finalizing(node)
 
-    def time_left(self, clock: Clock) -> float:
-        """The seconds that what comes before the end of the instance may take from now on; inf without a deadline.
+    def interruption(self, cluster: ClusterCache, step: str) -> str:
+        """The pods of another node with this name must not be taken for its own."""
+        node = cluster.node(self.node.name)
+        return "its name belongs to another node" if node is not None and node.uid != self.uid else ""
 
-        That is until the deadline; from then on LAST_WORD_SECONDS for everything, counted from the first look; and when
-        the provider has been asked, PATIENCE_SECONDS for each thing, so that it is asked again in time.
+    def plan_made(self, plan: Plan) -> None:
+        """Take over a new plan of the drain."""
+        self.drain.plan = plan
+        self.drain.awaited, self.drain.ended = set(plan.awaited), set()
+
+    def time_left(self, clock: Clock) -> float:
+        """Seconds that the steps before the termination of the instance may take from now on.
+
+        They have until the deadline, and after it OVERDUE_SECONDS together. Once the provider was called, each step has
+        PATIENCE_SECONDS, so that the provider is called again in time.
         """
         deadline = self.counted_deadline(clock)
         if deadline is None:
@@ -369,68 +418,15 @@ class NodeState(TerminationState[Node]):
             self._overdue_since = now
         return max(self._overdue_since + OVERDUE_SECONDS - now, 0.0)
 
+    def must_hurry(self, clock: Clock) -> bool:
+        """Whether the deadline has passed and the provider was not called yet: the instance first, reports later."""
+        return self.is_overdue(clock) and not self.instance.was_tried
+
     def progress(self, now: float) -> Progress:
         """Progress at `now`."""
-        left = 0 if self.plan is None else len(self.plan.left) - len(self.ended)
-        is_still = self.stalled_since == STALL_REPORTED
+        left = 0 if self.drain.plan is None else len(self.drain.plan.left) - len(self.drain.ended)
+        is_still = self.drain.stalled_since == STALL_REPORTED
         return msgspec.structs.replace(super().progress(now), pods_left=left, is_stalled=is_still)
-
-
-class NodeClaimState(TerminationState[NodeClaim]):
-    """State of the termination of a node claim."""
-
-    kind = "nodeclaim"
-    checks_instance_first = True
-
-    def __init__(self, resource: Resource[NodeClaim], claim: NodeClaim, instance: InstanceWait, now: float) -> None:
-        super().__init__(TrackedObject(resource, claim), instance, now)
-        self.nodes: tuple[Node, ...] = ()
-        self.deleted: set[str] = set()  # UIDs of nodes whose deletion the server has accepted
-        self.next_deletion = 0.0  # monotonic: when to retry the deletion of nodes
-        self.budgets: set[str] = set()  # names of node disruption budgets that block deletions
-        self.reported_budgets = ""  # what was last reported of them
-        self.has_seen_node = False  # the node that its status names was seen, or the server has no such node
-        self._named: Node | None = None  # the last node of the claim that had a provider ID
-
-    @property
-    def claim(self) -> NodeClaim:
-        """The newest known state of the claim."""
-        return self.tracked.latest
-
-    @property
-    def missing_provider_id(self) -> str:
-        """See TerminationState."""
-        return f"node claim {self.claim.name} has no status.providerID"
-
-    @property
-    def provider_id(self) -> str:
-        """Provider ID of the claim, else of its last known node; empty if none was launched."""
-        return self.claim.provider_id or (self._named.provider_id if self._named else "")
-
-    def reason(self, policy: PolicySettings) -> str:
-        """See TerminationState."""
-        return reason_of(self.started, triggers_of((), self.claim, policy))
-
-    @property
-    def source(self) -> Node | None:
-        """See TerminationState. A provider ID of the claim itself was not written by a kubelet."""
-        return None if self.claim.provider_id else self._named
-
-    @property
-    def objects(self) -> tuple[AnyTracked, ...]:
-        """The claim alone: its nodes have Events and conditions of their own."""
-        return (self.tracked,)
-
-    def see(self, nodes: tuple[Node, ...]) -> None:
-        """Set the nodes that must be gone before the claim."""
-        self.nodes = nodes
-        self.has_seen_node |= any(node.name == self.claim.node_name for node in nodes)
-        self._named = next((node for node in nodes if node.provider_id), self._named)
-
-    def progress(self, now: float) -> Progress:
-        """Progress at `now`."""
-        nodes = tuple(sorted((node.name for node in self.nodes), key=natural_key))
-        return msgspec.structs.replace(super().progress(now), nodes=nodes)
 
 
 LASTING_SECONDS: Final = 60.0

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 import anyio
 import msgspec
 
-from gracectl.controllers.termination.state import AnyState, NodeClaimState, NodeState
+from gracectl.controllers.termination.nodeclaim import NodeClaimState
+from gracectl.controllers.termination.state import AnyState, NodeState
 from gracectl.controllers.tracing.pods import DrainSpans, PriorProgress
 from gracectl.controllers.tracing.trace import NodeClaimTrace, TerminationTrace
 from gracectl.eviction.deleter import Deletion
@@ -103,12 +104,12 @@ class Tracer:
             return
         now, attributes = self._clock.now(), self._root_attributes(state)
         if isinstance(state, NodeState) and isinstance(opened, TerminationTrace):
-            root = RootSpan(opened, now, attributes, state.left_behind)
+            root = RootSpan(opened, now, attributes, state.drain.left_behind)
             opened.drain.close(now)
             if state.claim is not None and state.claim.name in self._claims:
                 self._roots.setdefault(state.claim.name, []).append(root)
             else:
-                opened.close(now, attributes, state.left_behind)
+                opened.close(now, attributes, state.drain.left_behind)
         elif isinstance(opened, NodeClaimTrace):
             opened.close(now, attributes)
             self._close_roots(state.tracked.name, opened.last)
@@ -199,7 +200,7 @@ class Tracer:
             gracectl__reason=state.reason(self._policy()),
             gracectl__instance=state.provider_id or None,
             gracectl__deadline=None if state.ends_by is None else format_time(state.ends_by),
-            gracectl__deadline__passed=True if isinstance(state, NodeState) and state.left_behind else None,
+            gracectl__deadline__passed=True if isinstance(state, NodeState) and state.drain.left_behind else None,
         )
 
 
@@ -253,7 +254,7 @@ def _waiting_attributes(state: AnyState, now: float) -> dict[str, Value]:
         gracectl__waited_for=progress.waits_for or None,
         gracectl__deadline=None if progress.deadline is None else format_time(progress.deadline),
     )
-    plan = state.plan if isinstance(state, NodeState) else None
+    plan = state.drain.plan if isinstance(state, NodeState) else None
     if plan is not None and plan.left:
         outcomes = [entry.outcome for entry in plan.left]
         found["gracectl.pods.left"] = len(outcomes)

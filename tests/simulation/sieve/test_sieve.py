@@ -19,7 +19,7 @@ from simulation.sieve.ending import differences
 from simulation.sieve.patterns import KINDS, OF_EVENTS, Kind, Pattern, Point
 from simulation.sieve.story import CATALOGUE, Run
 
-from gracectl.controllers.termination.controller import NodeController
+from gracectl.controllers.termination.wakeups import NodeWakeups
 from gracectl.kube.cache import Cache
 from gracectl.model.node import Node
 
@@ -84,10 +84,10 @@ def test_the_catalogue_has_all_stories() -> None:
 
 # -- bugs of the kind that it is to find -------------------------------------------------------------------------------
 
-node_changed = NodeController._node_changed
+node_changed = NodeWakeups._node_changed
 
 
-def as_by_edges(self: NodeController, old: Node | None, new: Node | None) -> None:
+def as_by_edges(self: NodeWakeups, old: Node | None, new: Node | None) -> None:
     """A node that was deleted before the controller started is none of its business."""
     if old is not None or new is None or new.deletion_timestamp is None:
         node_changed(self, old, new)
@@ -103,9 +103,9 @@ def as_if_nothing_went(self: Cache[Any], objects: Iterable[Any], undecodable: ob
 @pytest.mark.parametrize(
     ("pattern", "of", "method", "planted"),
     [
-        (Pattern.CRASH, NodeController, "_node_changed", as_by_edges),
+        (Pattern.CRASH, NodeWakeups, "_node_changed", as_by_edges),
         (Pattern.WATCH, Cache, "replace", as_if_nothing_went),
-        (Pattern.RESTART, NodeController, "_node_changed", as_by_edges),
+        (Pattern.RESTART, NodeWakeups, "_node_changed", as_by_edges),
     ],
 )
 def test_a_planted_bug_is_found(pattern: Pattern, of: type, method: str, planted: Callable[..., None]) -> None:
