@@ -28,7 +28,6 @@ from gracectl.controllers.termination.controller import NodeController
 from gracectl.controllers.termination.events import disruption_target
 from gracectl.controllers.termination.invalid_annotations import InvalidAnnotationReporter
 from gracectl.controllers.termination.nodeclaim import NodeClaimController
-from gracectl.controllers.termination.registry import ResultCounter
 from gracectl.controllers.termination.report import STATUS_WRITES, PodEventReporter, report_undecodable, status_group
 from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.controllers.tracing.tracer import Tracer
@@ -131,7 +130,6 @@ class ControllerManager:
         backoff = partial(Backoff, rng=means.rng)
         self.terminations = NodeController(context, backoff)
         self.claims = NodeClaimController(context, backoff)
-        self.terminations.registry.subscribe(ResultCounter(means.statistics.results, lambda: self._settings.policy))
         for registry in (self.terminations.registry, self.claims.registry):
             registry.subscribe(self.tracer)
         self._component_status = means.component_status
@@ -186,7 +184,7 @@ class ControllerManager:
             deleter.queue,
         )
         return Work(
-            ends=(*self.terminations.registry.in_progress(), *self.claims.registry.in_progress()),
+            terminations=(*self.terminations.registry.in_progress(), *self.claims.registry.in_progress()),
             remaining=self.terminations.remaining(),
             evictor=evictor,
             deleter=deleter,

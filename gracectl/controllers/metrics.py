@@ -83,9 +83,9 @@ HELD: Final = ("voluntary", "nodeclaim")
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """Snapshot of all work of a manager; empty while this process does not lead. `ends`: terminations in progress."""
+    """Snapshot of all work of a manager; empty while this process does not lead. `terminations`: in progress."""
 
-    ends: tuple[Progress, ...] = ()
+    terminations: tuple[Progress, ...] = ()
     remaining: RemainingPods = RemainingPods()
     evictor: EvictorStatistics = EvictorStatistics()
     deleter: DeleterStatistics = DeleterStatistics()
@@ -102,7 +102,7 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
     """Samples for every value of every label, so that no series comes and goes; those with NodeLabels come when the
     first such termination begins. `now`: Unix seconds."""
     kinds_of_nodes = statistics.labels.seen()
-    yield from _samples_of_ends(work.ends, kinds_of_nodes, now)
+    yield from _samples_of_terminations(work.terminations, kinds_of_nodes, now)
     yield from _samples_of_times(statistics)
     for state, number in work.remaining.states.items():
         yield Sample(PODS_LEFT, (state,), number)
@@ -133,15 +133,15 @@ def _samples_of_disruption(found: DisruptionStatistics, now: float) -> Iterator[
     yield Sample(CIRCUIT_BREAKER_OPEN, (), int(found.unhealthy.excess > 0))
 
 
-def _samples_of_ends(
-    ends: tuple[Progress, ...], kinds_of_nodes: Sequence[tuple[str, ...]], now: float
+def _samples_of_terminations(
+    terminations: tuple[Progress, ...], kinds_of_nodes: Sequence[tuple[str, ...]], now: float
 ) -> Iterator[Sample]:
-    at_step = Counter((end.kind, end.step or NOT_LOOKED_AT, *end.labels) for end in ends)
-    stalled = Counter((end.kind, *end.labels) for end in ends if end.is_stalled)
+    at_step = Counter((each.kind, each.step or NOT_LOOKED_AT, *each.labels) for each in terminations)
+    stalled = Counter((each.kind, *each.labels) for each in terminations if each.is_stalled)
     oldest: dict[TerminationKind, float] = {}
-    for end in ends:
-        if end.step != RESTING:
-            oldest[end.kind] = max(oldest.get(end.kind, 0.0), now - end.started)
+    for each in terminations:
+        if each.step != RESTING:
+            oldest[each.kind] = max(oldest.get(each.kind, 0.0), now - each.started)
     for kind, known in STEPS.items():
         for step, labels in product((NOT_LOOKED_AT, *known), kinds_of_nodes):
             yield Sample(TERMINATIONS, (kind, step, *labels), at_step[kind, step, *labels])

@@ -18,7 +18,6 @@ from gracectl.model.budget import scaled_value
 from gracectl.model.pod import Pod
 from gracectl.policy.evictability import FINISHED
 from gracectl.policy.plan import Blocker, Plan
-from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import VoluntarySettings
 from gracectl.policy.voluntary import Cause, Trigger
 
@@ -139,12 +138,6 @@ def next_with_blocked(waiting: Mapping[K, DisruptionRank], lost: Collection[K], 
     chosen = next_to_begin(waiting, places)
     rest = {key: waiting[key] for key in lost if key in waiting and key not in chosen}
     return chosen + next_to_begin(rest, places - len(chosen) + blocked)
-
-
-def controller_of(pod: Pod) -> str:
-    """UID of the controller that replaces the pod elsewhere; empty if none does."""
-    owner = recreating_controller(pod)
-    return "" if owner is None else owner.uid
 
 
 def is_starting(pod: Pod) -> bool:

@@ -106,7 +106,8 @@ def is_critical(pod: Pod) -> bool:
 
 def is_daemon(pod: Pod) -> bool:
     """Whether a DaemonSet controls the pod."""
-    return any(owner.controller and owner.kind == names.DAEMON_SET for owner in pod.owners)
+    owner = pod.controller
+    return owner is not None and owner.kind == names.DAEMON_SET
 
 
 class WaveDeadlines(msgspec.Struct, frozen=True):

@@ -26,9 +26,10 @@ from gracectl.policy.budgets import unknown_budget_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.maintenance import is_maintenance_requested
-from gracectl.policy.pace import controller_of, is_starting
+from gracectl.policy.pace import is_starting
 from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
+from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import PolicySettings
 from gracectl.runtime.slices import Sliced, Slices, run_at_once
 
@@ -142,8 +143,8 @@ class ClusterCache(msgspec.Struct, frozen=True):
         found = {other.name: other for other in self._by_instance(self.nodes, provider_id)}
         if (claim := only_claim(self.claims_of(node))) is not None:
             found |= {other.name: other for other in self.nodes_of(claim)}
-        state = tuple(other for other in found.values() if other.uid != node.uid and is_finalizing(other))
-        return surviving_nodes(node, found.values()) + state
+        ending = tuple(other for other in found.values() if other.uid != node.uid and is_finalizing(other))
+        return surviving_nodes(node, found.values()) + ending
 
     def strangers_on(self, provider_id: str, claim: NodeClaim) -> tuple[Node, ...]:
         """Nodes that stand for an instance and do not belong to this claim: none, unless something is wrong."""
@@ -268,7 +269,7 @@ def _asking(pod: Pod) -> tuple[str, ...]:
 
 def _starting(pod: Pod) -> tuple[str, ...]:
     # Nearly all pods are Ready, and stand in no such index.
-    return (controller,) if is_starting(pod) and (controller := controller_of(pod)) else ()
+    return (owner.uid,) if is_starting(pod) and (owner := recreating_controller(pod)) else ()
 
 
 def is_finalizing(thing: Node | NodeClaim) -> bool:

@@ -30,7 +30,6 @@ from gracectl.policy.health import UnhealthyNodes, unhealthy_until
 from gracectl.policy.pace import (
     DisruptionRank,
     DisruptionSlot,
-    controller_of,
     explain_maximum,
     is_blocked,
     is_replaced,
@@ -38,6 +37,7 @@ from gracectl.policy.pace import (
     next_with_blocked,
 )
 from gracectl.policy.plan import plan
+from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import HealthSettings, VoluntarySettings
 from gracectl.policy.voluntary import Cause
 
@@ -246,7 +246,7 @@ class Pace:
         starting = [pod for pod in self._cluster.starting() if not is_replaced((pod,), since)]
         if starting:
             waited = max(patience - TAKEOVER_SECONDS, 0.0)
-            controllers = {controller_of(pod) for pod in starting}
+            controllers = {owner.uid for pod in starting if (owner := recreating_controller(pod))}
             self._before_takeover = DisruptionSlot(since, controllers, released_at=now - waited)
         self._is_confirmed = True
 
@@ -289,7 +289,7 @@ class Pace:
             # A pod that came later is no progress of the drain.
             if pod.created <= slot.since and _has_moved(old, new):
                 slot.moved_at = self._context.clock.now()
-        if self._waiting and self._is_awaited(controller_of(pod)):
+        if self._waiting and (owner := recreating_controller(pod)) and self._is_awaited(owner.uid):
             self._wake()
 
     def _is_awaited(self, controller: str) -> bool:
@@ -332,8 +332,8 @@ def _has_moved(old: Pod | None, new: Pod | None) -> bool:
 
 
 def _note(slot: DisruptionSlot, pod: Pod) -> None:
-    if controller := controller_of(pod):
-        slot.controllers.add(controller)
+    if owner := recreating_controller(pod):
+        slot.controllers.add(owner.uid)
 
 
 def terminations_in_progress(cluster: ClusterCache, selector: LabelSelector) -> int:

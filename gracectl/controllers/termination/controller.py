@@ -104,6 +104,8 @@ class NodeController:
         self.registry.close(state)
         outcomes = self._context.pod_outcomes.close(state.node.name, state.labels, is_over=not is_maintenance)
         if not is_maintenance:
+            reason = state.reason(self._context.settings.policy)
+            self._context.statistics.results[reason, state.result, *state.labels] += 1
             event = events.terminated(state.tracked, outcomes, now - state.started, is_done=is_done)
             emit(self._context, state.objects, event)
 

@@ -52,7 +52,7 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     if decision.excludes_daemon_sets and not memo.excludes_daemon_sets:
         memo.excludes_daemon_sets = True
         if not decision.overdue:
-            context.deleter.set_pods(name, scheduled_deletions(decision, name))
+            schedule_deletions(context, state, decision)
             return Answer(Next.WAIT, 0.0, "DaemonSet pods leave; waiting for the taint that keeps off new ones")
     present, before = {pod.uid for pod in view.pods}, memo.plan
     has_moved = before is not None and any(entry.pod.uid not in present for entry in before.left)
@@ -61,7 +61,7 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     departed = context.pod_outcomes.note(name, decision, state.labels)
     state.observer.planned(decision, now, departed)
     context.evictor.set_pods(name, candidates(decision.leaving, state))
-    context.deleter.set_pods(name, scheduled_deletions(decision, name))
+    schedule_deletions(context, state, decision)
     # Before the requests below, which may take long.
     emit(context, state.objects, *_events_of_plan(context, state, view, is_first=before is None))
     # Only the first pod of such a queue is sent to the server; the others get the same Event.
@@ -158,14 +158,19 @@ def _until_next_change(context: StepContext, decision: Plan) -> float:
     return max(seconds, 0.0)
 
 
-def schedule_deletions(context: StepContext, state: NodeState) -> None:
-    """Schedule the deletions that the deadline demands although the drain cannot begin (the cordon cannot be written,
-    no worker is free). Awaits nothing, and depends on no earlier step."""
+def schedule_deletions(context: StepContext, state: NodeState, decision: Plan | None = None) -> None:
+    """Hand the deleter the pods that a deadline deletes: its only door.
+
+    The deleter owns the instant and the grace of each DELETE. Without a plan of the drain, which may be unable to begin
+    (the cordon cannot be written, no worker is free), a plan without budgets is made. Awaits nothing.
+    """
     node = state.node
-    deadline = earliest_deadline(state.deadline, cached_deadline(context, node))
-    if deadline is not None and not context.clock.is_disputed():
-        view = view_without_budgets(context, state, deadline)
-        context.deleter.set_pods(node.name, scheduled_deletions(plan(view, context.clock.now()), node.name))
+    if decision is None:
+        deadline = earliest_deadline(state.deadline, cached_deadline(context, node))
+        if deadline is None or context.clock.is_disputed():
+            return
+        decision = plan(view_without_budgets(context, state, deadline), context.clock.now())
+    context.deleter.set_pods(node.name, scheduled_deletions(decision, node.name))
 
 
 def cancel_drain(context: StepContext, node: str) -> None:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
 from typing import Any, Generic, Protocol
 
 import msgspec
 
-from gracectl.controllers.termination.state import AnyState, E, NodeState, Progress
+from gracectl.controllers.termination.state import E, Progress
 from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
-from gracectl.policy.settings import PolicySettings
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import SpanRef
 from gracectl.telemetry.spans import Trace
@@ -60,25 +58,6 @@ class RegistryListener(Protocol):
 
     def abandoned(self, state: Any) -> None:
         """The termination is not finished, but no longer this controller's."""
-
-
-class ResultCounter:
-    """Listener that counts nodes that are terminated. `policy` returns the current settings."""
-
-    def __init__(self, counts: Counter[tuple[str, ...]], policy: Callable[[], PolicySettings]) -> None:
-        self._counts = counts
-        self._policy = policy
-
-    def opened(self, state: AnyState) -> None:
-        """See RegistryListener."""
-
-    def closed(self, state: AnyState) -> None:
-        """See RegistryListener."""
-        if isinstance(state, NodeState) and state.kind == "node":
-            self._counts[state.reason(self._policy()), state.result, *state.labels] += 1
-
-    def abandoned(self, state: AnyState) -> None:
-        """See RegistryListener."""
 
 
 class Registry(Generic[E]):

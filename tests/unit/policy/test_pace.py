@@ -16,7 +16,6 @@ from gracectl.policy.pace import (
     HOLDING,
     DisruptionRank,
     DisruptionSlot,
-    controller_of,
     is_blocked,
     is_replaced,
     is_starting,
@@ -27,6 +26,7 @@ from gracectl.policy.pace import (
     validate_maximum,
 )
 from gracectl.policy.plan import Blocker, Outcome, Plan, PodPlan
+from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import VoluntarySettings
 from gracectl.policy.voluntary import Cause, Trigger
 
@@ -165,12 +165,14 @@ def test_patience_with_a_blocked_drain_counts_from_its_last_progress() -> None:
 
 
 def test_pods_that_nothing_replaces_are_not_waited_for() -> None:
-    assert controller_of(a_pod()) == ""
-    assert controller_of(a_pod(owners=owned_by("DaemonSet"))) == ""
-    assert controller_of(a_pod(owners=owned_by("Node"))) == ""
-    assert controller_of(a_pod(owners=(OwnerReference("ReplicaSet", "a", "uid-a"),))) == ""
-    assert controller_of(a_pod(owners=owned_by("ReplicaSet", "a"))) == "uid-a"
-    assert controller_of(a_pod(owners=owned_by("Node", "a", group="robots.example.com"))) == "uid-a"
+    assert recreating_controller(a_pod()) is None
+    assert recreating_controller(a_pod(owners=owned_by("DaemonSet"))) is None
+    assert recreating_controller(a_pod(owners=owned_by("Node"))) is None
+    assert recreating_controller(a_pod(owners=(OwnerReference("ReplicaSet", "a", "uid-a"),))) is None
+    for owners in (owned_by("ReplicaSet", "a"), owned_by("Node", "a", group="robots.example.com")):
+        owner = recreating_controller(a_pod(owners=owners))
+        assert owner is not None
+        assert owner.uid == "uid-a"
 
 
 @pytest.mark.parametrize(
