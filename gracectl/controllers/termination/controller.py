@@ -16,6 +16,7 @@ from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import StepContext
+from gracectl.controllers.termination.deadline_timer import DeadlineTimer
 from gracectl.controllers.termination.drain import cancel_drain, schedule_deletions
 from gracectl.controllers.termination.maintenance import MaintenanceState, run_maintenance
 from gracectl.controllers.termination.pod_counts import RemainingPods, count_remaining
@@ -45,11 +46,11 @@ class NodeController:
         self._backoff = backoff
         self._runner = StepRunner(context)
         self.registry: Registry[NodeState] = Registry(context.clock, context.statistics)
+        self._timer = DeadlineTimer(context.clock, lambda name: self._queue.add(name), self._deletions_due)
         self._queue: WorkQueue[str] = WorkQueue(
-            context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY), is_urgent=lambda name: self._timer.has_passed(name)
+            context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY), is_urgent=self._timer.has_passed
         )
-        self._wakeups = NodeWakeups(context, self.registry, self._queue, self._deletions_due)
-        self._timer = self._wakeups.timer
+        self._wakeups = NodeWakeups(context, self.registry, self._queue, self._timer)
 
     async def run(self) -> None:
         """Reconcile nodes until cancelled, from when all caches are live."""

@@ -104,14 +104,12 @@ async def _remaining(context: StepContext, state: NodeState, *, has_moved: bool)
     if state.deadline is not None and context.clock.is_disputed():
         message += f"; deadline {format_time(state.deadline.at)} is paused: {events.CLOCKS_DISAGREE}"
     until_stall, emitted = _stall(context, state, message, has_moved=has_moved)
-    conditions: tuple[ConditionUpdate, ...] = (
-        ConditionUpdate(names.DRAINED, names.FALSE, _reason_of(decision), message),
-    )
+    update = ConditionUpdate(names.DRAINED, names.FALSE, _reason_of(decision), message)
     seconds = min(until_stall, _until_next_change(context, decision))
-    if volumes is not None:
-        seconds = min(seconds, volumes.seconds)
-        conditions, emitted = (*conditions, *volumes.conditions), (*emitted, *volumes.events)
-    return Answer(Next.WAIT, seconds, summarize(decision), conditions, emitted)
+    if volumes is None:
+        return Answer(Next.WAIT, seconds, summarize(decision), (update,), emitted)
+    seconds, emitted = min(seconds, volumes.seconds), (*emitted, *volumes.events)
+    return Answer(Next.WAIT, seconds, summarize(decision), (update, *volumes.conditions), emitted)
 
 
 def _reason_of(decision: Plan) -> str:

@@ -172,7 +172,7 @@ def deadline_announced(deadline: Deadline, now: float, *, is_paused: bool) -> Ev
     else:
         message = (
             f"ends by {at} ({cause}): pods leave as budgets and protection allow; each remaining pod is deleted, "
-            "whatever blocks it, early enough to have its own grace before then, or immediately with the rest of it"
+            "whatever blocks it, in time for its own grace, or immediately with the time that remains"
         )
     return Event(EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, message, dedup_key=at)
 

@@ -6,7 +6,6 @@ budget allows is the business of its queue: here it only refreshes conditions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar
 
 import anyio
@@ -46,19 +45,19 @@ C = TypeVar("C", Node, Pod)
 
 
 class NodeWakeups:
-    """Adds nodes to `queue`, and owns the deadline timer. `deletions_due`: see DeadlineTimer."""
+    """Adds nodes to `queue`, and arms the deadline timer."""
 
     def __init__(
         self,
         context: StepContext,
         registry: Registry[NodeState],
         queue: WorkQueue[str],
-        deletions_due: Callable[[str, float], bool],
+        timer: DeadlineTimer,
     ) -> None:
         self._context = context
         self._registry = registry
         self._queue = queue
-        self.timer = DeadlineTimer(context.clock, queue.add, deletions_due)
+        self._timer = timer
         self._changed_budgets: WorkQueue[BudgetKey] = WorkQueue(context.clock)
         self._changed_at: dict[BudgetKey, float] = {}  # monotonic: their first change since their nodes were added
         context.evictor.listen(self)
@@ -73,7 +72,7 @@ class NodeWakeups:
     async def run(self) -> None:
         """Fire timers until cancelled."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self.timer.run)
+            group.start_soon(self._timer.run)
             group.start_soon(run_workers, self._changed_budgets, self._add_blocked, 1)
 
     def configured(self) -> None:
@@ -89,13 +88,13 @@ class NodeWakeups:
     def _arm(self, node: Node) -> None:
         """Arm the timer for what the deadline of this node demands, as the caches show it."""
         if is_finalizing(node) and self._context.settings.node_selector.matches(node.labels):
-            self.timer.changed(node.name)
+            self._timer.changed(node.name)
             if (deadline := cached_deadline(self._context, node)) is not None:
-                self.timer.set_deadline(node.name, deadline.at)
+                self._timer.set_deadline(node.name, deadline.at)
 
     def _clock_jumped(self) -> None:
         """Deadlines are instants of the server: when its clock turns out to be another, they are nearer or further."""
-        self.timer.clock_jumped()
+        self._timer.clock_jumped()
         self._add_all()
 
     # -- nodes and claims ----------------------------------------------------------------------------------------------
@@ -104,7 +103,7 @@ class NodeWakeups:
         if old is not None and (new is None or new.uid != old.uid):
             # Its pods are not pods of the node that has its name now, however long a write for it may hang.
             cancel_drain(self._context, old.name)
-            self.timer.forget(old.name)
+            self._timer.forget(old.name)
             self._wake_others_of_instance(old)
         if old is not None and new is not None and (_is_unchanged(old, new) or self._is_echo(old, new)):
             return
@@ -151,7 +150,7 @@ class NodeWakeups:
             return
         if old is not None and new is not None and _is_unchanged(old, new):
             return  # a condition, say: an eviction writes DisruptionTarget first
-        self.timer.changed(pod.node_name)
+        self._timer.changed(pod.node_name)
         if old is not None and old.deletion_timestamp is not None and _has_ended(old, new):
             self._pod_ended(old, state)
         elif _only_stops(old, new) and not is_silent(state.node):  # else it may count as gone from now on
