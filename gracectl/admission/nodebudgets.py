@@ -24,6 +24,7 @@ from gracectl.admission.reviews import (
 from gracectl.kube.cache import Cache
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget, scaled_value
+from gracectl.model.encoding import SORTED, encode
 from gracectl.model.node import Node
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
@@ -120,7 +121,7 @@ def _decode(raw: msgspec.Raw) -> _BudgetSpec:
 
 def _canonical(budget_spec: _BudgetSpec) -> bytes:
     """Canonical form of the spec, for comparison. (To Python, 1 is true.)"""
-    return msgspec.json.encode(budget_spec.spec, order="deterministic")
+    return encode(budget_spec.spec, SORTED)
 
 
 _BUDGET_SPEC = Decoder(_BudgetSpec)

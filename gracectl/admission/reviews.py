@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gracectl.model.encoding import encode
 from gracectl.model.envelope import StatusCause
 from gracectl.model.foreign import visible
 from gracectl.model.untrusted import Decoder
@@ -122,10 +123,10 @@ def encode_review(uid: str, response: AdmissionResponse) -> bytes:
         fields["status"] = _status(response.denial)
     elif response.patch:
         fields["patchType"] = "JSONPatch"
-        fields["patch"] = b64encode(msgspec.json.encode(response.patch)).decode()
+        fields["patch"] = b64encode(encode(response.patch)).decode()
     if response.warnings:
         fields["warnings"] = [visible(each) for each in response.warnings]
-    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": fields})
+    return encode({"apiVersion": API_VERSION, "kind": KIND, "response": fields})
 
 
 def required(raw: msgspec.Raw | None, field: str) -> msgspec.Raw:

@@ -20,6 +20,7 @@ from gracectl.cloud.provider import Provider, ProviderSettings, UnknownProvider,
 from gracectl.config import ConfigError, Settings, read_settings
 from gracectl.config.fields import schema
 from gracectl.config.output import as_builtins, as_yaml
+from gracectl.model.encoding import INDENTED, encode
 from gracectl.model.foreign import visible_json
 
 
@@ -60,7 +61,7 @@ def config(context: click.Context, config: Path | None, output: Literal["yaml", 
 
 
 def _json(what: object) -> str:
-    return visible_json(msgspec.json.format(msgspec.json.encode(what), indent=2).decode())
+    return visible_json(encode(what, INDENTED).decode())
 
 
 _TEXT_WITHOUT_QUOTES = re.compile(r"Expected `str.*`, got `(bool|int|float)`")

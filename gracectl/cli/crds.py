@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import click
+import msgspec
 import yaml
 
 from gracectl.cli.output import echo
+from gracectl.model.encoding import encode
 
 SUFFIX = ".yaml"
 
@@ -26,13 +27,13 @@ def crds() -> None:
 
 def shipped_definitions() -> tuple[dict[str, Any], ...]:
     """Parse the definitions; the caller may change the objects."""
-    definitions: tuple[dict[str, Any], ...] = tuple(json.loads(_as_json()))
+    definitions: tuple[dict[str, Any], ...] = tuple(msgspec.json.decode(_as_json()))
     return definitions
 
 
 @cache
-def _as_json() -> str:
-    return json.dumps(list(yaml.safe_load_all(manifests())))
+def _as_json() -> bytes:
+    return encode(list(yaml.safe_load_all(manifests())))
 
 
 def manifests() -> str:

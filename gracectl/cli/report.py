@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from gracectl.kube.auth.credentials import ClusterAddress
+from gracectl.model.encoding import INDENTED, encode
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Answer, Never, Unknown, Window
@@ -96,8 +97,7 @@ class AnswerReport(JsonObject, frozen=True, kw_only=True):
 
 def to_json(value: object, *, indent: int = 2) -> str:
     """One JSON object; `indent` 0: on one line."""
-    text = msgspec.json.encode(value)
-    return visible_json((msgspec.json.format(text, indent=indent) if indent else text).decode())
+    return visible_json(encode(value, INDENTED if indent else 0).decode())
 
 
 def to_yaml(value: object) -> str:

@@ -33,6 +33,7 @@ from gracectl.cloud.provider import (
 )
 from gracectl.cloud.responses import Action, ProviderResponse, decode_response, display_text, request_id
 from gracectl.kube.auth.credentials import Trust
+from gracectl.model.encoding import encode
 from gracectl.runtime.backoff import Backoff, requested_wait, retried
 from gracectl.runtime.clock import Clock, SystemClock
 
@@ -119,7 +120,7 @@ class WebhookProvider:
         self, action: Action, provider_id: str, id_: str, node: NodeIdentity | None = None
     ) -> InstanceState | None:
         """State returned by the endpoint; None: the termination is accepted."""
-        body = msgspec.json.encode(_Request(API_VERSION, action, provider_id, id_, node))
+        body = encode(_Request(API_VERSION, action, provider_id, id_, node))
 
         async def post() -> InstanceState | None:
             return self._state_of(await self._post(body, id_))

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from gracectl.config.settings import Settings
+from gracectl.model.encoding import encode
 
 _STEP = re.compile(r"(?:[^.\[]|\[(?:\d+|\.\.\.)\])+")
 
@@ -103,5 +104,5 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 def schema() -> dict[str, Any]:
     """JSON schema of the settings file. It lacks what the types alone cannot tell (`validation`): a file that it
     accepts may still be invalid."""
-    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(Settings)))
+    body: dict[str, Any] = msgspec.json.decode(encode(msgspec.json.schema(Settings)))
     return {"$schema": DIALECT, "title": "Settings of gracectl", **body}

@@ -5,7 +5,6 @@ msgspec has place and reason, but mostly not the value, which is looked up in th
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from msgspec import inspect
 from gracectl.config.errors import InvalidField
 from gracectl.config.fields import alternatives, described, kind_at, members, steps
 from gracectl.config.settings import Settings
+from gracectl.model.encoding import encode
 
 WHOLE: Final = "the document"
 """Field of a message about the whole document."""
@@ -143,5 +143,5 @@ def display(value: Any) -> str:
         case date():
             text = value.isoformat()
         case _:
-            text = json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)
+            text = encode(value).decode()
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -22,6 +22,7 @@ from gracectl.kube.resources import BUDGETS, PODS, VOLUME_ATTACHMENTS, VOLUME_CL
 from gracectl.kube.transport import Request, Response, Stream, Transport
 from gracectl.kube.transport.operation import operation_of
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.encoding import encode
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
 from gracectl.model.untrusted import Decoder
@@ -42,7 +43,6 @@ class _Page(msgspec.Struct):
 
 
 _OBJECT, _PAGE, _ANY = Decoder(dict[str, Any]), Decoder(_Page), Decoder(Any)
-_encode = msgspec.json.Encoder().encode
 
 
 class DryRunTransport:
@@ -100,7 +100,7 @@ class DryRunTransport:
             end = "; it would be gone" if is_gone(result) else ""
             self._report_on(seen, "change", f": {', '.join(changed_fields(change))}{end}")
             result = self._overlay.write(seen, result)
-        return Response(status=200, body=_encode(result))
+        return Response(status=200, body=encode(result))
 
     async def _delete(self, seen: Seen, options: JsonObject) -> Response:
         if (stale := _stale(seen, options.get("preconditions", {}))) is not None:
@@ -114,7 +114,7 @@ class DryRunTransport:
         elif "deletionTimestamp" not in metadata:
             stamped = {**metadata, "deletionTimestamp": format_time(self._clock.now()), "deletionGracePeriodSeconds": 0}
             self._overlay.write(seen, {**seen.thing, "metadata": stamped})
-        return Response(status=200, body=_encode(seen.thing))
+        return Response(status=200, body=encode(seen.thing))
 
     async def _evict(self, seen: Seen, options: JsonObject) -> Response:
         if (stale := _stale(seen, options.get("preconditions", {}))) is not None:
@@ -123,14 +123,14 @@ class DryRunTransport:
             return refused
         self._report_on(seen, "evict")
         await self._remove_pod(seen)
-        return Response(status=201, body=_encode({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+        return Response(status=201, body=encode({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
 
     async def _refused_by_budgets(self, thing: JsonObject) -> Response | None:
         """The eviction API's refusal for the budgets as they are; None: it would agree."""
         response = await self._overlay.send(list_request(BUDGETS, thing["metadata"]["namespace"]))
         if response.status >= 300:
             return response
-        pod = PODS.decode(_encode(thing))
+        pod = PODS.decode(encode(thing))
         budgets = [BUDGETS.read(raw) for raw in _PAGE.decode(response.body).items or ()]
         verdict = eviction_verdict(pod, tuple(each for each in budgets if _selects(each, pod.labels)))
         if verdict.allowance in (Allowance.ALLOWED, Allowance.UNCHARGED):

@@ -18,6 +18,7 @@ from gracectl.kube.client.watch import OversizeLine
 from gracectl.kube.patches import JsonObject, apply_difference, difference
 from gracectl.kube.transport import Request, Response, Stream, Transport
 from gracectl.kube.transport.operation import Operation, operation_of
+from gracectl.model.encoding import encode
 from gracectl.model.envelope import CHANGES
 from gracectl.model.untrusted import Decoder
 
@@ -46,7 +47,6 @@ class _ListMeta(msgspec.Struct, rename={"continue_": "continue"}):
 _LIST_META = Decoder(_ListMeta)
 _HEAD, _EVENT = Decoder(_Head), Decoder(_Event)
 _OBJECT, _PAGE, _ITEMS = Decoder(dict[str, Any]), Decoder(dict[str, msgspec.Raw]), Decoder(list[msgspec.Raw])
-_encode = msgspec.json.Encoder().encode
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ class _View:
         self.made[version] = self.real
         while len(self.made) > REMEMBERED:
             self.made.popitem(last=False)
-        self.sender.send_nowait(_Line(_encode({"type": type_, "object": thing}), change, version))
+        self.sender.send_nowait(_Line(encode({"type": type_, "object": thing}), change, version))
 
     def put(self, text: bytes, real: str = "") -> None:
         """Show a line of the server."""
@@ -229,7 +229,7 @@ class Overlay:
             return response
         if change.is_gone:
             return not_found(operation)
-        return msgspec.structs.replace(response, body=_encode(change.apply(_OBJECT.decode(response.body))))
+        return msgspec.structs.replace(response, body=encode(change.apply(_OBJECT.decode(response.body))))
 
     def _changed_page(self, request: Request, operation: Operation, body: bytes) -> bytes:
         page = _PAGE.decode(body)
@@ -244,7 +244,7 @@ class Overlay:
                 items.append(change.apply(_OBJECT.decode(raw)))
         has_more = bool(_LIST_META.decode(page.get("metadata") or b"{}").continue_)
         self._forget_unlisted(request, operation, listed, has_more=has_more)
-        return _encode({**page, "items": items})
+        return encode({**page, "items": items})
 
     def _forget_unlisted(self, request: Request, operation: Operation, listed: set[str], *, has_more: bool) -> None:
         """Forget what was changed of objects that a complete list, of which this is a page, does not have."""
@@ -344,4 +344,4 @@ def not_found(operation: Operation) -> Response:
 def refusal(code: int, reason: str, message: str, **details: object) -> Response:
     """An answer that is a metav1.Status."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
-    return Response(status=code, body=_encode({**status, "message": message, "details": details}))
+    return Response(status=code, body=encode({**status, "message": message, "details": details}))

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from gracectl.kube.requests import JsonPatch, MergePatch, StrategicPatch
+from gracectl.model.encoding import SORTED, encode
 
 JsonObject = dict[str, Any]
 
@@ -113,7 +114,7 @@ def _identity(entry: Any) -> str:
         return str(entry["type"])
     if isinstance(entry, dict) and "key" in entry:
         return f"{entry['key']}:{entry.get('effect', '')}"
-    return msgspec.json.encode(entry, order="sorted").decode()
+    return encode(entry, SORTED).decode()
 
 
 def difference(old: Any, new: Any) -> Any:

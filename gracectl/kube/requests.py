@@ -13,11 +13,10 @@ import msgspec
 
 from gracectl.kube.resources import PODS, Resource, T
 from gracectl.kube.transport import Request
+from gracectl.model.encoding import encode
 
 Key = tuple[str, str]
 Json = Mapping[str, Any]
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Preconditions(msgspec.Struct, frozen=True):
@@ -145,12 +144,12 @@ def create_request(resource: Resource[T], namespace: str, body: Json, *, dry_run
     """POST of a new object; apiVersion and kind are filled in (custom resources insist on them)."""
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
     query = (("dryRun", "All"),) if dry_run else ()
-    return Request(method="POST", path=resource.path(namespace), query=query, body=_encode(whole))
+    return Request(method="POST", path=resource.path(namespace), query=query, body=encode(whole))
 
 
 def update_request(resource: Resource[T], key: Key, body: Json) -> Request:
     """PUT of a whole object, refused by the server unless it still has the version that the body carries."""
-    return Request(method="PUT", path=resource.path(*key), body=_encode(body))
+    return Request(method="PUT", path=resource.path(*key), body=encode(body))
 
 
 def patch_request(
@@ -172,7 +171,7 @@ def patch_request(
         method="PATCH",
         path=resource.path(*key, subresource),
         content_type=patch.content_type,
-        body=_encode(body),
+        body=encode(body),
     )
 
 
@@ -186,7 +185,7 @@ def delete_request(
 ) -> Request:
     """DELETE of one object."""
     options = {"apiVersion": "v1", "kind": "DeleteOptions"} | _delete_options(preconditions, grace_seconds, dry_run)
-    return Request(method="DELETE", path=resource.path(*key), body=_encode(options))
+    return Request(method="DELETE", path=resource.path(*key), body=encode(options))
 
 
 def evict_request(
@@ -201,7 +200,7 @@ def evict_request(
     }
     if options := _delete_options(preconditions, grace_seconds, dry_run):
         eviction["deleteOptions"] = options
-    return Request(method="POST", path=PODS.path(namespace, name, "eviction"), body=_encode(eviction))
+    return Request(method="POST", path=PODS.path(namespace, name, "eviction"), body=encode(eviction))
 
 
 def _delete_options(preconditions: Preconditions, grace_seconds: int | None, dry_run: bool) -> dict[str, Any]:

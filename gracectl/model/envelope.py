@@ -159,10 +159,15 @@ def decode_birth(raw: bytes | msgspec.Raw) -> str:
     return f"{meta.uid}/{meta.creation_timestamp}"
 
 
-def decode_envelope(found: bytes | msgspec.Raw | wire.Object, error: msgspec.DecodeError) -> UndecodableObject:
+def decode_envelope(found: bytes | msgspec.Raw | wire.Pod, error: msgspec.DecodeError) -> UndecodableObject:
     """What can be read of an object whose decoder has raised `error`; never raises itself."""
-    raw = msgspec.json.encode(found) if isinstance(found, wire.Object) else found
-    envelope = _read_or(_ENVELOPE, raw, _Envelope())
+    shown = harmless(str(error), _ERROR_SHOWN)
+    if isinstance(found, wire.Pod):
+        of, node_name = found.metadata, (found.spec and found.spec.node_name) or ""
+        return UndecodableObject(
+            of.namespace or "", of.name, of.uid or "", of.resource_version or "", node_name=node_name, error=shown
+        )
+    envelope = _read_or(_ENVELOPE, found, _Envelope())
     meta = _read_or(_ENVELOPE, envelope.metadata, _Envelope())
     spec = _read_or(_ENVELOPE, envelope.spec, _Envelope())
     return UndecodableObject(
@@ -171,7 +176,7 @@ def decode_envelope(found: bytes | msgspec.Raw | wire.Object, error: msgspec.Dec
         uid=_read_or(_TEXT, meta.uid, None) or "",
         resource_version=_read_or(_TEXT, meta.resource_version, None) or "",
         node_name=_read_or(_TEXT, spec.node_name, None) or "",
-        error=harmless(str(error), _ERROR_SHOWN),
+        error=shown,
     )
 
 

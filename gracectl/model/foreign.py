@@ -8,7 +8,6 @@ beside it, or that a document could not hold.
 from __future__ import annotations
 
 import html
-import json
 import re
 from typing import Final
 
@@ -53,13 +52,13 @@ def visible_json(document: str) -> str:
     """The JSON document in other spelling, with such characters as `\\u…`: its values are the same."""
     if document.isprintable():
         return document
-    return _BUT_IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], document)
+    return _BUT_IN_LINES.sub(_json_escape, document)
 
 
 def visible_values(document: str) -> str:
     """The JSON document with visible values: what a reader parses from it has `\\x1b` or `\\u202e` for such characters.
 
-    Tabs and line breaks stay, as in visible_lines. `document`: as msgspec writes it, without halves of surrogate pairs.
+    Tabs and line breaks stay, as in visible_lines. `document`: as orjson writes it, without halves of surrogate pairs.
     """
     if _PERHAPS_HIDDEN.search(document) is None:
         return document
@@ -92,7 +91,12 @@ def _escaped_character(character: str) -> str:
 def _visible_value(found: re.Match[str]) -> str:
     spelled = found[0]
     character = _unescaped(spelled) if spelled[0] == "\\" else spelled
-    return json.dumps(_escaped_character(character))[1:-1] if _BUT_IN_LINES.match(character) else spelled
+    return _escaped_character(character).replace("\\", r"\\") if _BUT_IN_LINES.match(character) else spelled
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex()
+    return re.sub("(....)", r"\\u\1", units)
 
 
 def _unescaped(spelled: str) -> str:

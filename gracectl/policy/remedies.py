@@ -10,10 +10,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget, UnknownBudget
+from gracectl.model.encoding import encode
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
@@ -211,7 +210,7 @@ def _patch(reason: str, budget: PodDisruptionBudget) -> str:
             spec = {"maxUnavailable": 1}
         case _:
             return ""
-    return msgspec.json.encode({"spec": spec}).decode()
+    return encode({"spec": spec}).decode()
 
 
 def _quoted(text: str) -> str:

@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Final
 
 import anyio
-import msgspec
 
+from gracectl.model.encoding import encode
 from gracectl.model.foreign import visible_values
 
 HEARTBEAT_SECONDS: Final = 15.0
@@ -139,7 +139,7 @@ async def send(
 
 def encoded(value: object) -> bytes:
     """JSON on one line, with visible values: the only way in which the board leaves the process."""
-    return visible_values(msgspec.json.encode(value).decode()).encode()
+    return visible_values(encode(value).decode()).encode()
 
 
 def head(event: str, id_: str) -> bytes:

@@ -7,7 +7,6 @@ trusts an identity provider, and how long its files with keys stay.
 
 from __future__ import annotations
 
-import json
 import math
 import ssl
 import subprocess
@@ -24,6 +23,7 @@ import msgspec
 from gracectl.kube.auth.credentials import Credentials, CredentialsError, TokenFile, Trust, is_header
 from gracectl.kube.auth.kubeconfig import Context
 from gracectl.kube.auth.library import Configuration, ExecProvider, OpenIDRequestor, kube_config
+from gracectl.model.encoding import encode
 from gracectl.model.times import parse_time
 from gracectl.model.untrusted import Decoder
 from gracectl.runtime.clock import Clock
@@ -259,7 +259,7 @@ class Plugin(ExecProvider):
                     self.args,
                     stdin=None if is_interactive else subprocess.DEVNULL,
                     stderr=None if is_interactive else subprocess.PIPE,
-                    env={**self.env, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+                    env={**self.env, "KUBERNETES_EXEC_INFO": encode(info).decode()},
                     check=False,
                 )
         except TimeoutError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from support.admission import a_node_object, a_review, ask, status_in
@@ -165,6 +166,12 @@ async def test_old_sins_are_refused_only_where_the_spec_is_touched() -> None:
     worse = a_budget({"minAvailable": -2, "maxUnavailable": 3})
     answer = await ask(a_handler(), a_review("UPDATE", "nodedisruptionbudgets", worse, old))
     assert answer.denial is not None
+
+
+@pytest.mark.parametrize("hostile", ["[" * 400 + "]" * 400, "1" * 40, '{"a": -1e308}'])
+async def test_a_spec_that_no_server_sends_is_compared_all_the_same(hostile: str) -> None:
+    budget = a_budget({"maxUnavailable": "many", "x": msgspec.Raw(hostile.encode())})
+    assert await ask(a_handler(), a_review("UPDATE", "nodedisruptionbudgets", budget, budget)) == ALLOWED
 
 
 async def test_a_budget_that_is_being_deleted_is_let_be() -> None:
