@@ -12,7 +12,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-deps
 PIP := $(BIN)/python $(PIP_INSTALL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples chart test test-all soak properties sieve fuzz mutants mutants-sample unit lint licences docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
+.PHONY: help demo examples chart test test-all soak properties sieve fuzz mutants mutants-sample unit lint licences audit docs format conformance e2e kind kind-down actionlint bench bench-kind bench-page micro bench-compare helm lock clean
 
 help: ## show this list; docs/development.md lists all targets
 	@grep -E -h '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -127,6 +127,17 @@ lint: docs ## run ruff, mypy, import-linter, word list, licenses, shellcheck, zi
 
 licences: $(READY) # licences of all dependencies against docs/licences.md (ARGS=--update writes it)
 	$(BIN)/python tools/licences.py $(ARGS)
+
+LISTS := constraints.txt deploy/container/build-requirements.txt benchmarks/requirements.txt tools/requirements.txt tools/audit/requirements.txt
+
+$(VENV)/.audit: $(READY) tools/audit/requirements.txt
+	$(PIP) --require-hashes --requirement tools/audit/requirements.txt
+	@touch $@
+
+audit: $(VENV)/.audit # known vulnerabilities of all dependencies; dependencies that nothing imports, or that are imported but not declared
+	$(BIN)/deptry gracectl
+	cd kubesim && $(abspath $(BIN))/deptry kubesim
+	$(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes $(LISTS:%=--requirement %)
 
 docs: $(READY) # build the site of docs/ into build/site; a broken link or anchor fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -19,7 +19,12 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "licences.md"
-LISTS: Final = ("constraints.txt", "benchmarks/requirements.txt", "tools/requirements.txt")
+LISTS: Final = (
+    "constraints.txt",
+    "benchmarks/requirements.txt",
+    "tools/audit/requirements.txt",
+    "tools/requirements.txt",
+)
 USERS: Final = ("", "agent", "aws", "demo", "ui", "uvloop")
 """Extras that users install; "": no extra."""
 

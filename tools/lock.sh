@@ -15,5 +15,7 @@ compile - --constraint constraints.txt --output-file deploy/container/build-requ
     < <(python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
 compile - --constraint constraints.txt --output-file benchmarks/requirements.txt "$@" \
     < <(python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"], sep="\n")')
+# What make audit runs.
+compile - --constraint constraints.txt --output-file tools/audit/requirements.txt "$@" < <(printf '%s\n' deptry pip-audit)
 # What tools/plugin bundles with, and what releases are uploaded with.
 compile - --constraint constraints.txt --output-file tools/requirements.txt "$@" < <(printf '%s\n' pyinstaller "uv==$UV_VERSION")

@@ -99,7 +99,12 @@ def test_updates_are_asked_for_wherever_versions_are_pinned() -> None:
             update.get("directories", []) or [update["directory"]]
         )
     pins = {
-        "pip": ["constraints.txt", "deploy/container/requirements.txt", "benchmarks/requirements.txt"],
+        "pip": [
+            "constraints.txt",
+            "deploy/container/requirements.txt",
+            "benchmarks/requirements.txt",
+            "tools/audit/requirements.txt",
+        ],
         "docker-compose": ["docker-compose.yml"],
         "gomod": ["tools/go_objects/go.mod"],
         "github-actions": [".github"],

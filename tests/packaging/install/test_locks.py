@@ -19,6 +19,7 @@ IMAGE = "deploy/container/requirements.txt"
 BACKEND = "deploy/container/build-requirements.txt"
 BENCH = "benchmarks/requirements.txt"
 RELEASE = "tools/requirements.txt"
+AUDIT = "tools/audit/requirements.txt"
 
 
 def entries(path: str) -> dict[str, tuple[str, frozenset[str]]]:
@@ -48,7 +49,7 @@ def wanted(folder: str, *extras: str) -> set[str]:
     return {str(canonicalize_name(Requirement(text).name)) for text in texts} - {"kubesim"}
 
 
-@pytest.mark.parametrize("path", [ALL, IMAGE, BACKEND, BENCH, RELEASE])
+@pytest.mark.parametrize("path", [ALL, IMAGE, BACKEND, BENCH, RELEASE, AUDIT])
 def test_every_entry_is_one_version_with_hashes(path: str) -> None:
     found = entries(path)
     assert found
@@ -66,6 +67,7 @@ def test_every_entry_is_one_version_with_hashes(path: str) -> None:
         (IMAGE, wanted(".", "agent", "aws") | wanted("kubesim")),
         (BENCH, {"matplotlib"}),
         (RELEASE, {"pyinstaller", "uv"}),
+        (AUDIT, {"deptry", "pip-audit"}),
     ],
 )
 def test_a_list_has_what_the_projects_name(path: str, packages: Iterable[str]) -> None:
