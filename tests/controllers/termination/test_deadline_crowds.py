@@ -1,4 +1,4 @@
-"""Deadlines while the workers are all taken: by a server or a provider that is silent for many other nodes."""
+"""Deadlines while all workers are taken: by a server or a provider that is silent for many other nodes."""
 
 from __future__ import annotations
 

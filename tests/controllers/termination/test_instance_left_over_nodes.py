@@ -1,4 +1,4 @@
-"""Two nodes of one claim or instance, as when a machine comes back under another name: the one left over goes alone."""
+"""Two nodes of one claim or instance, as when a machine comes back under another name: the old node goes alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instance behind a node: asked to end, waited for, never leaked; and the shortcut for one that is gone."""
+"""The step that terminates the instance: requested, polled, never leaked; and the release of a node without one."""
 
 from __future__ import annotations
 

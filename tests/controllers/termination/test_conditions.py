@@ -24,49 +24,6 @@ from gracectl.model import names
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_conflict_storm_delays_the_cordon_and_loses_nothing() -> None:
-    """Another client writes to the node before each of our writes arrives; its writes stand."""
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        storms = iter(range(12))
-        handle = stage.server.handle
-
-        async def stormy(request: Any) -> Any:
-            is_ours = request.method == "PATCH" and request.path == "/api/v1/nodes/n1"
-            if is_ours and isinstance(request.body, bytes) and (n := next(storms, None)) is not None:
-                await stage.patch_node("n1", {"metadata": {"labels": {"storm": str(n)}}})
-            return await handle(request)
-
-        stage.server.handle = stormy  # type: ignore[method-assign]  # the one way to be there just before
-        start = await stage.delete_node("n1")
-        end = await stage.until_gone("n1") - start
-        assert next(storms, None) is None
-        assert 2.0 <= end < 4.0
-        conflicts = [each for each in stage.transport.of("patch", "nodes") if each.status == 409]
-        assert len(conflicts) == 12
-        assert stage.instance_state("n1") == "terminated"
-
-
-async def test_a_finalizer_that_stands_elsewhere_by_now_is_taken_off_at_once() -> None:
-    """It is removed by its place; where that is none any more, a server calls the patch invalid, not a conflict."""
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        await stage.patch_node("n1", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
-        handle = stage.server.handle
-
-        async def others_go_first(request: Any) -> Any:
-            if request.method == "PATCH" and isinstance(request.body, bytes) and b"finalizers/1" in request.body:
-                await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER]}})
-            return await handle(request)
-
-        stage.server.handle = others_go_first  # type: ignore[method-assign]  # the one way to be there just before
-        start = await stage.delete_node("n1")
-        assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
-        statuses = [each.status for each in stage.transport.of("patch", "nodes")]
-        assert statuses[-2:] == [422, 200]
-        assert controller.statistics().terminations.retries == 0
-
-
 async def test_two_nodes_with_hundreds_of_pods_leave_side_by_side() -> None:
     async with staged("n1", "n2") as stage:
         for node in ("n1", "n2"):

@@ -1,4 +1,4 @@
-"""Whose word a deadline is: administrators, claims that come late or go, settings that change, servers' clocks."""
+"""Sources of a deadline: administrators, claims that come late or go, changed settings, servers with other clocks."""
 
 from __future__ import annotations
 

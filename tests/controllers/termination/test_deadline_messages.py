@@ -1,4 +1,4 @@
-"""What people read of a deadline: Events and conditions, on the node and on its claim, and other writers beside us."""
+"""Events and conditions about a deadline, on the node and on its claim, and other writers of these objects."""
 
 from __future__ import annotations
 

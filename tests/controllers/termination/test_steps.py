@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from kubesim.controllers.cloud import CloudSettings
-from kubesim.faults import LateWatch, Rule
 from support.stage import (
     STOPS_AFTER_5,
     a_budget_manifest,
@@ -50,41 +49,6 @@ async def test_the_steps_follow_each_other_without_a_pause() -> None:
         assert stage.provider.is_closed
 
 
-async def test_the_cordon_is_one_write_before_the_first_eviction() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
-        await stage.patch_node("n1", {"spec": {"taints": [taint]}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            before = len(stage.transport.of("patch", "nodes"))
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(1)
-            node = stage.node("n1")
-            assert node is not None
-            assert node["spec"]["unschedulable"] is True
-            ours = [each for each in node["spec"]["taints"] if each["key"] != "node.kubernetes.io/unschedulable"]
-            assert ours == [taint, {"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"}]
-            assert node["metadata"]["labels"][names.EXCLUDE_FROM_LOAD_BALANCERS] == ""
-            writes = stage.transport.of("patch", "nodes")[before:]
-            assert [round(each.instant - start, 3) for each in writes] == [0.0]
-            order = [each.operation.resource for each in stage.transport.executed]
-            assert order.index("pods/eviction") > before
-
-
-@pytest.mark.parametrize("value", ["", "by-another-client"])
-async def test_a_disrupted_taint_of_another_client_is_left_as_it_is(value: str) -> None:
-    """The API server takes no two taints of one key and effect, so a second one would stop the termination."""
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
-        taint = {"key": names.DISRUPTED_TAINT_KEY, "value": value, "effect": "NoSchedule"}
-        await stage.patch_node("n1", {"spec": {"taints": [taint]}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
-
-
 async def test_an_empty_node_goes_after_the_minimum_drain_time() -> None:
     async with staged("n1", "n2", settings=the_settings(drain={"minimumSeconds": 7})) as stage:
         await stage.create(a_pod_manifest("elsewhere", "n2"))
@@ -95,18 +59,6 @@ async def test_an_empty_node_goes_after_the_minimum_drain_time() -> None:
             assert stage.condition("n1", names.DRAINED) is None  # there is nothing to wait for
             assert await stage.until_gone("n1") - start == pytest.approx(7.0, abs=0.001)
             assert instants(stage, "create", "pods/eviction", start) == []
-
-
-async def test_a_pod_bound_in_the_instant_of_the_cordon_is_drained_too() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("elsewhere", "n2"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(1.5)
-            await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("late", "n1", **STOPS_AFTER_5))
-            assert await stage.until_gone("n1") - start == pytest.approx(6.5, abs=0.001)
-            assert instants(stage, "create", "pods/eviction", start) == [1.5]
 
 
 async def test_a_pod_bound_while_the_instance_is_waited_for_is_drained_too() -> None:
@@ -265,32 +217,6 @@ async def test_a_held_node_that_is_not_managed_is_left_alone_and_told_about() ->
         assert await reasons(stage, "master") == ["UnmanagedNodeHeld"]
 
 
-async def test_only_managed_nodes_get_the_finalizer() -> None:
-    settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with staged("other", settings=settings) as stage:
-        await stage.add_nodes("mine", labels={"pool": "mine"})
-        async with stage.controller() as controller:
-            await controller.wait_live()
-            await stage.clock.sleep(5)
-            await stage.add_nodes("later", labels={"pool": "mine"})
-            await stage.clock.sleep(5)
-            held = {each["metadata"]["name"]: each["metadata"].get("finalizers", []) for each in stage.nodes()}
-            assert held == {"mine": [names.FINALIZER], "other": [], "later": [names.FINALIZER]}
-
-
-async def test_finalizers_of_others_stay_and_ours_goes_last_of_ours() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        await stage.patch_node("n1", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
-        await stage.delete_node("n1")
-        await stage.clock.sleep(30)
-        node = stage.node("n1")
-        assert node is not None
-        assert node["metadata"]["finalizers"] == ["other.io/hold"]
-        assert stage.instance_state("n1") == "terminated"
-        assert controller.under_way() == ()
-
-
 async def test_a_node_recreated_under_the_same_name_is_another_node() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 50}, terminationGracePeriodSeconds=90))
@@ -328,22 +254,6 @@ async def test_a_termination_that_another_client_has_ended_evicts_nothing_more()
             await stage.clock.sleep(100)
             assert stage.agreed() == {}
             assert [pod["metadata"]["name"] for pod in stage.pods_on("n1")] == ["a"]
-
-
-async def test_a_late_event_from_before_our_write_undoes_no_cordon() -> None:
-    """Our first attempt meets the write of another client: neither of the two states that it replaces is news."""
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 20}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            stage.transport.before.add(Rule(fault=LateWatch(3.0, 3.0), path="/nodes$"))
-            await stage.delete_node("n1")
-            await stage.clock.sleep(1.0)
-            await stage.patch_node("n1", {"metadata": {"labels": {"written-by": "others"}}})
-            await stage.until_gone("n1")
-            await stage.clock.sleep(1.0)
-        assert {each.status for each in stage.transport.of("patch", "nodes")} == {200, 409}
-        assert "CordonUndone" not in await reasons(stage, "n1")
 
 
 async def test_a_node_that_is_not_managed_any_more_is_drained_no_further() -> None:
