@@ -1,4 +1,4 @@
-"""Settings of the controller as the cluster has them: the ConfigMap of the chart, which is found by its labels.
+"""Settings of the controller in the cluster: the ConfigMap of the chart, found by its labels.
 
 Every tenant can label a ConfigMap, and the role `edit` writes Leases, too. So ConfigMaps in the namespace of a usual
 installation come first; elsewhere only one next to a Lease of the controller counts. Invariant: none is guessed. Of

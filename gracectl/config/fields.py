@@ -1,6 +1,6 @@
 """Every field of the settings by its path (`eviction.maxInFlight`), from the types; and their JSON schema.
 
-Messages, variables, the printed form and the documentation use this one list, so that none of them can miss a field.
+Messages, variables, the printed form and the documentation use this one list, so that none can miss a field.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEP = re.compile(r"(?:[^.\[]|\[(?:\d+|\.\.\.)\])+")
 
 
 class Field(msgspec.Struct, frozen=True):
-    """Field. `is_section`: a section that is always there, with no value of its own. `default`: as in a file."""
+    """Field. `is_section`: a section that always exists and has no value. `default`: as in a file."""
 
     path: str
     kind: inspect.Type
@@ -102,7 +102,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema() -> dict[str, Any]:
-    """JSON schema of the settings file. It lacks what the types alone cannot tell (`validation`): a file that it
+    """JSON schema of the settings file. It does not cover checks of `validation`: a file that it
     accepts may still be invalid."""
     body: dict[str, Any] = msgspec.json.decode(encode(msgspec.json.schema(Settings)))
     return {"$schema": DIALECT, "title": "Settings of gracectl", **body}

@@ -26,7 +26,7 @@ NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 LONGEST_TEXT: Final = 100_000
-"""Characters of a ConfigMap's text, which is read before it is known who wrote it."""
+"""Maximum characters of a ConfigMap, which is read before its author is known."""
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class LoadedSettings(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """What has been read: `file PATH`, `configmap NAMESPACE/NAME` or `defaults`."""
+        """Source: `file PATH`, `configmap NAMESPACE/NAME` or `defaults`."""
         if self.config_map:
             return f"configmap {self.config_map}"
         return "defaults" if self.file is None else f"file {self.file}"
@@ -116,13 +116,13 @@ def _message(error: InvalidField, where: str, document: Any, found: tuple[Overri
         settings_of(document)
     except InvalidField as file_error:
         return f"{where}: {file_error}"
-    beside = f"{where} with " if where else ""
+    source = f"{where} with " if where else ""
     listed = ", ".join(each.variable for each in found)
-    return f"{beside}variable{'s' * (len(found) > 1)} {listed}: {error}"
+    return f"{source}variable{'s' * (len(found) > 1)} {listed}: {error}"
 
 
 def _culprit(field: str, found: tuple[Override, ...]) -> Override | None:
-    """Variable whose value has the invalid field, if any."""
+    """Variable with the invalid field, if any."""
     for each in reversed(found):
         if field == each.path or field.startswith((f"{each.path}.", f"{each.path}[")):
             return each

@@ -1,6 +1,6 @@
 """Error messages of invalid values: the field, what was expected, the value, and the remedy.
 
-msgspec has place and reason, but mostly not the value, which is looked up in the document.
+msgspec reports place and reason, but mostly not the value, which is looked up in the document.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _names_at(field: str) -> Iterable[str]:
 
 
 def _choices(field: str) -> tuple[str, ...]:
-    """Values of a field with a fixed set of them."""
+    """Values of a field with a fixed set of values."""
     kind = kind_at(field)
     literals = (each for each in alternatives(kind) if isinstance(each, inspect.LiteralType)) if kind else ()
     return tuple(str(value) for each in literals for value in each.values)

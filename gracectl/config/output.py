@@ -88,7 +88,7 @@ def _entry(indent: str, name: str, value: Any, origin: str) -> Iterator[str]:
 
 
 def _block(value: Any) -> Iterator[str]:
-    """A list or mapping, each entry in a line of its own if it fits."""
+    """A list or mapping with one entry per line, if it fits."""
     for key, entry in value.items() if isinstance(value, dict) else ((None, each) for each in value):
         mark = "- " if isinstance(value, list) else f"{_flow(key)}: "
         text = _flow(entry)

@@ -74,7 +74,7 @@ class NodeGroupSettings(ShutdownPeriods, frozen=True, rename="camel", forbid_unk
     expire_after: str | None = None
     """Age at which nodes without a claim are terminated: a Go duration (`720h`); omitted or `Never`: never."""
     expire_jitter: str | float | None = None
-    """Share of it by which a node is terminated earlier at most (`10%`, `0.1`); omitted: 10%."""
+    """Maximum share of the lifetime by which a node is terminated earlier (`10%`, `0.1`); omitted: 10%."""
 
     def group(self) -> NodeGroup:
         """Group for the policy. ValueError, with the field in front, for an invalid value."""
@@ -102,7 +102,7 @@ class ClientSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
     request_timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 30.0
     maximum_clock_offset_seconds: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = LARGEST_OFFSET
-    """A server whose `Date` differs more from this machine's clock is not trusted."""
+    """Maximum difference of a trusted server's `Date` from this machine's clock."""
 
 
 class PlanSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -119,7 +119,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     node_selector: NodeSelector | None = None
     """Managed nodes; omitted: all without the control-plane role."""
     node_groups: tuple[NodeGroupSettings, ...] = ()
-    """For nodes whose claim does not say otherwise; the first one that matches."""
+    """Defaults for nodes without a value in their claim; the first match applies."""
     drain: DrainSettings = DrainSettings()
     protection: ProtectionSettings = ProtectionSettings()
     health: HealthSettings = HealthSettings()

@@ -1,4 +1,4 @@
-"""Status of budgets of nodes and pods: what each allows, what is unavailable, and what it blocks.
+"""Status of budgets of nodes and pods: allowed disruptions, unavailable objects, and blocked removals.
 
 The arithmetic is that of policy, so this is what the admission and the PDB queues decide.
 """
@@ -36,7 +36,7 @@ from gracectl.policy.voluntary import Cause, triggers_of
 
 
 class BudgetState(StrEnum):
-    """What a budget says to the next request."""
+    """Verdict of a budget about the next request."""
 
     ALLOWING = "allowing"
     SPENT = "spent"
@@ -55,14 +55,14 @@ class UnavailableObject(msgspec.Struct, frozen=True):
 
 
 class BlockedObject(msgspec.Struct, frozen=True):
-    """A node, or a pod as `namespace/name`, that may not be removed now. `reason`: why it is to be; "" if it is not."""
+    """A node, or a pod as `namespace/name`, that may not be removed now. `reason`: of its pending removal, or ""."""
 
     name: str
     reason: str = ""
 
 
 class NodeBudgetUsage(msgspec.Struct, frozen=True):
-    """A NodeDisruptionBudget. `counted`: what the nodes say now, whatever its status says."""
+    """A NodeDisruptionBudget. `counted`: current counts of the nodes, independent of its status."""
 
     budget: NodeDisruptionBudget
     state: BudgetState
@@ -88,7 +88,7 @@ PENDING = {
     Cause.TERMINABLE: "labelled terminable",
     Cause.EXPIRED: "its NodeClaim has expired",
 }
-"""Why a node is to be terminated that is not deleted yet."""
+"""Reason of the pending termination of a node that is not deleted yet."""
 
 
 def node_budget_usages(
@@ -157,7 +157,7 @@ def _in_order(usages: Iterable[PodBudgetUsage]) -> tuple[PodBudgetUsage, ...]:
 
 
 def _leaving_nodes(cluster: ClusterCache, settings: TerminationSettings, now: float) -> dict[str, str]:
-    """By name of a node, why its pods are to be removed."""
+    """By node name, why its pods will be removed."""
     reasons = ((node.name, _removal_reason(cluster, node, settings, now)) for node in cluster.nodes.values())
     return {name: reason for name, reason in reasons if reason}
 
@@ -212,7 +212,7 @@ def _unavailable_nodes(budget: NodeDisruptionBudget, nodes: Sequence[Node], now:
 
 
 def _termination_reason(cluster: ClusterCache, node: Node, settings: TerminationSettings, now: float) -> str:
-    """Why a node is to be terminated; empty if it is not."""
+    """Reason of a node's pending termination; empty without one."""
     claims = cluster.claims_of(node)
     ending = next((claim for claim in claims if claim.deletion_timestamp is not None), None)
     if ending is not None:
@@ -272,7 +272,7 @@ def _pod_usage(
 class _Blocks:
     """Whether the eviction API would refuse a pod; also one that is not Ready, unless its budget lets such go.
 
-    Thousands of pods have the same verdict: it is made once for all that are alike.
+    Thousands of pods have the same verdict: it is computed once for equal pods.
     """
 
     def __init__(self, over: Over) -> None:
@@ -300,7 +300,7 @@ def _pod_problem(selected: Sequence[Pod], failure: str | None, rivals: Sequence[
     if failure is not None:
         return f"cannot be counted: {failure}"
     if rivals:
-        return f"{listed(rivals)} selects pods of it too: the eviction API refuses such pods"
+        return f"{listed(rivals)} selects the same pods: the eviction API refuses their evictions"
     return "" if selected else "the selector selects no pod"
 
 
@@ -315,7 +315,7 @@ def _unavailable_pods(budget: PodDisruptionBudget, pods: Sequence[Pod]) -> Itera
 
 
 def _removal_reason(cluster: ClusterCache, node: Node, settings: TerminationSettings, now: float) -> str:
-    """Why the pods of a node are to be removed; empty if they are not."""
+    """Reason why the pods of a node will be removed; empty if they will not."""
     if node.deletion_timestamp is not None:
         return f"node {node.name} is being deleted"
     if is_in_maintenance(node):

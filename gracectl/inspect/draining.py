@@ -2,7 +2,7 @@
 
 All that waits in the same queue is planned together. Over several reads a node is planned anew only if one of its
 objects has changed, or the clock has reached an instant that its plan names, so that a change costs as much as its
-nodes have pods, not as the cluster has. Invariant: what is kept is what a new plan would say.
+nodes have pods, not as the cluster has. Invariant: kept plans equal new plans.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class BlockedHistory:
     def update(self, entries: Collection[tuple[PodPlan, float]], now: float) -> dict[str, float]:
         """By uid since when, given what the objects say of all pods at `now`. Other pods are forgotten."""
         seen: dict[str, tuple[object, float]] = {}
-        for entry, told in entries:
+        for entry, reported in entries:
             what = (entry.outcome, entry.budgets, entry.protection and entry.protection.kind)
             before = self._seen.get(entry.pod.uid)
             if before is None or entry.pod.deletion_timestamp is not None:
-                since = told
+                since = reported
             else:
                 since = before[1] if before[0] == what else now
             seen[entry.pod.uid] = (what, since)
@@ -102,7 +102,7 @@ class DrainingNodes:
     """Plans of the nodes that are draining, by name, in natural order; `update` brings them up to date.
 
     `queues`: pods in the order in which they go, by their budgets. `follows`: changes of the caches are noted, so that
-    a later update plans only what has changed; else it plans everything.
+    a later update plans only changed nodes; otherwise it plans all.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class DrainingNodes:
         self._settings = settings
         self._has_pods = has_pods
         self._follows = follows
-        self._changed: set[str] = set()  # names of nodes whose objects have changed
+        self._changed: set[str] = set()  # names of nodes with changed objects
         self._positions: dict[QueueKey, dict[str, QueuePosition]] = {}
         if follows:
             cluster.nodes.subscribe(self._node_changed)
@@ -129,7 +129,7 @@ class DrainingNodes:
             cluster.attachments.subscribe(self._attachment_changed)
 
     def update(self, now: float) -> None:
-        """Plan what has changed, at `now` (Unix seconds, the server's clock)."""
+        """Plan the changed nodes at `now` (Unix seconds, the server's clock)."""
         draining = [
             node
             for node in self._cluster.nodes.values()
@@ -161,7 +161,7 @@ class DrainingNodes:
         self._order(changed_queues)
 
     def pods_of(self, name: str) -> tuple[PodStatus, ...]:
-        """The pods that block a draining node, the most urgent first; the same object if none of them has changed."""
+        """Pods that block a draining node, the most urgent first; the same object if none has changed."""
         found = self.plans[name]
         if found.pods is None:
             budgets = found.view.budgets
@@ -199,7 +199,7 @@ class DrainingNodes:
         )
 
     def _order(self, changed: Iterable[QueueKey]) -> None:
-        """Sort these queues again; the pods of a node are other ones if one of them has another position."""
+        """Sort these queues again; the pods of a node count as changed if a position has changed."""
         keys = set(changed)
         members: dict[QueueKey, list[QueuedPod]] = {key: [] for key in keys}
         for each in self.plans.values():
@@ -257,7 +257,7 @@ def requested_at(node: Node, now: float) -> float:
 
 
 def _is_same(before: QueuePosition | None, now: QueuePosition) -> bool:
-    """Whether a position is shown alike; the plan of the pod ahead may be another one."""
+    """Whether a position is displayed in the same way; the plan of the pod ahead may differ."""
     if before is None or (before.number, before.of, before.is_undecided) != (now.number, now.of, now.is_undecided):
         return False
     if before.ahead is None or now.ahead is None:

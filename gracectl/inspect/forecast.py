@@ -1,4 +1,4 @@
-"""Forecast of drains: what would happen if nodes were deleted now, or drained for maintenance, and what is about to
+"""Forecast of drains: what would happen if nodes were deleted or drained now, and what will
 happen to nodes that are draining already.
 
 All draining nodes are simulated together, since their pods wait for the same budgets. Changes nothing.
@@ -47,7 +47,7 @@ LONGEST = 400
 
 
 class NodeDrainForecast(msgspec.Struct, frozen=True):
-    """A node in question. `is_terminating`: it is deleted already. `is_maintenance`: it is drained, and stays."""
+    """Forecast of a node. `is_terminating`: already deleted. `is_maintenance`: drained, but not deleted."""
 
     forecast: NodeForecast
     deadline: Deadline | None
@@ -70,7 +70,7 @@ class NodeDrainForecast(msgspec.Struct, frozen=True):
 
 
 class DrainForecast(msgspec.Struct, frozen=True):
-    """`nodes`: those in question. `whole`: also the other draining nodes. `seen`: the structural causes, for the next
+    """Forecast of `nodes`. `whole`: also the other draining nodes. `seen`: the structural causes, for the next
     reading.
     """
 
@@ -80,7 +80,7 @@ class DrainForecast(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> Total:
-        """When the last of the nodes in question is drained."""
+        """When the last of the nodes is drained."""
         return total_of((node.name, node.forecast.drained) for node in self.nodes)
 
     @property
@@ -92,22 +92,22 @@ class DrainForecast(msgspec.Struct, frozen=True):
 def forecast_drains(
     cluster: ClusterCache,
     settings: TerminationSettings,
-    asked: Collection[str],
+    chosen: Collection[str],
     now: float,
     assumptions: Assumptions,
     *,
     for_maintenance: bool = False,
 ) -> DrainForecast:
-    """Forecast the drain of the nodes called `asked` (which exist) if they are deleted at `now`.
+    """Forecast the drain of the `chosen` nodes (which exist) if they are deleted at `now`.
 
-    `for_maintenance`: if they are drained and stay; a node that is deleted already is terminated all the same.
+    `for_maintenance`: they are drained, but not deleted; a node that is already deleted is terminated.
     """
     nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
-    draining = [node for node in nodes if node.name in asked or is_draining(node, settings)]
+    draining = [node for node in nodes if node.name in chosen or is_draining(node, settings)]
     stays = {
         node.name
         for node in draining
-        if (_can_stay(node, for_maintenance) if node.name in asked else is_maintenance_requested(node))
+        if (_can_stay(node, for_maintenance) if node.name in chosen else is_maintenance_requested(node))
     }
     drains = ((_maintained if node.name in stays else _terminated)(cluster, settings, node, now) for node in draining)
     whole, seen = confirmed(forecast(drains, now, assumptions), assumptions.seen)
@@ -123,13 +123,13 @@ def forecast_drains(
             is_maintenance=node.name in stays,
         )
         for node, node_forecast in zip(draining, whole.nodes, strict=True)
-        if node.name in asked
+        if node.name in chosen
     )
     return DrainForecast(found, whole, seen)
 
 
 def with_surroundings(forecast: DrainForecast, around: Surroundings) -> DrainForecast:
-    """The same, with warnings about what stands around the pods."""
+    """Add warnings about the objects around the pods."""
 
     def with_warnings(node: NodeDrainForecast) -> NodeDrainForecast:
         found = surrounding_warnings(node.forecast, around)
@@ -139,7 +139,7 @@ def with_surroundings(forecast: DrainForecast, around: Surroundings) -> DrainFor
 
 
 def with_node_budgets(forecast: DrainForecast, budgets: Collection[NodeDisruptionBudget], now: float) -> DrainForecast:
-    """The same, with a warning for each node that these would refuse to delete; each is deleted by itself.
+    """Add a warning for each node whose deletion these budgets would refuse; each node counts alone.
 
     A drain for maintenance is never refused, but the budget counts a node that is rebooted.
     """
@@ -161,7 +161,7 @@ def draining_nodes(
     now: float,
     has_pods: Callable[[str], bool] = lambda node: True,
 ) -> tuple[DrainingNode, ...]:
-    """The nodes that are draining, as input of a forecast: immutable, whatever happens to the cache meanwhile.
+    """Draining nodes as input of a forecast; immutable.
 
     `has_pods`: whether the pods of a node are in the cache; a node without them is left out.
     """
@@ -241,7 +241,7 @@ def unmanaged_warning(
     if names.FINALIZER in node.finalizers:
         return None
     if node.deletion_timestamp is not None:
-        message = f"being deleted without the finalizer {names.FINALIZER}, which cannot be added any more: not drained"
+        message = f"being deleted without the finalizer {names.FINALIZER}, which can no longer be added: not drained"
     elif for_maintenance:
         message = (
             f"finalizer {names.FINALIZER} missing: it would not be drained; is `gracectl controller` running, and does "
@@ -262,7 +262,7 @@ def _budget_warnings(
     alive = msgspec.structs.replace(node, deletion_timestamp=None)
     kind, what = WarningKind.NODE_BUDGET_BLOCKS, "deletion would be refused"
     if drain.is_maintenance:
-        kind, what = WarningKind.NODE_BUDGET_SPENT, "drained all the same, but do not stop its machine now"
+        kind, what = WarningKind.NODE_BUDGET_SPENT, "still drained, but do not stop its machine now"
     for budget in budgets:
         if selects_node(budget, node) and not drain.is_terminating:
             verdict = disruption_verdict(budget, alive, now)
@@ -275,12 +275,12 @@ def _budget_warnings(
 def node_warnings(
     cluster: ClusterCache, settings: TerminationSettings, node: Node, *, for_maintenance: bool = False
 ) -> Iterator[PlanWarning]:
-    """What of the node itself prevents its termination or drain."""
+    """Warnings about the node itself that prevent its termination or drain."""
     if warning := unmanaged_warning(settings, node, for_maintenance=for_maintenance):
         yield warning
     yield from shutdown_warnings(node)
     if for_maintenance and node.deletion_timestamp is None:
-        return  # neither machine nor claim nor deadline matters
+        return  # machine, claim and deadline do not matter
     yield from machine_warnings(node, settings.policy)
     claims = cluster.claims_of(node)
     if len(claims) > 1:

@@ -1,6 +1,6 @@
 """The leader among the controllers, as its Lease shows it.
 
-Without the right to read Leases, or without leader election, nothing is known of it.
+Without the permission to read Leases, or without leader election, it is unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gracectl.policy.warnings import PlanWarning, WarningKind, by_importance
 from gracectl.runtime.clock import Clock
 
 SLACK_SECONDS: Final = 5.0
-"""The clocks of leader and reader may differ by so much, and a handover may take so long."""
+"""Tolerance for different clocks of leader and reader, and for a handover."""
 
 
 class LeaderState(StrEnum):
@@ -38,7 +38,7 @@ class LeaderState(StrEnum):
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """What the Lease `lease` (`namespace/name`) says.
+    """State of the Lease `lease` (`namespace/name`).
 
     `holder`: the leader, or the last one; "" if it has released the Lease. `renewed`: when (Unix seconds) the Lease was
     last renewed or released. `is_absent`: there is no Lease in any namespace.
@@ -89,7 +89,7 @@ async def read_leases(client: KubeClient, settings: LeaderElectionSettings) -> S
 
 
 def leadership_of(leases: Sequence[Lease], now: float) -> Leadership:
-    """What the Leases of this name say at `now`; one that is fresh is enough."""
+    """State of the Leases of this name at `now`; one fresh Lease is enough."""
     if not leases:
         return Leadership(LeaderState.UNKNOWN, is_absent=True)  # a controller may lead without a Lease
     newest = max(leases, key=lambda lease: lease.renew_time or 0.0)

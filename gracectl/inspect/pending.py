@@ -1,6 +1,6 @@
 """Voluntary terminations that are due and wait, from the objects of the cluster alone.
 
-Decided by the functions that the disruption controller decides by, so it is true whether or not one runs. What only a
+It uses the functions of the disruption controller, so it is right whether or not a controller runs. What only a
 controller knows is missing: replacements that are not Ready yet, and refusals of the server. Changes nothing.
 """
 
@@ -41,7 +41,7 @@ from gracectl.policy.voluntary import Trigger, triggers_of, voluntary_blockers
 
 
 class DueCandidate(msgspec.Struct, frozen=True):
-    """Node or claim whose termination for health, label or age is due."""
+    """Node or claim with a due termination for health, label or age."""
 
     candidate: DisruptionCandidate
     found: DueTermination
@@ -53,7 +53,7 @@ class DueCandidate(msgspec.Struct, frozen=True):
 
 
 class DueNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Node whose termination is due. `hold` None: nothing that the cluster shows holds it back.
+    """Node with a due termination. `hold` None: nothing that the cluster shows blocks it.
 
     `is_known` False: its pods have not been listed yet.
     """
@@ -99,7 +99,7 @@ def due_nodes(
     node_budgets: Collection[NodeDisruptionBudget] = (),
     has_pods: Callable[[str], bool] = lambda node: True,
 ) -> Mapping[str, DueNode]:
-    """What holds each of the nodes that are due, by name. `has_pods`: whether the pods of a node have been listed."""
+    """Due nodes with their holds, by name. `has_pods`: whether the pods of a node have been listed."""
     holds: dict[str, DueNode] = {}
 
     def show(each: DueCandidate, hold: Hold | None, *, is_known: bool = True) -> None:

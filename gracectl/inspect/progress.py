@@ -38,7 +38,7 @@ MOST_PODS = 3000
 
 
 class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
-    """What blocks pods of several nodes, or, without `example`, the step at which nodes without pods are.
+    """Cause that blocks pods of several nodes; without `example`, the step of nodes without pods.
 
     `age`: of the pod that has been blocked for longest, in seconds. `at_once`: how many pods the budget lets go at the
     same time, once all of its pods are healthy. `left`: when the last of the pods is gone; None: there is no forecast.
@@ -86,7 +86,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressTracker:
-    """What was to be done in all frames so far. Nodes that were drained before the first of them do not count.
+    """Work in all frames so far. Nodes that were drained before the first frame do not count.
 
     `by_runs`: since the last frame in which all was done, for a reader that never ends. What is kept is bounded by the
     nodes that exist or that the caller counts as terminated.
@@ -99,7 +99,7 @@ class ProgressTracker:
         self._clear()
 
     def _clear(self) -> None:
-        self._pods: dict[str, set[str]] = {}  # by uid of the node those of its pods
+        self._pods: dict[str, set[str]] = {}  # UIDs of pods by node UID
         self._done: set[str] = set()  # uids of nodes
         self._began: dict[str, float] = {}  # by uid
         self._gone_nodes = self._gone_pods = 0
@@ -167,7 +167,7 @@ class ProgressTracker:
 def blocking_causes(
     nodes: Iterable[NodeStatus], budgets: Callable[[str, str], PodDisruptionBudget | None], at: float
 ) -> tuple[BlockingCause, ...]:
-    """What blocks these nodes, each cause once: first what never ends, then the most urgent and frequent.
+    """Causes that block these nodes, each once: first causes that never end, then the most urgent and frequent.
 
     Pods of a later wave and terminating pods are no cause.
     """

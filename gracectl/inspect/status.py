@@ -1,6 +1,6 @@
 """Status of nodes that are terminated, drained for maintenance or uncordoned, from the objects of the cluster alone.
 
-No controller is asked, so it is true whether or not one runs: what may happen is planned anew, what has happened is in
+It does not depend on a running controller: what may happen is planned here, what has happened is in
 conditions, taints and finalizers. Changes nothing.
 """
 
@@ -52,7 +52,7 @@ from gracectl.policy.warnings import (
 from gracectl.telemetry.spans import Trace
 
 ACTS_WITHIN_SECONDS = 15.0
-"""A running controller has done within this time what is due, however busy it is."""
+"""Time within which a running controller has done due work, however busy it is."""
 
 
 IS_IT_RUNNING = "; is `gracectl controller` running?"
@@ -67,7 +67,7 @@ NO_FORECAST = Unknown(("a forecast: it is being computed, or there are too many 
 
 
 class NodePhase(StrEnum):
-    """What gracectl does with a node."""
+    """Phase of a node."""
 
     TERMINATING = "terminating"
     MAINTENANCE = "maintenance"
@@ -175,21 +175,21 @@ def is_active(node: Node) -> bool:
 def node_statuses(
     cluster: ClusterCache,
     settings: TerminationSettings,
-    asked: Collection[str],
+    chosen: Collection[str],
     now: float,
     *,
     has_pods: Callable[[str], bool] = lambda node: True,
 ) -> tuple[NodeStatus, ...]:
-    """Status of the nodes called `asked` at `now`, by name; nodes that do not exist are left out.
+    """Status of the `chosen` nodes at `now`, by name; nodes that do not exist are left out.
 
-    The pods of all draining nodes must be in the cache, as they wait in the same queues. `has_pods`: whether those of a
-    node have been listed. Costs a plan for each of them.
+    The pods of all draining nodes must be in the cache, since they wait in the same queues. `has_pods`: whether the
+    pods of a node have been listed. Costs a plan per draining node.
     """
-    return NodeStatuses(cluster, settings, has_pods).at(asked, now)
+    return NodeStatuses(cluster, settings, has_pods).at(chosen, now)
 
 
 class NodeStatuses:
-    """Status of nodes over several reads: what has not changed is not planned again; `follows` as of DrainingNodes."""
+    """Status of nodes over several reads: unchanged nodes are not planned again; `follows` as for DrainingNodes."""
 
     def __init__(
         self,
@@ -203,13 +203,13 @@ class NodeStatuses:
         self._cluster = cluster
         self._settings = settings
 
-    def at(self, asked: Collection[str], now: float) -> tuple[NodeStatus, ...]:
+    def at(self, chosen: Collection[str], now: float) -> tuple[NodeStatus, ...]:
         """See `node_statuses`. The `pods` of a node are the same object as before if none of them has changed."""
         self.draining.update(now)
         return tuple(
             self._status_of(node, now)
             for node in sorted(self._cluster.nodes.values(), key=lambda node: natural_key(node.name))
-            if node.name in asked
+            if node.name in chosen
         )
 
     def _status_of(self, node: Node, now: float) -> NodeStatus:
@@ -227,7 +227,7 @@ def with_pending(
     due: Mapping[str, DueNode],
     now: float,
 ) -> tuple[NodeStatus, ...]:
-    """Each status with what its termination for health, label or age waits for; `due`: by name, those that are due."""
+    """Add to each status what its voluntary termination waits for; `due`: the due nodes, by name."""
 
     def with_due(status: NodeStatus) -> NodeStatus:
         if status.name not in due or status.state is NodePhase.TERMINATING:
@@ -241,7 +241,7 @@ def with_pending(
 
 
 def held_by_warning(status: NodeStatus) -> NodeStatus:
-    """A pending node that nothing else holds back with what its warnings say: no finalizer, or no controller."""
+    """Status of a pending node that only a warning blocks: no finalizer, or no controller."""
     pending = status.pending
     found = next((each for each in status.warnings if each.kind in HOLDING), None)
     if pending is None or pending.hold or found is None:
@@ -336,7 +336,7 @@ def _pending_status(
 
 
 def _pending(node: Node, due: DueNode | None, now: float) -> PendingStatus:
-    """What its termination for health, label or age waits for.
+    """Reason why its voluntary termination waits.
 
     As the cluster shows; else as a controller has written it, which may know more, or have other settings. One of the
     two is there.
@@ -354,12 +354,12 @@ def _pending(node: Node, due: DueNode | None, now: float) -> PendingStatus:
     if due.hold is not None:
         text = f"{', '.join(causes)}; {due.hold.reason}: {due.hold.text}"
         return PendingStatus(causes, due.hold.reason, since, harmless(text, LONGEST))
-    reason = "nothing holds it back; a controller that leads deletes it now" if due.is_known else "pods not listed yet"
+    reason = "nothing blocks it; a leading controller deletes it now" if due.is_known else "pods not listed yet"
     return PendingStatus(causes, "", since, f"{', '.join(causes)}; {reason}")
 
 
 def _step(node: Node, settings: TerminationSettings, decision: Plan | None) -> tuple[str, str]:
-    """The step at which a node stands, and what it waits for there."""
+    """Current step of a node, and what it waits for."""
     if node.deletion_timestamp is not None and names.FINALIZER not in node.finalizers:
         return "finalizer", f"other finalizers: {', '.join(node.finalizers)}"
     if not settings.node_selector.matches(node.labels):

@@ -68,19 +68,19 @@ UNBOUND: Final = Selection(fields="spec.nodeName=,status.phase=Pending")
 T = TypeVar("T")
 
 
-async def read_surroundings(client: KubeClient, cluster: ClusterCache, asked: Collection[str]) -> Surroundings:
-    """Read what is around the pods of the nodes called `asked`. Raises no ApiError."""
-    pods = [pod for name in asked for pod in cluster.pods_on(name)]
-    return await _Reader(client, cluster, frozenset(asked), pods).read()
+async def read_surroundings(client: KubeClient, cluster: ClusterCache, chosen: Collection[str]) -> Surroundings:
+    """Read the objects around the pods of the `chosen` nodes. Raises no ApiError."""
+    pods = [pod for name in chosen for pod in cluster.pods_on(name)]
+    return await _Reader(client, cluster, frozenset(chosen), pods).read()
 
 
 class _Reader:
     """One read. All kinds are read at the same time."""
 
-    def __init__(self, client: KubeClient, cluster: ClusterCache, asked: frozenset[str], pods: list[Pod]) -> None:
+    def __init__(self, client: KubeClient, cluster: ClusterCache, chosen: frozenset[str], pods: list[Pod]) -> None:
         self._client = client
         self._cluster = cluster
-        self._asked = asked
+        self._chosen = chosen
         self._pods = pods
         self._limit = anyio.CapacityLimiter(_CONCURRENCY)
         self._missing: dict[str, None] = {}
@@ -89,7 +89,7 @@ class _Reader:
         self._namespaces = namespaces if len(namespaces) <= MANY_NAMESPACES else [""]
 
     async def read(self) -> Surroundings:
-        """All of it."""
+        """Read everything."""
         volumes: dict[Key, PersistentVolume] = {}
         workloads: dict[str, Workload] = {}
         services: list[Service] = []
@@ -132,7 +132,7 @@ class _Reader:
 
     def _others(self, rooms: dict[str, NodeRoom]) -> Iterable[OtherNode]:
         for node in self._cluster.nodes.values():
-            if node.name not in self._asked and node.deletion_timestamp is None:
+            if node.name not in self._chosen and node.deletion_timestamp is None:
                 room = rooms.get(node.name)
                 yield OtherNode(node, room.allocatable if room is not None and room.uid == node.uid else None)
 

@@ -127,7 +127,7 @@ class ClusterWatcher:
         self._clock = clock
         self._reflectors = Reflectors(client, self.cluster, clock, settings=_WATCHED, rng=rng)
         self._selected: dict[str, str] = {}  # uid by name
-        self._others: frozenset[str] = frozenset()  # names of nodes that are selected beside
+        self._others: frozenset[str] = frozenset()  # names of additionally selected nodes
         self._changed_nodes: dict[str, None] = {}  # names of nodes to be checked again
         self._nodes_changed = anyio.Event()
         self._node_pods: dict[str, _PodWatch] = {}  # by name of the node
@@ -164,7 +164,7 @@ class ClusterWatcher:
             await self._wakeup.wait()
 
     async def changed(self, seconds: float) -> bool:
-        """Whether anything has changed since the last call; waits for a change, so many seconds at most.
+        """Whether anything has changed since the last call; waits for a change, at most this number of seconds.
 
         Relevant are the selected nodes, their pods, and all budgets, claims and attachments.
         """
@@ -176,14 +176,14 @@ class ClusterWatcher:
         return has_changed
 
     def select_others(self, names: frozenset[str]) -> None:
-        """Select these nodes, too, and no longer those of the call before."""
+        """Also select these nodes, instead of the nodes of the previous call."""
         if changed := names ^ self._others:
             self._others = names
             self._changed_nodes.update(dict.fromkeys(changed))
             self._nodes_changed.set()
 
     def has_pods_of(self, node: str) -> bool:
-        """Whether the pods of a selected node have been listed; before that the cache has none of them."""
+        """Whether the pods of a selected node have been listed; before that the cache has none."""
         if node not in self._selected:
             return False
         watch = self._node_pods.get(node)

@@ -127,7 +127,7 @@ class MemoryQuota:
 
 
 def check_object(size: int, limits: Limits = LIMITS) -> None:
-    """Raise OverLimit if so many bytes are too many for any object."""
+    """Raise OverLimit if this number of bytes is too large for any object."""
     if size > limits.per_object:
         most = _mib(limits.per_object)
         raise OverLimit(f"needs {_mib(size)} of memory, more than the {most} of an object; make it smaller")

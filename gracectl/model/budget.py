@@ -78,6 +78,6 @@ def scaled_value(value: int | str, total: int, *, round_up: bool) -> int:
         return value
     found = _PERCENT.fullmatch(value)
     if found is None:
-        raise ValueError(f"{value!r} is neither an integer nor a percentage such as 25%")
+        raise ValueError(f"{value!r} is not an integer or a percentage such as 25%")
     share = int(found[1]) * total
     return -(-share // 100) if round_up else share // 100

@@ -1,6 +1,6 @@
 """NodeClaim as decisions see it, and the nodes that belong to it.
 
-A claim stands for one instance. The providerID names the instance, so it decides wherever both sides have one: a node
+A claim represents one instance. The providerID names the instance, so it decides if both sides have one: a node
 that came back under the name of another is another instance. Before that, the claim's status names its node.
 """
 
@@ -13,11 +13,11 @@ from gracectl.model.node import Node
 
 
 class NodeClaim(ClusterObject, frozen=True, gc=False):
-    """One claim; v1 and v1beta1 read alike."""
+    """One claim, v1 or v1beta1."""
 
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    """Only those of names.CLAIM_ANNOTATIONS."""
+    """Only the keys of names.CLAIM_ANNOTATIONS."""
     created: float = 0.0
     deletion_timestamp: float | None = None
     finalizers: tuple[str, ...] = ()
@@ -49,6 +49,6 @@ def surviving_nodes(node: Node, others: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def only_claim(claims: Iterable[NodeClaim]) -> NodeClaim | None:
-    """The claim of a node to which `claims` belong; None with several, as it is not known which is meant."""
+    """The claim of a node to which `claims` belong; None with several, since the right one is unknown."""
     found = tuple(claims)
     return found[0] if len(found) == 1 else None

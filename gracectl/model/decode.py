@@ -65,7 +65,7 @@ class PodDecoder(_SharingDecoder):
     """Reads pods."""
 
     def __call__(self, raw: bytes | msgspec.Raw | wire.Pod) -> Pod:
-        """The pod in this JSON object, or in what was read of it with others of its page. Raises OverLimit, too."""
+        """Decode the pod in this JSON object, or from a partly decoded page. Also raises OverLimit."""
         read = raw if isinstance(raw, wire.Pod) else _POD.decode(raw)
         meta = read.metadata
         spec = read.spec or _NO_POD_SPEC
@@ -174,7 +174,7 @@ class BudgetDecoder(_SharingDecoder):
         meta = read.metadata
         spec = read.spec or wire.BudgetSpec()
         status = read.status or wire.BudgetStatus()
-        # The eviction API passes over a budget whose selector is invalid.
+        # The eviction API ignores a budget with an invalid selector.
         selector, _ = checked_selector(spec.selector)
         if selector is not None:
             key = (PodDisruptionBudget, meta.namespace, meta.name)
@@ -241,7 +241,7 @@ def decode_pod(raw: bytes | msgspec.Raw | wire.Pod) -> Pod:
 
 
 def unknown_pod(found: UndecodableObject) -> UnknownPod:
-    """What stands for a pod that cannot be decoded."""
+    """Substitute for a pod that cannot be decoded."""
     return UnknownPod(
         namespace=found.namespace,
         name=found.name,
@@ -268,7 +268,7 @@ def decode_budget(raw: bytes | msgspec.Raw) -> PodDisruptionBudget:
 
 
 def unknown_budget(found: UndecodableObject) -> UnknownBudget:
-    """What stands for a budget that is set aside."""
+    """Substitute for a budget that is set aside."""
     return UnknownBudget(
         namespace=found.namespace,
         name=found.name,

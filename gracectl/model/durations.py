@@ -21,7 +21,7 @@ _UNITS: Final = {
     "m": 60 * NANOSECONDS_PER_SECOND,
     "h": 3_600 * NANOSECONDS_PER_SECOND,
 }
-# Whatever lies between two numbers is read as a unit, so that the refusal can name it.
+# Any text between two numbers is read as a unit, so that the error can name it.
 _TERM: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^.0-9]*)")
 _LIMIT: Final = 1 << 63
 """The magnitude of the most negative int64; Go parses the magnitude first and the sign last."""
@@ -29,7 +29,7 @@ _LIMIT_DIGITS: Final = len(str(_LIMIT))
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a Go duration such as `1h30m`, `-1.5s` or `0`; ValueError says what is wrong with it.
+    """Parse a Go duration such as `1h30m`, `-1.5s` or `0` into nanoseconds. Raises ValueError.
 
     Linear in the length of `text`: any tenant writes annotations, of up to 256 KiB.
     """
@@ -84,7 +84,7 @@ def _nanoseconds(text: str, whole: str, fraction: str, unit: str) -> int:
     if unit not in _UNITS:
         raise _refusal(text, f"there is no unit {unit[:20]!r} (ns, us, ms, s, m, h)")
     whole = whole.lstrip("0")
-    # int() would refuse thousands of digits with a message of its own.
+    # int() would refuse thousands of digits with its own message.
     if len(whole) > _LIMIT_DIGITS or int(whole or "0") > _LIMIT // _UNITS[unit]:
         raise _too_long(text)
     return int(whole or "0") * _UNITS[unit] + _scaled_fraction(fraction, _UNITS[unit])

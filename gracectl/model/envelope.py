@@ -1,6 +1,6 @@
-"""What the API server wraps around objects: pages of a list, events of a watch, and the Status of an answer.
+"""Envelopes of the API server: pages of a list, events of a watch, and Status.
 
-Objects inside stay undecoded (`msgspec.Raw`), unless a type is asked for: such a view keeps the whole body alive, so
+Objects inside stay undecoded (`msgspec.Raw`) unless a type is given: such a view keeps the whole body alive, so
 decode it and let it go.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 W = TypeVar("W")
 
 CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
-"""Events whose object is one of those that are watched."""
+"""Events with an object of the watched kind."""
 
 _ERROR_SHOWN = 200
 
@@ -30,13 +30,13 @@ class ListPage(msgspec.Struct, frozen=True):
     """One page of a list."""
 
     resource_version: str
-    """Where a watch goes on; all pages of a list carry the first one's."""
+    """Where a watch continues; all pages of a list have that of the first page."""
     continue_token: str
     """Asks for the next page; empty on the last."""
     remaining: int | None
     """Objects on later pages; None where the server does not say (it never does with a selector)."""
     items: list[Any]
-    """Undecoded (`msgspec.Raw`), or all of the type that was asked for."""
+    """Undecoded (`msgspec.Raw`), or all of the given type."""
 
 
 class WatchEvent(msgspec.Struct, Generic[W], frozen=True):
@@ -44,14 +44,14 @@ class WatchEvent(msgspec.Struct, Generic[W], frozen=True):
 
     type: str
     object: W
-    """Undecoded (`msgspec.Raw`), or of the type that was asked for."""
+    """Undecoded (`msgspec.Raw`), or of the given type."""
 
 
 class UndecodableObject(NamespacedObject, frozen=True, gc=False):
     """An object that cannot be decoded: what can be read of its envelope (empty: not even that), and why it cannot."""
 
     node_name: str = ""
-    """spec.nodeName: where a pod stands."""
+    """spec.nodeName: the node of a pod."""
     error: str = ""
 
 
@@ -64,7 +64,7 @@ class StatusCause(msgspec.Struct, frozen=True):
 
 
 class StatusDetails(msgspec.Struct, frozen=True):
-    """What the answer is about. `kind` is the plural in most answers and the Kind in some."""
+    """Object of the Status. `kind` is the plural in most responses and the Kind in some."""
 
     name: str = ""
     kind: str = ""
@@ -160,7 +160,7 @@ def decode_birth(raw: bytes | msgspec.Raw) -> str:
 
 
 def decode_envelope(found: bytes | msgspec.Raw | wire.Pod, error: msgspec.DecodeError) -> UndecodableObject:
-    """What can be read of an object whose decoder has raised `error`; never raises itself."""
+    """The readable parts of an object whose decoder has raised `error`; never raises."""
     shown = harmless(str(error), _ERROR_SHOWN)
     if isinstance(found, wire.Pod):
         of, node_name = found.metadata, (found.spec and found.spec.node_name) or ""
@@ -188,7 +188,8 @@ def _read_or(decoder: Decoder[T], raw: bytes | msgspec.Raw, otherwise: T) -> T:
 
 
 class _Envelope(wire.Object):
-    """An object, its metadata or its spec: each field undecoded, so that one of the wrong type spoils no other."""
+    """An object, its metadata or its spec with undecoded fields, so that a field of the wrong type does not affect
+    others."""
 
     metadata: msgspec.Raw = wire.ABSENT
     spec: msgspec.Raw = wire.ABSENT
@@ -208,7 +209,7 @@ class _WireListMeta(wire.Object):
 
 class _WirePage(wire.Object, Generic[W]):
     metadata: _WireListMeta
-    # Null when empty, but never absent: what has no items is no list.
+    # Null when empty, but never absent: an object without items is not a list.
     items: list[W] | None
 
 

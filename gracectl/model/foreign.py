@@ -1,8 +1,8 @@
 """Foreign text, such as the value of an annotation that any tenant may have written, made safe to show.
 
 Every way out of the process uses it: logs, Events, conditions, responses of webhooks, labels of metrics, terminals,
-pages and JSON. Invariant: nothing is left in a text that a terminal would obey, that reorders or hides what stands
-beside it, or that a document could not hold.
+pages and JSON. Invariant: a text has no characters that a terminal obeys, that reorder or hide adjacent text, or
+that a document cannot contain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SECRETS = (
     # Looks only at runs of these characters that have a second and third part: a megabyte of one part takes no longer.
     re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{10,}+\.)([\w-]*?\b)eyJ[\w-]{10,}+\.[\w-]{10,}+\.[\w-]*+"),
 )
-"""The header, a bearer token without it, and a JSON web token wherever it stands."""
+"""The header, a bearer token without it, and a JSON web token anywhere."""
 
 
 _HIDDEN: Final = (
@@ -35,11 +35,11 @@ _ANYWHERE: Final = re.compile(f"[\t\n{_HIDDEN}]")
 _PERHAPS_HIDDEN: Final = re.compile(rf"[{_HIDDEN}]|\\[bfru]")
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _IN_VALUES: Final = re.compile(rf"[{_HIDDEN}]|\\(?:u[0-9a-fA-F]{{4}}|.)")
-"""Of a JSON document: such a character, or any escape."""
+"""Such a character in a JSON document, or any escape."""
 
 
 def visible(text: str) -> str:
-    """The text on one line, with `\\x1b`, `\\n` or `\\u202e` for characters that are not seen but change what is."""
+    """The text on one line, with `\\x1b`, `\\n` or `\\u202e` for invisible characters that change the display."""
     return text if text.isprintable() else _ANYWHERE.sub(_escaped, text)  # as nearly every text is
 
 
@@ -71,12 +71,12 @@ def visible_markup(text: str) -> str:
 
 
 def harmless(text: str, most: int = SHOWN) -> str:
-    """The first so many characters of the text, visible, and `…` for the rest of it."""
+    """The first characters of the text, visible, and `…` for the rest."""
     return visible(text if len(text) <= most else text[: most - 1] + "…")
 
 
 def shortened(text: str, head: int, tail: int) -> str:
-    """The first and the last characters of a text, with `…` for what is between: reasons stand at either end."""
+    """The first and last characters of a text, with `…` between them: reasons are at either end."""
     return text if len(text) <= head + tail else f"{text[:head]}…{text[-tail:]}"
 
 

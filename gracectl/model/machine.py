@@ -1,4 +1,4 @@
-"""Machine of Cluster API, which stands for one instance, and what Cluster API writes on its node."""
+"""Machine of Cluster API, which represents one instance, and the annotations of Cluster API on its node."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gracectl.model.untrusted import Decoder
 
 
 class Machine(NamespacedObject, frozen=True, gc=False):
-    """One Machine; v1beta2 and v1beta1 read alike."""
+    """One Machine, v1beta2 or v1beta1."""
 
     cluster: str = ""
     provider_id: str = ""
     """Empty until its instance is made."""
     annotations: frozenset[str] = frozenset()
-    """Names of those of its annotations that Cluster API obeys; none has a value that matters."""
+    """Names of annotations that Cluster API obeys; their values do not matter."""
     is_deleted: bool = False
     """It has been deleted; finalizers hold it since."""
     is_paused: bool = False
@@ -28,14 +28,14 @@ class Machine(NamespacedObject, frozen=True, gc=False):
     node_name: str = ""
     """The node that Cluster API has found for it; empty: none so far."""
     deletion_message: str = ""
-    """What Cluster API says of its deletion; empty if nothing."""
+    """Message of Cluster API about its deletion; empty without one."""
 
     def __str__(self) -> str:
         return f"Machine {self.namespace}/{self.name}"
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """What Cluster API has written on a node: its cluster, and its Machine."""
+    """Annotations of Cluster API on a node: its cluster, and its Machine."""
 
     name: str
     provider_id: str = ""
@@ -103,7 +103,7 @@ def decode_machine(raw: bytes | msgspec.Raw) -> Machine:
     read = _MACHINE.decode(raw)
     meta, spec, status = read.metadata, read.spec or _Spec(), read.status or _Status()
     annotations = _OBEYED & (meta.annotations or {}).keys()
-    # v1beta1 has its own conditions, and those of v1beta2 in a place apart (from Cluster API 1.9 on).
+    # v1beta1 has its own conditions, and the v1beta2 conditions in a separate field (from Cluster API 1.9).
     conditions = {each.type: each for each in (*(status.conditions or ()), *_apart(status))}
     paused = conditions.get("Paused")
     return Machine(
@@ -122,7 +122,8 @@ def decode_machine(raw: bytes | msgspec.Raw) -> Machine:
 
 
 def decode_membership(raw: bytes | msgspec.Raw) -> Membership:
-    """What Cluster API has written on the Node in this JSON object; msgspec.DecodeError if there is none."""
+    """Decode the annotations of Cluster API on the Node in this JSON object. Raises msgspec.DecodeError without
+    them."""
     read = _NODE.decode(raw)
     spec, marks = read.spec or _Spec(), read.metadata.annotations or _Marks()
     return Membership(

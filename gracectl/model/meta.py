@@ -1,4 +1,4 @@
-"""What objects of every kind have in common, and Lease and ConfigMap, which have little else."""
+"""Metadata of objects of every kind, and the small kinds Lease and ConfigMap."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def condition_of(conditions: tuple[Condition, ...], type_: str) -> Condition | N
 
 
 def natural_key(name: str) -> tuple[tuple[str, int, str], ...]:
-    """Sort key of names in lists that people read: `node-2` comes before `node-10`. Different names never tie."""
+    """Sort key of names in lists for people: `node-2` comes before `node-10`. Different names never tie."""
     parts = [*_NUMBERS.split(name), ""]
     numbers = [(len(digits.lstrip("0")) if digits else -1, digits.lstrip("0")) for digits in parts[1::2]]
     return (*((text, *number) for text, number in zip(parts[::2], numbers, strict=True)), (name, 0, ""))

@@ -1,6 +1,6 @@
 """Names that gracectl reads from or writes to a cluster.
 
-Existing manifests must keep working, so the names are those of Kubernetes and of the Karpenter designs that gracectl
+Existing manifests must keep working, so the names come from Kubernetes and from the Karpenter designs that gracectl
 follows. No other module spells an annotation, label, taint, finalizer, condition type or event reason.
 """
 
@@ -38,11 +38,11 @@ KEEP_DRAINED: Final = "gracectl.io/keep-drained"
 CORDONED: Final = "gracectl.io/cordoned"
 """On nodes in maintenance: what an uncordon removes, words with commas between; empty when only conditions are left."""
 UNCORDONED: Final = "gracectl.io/uncordoned"
-"""On nodes whose maintenance ended while they were unhealthy: when (RFC 3339). Their health counts from then."""
+"""Node annotation: end (RFC 3339) of a maintenance of an unhealthy node, from which its health counts."""
 PENDING_CORDONED: Final = "gracectl.io/pending-cordoned"
-"""On nodes that are labelled terminable and wait: what is removed when the label goes, words with commas between."""
+"""Node annotation: comma-separated list of what gracectl added to a pending node, removed with the label."""
 SHUTDOWN_CORDONED: Final = "gracectl.io/shutdown-cordoned"
-"""On nodes whose machine shuts down, by the agent: what is removed when the machine is up, words with commas
+"""Node annotation of the agent: what it added for a shutdown and removes when the machine is up, comma-separated
 between.
 """
 TRACEPARENT: Final = "gracectl.io/traceparent"
@@ -67,7 +67,7 @@ CLUSTER_API_PAUSED: Final = "cluster.x-k8s.io/paused"
 EXCLUDE_NODE_DRAINING: Final = "machine.cluster.x-k8s.io/exclude-node-draining"
 """On Machines: Cluster API does not drain its node before deleting it."""
 EXCLUDE_VOLUME_DETACH: Final = "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach"
-"""On Machines: nor does it wait for the volumes of its node."""
+"""Machine annotation: do not wait for the volumes of its node."""
 
 CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
 """Likewise for node claims."""
@@ -106,7 +106,7 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 """Taint by hand on a node without power: Kubernetes detaches its volumes immediately."""
 INSTANCE_TERMINATING: Final = "InstanceTerminating"
 INSTANCE_GONE: Final = "InstanceGone"
-"""Reason of INSTANCE_TERMINATING once the provider has confirmed it: it is not asked about this instance again."""
+"""Reason of INSTANCE_TERMINATING after the provider has confirmed it; the instance is not queried again."""
 EVICTION_REFUSED: Final = "EvictionRefused"
 """Reason of DRAINED while the server refuses evictions, and not for a budget: only the controller knows that."""
 BUDGET_SETTLING: Final = "BudgetSettling"
@@ -228,7 +228,7 @@ class EventReason(StrEnum):
     termination: it is no longer blocked by protection.
     """
     INVALID_DO_NOT_DISRUPT_ANNOTATION = "InvalidDoNotDisruptAnnotation"
-    """Pod: its annotation cannot be parsed, so it protects for ever."""
+    """Pod: its annotation cannot be parsed, so it protects indefinitely."""
     # the steps of a termination
     CORDONED = "Cordoned"
     DRAINING = "Draining"
@@ -247,11 +247,11 @@ class EventReason(StrEnum):
     INSTANCE_TERMINATED = "InstanceTerminated"
     INSTANCE_TERMINATION_FAILED = "InstanceTerminationFailed"
     NODE_TERMINATED = "NodeTerminated"
-    """Node: it is removed, which ends its termination; what has become of its pods. A Warning if that was not ours."""
+    """Node: removed at the end of its termination; says how its pods left. A Warning if gracectl did not remove it."""
     INSTANCE_SHARED = "InstanceShared"
     """Node: it is deleted without its instance, which another node uses."""
     MACHINE_KEEPS_RUNNING = "MachineKeepsRunning"
-    """Node, claim: it is removed, and no provider terminates its machine, which is one of a cloud."""
+    """Node, claim: removed, but no provider terminates its cloud machine."""
     STEP_FAILING = "StepFailing"
     """Node, claim: a step of its termination, or its finalizer, has failed for a minute."""
     CORDON_UNDONE = "CordonUndone"
@@ -283,7 +283,7 @@ class EventReason(StrEnum):
     MULTIPLE_BUDGETS = "MultipleBudgets"
     """Pod: more than one budget selects it; the eviction API cannot serve that."""
     KARPENTER_LEADS = "KarpenterLeads"
-    """Node, Lease: a Karpenter leads, so gracectl stands by and leaves terminations in progress to it."""
+    """Node, Lease: a Karpenter leads, so gracectl is on standby and leaves terminations in progress to it."""
     CLOCKS_DISAGREE = "ClocksDisagree"
     """Node, claim, Lease: clocks differ by more than can be corrected, so deadlines are paused."""
     # voluntary terminations

@@ -21,14 +21,14 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Node(ClusterObject, frozen=True, gc=False):
-    """One node. A node that comes back under the same name has another uid and is another node."""
+    """One node. A node that returns with the same name has another UID and is another node."""
 
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    """Only those of names.NODE_ANNOTATIONS."""
+    """Only the keys of names.NODE_ANNOTATIONS."""
     created: float = 0.0
     deletion_timestamp: float | None = None
-    """Instant of its deletion; a finalizer holds it since."""
+    """Instant of its deletion; a finalizer has kept it since then."""
     finalizers: tuple[str, ...] = ()
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -45,7 +45,7 @@ class Node(ClusterObject, frozen=True, gc=False):
 
 
 DISRUPTED_TAINT: Final = Taint(key=names.DISRUPTED_TAINT_KEY, effect=names.NO_SCHEDULE)
-"""What the cordon puts on a node; a pod that tolerates it stays until the node is terminated."""
+"""Taint of the cordon; a pod that tolerates it stays until the node is terminated."""
 
 UNSCHEDULABLE_TAINT: Final = Taint(key=names.UNSCHEDULABLE_TAINT_KEY, effect=names.NO_SCHEDULE)
 

@@ -23,7 +23,7 @@ from gracectl.model.sharing import Sharing
 from gracectl.model.times import EARLIEST, LATEST, in_range
 
 MOST_ADDRESSES: Final = 32
-"""Of a node; a kubelet may write any number of them."""
+"""Maximum number on a node; a kubelet may write any number."""
 _ADDRESS: Final = re.compile(r"[0-9A-Za-z._:-]{1,253}")
 
 LONGEST_NAME: Final = 253
@@ -33,7 +33,7 @@ LONGEST_VOLUME_ID: Final = 1024
 """Characters: no cloud has a longer one."""
 
 LONGEST_MESSAGE: Final = 32 * 1024
-"""Characters of a condition of ours; it is compared with what was written."""
+"""Maximum characters of our own condition, which is compared with the written text."""
 
 MOST_CONDITIONS: Final = 128
 MOST_ENTRIES: Final = 256
@@ -78,7 +78,7 @@ def created(moment: datetime | None) -> float:
 
 
 def conditions(status: wire.Conditions | None, kept: Callable[[str | None], str]) -> tuple[Condition, ...]:
-    """In their order; of too many the first ones, and those that decisions read."""
+    """Keep the order; if there are too many, keep the first ones and the ones that decisions read."""
     found = (status.conditions if status else None) or []
     if len(found) > MOST_CONDITIONS:
         found = [*found[:MOST_CONDITIONS], *[each for each in found[MOST_CONDITIONS:] if each.type in _NEEDED]]
@@ -137,7 +137,7 @@ def bound(value: int | str | None) -> int | str | None:
 
 
 def disrupted(found: Mapping[str, datetime | None] | None) -> dict[str, float]:
-    """The first ones: the server keeps no more, and no longer names."""
+    """Keep the first ones: the server allows no more, and no longer names."""
     first = islice((found or {}).items(), MOST_DISRUPTED)
     return {cut(name, LONGEST_NAME): created(moment) for name, moment in first}
 

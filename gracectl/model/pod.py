@@ -1,4 +1,4 @@
-"""A pod as decisions see it: few fields, immutable, small enough to keep 150,000 of them; and its volumes."""
+"""Pods and volume attachments with the fields that decisions need: immutable, small enough for 150,000 pods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from gracectl.model.meta import ClusterObject, NamespacedObject, OwnerReference
 
 LONGEST_DURATION: Final = 60
-"""Characters of a do-not-disrupt that can be a duration; a longer one is invalid whatever it says.
+"""Maximum characters of a do-not-disrupt that can be a duration; a longer value is invalid.
 
 The chart's ValidatingAdmissionPolicy (templates/protection-policy.yaml) has the same bound.
 """
@@ -39,7 +39,7 @@ class Pod(NamespacedObject, frozen=True, gc=False):
     """Empty while the pod is not bound."""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    """Only those that decisions read, each cut to one character more than LONGEST_DURATION."""
+    """Only the keys that decisions read, each value cut to one character more than LONGEST_DURATION."""
     owners: tuple[OwnerReference, ...] = ()
     created: float = 0.0
     """Instant of metadata.creationTimestamp."""
@@ -59,11 +59,11 @@ class Pod(NamespacedObject, frozen=True, gc=False):
     ready: bool = False
     """Whether the condition Ready is "True"."""
     claims: tuple[str, ...] = ()
-    """Names of the PersistentVolumeClaims it mounts, those of generic ephemeral volumes included."""
+    """Names of the PersistentVolumeClaims it mounts, including generic ephemeral volumes."""
     completes: bool = False
     """Whether its containers are not restarted when they succeed (restartPolicy Never or OnFailure)."""
     empty_dir: bool = False
-    """Whether it has an emptyDir volume, whose data is lost with the pod."""
+    """Whether it has an emptyDir volume; its data is lost with the pod."""
     inline_volumes: tuple[str, ...] = ()
     """Ids of the disks that its spec names itself, without a claim; they are attached to its node as well."""
     scheduler: str = ""
@@ -76,7 +76,7 @@ class Pod(NamespacedObject, frozen=True, gc=False):
 
 
 class UnknownPod(Pod, frozen=True, gc=False):
-    """A pod whose object cannot be decoded: it is there, and nothing but its envelope is known.
+    """A pod whose object cannot be decoded: only its envelope is known.
 
     Whether it is protected, ignored, or may be evicted cannot be decided.
     """
@@ -85,7 +85,7 @@ class UnknownPod(Pod, frozen=True, gc=False):
 
 
 class VolumeAttachment(ClusterObject, frozen=True, gc=False):
-    """A volume that is, or is to be, attached to a node."""
+    """A volume that is attached to a node, or will be."""
 
     node_name: str = ""
     volume_name: str = ""

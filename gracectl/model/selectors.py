@@ -1,6 +1,6 @@
 """Label selectors: the object form (metav1.LabelSelector) and the text form (`labelSelector=` of a query).
 
-Both end as requirements over one label each; what is valid and what matches follows k8s.io/apimachinery
+Both become requirements on one label each; validity and matching follow k8s.io/apimachinery
 (`LabelSelectorAsSelector`, `labels.Parse`), checked against its own answers in kubesim/tests/oracles.
 """
 
@@ -36,7 +36,7 @@ class SelectorError(ValueError):
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):
-    """What one label must satisfy. Operators: In, NotIn, Exists, DoesNotExist; in the text form also Gt and Lt."""
+    """Requirement on one label. Operators: In, NotIn, Exists, DoesNotExist; in the text form also Gt and Lt."""
 
     key: str
     operator: str
@@ -166,7 +166,7 @@ class _Sorted:
 
     def match(self, labels: Mapping[str, str]) -> bool:
         """See LabelSelector."""
-        # Of what must be there none is looked at behind the first that is not: there are no more of those than labels.
+        # Stops at the first required label that is missing, so it looks at no more labels than the object has.
         for key, values in self._allowed.items():
             if labels.get(key) not in values:
                 return False
@@ -209,7 +209,7 @@ class WireRequirement(msgspec.Struct):
 
 
 class WireLabelSelector(msgspec.Struct, rename="camel"):
-    """A selector as JSON has it: Go clients write null for what is empty."""
+    """A selector in JSON: Go clients write null for empty fields."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[WireRequirement] | None = None
@@ -287,7 +287,7 @@ class _QueryParser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        # Trailing white space yields an empty match, which is no token.
+        # Trailing white space yields an empty match, which is not a token.
         self._tokens = [token for token in _TOKEN.findall(text) if token]
         self._position = 0
 

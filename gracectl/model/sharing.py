@@ -44,7 +44,7 @@ _LARGE_AT_ONCE: Final = 8 * 1024 * 1024
 
 
 class Sharing:
-    """The pools of one cache. Give the same one to every decoder whose objects live equally long."""
+    """Pools of one cache, for all decoders of objects with the same lifetime."""
 
     def __init__(self) -> None:
         self.quota = MemoryQuota()
@@ -80,7 +80,7 @@ class Sharing:
         return self._tolerations.get(raw)
 
     def words(self, raw: msgspec.Raw) -> Mapping[str, str]:
-        """A map of its own with shared strings: for objects whose labels are unique."""
+        """A separate map with shared strings, for objects with unique labels."""
         if is_large(raw):
             labels = self.labels(raw)
             if isinstance(labels, PackedLabels):
@@ -93,7 +93,7 @@ class Sharing:
         self.quota.charge(labels, ("labels", id(labels)), namespace, getsizeof(labels))
 
     def prune(self) -> None:
-        """Forget what no object holds any more. Happens by itself whenever a pool has doubled."""
+        """Drop values that no object refers to. Runs automatically whenever a pool has doubled."""
         self._strings_limit = _prune(self._strings, _ALONE_AS_KEY)
         for pool in (self._labels, self._owners, self._tolerations):
             pool.prune()
@@ -173,7 +173,7 @@ class _LabelPool(_Pool[Mapping[str, str]]):
 
 
 def _prune(pool: dict[K, V], alone: int) -> int:
-    """Drop the values that only the pool holds. Returns the size at which to look again: amortised, that is free."""
+    """Drop values that only the pool refers to. Returns the size at which to run again (amortized constant cost)."""
     for key, references in _references(pool):
         if references <= alone:
             del pool[key]
@@ -184,7 +184,7 @@ def _references(pool: dict[K, V]) -> list[tuple[K, int]]:
     return [(key, getrefcount(pool[key])) for key in list(pool)]
 
 
-# How many references a value has that only its pool holds: measured, since interpreters differ.
+# Reference count of a value that only its pool refers to: measured, since interpreters differ.
 _ALONE: Final = _references({number: [number] for number in range(1)})[0][1]
 _ALONE_AS_KEY: Final = _references({text: text for text in (chr(0x10000 + number) * 2 for number in range(1))})[0][1]
 
@@ -218,7 +218,7 @@ def _read_tolerations(raw: msgspec.Raw) -> tuple[Toleration, ...]:
         for read in _TOLERATIONS.decode(raw) or ()
     )
     if is_large(raw):
-        # All that is asked of them, at every look at the pod, is whether one tolerates our taint.
+        # Decisions only need to know whether one tolerates our taint.
         return tuple([each for each in found if tolerates((each,), DISRUPTED_TAINT)][:1])
     return tuple(found)
 
@@ -264,7 +264,7 @@ class PackedLabels(Mapping[str, str]):
         return object.__sizeof__(self) + getsizeof(self._text) + getsizeof(self._starts)
 
     def unpacked(self) -> dict[str, str]:
-        """All of them, for as long as many are looked up."""
+        """All members, for repeated lookups."""
         words = iter([self._text[start:end] for start, end in pairwise(self._starts)])
         return dict(zip(words, words, strict=True))
 

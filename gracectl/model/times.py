@@ -1,8 +1,8 @@
 """RFC 3339 instants as Kubernetes writes them: `metav1.Time` (whole seconds) and `metav1.MicroTime`.
 
-Invariant: an instant is float seconds since the Unix epoch, whatever zone its text was written in. Every instant that
-is read here can be written, and reads the same again: EARLIEST to LATEST. What a server has stored beyond (Go knows the
-years 0 and 10000) counts as the nearer end of that; a text that asks for it is refused.
+Invariant: an instant is float seconds since the Unix epoch, in any time zone. Every instant from EARLIEST to LATEST
+survives writing and reading. Stored instants out of that range (Go knows the years 0 and 10000) are moved to its end;
+user input out of the range is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def parse_time(text: str) -> float:
 
 
 def in_range(seconds: float) -> float:
-    """The same instant, or the end of the range beyond which it lies."""
+    """Clamp an instant to the range."""
     return seconds if EARLIEST <= seconds <= LATEST else max(EARLIEST, min(LATEST, seconds))
 
 

@@ -1,10 +1,10 @@
 """Decoder of JSON that this program did not write: the one entry through which foreign bytes become values.
 
-Invariant: a decoder returns a value or raises msgspec.DecodeError, whatever the bytes are. msgspec alone also raises
+Invariant: for any bytes, a decoder returns a value or raises msgspec.DecodeError. msgspec alone also raises
 RecursionError for nesting that it only skips (`managedFields[].fieldsV1`, stored by API servers 10,000 deep) and
 UnicodeDecodeError for text that is not UTF-8; and one instant that it cannot represent spoils a whole object, though Go
 writes such ones: a kubelet may have stored the years 0 or 10000. So bytes that cannot be decoded are repaired once:
-what is nested deeper than anything that is read is cut out, and instants out of range are moved to its end. Both take
+values that are nested too deeply are cut out, and instants out of range are moved to its end. Both take
 linear time and no recursion, and neither is done to bytes that can be decoded as they are.
 """
 
@@ -21,11 +21,11 @@ Bytes = bytes | str | msgspec.Raw
 Sliced = Generator[None, None, T]
 
 MAXIMUM_DEPTH: Final = 64
-"""Objects and arrays within each other that are kept; what is read is nested ten deep."""
+"""Maximum nesting that is kept; the fields that are read are nested ten levels deep."""
 
 
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-"""What msgspec raises for bytes that have no value as they are."""
+"""Exceptions of msgspec for bytes that it cannot decode without repair."""
 
 
 class Decoder(Generic[T]):
@@ -56,8 +56,8 @@ class Decoder(Generic[T]):
         return value
 
     def decode_in_slices(self, raw: Bytes) -> Sliced[T]:
-        """The same of a body so large that repairing it would hold up all others: a generator, between whose steps the
-        caller may do something else, and whose return value is the value."""
+        """Decode a large body in steps: a generator whose return value is the value, so that its repair does not block
+        the event loop."""
         try:
             value: T = self._decode(raw)
         except _UNREADABLE as error:
@@ -81,7 +81,7 @@ class Decoder(Generic[T]):
 
 
 def finish(slices: Sliced[T]) -> T:
-    """What comes of slices that are taken all at once."""
+    """Run all steps of a generator; returns its value."""
     while True:
         try:
             next(slices)
@@ -91,7 +91,7 @@ def finish(slices: Sliced[T]) -> T:
 
 
 def repair(body: bytes) -> bytes:
-    """The same JSON without what is nested too deeply, and with instants in range."""
+    """The JSON without values that are nested too deeply, and with instants in range."""
     return finish(_repair(body))
 
 
@@ -126,7 +126,7 @@ def _shallow(body: bytes) -> Sliced[bytes]:
             if depth == MAXIMUM_DEPTH + 1:
                 kept_from = at
             depth -= 1
-    # A body that ends within what was cut out is malformed: so it stays without its end.
+    # A body that ends inside a cut value is malformed, and must stay so.
     return b"".join(kept) if depth > MAXIMUM_DEPTH else b"".join((*kept, body[kept_from:]))
 
 
@@ -137,10 +137,10 @@ def _in_range(found: re.Match[bytes]) -> bytes:
     return key + b'"9999-12-31T23:59:59Z"' if int(year) > 9999 else found[0]
 
 
-# Everything up to a bracket outside of strings. Possessive: on malformed text it fails at once.
+# Everything up to a bracket outside of strings. Possessive: on malformed text it fails immediately.
 _TEXT: Final = rb'[^"\[\]{}]*+(?:"(?:[^"\\]++|\\.)*+"[^"\[\]{}]*+)*+'
 _BRACKET: Final = re.compile(_TEXT + rb"[\[\]{}]", re.DOTALL)
-# Several at a time: what is cut out may have a hundred thousand of them.
+# Several at a time: a cut value may have a hundred thousand.
 _RUN: Final = 32
 _OPENING: Final = re.compile(rb"(?:" + _TEXT + rb"[\[{]){%d}" % _RUN, re.DOTALL)
 _CLOSING: Final = re.compile(rb"(?:" + _TEXT + rb"[\]}]){%d}" % _RUN, re.DOTALL)

@@ -20,12 +20,12 @@ from gracectl.model.selectors import WireLabelSelector
 from gracectl.model.untrusted import Decoder
 
 ABSENT: Final = msgspec.Raw(b"null")
-"""What a part that was left out reads as."""
+"""Value of a part that was left out."""
 
 # Without a zone an instant would be read in the zone of this machine.
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
-# As Go's int64: what is larger could not even be made a float.
+# As Go's int64: larger values could not be converted to a float.
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -340,7 +340,7 @@ class ConfigMap(Object):
 
 
 def read_selector(raw: msgspec.Raw) -> WireLabelSelector | None:
-    """The selector that was left undecoded. Errors name its field as those of a whole budget do."""
+    """Decode the selector that was left undecoded. Errors name its field, as for a whole budget."""
     try:
         return _SELECTOR.decode(raw)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""What warnings need to know of the objects around pods: workloads, services, volumes, and pods that are Pending.
+"""Objects around pods, as inputs of warnings: workloads, services, volumes, and Pending pods.
 
 Only commands read them, once: the controller watches none of these kinds. Invariant: what is not understood reads as
 absent, so that nothing is concluded from it.
@@ -34,7 +34,7 @@ class NodeTerm(msgspec.Struct, frozen=True):
 
 
 class PodNeeds(msgspec.Struct, frozen=True):
-    """What a pod template demands of a node. `terms`: any of them must match; none: there is no affinity.
+    """Requirements of a pod template on its node. `terms`: one must match; empty: no affinity.
 
     `requests`: of its containers together, at least; what does not parse is left out.
     """
@@ -82,7 +82,7 @@ class PendingPod(NamespacedObject, frozen=True):
 
 
 class NodeRoom(ClusterObject, frozen=True):
-    """What a node has in all for its pods."""
+    """Allocatable resources of a node."""
 
     allocatable: Mapping[str, Fraction] = {}
 
@@ -262,7 +262,7 @@ def decode_pending(raw: bytes | msgspec.Raw) -> PendingPod:
 
 
 def decode_room(raw: bytes | msgspec.Raw) -> NodeRoom:
-    """What the node in this JSON object has for pods. Raises msgspec.DecodeError."""
+    """Decode the allocatable resources of the node in this JSON object. Raises msgspec.DecodeError."""
     read = _ROOM.decode(raw)
     allocatable = (read.status.allocatable if read.status else None) or {}
     return NodeRoom(name=read.metadata.name, uid=read.metadata.uid or "", allocatable=_quantities(allocatable))

@@ -191,8 +191,8 @@ def test_pods_under_several_budgets_and_budgets_over_no_pods_are_told() -> None:
     found = {each.budget.name: each.problem for each in held_pods(a_pod("a"), budgets=(one, two, none))}
     assert found == {
         "none": "the selector selects no pod",
-        "one": "two selects pods of it too: the eviction API refuses such pods",
-        "two": "one selects pods of it too: the eviction API refuses such pods",
+        "one": "two selects the same pods: the eviction API refuses their evictions",
+        "two": "one selects the same pods: the eviction API refuses their evictions",
     }
 
 

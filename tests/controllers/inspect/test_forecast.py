@@ -125,7 +125,7 @@ def test_a_deadline_is_told_with_where_it_comes_from(
         (
             (a_good_node(finalizers=("other",), deletion_timestamp=NOW - 5),),
             WarningKind.FINALIZER_MISSING,
-            "being deleted without the finalizer karpenter.sh/termination, which cannot be added any more: not drained",
+            "being deleted without the finalizer karpenter.sh/termination, which can no longer be added: not drained",
         ),
         (
             (a_good_node(), a_claim("c1"), a_claim("c2")),
@@ -262,7 +262,7 @@ def test_a_node_budget_that_would_refuse_a_deletion_is_reported_of_nodes_not_yet
     (warning,) = with_node_budgets(kept, (budget,), NOW).nodes[0].warnings
     assert (warning.kind, warning.kind.is_blocking) == (WarningKind.NODE_BUDGET_SPENT, False)
     assert warning.message == (
-        "drained all the same, but do not stop its machine now: node disruption budget pool-a allows no termination "
+        "still drained, but do not stop its machine now: node disruption budget pool-a allows no termination "
         "now (1 of 1 available, 1 required by minAvailable 100%)"
     )
     assert warning.remedy == helps

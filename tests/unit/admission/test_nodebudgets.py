@@ -53,9 +53,9 @@ NEITHER = "spec: minAvailable and maxUnavailable are missing; set one of them"
         ({"minAvailable": None}, [NEITHER]),
         (
             {"minAvailable": "many"},
-            ["spec.minAvailable: 'many' is neither an integer nor a percentage such as 25%"],
+            ["spec.minAvailable: 'many' is not an integer or a percentage such as 25%"],
         ),
-        ({"maxUnavailable": "3"}, ["spec.maxUnavailable: '3' is neither an integer nor a percentage such as 25%"]),
+        ({"maxUnavailable": "3"}, ["spec.maxUnavailable: '3' is not an integer or a percentage such as 25%"]),
         ({"minAvailable": -1}, ["spec.minAvailable: -1 is negative; give 0 or more"]),
         ({"maxUnavailable": "-5%"}, ["spec.maxUnavailable: '-5%' is negative; give 0 or more"]),
         ({"minAvailable": "101%"}, ["spec.minAvailable: '101%' is more than all nodes; set 100% or less"]),
@@ -74,7 +74,7 @@ NEITHER = "spec: minAvailable and maxUnavailable are missing; set one of them"
             [
                 "spec.selector: 'a/' is no label key: it must be 1-63 letters, digits, '-', '_', '.', beginning and "
                 "ending with a letter or digit",
-                "spec.maxUnavailable: 'no' is neither an integer nor a percentage such as 25%",
+                "spec.maxUnavailable: 'no' is not an integer or a percentage such as 25%",
             ],
         ),
         ({"minAvailable": 1, "selector": 7}, ["spec.selector: Expected `object | null`, got `int`"]),
