@@ -23,6 +23,7 @@ from gracectl.admission.server import admission_samples, empty_statistics
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import admission_permissions
 from gracectl.app.clocks import ClockReporter
+from gracectl.app.dry_run import DryRunTransport
 from gracectl.app.observers import Observers
 from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
@@ -45,7 +46,6 @@ from gracectl.kube.cache.reflector import Reflector
 from gracectl.kube.client import INTERACTIVE, ClientSettings, KubeClient
 from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.client.statistics import ClientStatistics
-from gracectl.kube.dry_run import DryRunTransport
 from gracectl.kube.errors import ApiError
 from gracectl.kube.events import EventRecorder, EventStatistics, Subject
 from gracectl.kube.leader.election import (
@@ -66,7 +66,7 @@ from gracectl.kube.metrics import (
     watch_samples,
 )
 from gracectl.kube.rbac import READS, Permission, missing_permissions
-from gracectl.kube.resources import LEASES, NODES
+from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIMS, NODES, PODS
 from gracectl.kube.transport import Transport
 from gracectl.kube.transport.skew import SkewEstimate, SkewStatistics
 from gracectl.model.names import EventReason
@@ -144,11 +144,11 @@ class Controller:
     ) -> None:
         rng = rng or random.Random()
         self._transport = transport
-        self._dry_run = transport if isinstance(transport, DryRunTransport) else None
+        self._is_dry_run = isinstance(transport, DryRunTransport)
         self._clock = clock
-        if self._dry_run:
+        if self._is_dry_run:
             settings = _without_writers(settings)
-        self._provider = MeteredProvider(DryRunProvider(provider) if self._dry_run else provider, clock)
+        self._provider = MeteredProvider(DryRunProvider(provider) if self._is_dry_run else provider, clock)
         self._settings = settings
         self._spans = spans
         client_settings = ClientSettings(timeout=settings.client.request_timeout_seconds)
@@ -163,6 +163,9 @@ class Controller:
         self._identity = reflectors.identity
         # Every replica admits and writes to the store, not only the leader: resource versions keep replicas apart.
         self._admitter = Admitter(self._client, cluster.nodes, Cache("node-budgets"), clock, rng=rng)
+        if isinstance(transport, DryRunTransport):
+            followed = (PODS, cluster.pods), (NODES, cluster.nodes), (NODE_CLAIMS, cluster.claims)
+            transport.caches = (*followed, (NODE_BUDGETS, self._admitter.budgets))
         self._reflectors: tuple[Reflector[Any], ...] = (
             reflectors.of_pods(cluster.pods),
             *reflectors.whole,
@@ -223,7 +226,7 @@ class Controller:
         version = await client.server_version()
         rights = await rights_for(client, None if self._election is None else self._lease)
         rights += admission_permissions(self._settings.admission) + self._provider_rights
-        if self._dry_run:
+        if self._is_dry_run:
             rights = tuple(right for right in rights if right.verb in READS)
         if missing := await missing_permissions(client, rights):
             raise MissingPermissions(missing)
@@ -237,7 +240,6 @@ class Controller:
         try:
             # First to start and last to stop, and opened before anything is changed.
             components = await self._open_servers()
-            components |= {"dry run": self._dry_run.run} if self._dry_run else {}
             components |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
             components |= self._admission.components if self._admission else {}
             components |= {"events": self._recorder.run, "leader election": self._lead}
@@ -357,7 +359,7 @@ class Controller:
     def reload_from(self, read: Callable[[], Settings]) -> None:
         """Reload settings from `read`, as far as they need no restart. To be called before `run`. `read` raises
         ConfigError for invalid settings."""
-        observed = (lambda: _without_writers(read())) if self._dry_run else read
+        observed = (lambda: _without_writers(read())) if self._is_dry_run else read
         self._reloader = SettingsReloader(observed, self._settings, self._clock, CONTROLLER_SCOPE, self._apply_settings)
 
     def _apply_settings(self, settings: Settings) -> None:
@@ -472,7 +474,7 @@ class Controller:
         election = None if self._election is None else self._election.statistics()
         yield from reload_samples(self._reloader)
         yield from leader_samples(self._is_leading, election, self._fence.statistics())
-        yield Sample(DRY_RUN, (), int(self._dry_run is not None))
+        yield Sample(DRY_RUN, (), int(self._is_dry_run))
 
     @property
     def _caches(self) -> tuple[Cache[Any], ...]:
@@ -501,7 +503,7 @@ class Controller:
         yield throttling_check((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
         yield from clock_checks(self._skew_statistics())
         yield from reload_checks(self._reloader)
-        if self._dry_run:
+        if self._is_dry_run:
             yield Check("dry run", True, "observes only: nothing is written")
         if rival := self._karpenter.rival:
             # Always ok: a restart would not help.

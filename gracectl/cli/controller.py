@@ -15,13 +15,13 @@ import click
 
 from gracectl import __version__
 from gracectl.app.controller import Controller
+from gracectl.app.dry_run import DryRunTransport
 from gracectl.cli.config import provider_of
 from gracectl.cli.failures import reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.telemetry import metric_export, traced
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings
-from gracectl.kube.dry_run import DryRunTransport
 from gracectl.runtime.supervise import set_on_signal
 from gracectl.telemetry import logs
 

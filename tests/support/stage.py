@@ -28,6 +28,7 @@ from kubesim.server.store import Table
 
 from gracectl.app import controller as controllers
 from gracectl.app.controller import Controller
+from gracectl.app.dry_run import DryRunTransport
 from gracectl.cli.crds import shipped_definitions
 from gracectl.cloud.provider import (
     InstanceGone,
@@ -38,7 +39,6 @@ from gracectl.cloud.provider import (
 )
 from gracectl.cloud.simulated import STATES
 from gracectl.config import Settings
-from gracectl.kube.dry_run import DryRunTransport
 from gracectl.model import names
 from gracectl.runtime.clock import Clock, LoopClock
 from gracectl.telemetry.spans import SpanSink
