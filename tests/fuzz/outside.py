@@ -17,6 +17,7 @@ from fuzz.material import json_bytes, mostly_whole, texts
 from fuzz.samples import META, NODE
 from fuzz.target import POLICY_SHARE, Target
 from gracectl.agent.inhibit_delay import FILE, DropIn
+from gracectl.app.dry_run import InvalidPatch, apply_patch, changed_fields, merge_patch
 from gracectl.cloud.aws.provider import AwsProvider
 from gracectl.cloud.aws.region import instance_of
 from gracectl.cloud.exec import ExecProvider, ProcessResult
@@ -25,7 +26,6 @@ from gracectl.cloud.provider import ProviderError, ProviderRefused
 from gracectl.cloud.webhook import WebhookProvider, read_secrets
 from gracectl.controllers.termination.maintenance import forgotten, missing_on_kept, superfluous
 from gracectl.kube.client.watch import LineSplitter, OversizeLine, read_head
-from gracectl.kube.patches import InvalidPatch, apply_difference, apply_patch, changed_fields, difference
 from gracectl.kube.requests import JsonPatch, MergePatch
 from gracectl.kube.resources import untyped
 from gracectl.model import names
@@ -221,9 +221,9 @@ def _difference(body: bytes) -> None:
             result = apply_patch(thing, patch, content_type)
         except InvalidPatch:
             continue
-        change = difference(thing, result)
+        change = merge_patch(thing, result)
         list(changed_fields(change))
-        apply_difference(thing, change)
+        apply_patch(thing, change, MergePatch.content_type)
 
 
 def _oversize(body: bytes) -> None:
