@@ -32,21 +32,61 @@ INSTEAD: Final = {
 }
 """Pattern (whole words) → what to write instead."""
 
+PLAIN: Final = {
+    r"for ever": "forever, indefinitely",
+    r"at once": "immediately, at the same time",
+    r"beside": "next to, in addition to, alongside",
+    r"under way": "in progress, running",
+    r"any more|no more(?! than)": "no longer",
+    r"so long(?! as)|as long as so long": "for that long, while",
+    r"(?:is|are) to be": "must be, will be",
+    r"what is (?:left|waited for)": "remaining, pending",
+    r"told|asks? for patience": "reported, throttled",
+    r"those (?:that|of|who)": "the noun: the pods that, the node's …",
+    r"nor|lest|thus|whatever|wherever|whenever": "rewrite the sentence",
+    r"not known whether": "unknown",
+    r"comes? to (?:its|an) end|(?:is|are) over": "finishes, ends, expires",
+    r"(?:is|are) held|holds? (?:a|the|its) nodes?": "is blocked, blocks",
+    r"gives? back|takes? up again": "releases, resumes",
+    r"has a line": "say what has what",
+    r"whose|likewise|all the same|as ever": "name the thing",
+}
+"""Pattern (whole words) → the field's phrase. Pages only, outside code blocks and what programs write into them."""
+
 WHERE: Final = ("*.py", "*.md", "*.yaml", "*.tpl", "*.toml", "Makefile")
 EXCEPT: Final = re.compile(
     r"recordings/|/recorded/|oracles/|\.json$|^tools/words\.py$|^CHANGELOG\.md$|^docs/benchmarks/"
 )
 
-WORD: Final = re.compile("|".join(rf"(?P<w{i}>\b(?:{pattern})\b)" for i, pattern in enumerate(INSTEAD)), re.IGNORECASE)
+WRITTEN: Final = re.compile(
+    r"^ *(```|~~~).*?^ *\1|<!-- (?:measured|values): .*?<!-- end.*?-->|<!--(?! words).*?-->", re.DOTALL | re.MULTILINE
+)
+"""Code block of a page, or a table that a program writes."""
+
+
+def compiled(words: dict[str, str]) -> re.Pattern[str]:
+    """One pattern with a group for each entry."""
+    return re.compile("|".join(rf"(?P<w{i}>\b(?:{pattern})\b)" for i, pattern in enumerate(words)), re.IGNORECASE)
+
+
+WORD, PHRASE = compiled(INSTEAD), compiled(PLAIN)
 
 
 def found_in(path: str) -> list[str]:
     """Lines of a file that use a listed word, with what to write instead."""
+    text = (ROOT / path).read_text(encoding="utf-8", errors="replace")
+    found = _found(path, text, WORD, INSTEAD)
+    if path.endswith(".md"):
+        found += _found(path, WRITTEN.sub(lambda block: "\n" * block[0].count("\n"), text), PHRASE, PLAIN)
+    return found
+
+
+def _found(path: str, text: str, word: re.Pattern[str], words: dict[str, str]) -> list[str]:
     found = []
     before = ""
-    for number, line in enumerate((ROOT / path).read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        if (hit := WORD.search(line)) and "words: ok" not in line and "words: ok" not in before:
-            reason = list(INSTEAD.values())[int((hit.lastgroup or "w0")[1:])]
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (hit := word.search(line)) and "words: ok" not in line and "words: ok" not in before:
+            reason = list(words.values())[int((hit.lastgroup or "w0")[1:])]
             found.append(f"{path}:{number}: {hit[0]!r}: write {reason}")
         before = line
     return found
