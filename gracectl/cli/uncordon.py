@@ -13,7 +13,7 @@ from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluste
 from gracectl.cli.output import echo
 from gracectl.config import Settings
 from gracectl.controllers.termination.events import unmanaged_node
-from gracectl.controllers.termination.maintenance import withdrawal
+from gracectl.controllers.termination.maintenance import withdrawal_patch
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.connection import Connection
 from gracectl.kube.patching import patch_with_retry
@@ -55,8 +55,8 @@ async def _uncordon(target: ClusterTarget, choice: NodeChoice, settings: Setting
 
 
 async def _request(connection: Connection, settings: Settings, node: Node) -> str:
-    was_cordoned = withdrawal(node) is not None
-    after = await patch_with_retry(connection.client, CANCELLABLE_NODES, node, withdrawal)
+    was_cordoned = withdrawal_patch(node) is not None
+    after = await patch_with_retry(connection.client, CANCELLABLE_NODES, node, withdrawal_patch)
     if after is None:
         raise Refused(REPLACED)
     if after.deletion_timestamp is not None:

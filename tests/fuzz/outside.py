@@ -24,7 +24,7 @@ from gracectl.cloud.exec import ExecProvider, ProcessResult
 from gracectl.cloud.http import HttpResponse
 from gracectl.cloud.provider import ProviderError, ProviderRefused
 from gracectl.cloud.webhook import WebhookProvider, read_secrets
-from gracectl.controllers.termination.maintenance import forgotten, missing_on_kept, superfluous
+from gracectl.controllers.termination.maintenance import maintenance_cordon_patch, record_removal_patch, uncordon_patch
 from gracectl.kube.client.watch import LineSplitter, OversizeLine, read_head
 from gracectl.kube.requests import JsonPatch, MergePatch
 from gracectl.kube.resources import untyped
@@ -179,7 +179,11 @@ def _marks(node: Node) -> None:
     maintenance_since(node, NOW)
     maintenance_ended_at(node)
     whole = untyped(msgspec.json.encode(_as_json(node)))
-    for patch in (missing_on_kept(node), superfluous(node, "2026-01-01T00:00:00Z"), forgotten(node)):
+    for patch in (
+        maintenance_cordon_patch(node),
+        uncordon_patch(node, "2026-01-01T00:00:00Z"),
+        record_removal_patch(node),
+    ):
         if patch is not None:
             apply_patch(whole, patch.operations, JsonPatch.content_type)
     for operations in (

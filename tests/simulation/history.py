@@ -16,7 +16,7 @@ from support.karpenter import karpenter_leads, karpenter_renews
 from support.stage import CLAIMS, the_settings
 
 from gracectl.cli.crds import shipped_definitions
-from gracectl.controllers.termination.maintenance import withdrawal
+from gracectl.controllers.termination.maintenance import withdrawal_patch
 from gracectl.model import names
 from gracectl.model.decode import decode_node
 from gracectl.model.times import format_time
@@ -180,7 +180,7 @@ async def _keep_drained(scene: Scene, act: Act) -> None:
     await scene.patch(path, {"metadata": {"annotations": {names.KEEP_DRAINED: since}}})
     await scene.stage.clock.sleep(act.seconds)
     node = scene.stage.node(act.subject)
-    if node is not None and (back := withdrawal(decode_node(msgspec.json.encode(node)))) is not None:
+    if node is not None and (back := withdrawal_patch(decode_node(msgspec.json.encode(node)))) is not None:
         await scene.patch(path, dict(back.body))
 
 

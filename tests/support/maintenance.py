@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from kubesim.server.api import JsonObject
 
-from gracectl.controllers.termination.maintenance import request, withdrawal
+from gracectl.controllers.termination.maintenance import request_patch, withdrawal_patch
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
 from gracectl.model.decode import decode_node
@@ -54,13 +54,13 @@ async def kubectl_uncordon(stage: Stage, node: str) -> float:
 
 async def gracectl_uncordon(stage: Stage, node: str) -> float:
     """What `gracectl uncordon` sends; returns the instant."""
-    await send(stage, node, withdrawal(seen(stage, node)))
+    await send(stage, node, withdrawal_patch(seen(stage, node)))
     return stage.clock.monotonic()
 
 
 async def gracectl_keep(stage: Stage, node: str) -> float:
     """What `gracectl drain` sends; returns the instant."""
-    await send(stage, node, request(seen(stage, node), stage.clock.now()))
+    await send(stage, node, request_patch(seen(stage, node), stage.clock.now()))
     return stage.clock.monotonic()
 
 

@@ -21,7 +21,7 @@ from gracectl.cli.settings import SettingsSource
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
-from gracectl.controllers.termination.maintenance import request
+from gracectl.controllers.termination.maintenance import request_patch
 from gracectl.inspect.forecast import unmanaged_warning
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.cache.reading import read_all
@@ -232,7 +232,7 @@ async def _request_maintenance(connection: Connection, node: Node) -> str:
     now = connection.clock.now()
     if is_maintenance_requested(node):
         return f"drain already requested {elapsed(now - maintenance_since(node, now))} ago"
-    after = await patch_with_retry(connection.client, CANCELLABLE_NODES, node, lambda found: request(found, now))
+    after = await patch_with_retry(connection.client, CANCELLABLE_NODES, node, lambda found: request_patch(found, now))
     if after is None:
         raise Refused(REPLACED)
     if after.deletion_timestamp is not None:

@@ -16,7 +16,7 @@ import msgspec
 
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.controllers.cluster.tracked import H
-from gracectl.controllers.termination.finalizer import removal
+from gracectl.controllers.termination.finalizer import finalizer_removal_patch
 from gracectl.kube.cache.reading import read_all, read_first_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.client.retry import is_transient
@@ -209,7 +209,7 @@ class FinalizerCleanup:
         key = (resource.kind, thing.name)
         async with limit:
             try:
-                await patch_with_retry(self._client, resource, thing, removal)
+                await patch_with_retry(self._client, resource, thing, finalizer_removal_patch)
             except Forbidden as error:
                 self._give_up(resource.kind, thing, str(error))
             except ApiError as error:

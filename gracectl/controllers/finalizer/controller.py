@@ -14,7 +14,7 @@ import anyio
 from gracectl.controllers.cluster.tracked import H, TrackedObject
 from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import StepContext
-from gracectl.controllers.termination.finalizer import addition, lacks
+from gracectl.controllers.termination.finalizer import finalizer_patch, lacks
 from gracectl.controllers.termination.report import emit
 from gracectl.controllers.termination.state import Failures
 from gracectl.kube.errors import ApiError, NotLeading
@@ -76,7 +76,7 @@ class FinalizerController:
 
     async def _add(self, tracked: TrackedObject[H], subject: str) -> None:
         try:
-            after = await patch_with_retry(self._context.client, tracked.resource, tracked.latest, addition)
+            after = await patch_with_retry(self._context.client, tracked.resource, tracked.latest, finalizer_patch)
         except NotLeading:
             raise
         except ApiError as error:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import Answer, Next, StepContext
-from gracectl.controllers.termination.finalizer import addition
+from gracectl.controllers.termination.finalizer import finalizer_patch
 from gracectl.controllers.termination.report import emit
 from gracectl.controllers.termination.state import NodeState
 from gracectl.kube.errors import ApiError, NotFound, NotLeading
@@ -69,7 +69,7 @@ async def _try_to_delete(context: StepContext, state: NodeState, tracked: Tracke
 
 async def delete_claim(context: StepContext, tracked: TrackedObject[NodeClaim]) -> None:
     """Delete a claim, after adding our finalizer: its deletionTimestamp must remain until its nodes are gone."""
-    kept = await patch_with_retry(context.client, tracked.cancellable, tracked.latest, addition)
+    kept = await patch_with_retry(context.client, tracked.cancellable, tracked.latest, finalizer_patch)
     if kept is None:
         return
     tracked.wrote(kept)

@@ -27,7 +27,7 @@ async def cordon(context: StepContext, state: NodeState) -> Answer:
     if not state.drain.excludes_daemon_sets:
         state.drain.excludes_daemon_sets = _excludes_daemon_sets(context, state)
     marks = EVERY_MARK if state.drain.excludes_daemon_sets else OPEN_TO_DAEMON_SETS
-    patch_of = partial(missing, marks=marks)
+    patch_of = partial(cordon_patch, marks=marks)
 
     async def write() -> Node | None:
         # In the background, not to outlast the deadline: the server may be as slow as its webhooks.
@@ -99,7 +99,7 @@ async def write_marks(
     return after
 
 
-def missing(node: Node, marks: Collection[Mark]) -> JsonPatch | None:
+def cordon_patch(node: Node, marks: Collection[Mark]) -> JsonPatch | None:
     """Patch that adds the missing marks; other taints stay exactly as they are."""
     operations = list(lacking(node, marks).values())
     return JsonPatch(operations) if operations else None

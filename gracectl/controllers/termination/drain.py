@@ -17,7 +17,7 @@ from gracectl.controllers.termination.deadline import cached_deadline
 from gracectl.controllers.termination.events import Event
 from gracectl.controllers.termination.protection import protection_events
 from gracectl.controllers.termination.report import emit, pod_subject, record
-from gracectl.controllers.termination.state import STALL_REPORTED, NodeState
+from gracectl.controllers.termination.state import STALL_REPORTED, DrainMemo, NodeState
 from gracectl.controllers.termination.volumes import (
     note_claims,
     read_staying_claims,
@@ -63,7 +63,7 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     context.evictor.set_pods(name, candidates(decision.leaving, state))
     schedule_deletions(context, state, decision)
     # Before the requests below, which may take long.
-    emit(context, state.objects, *_events_of_plan(context, state, view, is_first=before is None))
+    emit(context, state.objects, *_events_of_plan(context, state, decision, view, is_first=before is None))
     # Only the first pod of such a queue is sent to the server; the others get the same Event.
     for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), state):
         record(context.recorder, pod_subject(candidate), events.multiple_budgets(candidate))
@@ -78,23 +78,21 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
         until_read = await read_staying_claims(context, state, decision.unread_claims)
         if until_read == 0.0:
             return Answer(Next.WAIT, 0.0, "volumes of pods that stay are known")
-    answer = await _remaining(context, state, has_moved=has_moved)
+    answer = await _remaining(context, state, decision, has_moved=has_moved)
     seconds = min(answer.seconds, until_read) if answer.next is Next.WAIT else answer.seconds
-    return msgspec.structs.replace(answer, seconds=seconds, events=(*_stuck_events(state), *answer.events))
+    return msgspec.structs.replace(answer, seconds=seconds, events=(*_stuck_events(memo, decision), *answer.events))
 
 
-async def _remaining(context: StepContext, state: NodeState, *, has_moved: bool) -> Answer:
+async def _remaining(context: StepContext, state: NodeState, decision: Plan, *, has_moved: bool) -> Answer:
     """What the plan waits for. `has_moved`: a pod has left since the plan before."""
-    memo, decision = state.drain, state.drain.plan
-    assert decision is not None
     if decision.is_stuck or decision.drained:
-        memo.stalled_since = None
+        state.drain.stalled_since = None
     if decision.is_stuck:
         message = f"not drained: {stuck_text(decision)}"
         update = ConditionUpdate(names.DRAINED, names.FALSE, names.STUCK_PODS, message)
         return Answer(Next.WAIT, math.inf, message, (update,), is_final=True)
     if decision.drained:
-        return Answer(Next.PROCEED, conditions=(_final_condition(state),))
+        return Answer(Next.PROCEED, conditions=(_final_condition(state, decision),))
     if not decision.left:
         # The minimum time of a drain is two seconds: it needs no condition.
         reason = "no pod is left; waiting for pods bound at the time of the cordon"
@@ -103,7 +101,7 @@ async def _remaining(context: StepContext, state: NodeState, *, has_moved: bool)
     message = explain(decision)
     if state.deadline is not None and context.clock.is_disputed():
         message += f"; deadline {format_time(state.deadline.at)} is paused: {events.CLOCKS_DISAGREE}"
-    until_stall, emitted = _stall(context, state, message, has_moved=has_moved)
+    until_stall, emitted = _stall(state.drain, decision, message, context.clock.monotonic(), has_moved=has_moved)
     update = ConditionUpdate(names.DRAINED, names.FALSE, _reason_of(decision), message)
     seconds = min(until_stall, _until_next_change(context, decision))
     if volumes is None:
@@ -120,11 +118,11 @@ def _reason_of(decision: Plan) -> str:
     return names.BUDGET_SETTLING if Blocker.SETTLING in blockers else "Draining"
 
 
-def _events_of_plan(context: StepContext, state: NodeState, view: NodeView, *, is_first: bool) -> list[Event]:
+def _events_of_plan(
+    context: StepContext, state: NodeState, decision: Plan, view: NodeView, *, is_first: bool
+) -> list[Event]:
     """Events that the new plan demands, each once."""
-    memo, decision = state.drain, state.drain.plan
-    assert decision is not None
-    emitted = []
+    memo, emitted = state.drain, []
     if is_first and decision.left and not decision.overdue and not state.is_resumed:
         emitted.append(events.draining(decision))
     emitted += protection_events(context, state, decision)
@@ -177,28 +175,25 @@ def cancel_drain(context: StepContext, node: str) -> None:
     context.deleter.remove_node(node)
 
 
-def _final_condition(state: NodeState) -> ConditionUpdate:
+def _final_condition(state: NodeState, decision: Plan) -> ConditionUpdate:
     """The condition at the end of the drain: it keeps naming what was left at the deadline."""
-    plan, left_behind = state.drain.plan, state.drain.left_behind
-    if left_behind:
-        status = names.FALSE if plan is not None and plan.left else names.TRUE
-        return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", left_behind)
+    if state.drain.left_behind:
+        status = names.FALSE if decision.left else names.TRUE
+        return ConditionUpdate(names.DRAINED, status, "DeadlinePassed", state.drain.left_behind)
     return ConditionUpdate(names.DRAINED, names.TRUE, *state.drained_condition)
 
 
-def _stuck_events(state: NodeState) -> tuple[Event, ...]:
+def _stuck_events(memo: DrainMemo, decision: Plan) -> tuple[Event, ...]:
     """An Event that names stuck pods, when there are others than before."""
-    memo, decision = state.drain, state.drain.plan
-    assert decision is not None
     uids = frozenset(entry.pod.uid for entry in decision.stuck)
     is_news, memo.reported_stuck = bool(uids - memo.reported_stuck), uids
     return (events.pods_stuck(decision),) if is_news else ()
 
 
-def _stall(context: StepContext, state: NodeState, message: str, *, has_moved: bool) -> tuple[float, tuple[Event, ...]]:
-    """The Event when no pod has left for STALL_SECONDS, and the seconds until it is due."""
-    memo, decision, now = state.drain, state.drain.plan, context.clock.monotonic()
-    assert decision is not None
+def _stall(
+    memo: DrainMemo, decision: Plan, message: str, now: float, *, has_moved: bool
+) -> tuple[float, tuple[Event, ...]]:
+    """Seconds until the Event that no pod has left for STALL_SECONDS, and the Event if it is due `now` (monotonic)."""
     if any(entry.outcome in MOVING for entry in decision.left):
         memo.stalled_since = None
         return math.inf, ()
@@ -217,7 +212,7 @@ def view_without_budgets(context: StepContext, state: NodeState, deadline: Deadl
 
 
 async def _view_of(context: StepContext, state: NodeState) -> NodeView:
-    """The same with budgets, before the deadline."""
+    """View of the node for its plan; from the deadline on without budgets."""
     node, deadline = state.node, state.counted_deadline(context.clock)
     if state.is_overdue(context.clock):
         return view_without_budgets(context, state, deadline)

@@ -56,7 +56,8 @@ def _warning(reason: EventReason, message: str, dedup_key: str = "", about: AnyT
     return Event(reason, message, "Warning", dedup_key, about)
 
 
-def _names(things: Iterable[Node | NodeClaim]) -> str:
+def names_of(things: Iterable[Node | NodeClaim]) -> str:
+    """`n1, n2, n10`"""
     return ", ".join(sorted((each.name for each in things), key=natural_key))
 
 
@@ -132,15 +133,15 @@ def claim_deletion_failed(claim: str, node: str, error: ApiError) -> Event:
 
 def several_claims(node: AnyTracked, claims: Iterable[NodeClaim]) -> Event:
     """Several claims match one node."""
-    message = f"several node claims have this node ({_names(claims)}): none is used; delete all but one"
+    message = f"several node claims have this node ({names_of(claims)}): none is used; delete all but one"
     return _warning(EventReason.SEVERAL_CLAIMS, message, about=node)
 
 
 def rival_claims(rivals: Iterable[NodeClaim]) -> Event:
     """Another claim has the instance of this one."""
     message = (
-        f"another node claim has the same instance ({_names(rivals)}): released without terminating node or instance; "
-        "a node with this claim in its ownerReferences, as Karpenter's have, is deleted by the cluster"
+        f"another node claim has the same instance ({names_of(rivals)}): released without terminating node or "
+        "instance; a node with this claim in its ownerReferences, as Karpenter's have, is deleted by the cluster"
     )
     return _warning(EventReason.SEVERAL_CLAIMS, message)
 
@@ -272,7 +273,7 @@ def node_budgets_block(message: str, dedup_key: str) -> Event:
 
 def instance_shared(about: AnyTracked, others: Sequence[Node]) -> Event:
     """The instance is kept, as other nodes use it."""
-    message = f"instance kept: {_names(others)} uses the same instance"
+    message = f"instance kept: {names_of(others)} uses the same instance"
     if not any(other.ready for other in others):
         message += "; not Ready: if the node is left over, delete it, which terminates the instance"
     return Event(EventReason.INSTANCE_SHARED, message, about=about)
@@ -431,7 +432,7 @@ def protection(pods: Collection[ProtectedPod], deadline: float | None) -> Event:
 
 def protection_elapsed(elapsed: Sequence[ProtectedPod], remaining: Iterable[ProtectedPod]) -> Event:
     """Pods of a node are no longer protected; `remaining`: the pods that still are."""
-    message = f"{_count(elapsed)} no longer protected, evicted as budgets allow: {_names_of(elapsed)}"
+    message = f"{_count(elapsed)} no longer protected, evicted as budgets allow: {_protected_names(elapsed)}"
     if left := [each for each in remaining if not each.is_leaving]:
         message += f"; {_protection_summary(left)}"
     dedup_key = f"{elapsed[0].pod.uid} {elapsed[0].protection.until}"
@@ -463,7 +464,7 @@ def _protection_summary(pods: Iterable[ProtectedPod]) -> str:
         until = f"{number}without a known end"
     else:
         until = f"{'' if len(protected) == 1 else 'the last '}until {format_time(_end(protected[0]))}"
-    return f"{_count(protected)} protected, {until}: {_names_of(protected)}"
+    return f"{_count(protected)} protected, {until}: {_protected_names(protected)}"
 
 
 def _explain(pod: ProtectedPod, deadline: float | None) -> str:
@@ -490,6 +491,6 @@ def _count(pods: Sequence[object]) -> str:
     return "1 pod is" if len(pods) == 1 else f"{len(pods)} pods are"
 
 
-def _names_of(pods: Sequence[ProtectedPod]) -> str:
+def _protected_names(pods: Sequence[ProtectedPod]) -> str:
     """The first three, as in the condition `Drained`."""
     return listed([each.pod.full_name for each in pods])

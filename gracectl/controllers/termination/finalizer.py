@@ -29,14 +29,14 @@ async def remove_finalizer(context: StepContext, state: NodeState) -> Answer:
 
 async def take_finalizer_off(context: StepContext, tracked: AnyTracked) -> None:
     """Remove our finalizer. Without any the server has removed the object, which the watch may show late."""
-    after = await patch_with_retry(context.client, tracked.resource, tracked.latest, removal)
+    after = await patch_with_retry(context.client, tracked.resource, tracked.latest, finalizer_removal_patch)
     if after is not None:
         tracked.wrote(after)
     if after is None or (after.deletion_timestamp is not None and not after.finalizers):
         context.cluster.learn_gone(tracked.latest)
 
 
-def removal(thing: Node | NodeClaim) -> JsonPatch | None:
+def finalizer_removal_patch(thing: Node | NodeClaim) -> JsonPatch | None:
     """The patch that takes our finalizer off, by its place: the write is refused if the list has changed."""
     if names.FINALIZER not in thing.finalizers:
         return None
@@ -49,7 +49,7 @@ def lacks(thing: Node | NodeClaim) -> bool:
     return thing.deletion_timestamp is None and names.FINALIZER not in thing.finalizers
 
 
-def addition(thing: Node | NodeClaim) -> JsonPatch | None:
+def finalizer_patch(thing: Node | NodeClaim) -> JsonPatch | None:
     """The patch that adds our finalizer; what is being deleted takes no new ones."""
     if not lacks(thing):
         return None

@@ -106,8 +106,7 @@ async def terminate_instance_of_node(context: StepContext, state: NodeState) -> 
     if not others or (all_end and state.is_overdue(context.clock)):
         return await terminate_instance(context, state)
     if all_end and all(other.name > node.name for other in others):
-        listed = ", ".join(sorted((other.name for other in others), key=natural_key))
-        return Answer(Next.WAIT, math.inf, f"waiting for other nodes of the same instance: {listed}")
+        return Answer(Next.WAIT, math.inf, f"waiting for other nodes of the same instance: {events.names_of(others)}")
     context.without_instance[node.uid] = state
     return leave_instance(state, others)
 

@@ -53,7 +53,7 @@ OURS = (names.DRAINED, names.VOLUMES_DETACHED)
 """Conditions that a node in maintenance has from us."""
 
 
-def request(node: Node, now: float) -> MergePatch | None:
+def request_patch(node: Node, now: float) -> MergePatch | None:
     """Patch that requests maintenance (`now`: Unix seconds); None if it is requested already, or the node is being
     deleted."""
     if node.deletion_timestamp is not None or is_maintenance_requested(node):
@@ -63,7 +63,7 @@ def request(node: Node, now: float) -> MergePatch | None:
     return MergePatch({**asked, "spec": {"unschedulable": True}} if is_uncordoned(node) else asked)
 
 
-def withdrawal(node: Node) -> MergePatch | None:
+def withdrawal_patch(node: Node) -> MergePatch | None:
     """Patch that ends the maintenance: removes the request, and makes the node schedulable, as `kubectl uncordon` does.
     None if there is nothing to change, or the node is being deleted."""
     patch: dict[str, dict[str, object]] = {}
@@ -131,9 +131,9 @@ class MaintenanceState(NodeState):
 async def cordon_for_maintenance(context: StepContext, state: MaintenanceState) -> Answer:
     """Cordon a node that stays, and record on it, in the same write, what its return must remove."""
     # The return of the node interrupts it.
-    write = partial(write_marks, context, state, missing_on_kept)
+    write = partial(write_marks, context, state, maintenance_cordon_patch)
     return await apply_cordon(
-        context, state, OPEN_TO_DAEMON_SETS, missing_on_kept, write, is_requested=is_maintenance_requested
+        context, state, OPEN_TO_DAEMON_SETS, maintenance_cordon_patch, write, is_requested=is_maintenance_requested
     )
 
 
@@ -153,7 +153,7 @@ async def uncordon(context: StepContext, state: MaintenanceState) -> Answer:
 
     def patch_of(node: Node) -> JsonPatch | None:
         is_ill = bool(unhealthy_conditions(node, context.settings.policy.health))
-        return superfluous(node, format_time(context.clock.now()) if is_ill else None)
+        return uncordon_patch(node, format_time(context.clock.now()) if is_ill else None)
 
     if patch_of(before) is None:
         return Answer(Next.PROCEED)
@@ -168,11 +168,11 @@ async def uncordon(context: StepContext, state: MaintenanceState) -> Answer:
 async def clean_up(context: StepContext, state: MaintenanceState) -> Answer:
     """Remove our conditions, and then the record, which tells a later process to do so."""
     await remove_conditions(context, state.tracked, OURS)
-    await write_marks(context, state, forgotten)
+    await write_marks(context, state, record_removal_patch)
     return Answer(Next.PROCEED)
 
 
-def missing_on_kept(node: Node) -> JsonPatch | None:
+def maintenance_cordon_patch(node: Node) -> JsonPatch | None:
     """Patch that adds the missing marks and the record of them; None if none is missing, or maintenance is not
     requested.
 
@@ -190,7 +190,7 @@ def missing_on_kept(node: Node) -> JsonPatch | None:
     return JsonPatch(operations) if operations else None
 
 
-def superfluous(node: Node, since: str | None = None) -> JsonPatch | None:
+def uncordon_patch(node: Node, since: str | None = None) -> JsonPatch | None:
     """Patch that removes the recorded marks and the request; None if there are none, or the node is not being returned.
     The record stays, empty: our conditions are still there.
 
@@ -212,7 +212,7 @@ def superfluous(node: Node, since: str | None = None) -> JsonPatch | None:
     return JsonPatch(operations)
 
 
-def forgotten(node: Node) -> JsonPatch | None:
+def record_removal_patch(node: Node) -> JsonPatch | None:
     """Patch that removes the empty record of a returned node; None if it has none."""
     if not is_maintenance_ending(node) or node.annotations[names.CORDONED]:
         return None

@@ -18,7 +18,7 @@ from gracectl.controllers.cluster.tracked import AnyTracked, TrackedObject
 from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import Answer, Next, Step, StepContext
 from gracectl.controllers.termination.deadline import publish
-from gracectl.controllers.termination.finalizer import addition, take_finalizer_off
+from gracectl.controllers.termination.finalizer import finalizer_patch, take_finalizer_off
 from gracectl.controllers.termination.instance import is_known_gone, leave_instance, terminate_instance
 from gracectl.controllers.termination.registry import Registry
 from gracectl.controllers.termination.report import emit
@@ -163,7 +163,7 @@ class NodeClaimController:
 
     def _report_unmanaged(self, claim: NodeClaim) -> Requeue | None:
         """Emit an Event, once, on a claim that has our finalizer and that no controller manages: nodes and instance
-        stay. Returns when to look again."""
+        stay. Returns when to reconcile it again."""
         event = events.UNMANAGED_CLAIM
         seconds = self.registry.leave_alone(claim, event.reason, is_anothers=is_termination_begun(claim.conditions))
         if seconds == 0.0:
@@ -204,10 +204,10 @@ NODE_RETRY_SECONDS = 10.0
 """Interval of retries after a failed DELETE of a node."""
 
 UNSEEN_SECONDS = 1.0
-"""Interval of looks for a node that the server has and the watch does not show yet."""
+"""Interval of retries while the watch does not show a node that the server has."""
 
 NODES_SECONDS = 60.0
-"""Nodes wake their claim; should that be missed, it looks for them at this interval."""
+"""Maximum interval of retries while a node disruption budget blocks."""
 
 
 # -- the steps, in their order -----------------------------------------------------------------------------------------
@@ -227,14 +227,14 @@ async def set_deadline(context: StepContext, state: NodeClaimState) -> Answer:
     claim = state.claim
     nodes = context.cluster.nodes_of(claim)
     if not nodes and (at := written_deadline(claim)) is not None:
-        # Its nodes are gone, and with their labels the node group: what they have written counts.
+        # Its nodes are gone, and with their labels the node group: the annotation that they have written counts.
         state.deadline = earliest_deadline(state.deadline, Deadline(at))
         return Answer(Next.PROCEED)
     found = [deadline_of(node, claim, context.settings.policy) for node in nodes or (None,)]
     known = [deadline for deadline in found if deadline is not None]
     earliest = min(known, key=lambda deadline: deadline.at, default=None)
     if nodes and all(is_finalizing(node) for node in nodes):
-        # Their own terminations write it, also here: two writers of the same would be in each other's way.
+        # Their own terminations write it, also to the claim: two writers would conflict.
         state.deadline = earliest_deadline(state.deadline, earliest)
     else:
         # With a node that is deleted with it the trace is the node's, and written by its termination.
@@ -266,11 +266,7 @@ async def delete_nodes(context: StepContext, state: NodeClaimState) -> Answer:
         return Answer(Next.WAIT, NODE_RETRY_SECONDS, event.message, (update,), (event,))
     if blocked:
         return _wait_for_node_budgets(context, state, blocked)
-    return Answer(
-        Next.WAIT,
-        math.inf,
-        f"waiting for its nodes: {', '.join(sorted((node.name for node in nodes), key=natural_key))}",
-    )
+    return Answer(Next.WAIT, math.inf, f"waiting for its nodes: {events.names_of(nodes)}")
 
 
 async def terminate_instance_of_claim(context: StepContext, state: NodeClaimState) -> Answer:
@@ -353,7 +349,7 @@ async def delete_node(context: StepContext, node: Node) -> None:
     """
     latest: Node | None = node
     if context.settings.node_selector.matches(node.labels):
-        latest = await patch_with_retry(context.client, NODES, node, addition)
+        latest = await patch_with_retry(context.client, NODES, node, finalizer_patch)
     if latest is None or latest.deletion_timestamp is not None:
         return
     await delete(context.client, NODES, node)

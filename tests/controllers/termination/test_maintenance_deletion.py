@@ -30,7 +30,7 @@ from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, a_wo
 from support.voluntary import NOT_TERMINABLE, ON_LOST_NODES, TERMINABLE, lost_at
 from support.voluntary import deletions as ended
 
-from gracectl.controllers.termination.maintenance import forgotten, superfluous
+from gracectl.controllers.termination.maintenance import record_removal_patch, uncordon_patch
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
@@ -356,7 +356,7 @@ async def test_the_claim_of_a_kept_node_expires_to_the_second() -> None:
 
 def test_the_record_goes_when_all_that_it_lists_is_gone() -> None:
     listed, empty = (a_node(unschedulable=True, annotations={names.CORDONED: marks}) for marks in ("unschedulable", ""))
-    assert superfluous(listed) is not None
-    assert forgotten(listed) is None
-    assert superfluous(empty) is None
-    assert forgotten(empty) is not None
+    assert uncordon_patch(listed) is not None
+    assert record_removal_patch(listed) is None
+    assert uncordon_patch(empty) is None
+    assert record_removal_patch(empty) is not None

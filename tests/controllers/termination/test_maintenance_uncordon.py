@@ -205,26 +205,26 @@ async def test_what_the_commands_ask_for() -> None:
     async with staged("n1", "n2") as stage, stage.controller() as controller:
         await stage.settle(controller)
         fresh, now = seen(stage, "n1"), stage.clock.now()
-        assert kept.withdrawal(fresh) is None
-        asked_for = kept.request(fresh, now)
+        assert kept.withdrawal_patch(fresh) is None
+        asked_for = kept.request_patch(fresh, now)
         assert asked_for is not None
         assert asked_for.body == {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}}
         await send(stage, "n1", asked_for)
-        assert kept.request(seen(stage, "n1"), now + 5) is None  # the first one counts
+        assert kept.request_patch(seen(stage, "n1"), now + 5) is None  # the first one counts
         await stage.clock.sleep(10)
-        assert kept.request(seen(stage, "n1"), now + 15) is None
-        back = kept.withdrawal(seen(stage, "n1"))
+        assert kept.request_patch(seen(stage, "n1"), now + 15) is None
+        back = kept.withdrawal_patch(seen(stage, "n1"))
         assert back is not None
         assert back.body == {
             "metadata": {"annotations": {names.KEEP_DRAINED: None}},
             "spec": {"unschedulable": None},
         }
         await stage.patch_node("n2", {"spec": {"unschedulable": True}})
-        other = kept.withdrawal(seen(stage, "n2"))
+        other = kept.withdrawal_patch(seen(stage, "n2"))
         assert other is not None
         assert other.body == {"spec": {"unschedulable": None}}
         await stage.delete_node("n1")
-        assert kept.withdrawal(seen(stage, "n1")) is kept.request(seen(stage, "n1"), now) is None
+        assert kept.withdrawal_patch(seen(stage, "n1")) is kept.request_patch(seen(stage, "n1"), now) is None
 
 
 @each_way_back
