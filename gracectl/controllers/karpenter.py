@@ -7,14 +7,16 @@ Karpenter there, which is told once and stops nothing.
 
 Many may write a Lease, so little of it is believed. It counts from when it was seen to change, for LONGEST_SECONDS at
 most whatever its record says, and only where Karpenter is installed: its NodePools are served, which needs the right to
-create definitions. At first sight its `renewTime` counts, if that is near: a process that starts must not act for the
+create definitions, and a pod of Karpenter's runs in the Lease's namespace under the holder's host name. At first sight its `renewTime` counts, if that is near: a process that starts must not act for the
 first seconds. Invariant: a Lease that is not renewed stops nothing for longer than LONGEST_SECONDS.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -23,11 +25,12 @@ from gracectl.kube.cache.reading import is_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden, NotFound
 from gracectl.kube.leader.leases import counted_seconds, record_of
-from gracectl.kube.requests import Key
-from gracectl.kube.resources import LEASES, NODE_POOL_VERSIONS
+from gracectl.kube.requests import Key, Selection
+from gracectl.kube.resources import LEASES, NODE_POOL_VERSIONS, PODS
 from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import Lease
+from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import Clock
 
@@ -35,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 LONGEST_SECONDS: Final = 60.0
 """Maximum time for which one state of a rival's Lease counts. Karpenter's own has 15 s."""
+
+
+_HOST_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class Rival(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +133,24 @@ class KarpenterWatch:
         self._told_of = deletion_message
         return rival is None
 
+    async def _has_pod(self, lease: Lease) -> bool:
+        """Whether a pod of Karpenter's runs under the host name in `<host name>_<uuid>`, which is the pod's name or, with
+        hostNetwork, its node's. Without permission to list pods it counts as running."""
+        host = lease.holder.rpartition("_")[0]
+        if _HOST_NAME.fullmatch(host) is None:
+            return False
+        try:
+            for field in ("metadata.name", "spec.nodeName"):
+                selection = Selection(fields=f"{field}={host}")
+                async with aclosing(self._client.list(PODS, namespace=lease.namespace, selection=selection)) as pages:
+                    async for page in pages:
+                        if any(_is_running_karpenter(pod) for pod in page.items):
+                            return True
+                        break  # a namespace has few pods of one node, or a tenant wants this to cost much
+        except Forbidden:
+            return True
+        return False
+
     async def _rival_at(self, key: Key) -> Rival | None:
         try:
             lease = await self._client.get(LEASES, key)
@@ -148,7 +172,7 @@ class KarpenterWatch:
         elif record_of(lease) != record_of(newest):
             until = now + seconds
         self._leases[key] = lease, until
-        if until <= now:
+        if until <= now or not await self._has_pod(lease):
             return None
         return Rival(
             lease=lease.key,
@@ -159,3 +183,7 @@ class KarpenterWatch:
             seconds=seconds,
             until=until,
         )
+
+
+def _is_running_karpenter(pod: Pod) -> bool:
+    return pod.phase == "Running" and any("karpenter" in text for text in (pod.name, *pod.labels.values()))

@@ -31,7 +31,7 @@ from kubesim.faults import (
 from kubesim.server.api import JsonObject
 from support.contest import Candidate
 from support.inprocess import Stutter
-from support.karpenter import a_karpenter_lease, karpenter_is_installed, leases_of
+from support.karpenter import a_karpenter_lease, karpenter_is_installed, karpenter_runs, leases_of
 
 from gracectl.model.names import KARPENTER_LEASE
 from simulation.plan import CLOCKS, FORGED, RACE, Act
@@ -272,7 +272,7 @@ def _disagreement(chance: random.Random, elects: bool) -> dict[str, Any]:
 
 def _forgery(chance: random.Random, elects: bool) -> dict[str, Any]:
     spec = chance.choice([{"leaseDurationSeconds": 2**31 - 1}, {"renewTime": "9999-12-31T23:59:59.000000Z"}])
-    return {"subject": chance.choice(["", "installed"]), "value": spec}
+    return {"subject": chance.choice(["", "installed", "running"]), "value": spec}
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -401,9 +401,11 @@ async def _clocks_disagree(scene: Scene, act: Act) -> None:
 
 
 async def _lease_is_forged(scene: Scene, act: Act) -> None:
-    """In Karpenter's name, by a tenant; `value`: what is in it."""
-    if act.subject == "installed":
+    """In Karpenter's name, by a tenant; `value`: what is in it; `running`: with a pod in that name."""
+    if act.subject:
         await karpenter_is_installed(scene.stage)
+    if act.subject == "running":
+        await karpenter_runs(scene.stage, "kube-system")
     table = scene.stage.server.store.table("leases.coordination.k8s.io")
     if table.get("kube-system", KARPENTER_LEASE) is None:
         lease = a_karpenter_lease(scene.stage.clock.now(), **act.value)

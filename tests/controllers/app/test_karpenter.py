@@ -11,7 +11,16 @@ from kubesim.faults import Refuse, Rule
 from kubesim_support.accounts import RBAC, account_token, grant
 from simulation.baseline import kept_by
 from support.inprocess import InProcessTransport
-from support.karpenter import HOLDER, karpenter_leads, karpenter_renews, leases_of
+from support.karpenter import (
+    A_POD,
+    HOLDER,
+    POD,
+    RUNNING,
+    karpenter_leads,
+    karpenter_renews,
+    leases_of,
+    pods_of,
+)
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, finalizers_of, staged, the_settings
 
 from gracectl.app.controller import Controller
@@ -81,6 +90,54 @@ async def test_a_lease_where_no_karpenter_is_installed_stops_nothing() -> None:
     async with staged("n1") as stage:
         await karpenter_leads(stage, is_installed=False)
         await a_controller(stage).check()
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        None,
+        ("running", "kube-system", {"name": "coredns-5d78"}),
+        ("pending", "karpenter", {"name": POD}),
+        ("running", "kube-system", {"name": POD}),
+    ],
+    ids=["none", "another's", "pending", "elsewhere"],
+)
+async def test_a_lease_that_is_renewed_stops_nothing_without_a_running_pod_of_karpenters(
+    pod: tuple[str, str, dict[str, Any]] | None,
+) -> None:
+    """The right to write Leases is enough to renew one; pods run in every namespace that is looked at."""
+    async with staged("n1") as stage:
+        holder = HOLDER
+        await stage.call("POST", "/api/v1/namespaces", {"metadata": {"name": "karpenter"}})
+        if pod is not None:
+            state, namespace, metadata = pod
+            path = f"{pods_of(namespace)}/{metadata['name']}"
+            await stage.call("POST", pods_of(namespace), {"metadata": metadata, "spec": A_POD["spec"]})
+            if state == "running":
+                await stage.call("PATCH", f"{path}/status", RUNNING, "application/merge-patch+json")
+            holder = f"{metadata['name']}_0c1e"
+        for namespace in ("karpenter", "kube-system"):
+            if pod is None or namespace != "kube-system" or pod[2]["name"] != POD:
+                await karpenter_leads(stage, namespace, has_pod=False, holderIdentity=holder)
+        await a_controller(stage).check()
+
+
+@pytest.mark.parametrize("holder", ["tenant", "_x", "a=b,spec.nodeName!=_x", "n1_x", "../pods_x"])
+async def test_a_holder_that_is_no_host_name_or_a_node_without_karpenter_stops_nothing(holder: str) -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("web", "n1"))
+        await karpenter_leads(stage, holderIdentity=holder)
+        await a_controller(stage).check()
+
+
+async def test_a_karpenter_on_the_network_of_its_node_leads_by_the_name_of_that() -> None:
+    async with staged("n1") as stage:
+        spec = {**A_POD["spec"], "nodeName": "n1", "hostNetwork": True}
+        await stage.call("POST", pods_of("kube-system"), {**A_POD, "spec": spec})
+        await stage.cluster.until_ready()
+        await karpenter_leads(stage, holderIdentity="n1_0c1e")
+        with pytest.raises(LiveKarpenter, match="n1_0c1e holds the Lease"):
+            await a_controller(stage).check()
 
 
 @pytest.mark.parametrize("spec", [{"leaseDurationSeconds": 2**31 - 1}, {"renewTime": "9999-12-31T23:59:59.000000Z"}])

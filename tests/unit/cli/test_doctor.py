@@ -19,7 +19,7 @@ from e2e_support.target import embedded_cluster
 from rich.console import Console
 from support.builders import a_budget, a_node, a_pod
 from support.fleet import Fleet, overheard
-from support.karpenter import installed
+from support.karpenter import HOLDER, installed
 from support.mute import mute
 
 from gracectl.admission.settings import AdmissionSettings
@@ -243,14 +243,14 @@ def test_the_settings_of_the_controller_against_a_file(place: Fleet, tmp_path: P
 def test_a_karpenter_that_leads_is_a_conflict(place: Fleet) -> None:
     path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
     renewed = format_micro_time(SystemClock().now() + 50)  # a minute counts: this machine may be slow
-    spec = {"holderIdentity": "karpenter-0", "leaseDurationSeconds": 600, "renewTime": renewed}
+    spec = {"holderIdentity": HOLDER, "leaseDurationSeconds": 600, "renewTime": renewed}
     lease = {"metadata": {"name": names.KARPENTER_LEASE}, "spec": spec}
     with existing(place, path, lease):
         assert found_in(place)["Karpenter"]["state"] == "ok"  # any client may make a Lease
     with installed(place), existing(place, path, lease):
         found = found_in(place)["Karpenter"]
     assert found["state"] == "failed"
-    assert "karpenter-0 holds the Lease kube-system/karpenter-leader-election" in found["message"]
+    assert f"{HOLDER} holds the Lease kube-system/karpenter-leader-election" in found["message"]
 
 
 def test_clocks_that_a_controller_has_reported_are_a_fault_for_a_while(place: Fleet) -> None:
