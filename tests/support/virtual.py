@@ -78,7 +78,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, callback: Callable[[*Arguments], object], *args: *Arguments, context: Context | None = None
     ) -> Step:
         """See asyncio."""
-        step = Step(callback, args, context or copy_context())
+        step = Step(callback, args, copy_context() if context is None else context)
         self._soon.append(step)
         return step
 
@@ -94,7 +94,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[[*Arguments], object], *args: *Arguments, context: Context | None = None
     ) -> Alarm:
         """See asyncio."""
-        alarm = Alarm(when, callback, args, context or copy_context())
+        alarm = Alarm(when, callback, args, copy_context() if context is None else context)
         heapq.heappush(self._alarms, (when, next(self._order), alarm))
         return alarm
 
