@@ -18,7 +18,7 @@ def test_a_task_that_is_woken_keeps_its_own_context_even_an_empty_one() -> None:
     async def wait() -> None:
         await event.wait()
         seen.append(SENDER.get())
-        later = loop.create_future()
+        later: asyncio.Future[None] = loop.create_future()
         loop.call_later(1.0, later.set_result, None)
         await later
         seen.append(SENDER.get())
