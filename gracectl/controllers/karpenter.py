@@ -7,9 +7,9 @@ Karpenter there, which is told once and stops nothing.
 
 Many may write a Lease, so little of it is believed. It counts from when it was seen to change, for LONGEST_SECONDS at
 most whatever its record says, and only where Karpenter is installed: its NodePools are served, which needs the right to
-create definitions, and a pod of Karpenter runs in the Lease's namespace under the holder's host name. At first sight its
-`renewTime` counts, if that is near: a process that starts must not act for the first seconds. Invariant: a Lease that
-is not renewed stops nothing for longer than LONGEST_SECONDS.
+create definitions, and a pod of Karpenter runs in the Lease's namespace under the holder's host name. At first sight
+its `renewTime` counts, if that is near: a process that starts must not act for the first seconds. Invariant: a Lease
+that is not renewed stops nothing for longer than LONGEST_SECONDS.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class KarpenterWatch:
         return rival is None
 
     async def _has_pod(self, lease: Lease) -> bool:
-        """Whether a pod of Karpenter runs under the holder's host name (`<host name>_<uuid>`): the pod's own name or, with
-        hostNetwork, its node's. Without permission to list pods, it counts as running."""
+        """Whether a pod of Karpenter runs under the holder's host name (`<host name>_<uuid>`): the pod's own name or,
+        with hostNetwork, its node's. Without permission to list pods, it counts as running."""
         host = lease.holder.rpartition("_")[0]
         if _HOST_NAME.fullmatch(host) is None:
             return False
