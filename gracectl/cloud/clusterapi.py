@@ -2,8 +2,8 @@
 them.
 
 A Machine is found by its providerID, mostly with one read of one object. Invariant: absence is accepted only with
-proof. A list without the Machine may be of another management cluster, of a wrong namespace, or of one whose Machines
-have moved away; a node may never have had one. Taking any of that for the end of the instance would leak it.
+proof. A list without the Machine may come from another management cluster, a wrong namespace, or one that has moved
+its Machines away; a node may never have had a Machine. Treating that as the end of the instance would leak it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ClusterApiProvider:
                 machine = await self._delete(machine)
         if machine is None:
             self._since.pop(provider_id, None)
-            raise InstanceGone(f"no Machine with providerID {provider_id} any more")
+            raise InstanceGone(f"no Machine has providerID {provider_id} now")
 
     async def aclose(self) -> None:
         """Close the connection to the management cluster, if it is a configured one."""
@@ -323,7 +323,7 @@ class MachineFinder:
         return current if (current.uid, current.provider_id) == (seen.uid, seen.provider_id) else None
 
     async def _list_begun_after(self, number: int) -> Sequence[Machine]:
-        """All Machines of the scope. Concurrent callers share a list that starts while all of them wait."""
+        """All Machines of the scope. Concurrent callers share a list that starts while all callers wait."""
         async with self._listing:
             if self._lists == number or self._listed is None:
                 self._lists, self._listed = self._lists + 1, None
@@ -364,9 +364,9 @@ class MachineFinder:
             )
 
     def _check_node(self, node: Membership, machines: Sequence[Machine]) -> None:
-        """Check what Cluster API has set on a node whose providerID has no Machine. Raises ProviderError."""
+        """Check the annotations of Cluster API on a node that has no Machine. Raises ProviderError."""
         if node.owner_kind == "MachinePool":
-            message = f"node {node.name} belongs to a MachinePool of Cluster API, and has no Machine of its own"
+            message = f"node {node.name} belongs to a MachinePool of Cluster API, and has no Machine"
             raise ProviderRefused(message, f"scale the pool down instead; {_MANUALLY}")
         if not node.machine:
             message = f"node {node.name} has no annotation {names.CLUSTER_API_MACHINE}: not created by Cluster API"

@@ -1,8 +1,8 @@
 """Provider that runs a user-defined command; docs/providers.md has its contract.
 
 The process runs isolated: no input, no shell, a minimal environment, and bounded output. Invariant: in every case
-(timeout, too much output, cancellation) nothing of it is left when `run` returns: neither the process, nor children in
-its process group that hold its outputs, nor a pipe.
+(timeout, too much output, cancellation) nothing is left when `run` returns: no process, no child in its process group
+that has its outputs open, no pipe.
 """
 
 from __future__ import annotations
@@ -169,9 +169,9 @@ def _reason(result: ProcessResult) -> str:
 GRACE_SECONDS: Final = 2.0
 """Between SIGTERM and SIGKILL, for a process that releases a lock."""
 LINGER_SECONDS: Final = 1.0
-"""How long children may go on writing after the process has exited."""
+"""How long children may continue to write after the process has exited."""
 _FULL: Final = 17
-"""Number of 64 KiB chunks after which a pipe is still being written to: it holds 1 MiB at most."""
+"""Number of 64 KiB chunks after which a pipe is still being written to: its capacity is 1 MiB at most."""
 
 
 class ProcessResult(msgspec.Struct, frozen=True):
@@ -229,7 +229,7 @@ async def _wait(process: anyio.abc.Process, pipes: Sequence[_Pipe], seconds: flo
 
 
 async def _stop(process: anyio.abc.Process, pipes: Sequence[_Pipe]) -> None:
-    """Stop whatever still runs, and wait for it."""
+    """Stop the remaining processes, and wait for them."""
     if process.returncode is None:
         _signal(process, signal.SIGTERM)
         with anyio.move_on_after(GRACE_SECONDS):
@@ -238,7 +238,7 @@ async def _stop(process: anyio.abc.Process, pipes: Sequence[_Pipe]) -> None:
         _signal(process, signal.SIGKILL)
         await process.wait()
     elif any(pipe.is_held() for pipe in pipes):
-        # The leader has been reaped, but its id stays taken while a member of the group lives, which holds the pipe.
+        # The leader has been reaped, but its id stays taken while a member of the group lives and has the pipe open.
         _signal(process, signal.SIGKILL)
     await process.aclose()
 
@@ -266,7 +266,7 @@ class _Pipe:
         self._is_child_end_closed = True
 
     async def drain(self) -> None:
-        """Read until no process can write any more."""
+        """Read until no process can write."""
         while True:
             await anyio.wait_readable(self._own_end)
             with suppress(BlockingIOError):

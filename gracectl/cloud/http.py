@@ -45,7 +45,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> HttpResponse:
-        """Send a request; returns the response, whatever its status. Raises ProviderUnavailable."""
+        """Send a request; returns the response with any status. Raises ProviderUnavailable."""
         # Created on first use: a session belongs to the event loop that runs it.
         session = self._session = self._session or self._new_session()
         try:
@@ -57,7 +57,7 @@ class HttpClient:
         except TimeoutError as error:
             raise ProviderUnavailable(f"{self._name}: no response within {self._timeout:g} s") from error
         except aiohttp.ClientResponseError as error:
-            # aiohttp's own message ends with the whole URL, whose query may hold a password.
+            # aiohttp's own message ends with the whole URL, and its query may contain a password.
             raise ProviderUnavailable(f"{self._name}: invalid HTTP response: {display_text(error.message)}") from None
         except aiohttp.ClientError as error:
             raise ProviderUnavailable(f"{self._name}: {in_words(error)}") from error

@@ -1,4 +1,4 @@
-"""Provider for nodes whose instances are terminated by other means, or never (bare metal, kind)."""
+"""Provider for instances that are terminated by other means, or never (bare metal, kind)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NoneProvider:
         del options
 
     async def state(self, provider_id: str) -> InstanceState:
-        """UNKNOWN, so no step is ever skipped because of it."""
+        """UNKNOWN, so that no step is skipped."""
         return InstanceState.UNKNOWN
 
     async def terminate(self, provider_id: str, node: NodeIdentity | None = None) -> None:

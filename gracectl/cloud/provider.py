@@ -1,4 +1,4 @@
-"""Interface of instance providers, and the registry of those that are installed (entry points `gracectl.providers`).
+"""Interface of instance providers, and registry of installed providers (entry points `gracectl.providers`).
 
 Calls may be repeated at any time: after a crash, by a new leader, on every reconcile. So `terminate` of an instance
 that is already terminating is no error, and one that is gone raises InstanceGone, which means: done.
@@ -37,7 +37,7 @@ class ProviderError(Exception):
 
 
 class InstanceGone(ProviderError):
-    """The instance does not exist any more: the termination is complete."""
+    """The instance no longer exists: the termination is complete."""
 
 
 class ProviderUnavailable(ProviderError):
@@ -105,7 +105,7 @@ class KeysInstances(Protocol):
     """Provider with several providerIDs per instance. Without this, the trimmed text is the key."""
 
     def instance_key(self, provider_id: str) -> str:
-        """Canonical key of the instance: equal wherever `terminate` would terminate the same one. Never raises; the key
+        """Canonical key of the instance: equal if `terminate` would terminate the same one. Never raises; the key
         of a foreign providerID is its trimmed text."""
 
 

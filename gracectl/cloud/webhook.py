@@ -196,9 +196,9 @@ def _check(url: str, *, is_insecure_allowed: bool) -> None:
     if parts.username is not None:
         raise ValueError("url: must not have credentials; calls are signed with the secret of secretFile")
     if parts.fragment:
-        raise ValueError("url: has a fragment, which is never sent; remove it")
+        raise ValueError("url: has a fragment, which HTTP does not send; remove it")
     if parts.scheme == "http" and not is_insecure_allowed and not _is_loopback(host):
-        raise ValueError("url: http:// is neither confidential nor tamper-proof; use https://, or set insecure: true")
+        raise ValueError("url: http:// can be read and changed on the way; use https://, or set insecure: true")
 
 
 def _is_loopback(host: str) -> bool:

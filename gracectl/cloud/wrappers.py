@@ -34,7 +34,7 @@ OUTCOMES: Final = ("ok", "gone", "unavailable", "refused", "failed", "unanswered
 
 
 class _Wrapper:
-    """What a wrapper leaves to the provider behind it."""
+    """Calls that a wrapper passes to its provider."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -55,7 +55,7 @@ class _Wrapper:
 
 
 class MeteredProvider(_Wrapper):
-    """Provider whose calls are counted and timed."""
+    """Provider that counts and times calls."""
 
     def __init__(self, provider: Provider, clock: Clock) -> None:
         super().__init__(provider)
@@ -122,7 +122,7 @@ class FencedProvider(_Wrapper):
             try:
                 await self._provider.terminate(provider_id, node)
             except ProviderError as error:
-                result = error  # a result: no request is under way any more
+                result = error  # a result: the request has ended
         if scope.cancelled_caught:
             raise FenceClosed
         if result is not None:
@@ -130,7 +130,7 @@ class FencedProvider(_Wrapper):
 
 
 class DryRunProvider(_Wrapper):
-    """Provider of a dry run: an instance that it is to terminate is reported, and counts as gone from then on. Reads
+    """Provider of a dry run: it reports an instance instead of terminating it, which then counts as gone. Reads
     are the wrapped provider's."""
 
     def __init__(self, provider: Provider) -> None:

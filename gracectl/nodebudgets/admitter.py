@@ -1,9 +1,9 @@
-"""Admitter: admits terminations of nodes as far as their budgets allow, and records them before it agrees.
+"""Admitter: admits terminations of nodes under their budgets, and records them first.
 
-The webhook asks it for all clients, the controller for itself. Invariants: over all replicas no more terminations are
-admitted than a budget allows, as each is written into the budget's status under its version; a node is counted once,
-however often it is requested; what was written is not taken back (two requests for one node would undo each other):
-unused entries expire; the reads that requests cause are limited, as anyone who reaches the webhook may send requests.
+The webhook calls it for all clients, the controller for itself. Invariants: all replicas together admit no more
+terminations than a budget allows, since each is written to the budget's status under its version; a node counts once,
+even if it is requested repeatedly; entries are not withdrawn (two requests for one node would undo each other), and
+expire if unused; reads are limited, since any client that reaches the webhook may send requests.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ READS_PER_SECOND: Final = 1.0
 """Reads of nodes and budgets because a request contradicts the cache, over all requests of this process."""
 
 NEWS_SECONDS: Final = 2.0
-"""How long such a request waits for the watch if the server was read for another one."""
+"""How long a request waits for the watch if the server was read for another request."""
 
 DECISIONS: Final = ("free", "admitted", "forced", "refused", "unknown")
 """Decisions about requests: no budget selects the node, or it is unavailable anyway; it was counted, now or
@@ -115,9 +115,9 @@ class Admitter:
     ) -> Refusal | None:
         """Count the node in all budgets that select it; None: it may be terminated, or changes no count anyway.
 
-        `dry_run` counts nothing; `is_forced` counts without asking; with `is_watching` what the watch has shown is
-        enough for a refusal, as its news wakes the caller, and the server is not asked. Else it is asked before a
-        refusal, READS_PER_SECOND at most. Raises ApiError if the server cannot be asked.
+        `dry_run` counts nothing; `is_forced` counts without a check; with `is_watching` the state of the watch is
+        enough for a refusal, since a change wakes the caller. Otherwise the server is read before a refusal, at most
+        READS_PER_SECOND times. Raises ApiError if the read fails.
         """
         over = [] if node.deletion_timestamp is not None else self._over(node)
         if not over or not is_available(node):
@@ -136,9 +136,9 @@ class Admitter:
     async def known(self, node: Node) -> Node | None:
         """The node of this name and UID in its current state; None: the cluster has none.
 
-        Of a request that may come from anywhere no more is believed than which node it is about. If it seems to be
-        newer than the cache, and a budget would count it otherwise, the server is read, or else the watch may show it
-        within NEWS_SECONDS. Raises ApiError; UnknownNode if neither does.
+        A request may come from any client, so only the identity of the node is trusted. If the node seems newer than
+        the cache, and would count differently, the server is read, or the watch shows it within NEWS_SECONDS. Raises
+        ApiError; UnknownNode if neither shows the node.
         """
         found = self.nodes.get("", node.name)
         if not _is_covered(node, found):
@@ -157,7 +157,7 @@ class Admitter:
         return None
 
     async def _shown(self, node: Node) -> Node | None:
-        """What the watch shows of the node as soon as that covers the request. Raises UnknownNode."""
+        """State of the node in the watch, once that is as new as the request. Raises UnknownNode."""
         with anyio.move_on_after(NEWS_SECONDS):
             while True:
                 news = self._news.setdefault(node.name, anyio.Event())
@@ -313,7 +313,7 @@ def _refusal(budget: NodeDisruptionBudget, verdict: EvictionVerdict) -> Refusal:
 
 
 def _contended(name: str) -> Refusal:
-    reason = f"node disruption budget {name} is being written by too many at once"
+    reason = f"node disruption budget {name} is being written by too many clients"
     return Refusal(name, Allowance.NOT_OBSERVED, reason, "try again in a moment", RETRY_AFTER_SECONDS)
 
 
@@ -323,7 +323,7 @@ STATES = {
     Allowance.NOT_COUNTABLE: "uncounted",
     Allowance.NOT_OBSERVED: "unobserved",
 }
-"""Label of what a budget allows, in metrics and in `gracectl budgets`."""
+"""Label of a verdict in metrics and in `gracectl budgets`."""
 
 
 def node_budget_samples(admitter: Admitter) -> Iterator[Sample]:

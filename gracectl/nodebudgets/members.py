@@ -25,7 +25,7 @@ class Members:
         self._nodes = nodes
         self._budgets = budgets
         self._members: dict[str, set[str]] = {}  # by budget, the names of the nodes that it selects
-        self._available: dict[str, set[str]] = {}  # likewise, those that are available
+        self._available: dict[str, set[str]] = {}  # the available ones, by budget
         budgets.subscribe(self._budget_changed, replay=True)
         nodes.subscribe(self._node_changed, replay=True)
 
@@ -76,7 +76,7 @@ class Members:
 
 
 def state_of(node: Node) -> tuple[object, ...]:
-    """What a budget reads of a node; heartbeats do not change it."""
+    """Fields of a node that a budget reads; heartbeats do not change them."""
     return (node.labels, is_available(node))
 
 

@@ -1,9 +1,9 @@
-"""Controller of the status of node disruption budgets: how many nodes each has, and how many may be terminated now.
+"""Controller of the status of node disruption budgets: counts of nodes and allowed terminations.
 
-Only the leader counts, so that one count follows another; the admitter does the rest. Invariants: a status is written
-only where something is new, under the version that it was counted from; an entry in `disruptedNodes` is removed by
-the write that counts its node as terminating; nothing is counted before the caches are live; nodes that flap cost a
-write a second for each budget.
+Only the leader counts, so that counts are in order; the admitter does the rest. Invariants: a status is written only if
+it changes, under the version that was counted; the write that counts a node as terminating removes its entry in
+`disruptedNodes`; nothing is counted before the caches are live; flapping nodes cost at most one write a second per
+budget.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 WORKERS = 4
 
 WRITES_PER_SECOND, BURST = 1.0, 5
-"""Writes of one budget's status. What changes now and then is written immediately; nodes whose readiness flaps delay it
-by a second at most, and the admitter counts the cached nodes itself before it allows anything.
+"""Limit of writes of one budget's status. Occasional changes are written immediately; flapping nodes delay a write by a
+second at most, and the admitter counts the cached nodes itself before it admits.
 """
 
 FIRST_RETRY, LAST_RETRY = 0.05, 60.0
@@ -82,7 +82,7 @@ class StatusController:
         return self._queue.statistics()
 
     async def reconcile(self, name: str) -> Requeue | None:
-        """Count the nodes of the budget, and write what is new; safe to repeat."""
+        """Count the nodes of the budget, and write changes; idempotent."""
         budget = self._store.budget(name)
         if budget is None:
             self._writes.pop(name, None)
@@ -103,7 +103,7 @@ class StatusController:
             except Conflict:
                 newest = await self._store.look_up(name)
                 if newest is not None and newest.resource_version == budget.resource_version:
-                    raise  # no other write was first: at once it would be refused again
+                    raise  # not a conflict with another write: an immediate retry would fail again
                 return Requeue(0)  # a node was admitted meanwhile
             _log(budget, counts, verdict)
         return self._next_expiry(disruptions, now)

@@ -1,7 +1,7 @@
-"""Calls that outlive a cancelled or impatient caller; at most one per key at a time.
+"""Calls that outlive a cancelled caller or its timeout; at most one per key at a time.
 
-A write may take as long as the webhooks behind it, and cancelling it would mean that it never succeeds, while the steps
-of a node must go on. Invariants: a call under way is joined, not begun again; it ends by itself, or with `run`. With
+A write may take as long as its webhooks, and would never succeed if it were cancelled, while the steps of a node must
+continue. Invariants: a call in progress is joined, not repeated; it ends on its own, or with `run`. With
 BoundedBackground, calls that hang leave slots for others (runtime.shares).
 """
 
@@ -60,10 +60,10 @@ class Background:
         return key in self._calls
 
     async def join(self, key: Hashable, call: Callable[[], Awaitable[T]], seconds: float = float("inf")) -> T:
-        """Result of `call`, or of the call of this key that is under way already.
+        """Result of `call`, or of the call in progress for this key.
 
-        TimeoutError when that takes longer than `seconds`; then, or when the caller is cancelled, the call goes on, and
-        its failure is logged.
+        Raises TimeoutError after `seconds`; then, or when the caller is cancelled, the call continues, and its failure
+        is logged.
         """
         await self._begun.wait()  # a turn of the loop: only after it is it known whether another caller was first
         under_way = self._calls.get(key)
@@ -106,7 +106,7 @@ class Background:
 class BoundedBackground(Background):
     """Runner of background calls, `slots` at a time and as many again of slow ones; the others wait for a slot.
 
-    `group_of`: what tends to hang together, by key; None: each key by itself.
+    `group_of`: group of a key, whose calls tend to hang together; None: each key is its own group.
     """
 
     def __init__(self, clock: Clock, slots: int, group_of: Callable[[Hashable], Hashable] | None = None) -> None:

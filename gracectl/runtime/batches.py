@@ -1,6 +1,6 @@
-"""Batching of concurrent requests: keys asked for at about the same time become one call.
+"""Batching of concurrent requests: keys that are requested at about the same time become one call.
 
-There is no task of its own: the first caller waits for the others and makes the call for all of them. When it is
+It has no task: the first caller waits for the others and makes the call for all. When it is
 cancelled, the next in line takes over and repeats the call, so calls must be idempotent.
 """
 
@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 class BatcherClosed(Exception):
-    """The batcher was closed; no more results come."""
+    """The batcher was closed; there are no more results."""
 
 
 class _Batch(Generic[K, V]):
@@ -50,7 +50,7 @@ class Batcher(Generic[K, V]):
     """Collects keys for `seconds`, at most `limit` of them, and passes them to `call` together.
 
     `call` maps every key to a value or to the exception that its callers get; an exception that it raises goes to all.
-    A key whose callers have all been cancelled before the call is left out.
+    A key is left out if all of its callers were cancelled before the call.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Batcher(Generic[K, V]):
         return batch.result(key)
 
     async def aclose(self) -> None:
-        """Cancel calls under way; callers get BatcherClosed. Returns when nothing is left of any call."""
+        """Cancel calls in progress; callers get BatcherClosed. Returns when all calls have ended."""
         self._is_closed = True
         for batch in list(self._alive):
             batch.fail(BatcherClosed())

@@ -3,7 +3,7 @@
 Each certificate is signed by an authority of its own whose key is discarded: a client that trusts the authority trusts
 this one certificate and nothing signed later. PEM everywhere; instants are seconds since the epoch.
 
-`cryptography` is imported when it is first needed: 10 MiB, of no use to a process without certificates of its own.
+`cryptography` is imported when it is first needed: 10 MiB that a process without its own certificates does not need.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def issue(names: Iterable[str], now: float, life: float) -> Issued:
     begins, ends = _moment(now - SKEW_SECONDS), _moment(now + life)
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    # Each authority of a bundle has a subject of its own, so that clients pick the right one.
+    # Each authority of a bundle has a unique subject, so that clients pick the right one.
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gracectl {serial:x}"[:_LONGEST_NAME])])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:_LONGEST_NAME])])
     of_authority = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
@@ -110,7 +110,7 @@ def unexpired(authorities: Iterable[bytes], now: float) -> tuple[bytes, ...]:
 
 
 def issuers_of(chain: bytes, authorities: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Authorities that have signed a certificate of the chain, or are part of it. ValueError for an invalid
+    """Authorities that have signed a certificate of the chain, or are part of it. Raises ValueError for an invalid
     certificate."""
     certificates = _read(chain)
     return tuple(each for each in authorities if _is_issuer(_read(each)[0], certificates))

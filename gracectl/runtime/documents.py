@@ -35,7 +35,7 @@ class _PlainLoader(_Loader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="found an alias (*), which is not allowed here", problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem="alias (*) not allowed", problem_mark=mark)
         return super().compose_node(parent, index)
 
 

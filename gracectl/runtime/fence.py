@@ -1,8 +1,7 @@
-"""Fence: whether writes may start now, and by when those under way must have ended.
+"""Fence: permission to start writes, and the end of writes in progress.
 
-Invariants: permission expires by time alone, whatever has become of its renewal (an event loop that hangs, a task that
-waits for ever); a write under way is cancelled at the end of the permission, and a renewal extends it; `limit` only
-ever tightens.
+Invariants: the permission expires by time alone, even if its renewal hangs; a write in progress is cancelled at the end
+of the permission, and a renewal extends it; `limit` only tightens.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class FenceClosed(Exception):
     """The operation was not started: the fence is closed."""
 
     def __str__(self) -> str:
-        return "not sent: not permitted to write (any more)"
+        return "not sent: no permission to write (leadership lost)"
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -39,8 +38,8 @@ class FenceStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Passage:
-    """Operation under way while its block runs. Its scope, around the block or in it, ends at its own deadline or the
-    fence's, whichever comes first."""
+    """Operation in progress while its block runs. Its scope ends at its own deadline or the fence's, whichever is
+    earlier."""
 
     # A class, as a generator for each request takes three times as long.
     def __init__(self, fence: Fence, scope: anyio.CancelScope) -> None:
@@ -108,17 +107,17 @@ class Fence:
         self.extend(self.mark(), math.inf, math.inf)
 
     def shut(self) -> None:
-        """Permit no new operation; those under way may run until their end."""
+        """Permit no new operation; operations in progress may finish."""
         self._begin_until = -math.inf
 
     def close(self) -> None:
-        """Permit no new operation, and cancel those under way."""
+        """Permit no new operation, and cancel operations in progress."""
         self.shut()
         self._end_by = min(self._end_by, self._clock.monotonic())
         self._move()
 
     def limit(self, seconds: float) -> None:
-        """Permit nothing beyond this many seconds from now, whatever is called later. Only tightens."""
+        """Permit nothing beyond this many seconds from now, regardless of later calls. Only tightens."""
         self._limit = min(self._limit, self._clock.monotonic() + seconds)
         self._move()
 
@@ -132,7 +131,7 @@ class Fence:
         return Passage(self, scope)
 
     async def empty(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no operation is in progress."""
         while self._passages:
             self._emptied = anyio.Event()
             await self._emptied.wait()
@@ -159,7 +158,7 @@ class Fence:
             self._emptied.set()
 
     def _end(self) -> float:
-        """End of operations under way, in the event loop's time."""
+        """End of operations in progress, in the event loop's time."""
         return anyio.current_time() + min(self._end_by, self._limit) - self._clock.monotonic()
 
     def _move(self) -> None:

@@ -28,7 +28,7 @@ class Notifier:
                 _wake(waiter)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait for the next notification, or for so many seconds."""
+        """Wait for the next notification, at most for this many seconds."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiters.append(waiter)

@@ -1,10 +1,10 @@
-"""Work queue of keys (level-based): which objects to reconcile, not what has happened to them.
+"""Level-based work queue: keys of objects to reconcile, not events.
 
 Invariants: a key is queued once, however often it was added; one worker has a key at a time, and a key that is added
 meanwhile is handed out again afterwards; of several wake-ups the earliest wins, and none comes early; a cancelled `get`
-loses nothing. Adding a key now cancels its later wake-up, because its reconcile decides anew when to requeue. With
-`share`, keys whose group has no free slot are passed over until it has one; within a group the order stays. Urgent keys
-are handed out first, and have slots of their own.
+loses nothing. Adding a key now cancels its later wake-up, because its reconcile decides again when to requeue. With
+`share`, keys of a group without a free slot are skipped until it has one; within a group the order stays. Urgent keys
+are handed out first, and have their own slots.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from gracectl.runtime.shares import Shares
 
 K = TypeVar("K", bound=Hashable)
 
-# Void wake-ups tolerated beside the valid ones before the heap is rebuilt.
+# Void wake-ups tolerated in addition to the valid ones before the heap is rebuilt.
 _VOID_ENTRIES = 64
 
 URGENT_SLOTS = 500
-"""Urgent keys that workers may have at once, beside all others."""
+"""Maximum urgent keys in progress, in addition to all others."""
 
 LATENCY_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0)
 """Seconds."""
@@ -44,8 +44,8 @@ class QueueStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Snapshot. `ready` keys wait for a worker, `delayed` ones for their time, `failing` ones have a backoff.
 
     `latency*` and `oldest_wait` are seconds in `ready`, of the keys handed out and of the one that waits longest;
-    `work_total` is the seconds between `get` and `done`, over all keys, `longest_work` those of the longest reconcile
-    under way. `stalled`: seconds for which keys have been ready without a worker taking or finishing one.
+    `work_total`: seconds between `get` and `done`, over all keys; `longest_work`: seconds of the longest reconcile in
+    progress. `stalled`: seconds for which keys have been ready without a worker taking or finishing one.
     """
 
     ready: int = 0
@@ -88,7 +88,7 @@ class WorkQueue(Generic[K]):
         self._urgent_processing: set[K] = set()
         self._ready: OrderedDict[K, float] = OrderedDict()  # since when, in the order of hand-out
         self._shares: Shares[K] | None = None
-        # Ready as well: keys passed over, by parent and group; those whose turn is next come first.
+        # Also ready: skipped keys, by parent and group; the next ones come first.
         self._parked: OrderedDict[Hashable, OrderedDict[Hashable, OrderedDict[K, float]]] = OrderedDict()
         self._parked_in: dict[K, Hashable] = {}
         self._processing: dict[K, float] = {}  # since when
@@ -119,7 +119,7 @@ class WorkQueue(Generic[K]):
         return bool(self.waiting or self._processing)
 
     def share(self, shares: Shares[K]) -> None:
-        """From now on a key is handed out when `shares` has a slot for it, which it holds until `done`."""
+        """Hand out a key only when `shares` has a slot for it, which it keeps until `done`."""
         self._shares = shares
         shares.changed = self._notifier.notify
 
@@ -297,7 +297,7 @@ class WorkQueue(Generic[K]):
         return min(instants) - self._clock.monotonic() if instants else None
 
     def _move_due(self, now: float) -> None:
-        """Move keys whose time has come to the place in the line that their time gives them."""
+        """Move due keys to the ready line, ordered by their due time."""
         while self._heap and (self._heap[0][0] <= now or self._is_void(self._heap[0])):
             entry = heapq.heappop(self._heap)
             if not self._is_void(entry):

@@ -1,7 +1,7 @@
 """Token bucket: a rate, a burst, first come, first served.
 
 Invariant: one number is the whole state, the instant at which the bucket is full again. A grant moves it by the time
-that one token takes, so rounding errors do not add up and a cancelled caller has nothing to give back.
+that one token takes, so rounding errors do not add up and a cancelled caller has nothing to return.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class BucketStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenBucket:
-    """Grants `qps` tokens a second and up to `burst` at once; `qps` 0 or less: no limit except for pauses.
+    """Grants `qps` tokens a second and up to `burst` at the same time; `qps` 0 or less: no limit except for pauses.
 
     Fair: callers get their token in the order of their calls. A caller that is cancelled takes no token and delays no
     other.
@@ -77,7 +77,7 @@ class TokenBucket:
             self._sleep.cancel()
 
     def pause(self, seconds: float) -> None:
-        """Grant nothing for this many seconds, because the other side asked for it. The longest pause wins; 0 is none.
+        """Grant nothing for this many seconds, as the server requested. The longest pause wins; 0: no pause.
 
         No tokens are saved up meanwhile: a burst at the end would bring back the load that called for the pause.
         """

@@ -21,7 +21,7 @@ class Slices:
         self._lock = anyio.Lock()
 
     async def run(self, work: Sliced[R], before_waiting: Callable[[], None] = lambda: None) -> R:
-        """Result of `work`. The first slice runs at once: most computations have no other, and await nothing.
+        """Result of `work`. The first slice runs immediately: most computations have no other, and await nothing.
 
         `before_waiting`: called once if there are others.
         """

@@ -1,7 +1,7 @@
 """Supervision of the components of a process: they run together, and none outlives another.
 
-A component that fails, or returns without being asked to stop, stops the others: a controller without its watch or its
-Events would go on and look healthy. The process exits with the component's name and reason, and is restarted.
+A component that fails, or returns before it was stopped, stops the others: a controller without its watch or its Events
+would continue and look healthy. The process exits with the component's name and reason, and is restarted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ComponentFailed(Exception):
 
 
 class ComponentStatistics(msgspec.Struct, frozen=True):
-    """Components by name: those that run, and those that have failed; one that was asked to stop is neither."""
+    """Running and failed components by name; stopped components are in neither set."""
 
     running: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class ComponentStatus:
         self._is_running[name] = True
 
     def ended(self, name: str, *, has_failed: bool) -> None:
-        """Record that a component has failed, or has stopped as it was asked to."""
+        """Record that a component has failed or was stopped."""
         if has_failed:
             self._is_running[name] = False
         else:
@@ -79,11 +79,10 @@ async def run_components(
 ) -> None:
     """Run all components until `stop` is set; then stop them, the last one first, and return when all have ended.
 
-    A component is asked to stop by cancellation, and the one before it when it has ended, so that what a component
-    needs outlives it (Events are still written while the controllers stop). After `grace_seconds` all that are left are
-    cancelled. What a component must finish (a write that is under way) it shields from the cancellation itself, for a
-    time that it limits. Raises ComponentFailed for the first failure; later failures, and those during a cancellation
-    from outside, are logged.
+    A component is stopped by cancellation, and the previous one after it has ended, so that a component's dependencies
+    outlive it (Events are still written while the controllers stop). After `grace_seconds` all remaining components are
+    cancelled. A component shields its own writes in progress from the cancellation for a limited time. Raises
+    ComponentFailed for the first failure; later failures, and those during a cancellation from outside, are logged.
     """
     status = status or ComponentStatus()
     failures: list[ComponentFailed] = []
@@ -111,7 +110,7 @@ async def _run_all(runs: list[_Run], stop: anyio.Event, grace_seconds: float, fa
                 own.extend(_failure(run.name, leaf) for leaf in leaves(error))
             else:
                 if not stop.is_set() and not is_cancelled():
-                    own.append(ComponentFailed(run.name, "ended without being asked to stop"))
+                    own.append(ComponentFailed(run.name, "ended before it was stopped"))
             finally:
                 run.status.ended(run.name, has_failed=bool(own))
                 failures.extend(own)
@@ -122,7 +121,7 @@ async def _run_all(runs: list[_Run], stop: anyio.Event, grace_seconds: float, fa
         for run in runs:
             group.start_soon(supervise, run, name=run.name)
         await stop.wait()
-        logger.info("stopping: finishing what is under way")
+        logger.info("stopping: finishing writes in progress")
         await _stop_in_reverse(runs, grace_seconds)
         group.cancel_scope.cancel()
 
@@ -149,7 +148,7 @@ def _log(failures: list[ComponentFailed]) -> None:
 
 def _failure(name: str, cause: Exception) -> ComponentFailed:
     if isinstance(cause, ComponentFailed):
-        return cause  # of a component that is made of components
+        return cause  # the failure of a nested component
     failure = ComponentFailed(name, f"{type(cause).__name__}: {cause}")
     failure.__cause__ = cause
     return failure
@@ -178,7 +177,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def set_on_signal(stop: anyio.Event) -> None:
-    """Set `stop` at the first SIGTERM or SIGINT; at the second, exit at once with 128 + its number.
+    """Set `stop` at the first SIGTERM or SIGINT; at the second, exit immediately with 128 + its number.
 
     Runs until cancelled; then signals have their default effect again. Main thread only.
     """
@@ -193,7 +192,7 @@ async def set_on_signal(stop: anyio.Event) -> None:
 
     with anyio.open_signal_receiver(*_SIGNALS) as signals:
         # The event loop learns of signals through a file descriptor, and the handlers that it installs do nothing. This
-        # one runs between any two steps of the interpreter, whatever the loop is busy with.
+        # one runs between any two steps of the interpreter, even if the loop is busy.
         for number in _SIGNALS:
             signal.signal(number, count)
         async for received in signals:

@@ -1,7 +1,7 @@
 """Hierarchical timer wheel, for tens of thousands of timers of which most are moved or cancelled before they fire.
 
-Why it exists: a drain arms, moves and cancels deadlines for every pod whenever a node is reconciled. Here each of these
-costs the same however many are armed, and a cancelled timer leaves nothing behind.
+A drain arms, moves and cancels deadlines of every pod whenever a node is reconciled. Each operation has a constant
+cost, and a cancelled timer leaves nothing behind.
 
 The wheel counts ticks of one resolution. A timer goes into the first slot that is not before its instant. Slots near
 the present are one tick wide, those further away 256 ticks, 256², and so on; when the present reaches a wide slot, its
@@ -58,7 +58,7 @@ class TimerWheelStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimerWheel(Generic[K]):
-    """Timer wheel that calls `fired` with each key whose time has come; it must be quick, and may arm and cancel.
+    """Timer wheel that calls `fired` with each due key; `fired` must be quick, and may arm and cancel timers.
 
     `resolution` is the width of the narrowest slot in seconds: how late a timer fires at most.
     """
@@ -91,7 +91,7 @@ class TimerWheel(Generic[K]):
 
     def due_by(self, instant: float) -> int:
         """Number of timers armed for this monotonic instant or before; costs what they and the slots up to it are."""
-        last = max(self._tick(instant), self._elapsed)  # the present slot has those that are overdue
+        last = max(self._tick(instant), self._elapsed)  # overdue timers go into the present slot
         near = set(self._open)
         for level, slots in enumerate(self._levels):
             for digits, slot in slots.items():
@@ -131,7 +131,7 @@ class TimerWheel(Generic[K]):
         return True
 
     async def run(self) -> None:
-        """Fire keys when their time has come, until cancelled. May be run again, but not twice at once."""
+        """Fire due keys until cancelled. May run again later, but not twice at the same time."""
         while True:
             await anyio.lowlevel.checkpoint()
             if self._work():
@@ -155,7 +155,7 @@ class TimerWheel(Generic[K]):
         )
 
     def _work(self) -> bool:
-        """Do one chunk of what is due; returns whether there is more."""
+        """Handle one chunk of due timers; returns whether there are more."""
         self._turns += 1
         now = self._clock.monotonic()
         for _ in range(_CHUNK):
@@ -170,7 +170,7 @@ class TimerWheel(Generic[K]):
         present = self._tick(now)
         if present / self._rate > now:
             present -= 1
-        # What differs from the present in a later digit only is nearer: the lowest level has the earliest slot.
+        # A tick that differs from the present only in later digits is nearer: the lowest level has the earliest slot.
         level = next((level for level, slots in enumerate(self._levels) if slots), None)
         if level is None:
             self._next, self._elapsed = None, present
@@ -178,7 +178,7 @@ class TimerWheel(Generic[K]):
         digits = min(self._levels[level])
         self._next = digits << level * _BITS
         if self._next > present:
-            # Nothing lies between, so no timer's level changes by it, and those armed next are seen from nearby.
+            # There is no timer in between, so no level changes, and timers that are armed next get a nearer slot.
             self._elapsed = present
             return False
         self._elapsed = self._next
@@ -186,7 +186,7 @@ class TimerWheel(Generic[K]):
         return True
 
     def _settle(self, key: K, now: float) -> None:
-        """Handle a key of the open slot: it fires, moves to a narrower slot, or is not armed any more.
+        """Handle a key of the open slot: fire it, move it to a narrower slot, or drop it if it is no longer armed.
 
         A key that was armed again since the slot was opened is met twice, which does no harm.
         """

@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """Reconcile the key again after this many seconds; 0: at once, behind the keys that wait already."""
+    """Reconcile the key again after this many seconds; 0: immediately, behind waiting keys."""
 
     after: float
 
@@ -37,7 +37,7 @@ async def run_workers(
     """Reconcile keys, at most `count` at a time, until cancelled. With Shares as `count`, slow keys do not delay
     others; they belong to this queue alone and may be resized at any time.
 
-    A reconcile that raises is logged and its key tried again with backoff, so that one bad object cannot stop the work
+    A reconcile that raises is logged and retried with backoff, so that one bad object cannot stop the work
     on all others; `expected` failures (a server that does not respond) are logged without a traceback, and a closed
     fence at debug level.
 
@@ -90,7 +90,7 @@ async def _reconcile(
         queue.add_rate_limited(key)
     except (Exception, anyio.get_cancelled_exc_class()) as error:  # one bad object must not stop the work on all others
         if not isinstance(error, Exception) and is_cancelled():
-            raise  # the workers are cancelled; otherwise a library let out a cancellation of its own
+            raise  # the workers are cancelled; otherwise a library leaked its own cancellation
         logger.exception("%s: unexpected failure; retrying with backoff", key, extra={"key": str(key)})
         queue.add_rate_limited(key)
     else:

@@ -1,7 +1,7 @@
 """Connection of the OTLP exporters to a collector: limits on its answers, and threads that no exit waits for.
 
-`requests` reads a body whole, unpacked, and for as long as bytes arrive. A collector answers with a few bytes, so more
-than LONGEST_RESPONSE of them, packed or unpacked, or more than RESPONSE_SECONDS of them, fail the export.
+`requests` reads a body whole, unpacked, and for as long as bytes arrive. A collector answers with a few bytes, so a
+response above LONGEST_RESPONSE bytes, packed or unpacked, or longer than RESPONSE_SECONDS, fails the export.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _BoundedAdapter(HTTPAdapter):
 
 
 async def in_daemon_thread(name: str, work: Callable[[], T]) -> T:
-    """Result of `work`, which a thread does that neither a cancellation nor the end of the process waits for."""
+    """Result of `work` in a thread that does not delay a cancellation or the exit of the process."""
     loop, is_done = asyncio.get_running_loop(), anyio.Event()
     results: list[T] = []
     errors: list[Exception] = []

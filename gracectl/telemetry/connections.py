@@ -121,7 +121,7 @@ class Connections:
             group.start_soon(self._enforce_deadlines)
 
     async def close(self, grace_seconds: float) -> None:
-        """Close idle connections at once, others when their request is served, all after `grace_seconds`."""
+        """Close idle connections immediately, others when their request is served, all after `grace_seconds`."""
         for entry in [each for each in self._open if each.phase in ("handshake", "header")]:
             self._abort(entry)
         if self._server is not None:
@@ -235,7 +235,7 @@ class Connections:
 
 
 async def write_in_parts(request: web.BaseRequest, response: web.Response, part: int) -> web.StreamResponse:
-    """Write a response so that about a part of its body (bytes) waits for a slow client, not all of it.
+    """Write a response in parts, so that only one part of its body waits in memory for a slow client.
 
     The deadline of reading the response is its phase's.
     """
@@ -268,7 +268,7 @@ class BodyReader:
     @asynccontextmanager
     async def read(self, request: web.BaseRequest) -> AsyncIterator[bytes]:
         """The whole body, which counts towards the limit until the context ends. Raises BodyRefused: too large (413),
-        too slow (408), or too much at once (503)."""
+        too slow (408), or too much for all bodies together (503)."""
         connection = request.protocol
         assert isinstance(connection, _Connection)
         connection.set_phase("body")
@@ -303,7 +303,7 @@ class BodyReader:
             return b"".join(chunks)
         if self._clock.monotonic() - began >= limits.body:
             raise BodyRefused(408, f"body incomplete after {limits.body:g} s")
-        raise BodyRefused(503, f"more than {limits.bodies} bytes at once; this was the largest body")
+        raise BodyRefused(503, f"more than {limits.bodies} bytes of unfinished bodies; this was the largest one")
 
     def _count(self, scope: anyio.CancelScope, size: int) -> None:
         self._held += size
@@ -331,7 +331,7 @@ class _Entry:
 
 
 class _Request(web.BaseRequest):
-    """Request whose response does not name the server software."""
+    """Request with a response that does not name the server software."""
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> Callable[..., web.BaseRequest]:

@@ -38,7 +38,7 @@ PROCESS_COLLECTOR: Final = ProcessCollector(registry=None)
 REUSE_FACTOR: Final = 4
 
 Source = Callable[[], Iterable[Sample | None]]
-"""Reads the statistics of a component. It blocks the event loop up to the next None, which is no sample."""
+"""Reads the statistics of a component. A None is not a sample: it lets other tasks run."""
 
 
 class Families:
@@ -69,7 +69,7 @@ class Families:
         return chain.from_iterable(each.collect() for each in self._collectors)
 
     def collect(self) -> Iterator[Family]:
-        """All metrics for prometheus_client, those of the catalogue first."""
+        """All metrics for prometheus_client, the catalogue first."""
         ours = (family_of(metric, samples, self._node_labels) for metric, samples in self.samples())
         return chain(ours, self.others())
 
@@ -134,7 +134,7 @@ class Exposition:
     async def render(self, accept: str = "") -> tuple[bytes, str]:
         """Current exposition, and its content type, in the best format that the `Accept` header allows.
 
-        Other tasks run between two sources, and wherever a source yields None.
+        Other tasks run between two sources, and when a source yields None.
         """
         encoder, content_type = choose_encoder(accept)
         made = self._made
@@ -153,7 +153,7 @@ class Exposition:
             return (await self._current(made)).families
 
     async def _current(self, made: int) -> _Reading:
-        """Reading for a caller that has come after `made` readings; the lock is held."""
+        """Reading for a caller that came after `made` readings; the caller has the lock."""
         reading = self._reading
         if reading is None or (self._made == made and self._clock.monotonic() >= reading.until):
             reading = self._reading = await self._read()

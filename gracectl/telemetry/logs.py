@@ -171,7 +171,7 @@ class RepeatFilter(logging.Filter):
         super().__init__()
         self._limit = limit
         self._monotonic = monotonic
-        # Reentrant: the garbage collector may run while it is held, and asyncio logs what it finds there.
+        # Reentrant: the garbage collector may run while it is locked, and asyncio logs from there.
         self._lock = threading.RLock()
         self._windows: OrderedDict[tuple[object, ...], _Window] = OrderedDict()  # by start time
 

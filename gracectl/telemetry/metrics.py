@@ -38,7 +38,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Value of a metric for these values of its labels, those of `metrics.labels` last."""
+    """Value of a metric for these label values, the labels of `metrics.labels` last."""
 
     metric: Metric
     labels: tuple[str, ...]
@@ -146,14 +146,14 @@ NODE_ADMISSIONS: Final = _counter(
 NODES_BLOCKED_BY_BUDGET: Final = _gauge(
     "nodes_blocked_by_budget",
     "of",
-    help="Terminations that wait for a NodeDisruptionBudget: voluntary ones of nodes and claims, and those of "
+    help="Terminations that wait for a NodeDisruptionBudget: voluntary ones of nodes and claims, and terminations of "
     "deleted claims.",
 )
 VOLUNTARY_PENDING: Final = _gauge(
     "voluntary_terminations_pending",
     "cause",
     "hold",
-    help="Nodes and claims that are due for their health, label or age and wait, by cause and by what holds them.",
+    help="Nodes and claims with a pending termination for health, label or age, by cause and blocker.",
 )
 VOLUNTARY_PENDING_OLDEST: Final = _gauge(
     "voluntary_terminations_pending_oldest_seconds",
@@ -240,14 +240,14 @@ PROTECTED_PODS: Final = _gauge(
     "protected_pods",
     "kind",
     "until",
-    help="Protected pods on managed nodes, by annotation, and whether for a time, for ever, or for ever "
+    help="Protected pods on managed nodes, by annotation, and whether for a time, indefinitely, or indefinitely "
     "because the value is invalid.",
 )
 PROTECTED_PODS_TERMINATING: Final = _gauge(
     "protected_pods_terminating",
     "kind",
     "until",
-    help="Protected pods whose node is being terminated.",
+    help="Protected pods on nodes that are being terminated.",
 )
 PROTECTION_REMAINING: Final = _gauge(
     "protection_remaining_seconds_max",
@@ -336,9 +336,7 @@ WATCH_STREAMS: Final = _counter(
     "resource",
     help="Watches started; the server ends each after five to ten minutes.",
 )
-WATCH_STALLS: Final = _counter(
-    "watch_stalls_total", "resource", help="Watches given up because no data arrived any more."
-)
+WATCH_STALLS: Final = _counter("watch_stalls_total", "resource", help="Watches restarted because no data arrived.")
 WATCH_FAILURES: Final = _counter("watch_failures_total", "resource", help="Failed lists and watches, stalls included.")
 WATCH_EVENTS: Final = _counter("watch_events_total", "resource", help="Events of watches, bookmarks included.")
 WATCH_SILENCE: Final = _gauge(
@@ -355,7 +353,7 @@ QUEUE_DEPTH: Final = _gauge("queue_depth", "queue", help="Keys waiting for a wor
 QUEUE_DELAYED: Final = _gauge("queue_delayed", "queue", help="Keys scheduled for a later reconcile.")
 QUEUE_PROCESSING: Final = _gauge("queue_processing", "queue", help="Keys being reconciled.")
 QUEUE_FAILING: Final = _gauge(
-    "queue_failing", "queue", help="Keys whose last reconcile failed, and that are retried with backoff."
+    "queue_failing", "queue", help="Keys that failed in their last reconcile, and are retried with backoff."
 )
 QUEUE_ADDS: Final = _counter("queue_adds_total", "queue", help="Keys added, duplicates included.")
 QUEUE_RETRIES: Final = _counter("queue_retries_total", "queue", help="Failed reconciles.")
@@ -396,7 +394,7 @@ SHUTDOWN_ENDED: Final = _gauge(
     "shutdown_end_timestamp_seconds",
     help="End of the last shutdown's delay, or its cancellation (Unix time); 0 during one, and without one.",
 )
-SHUTDOWN_PODS: Final = _gauge("shutdown_pods", help="Pods that the shutdown under way waits for now.")
+SHUTDOWN_PODS: Final = _gauge("shutdown_pods", help="Pods that the shutdown in progress waits for now.")
 
 # Leadership and process.
 

@@ -1,7 +1,7 @@
 """Optional labels of metrics that name the kind of a node: its pool, its capacity type and its zone.
 
-Their values are tenants' text. Invariant: at most MAXIMUM_VALUES values of a label and MAXIMUM_COMBINATIONS of all are
-told apart, the first ones; all others are `other`.
+The values are tenants' text. Invariant: only the first MAXIMUM_VALUES values of a label and the first
+MAXIMUM_COMBINATIONS of all labels are distinguished; others are `other`.
 """
 
 from __future__ import annotations

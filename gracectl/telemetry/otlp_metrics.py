@@ -1,7 +1,7 @@
-"""Export of metrics by OTLP over HTTP: what a scrape reads, sent to a collector at an interval.
+"""Export of metrics by OTLP over HTTP: the samples of a scrape, sent to a collector at an interval.
 
-Names, labels and buckets are the catalogue's. Invariants: the event loop only reads, as for a scrape; a thread encodes
-and sends; one export is under way at a time. Counters are cumulative, and a series that begins again has a new start.
+Names, labels and buckets come from the catalogue. Invariants: the event loop only reads, as for a scrape; a thread
+encodes and sends; one export runs at a time. Counters are cumulative, and a series that restarts has a new start time.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Starts:
         self._series: dict[tuple[str, tuple[str, ...]], tuple[int, float]] = {}  # start and last count
 
     def start(self, name: str, labels: tuple[str, ...], count: float) -> int:
-        """Start of the series whose present count is this: one that counts less than before has begun again."""
+        """Start time of a series with this count: a count below the previous one means a restart."""
         start, before = self._series.get((name, labels), (self._began, 0.0))
         if count < before:
             start = self._last

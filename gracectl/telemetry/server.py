@@ -25,7 +25,7 @@ StreamHandler = Callable[[web.BaseRequest, BodyReader], Awaitable[web.StreamResp
 """The same; it may write its response itself, part by part."""
 
 SHUTDOWN_SECONDS: Final = 0.5
-"""Time for requests under way when a server is closed."""
+"""Time for requests in progress when a server is closed."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class CannotListen(Exception):
 
 class Servers:
     """One server per address; endpoints at the same address share one, with TLS and limits of the first.
-    `grace_seconds`: time for requests under way when they are closed."""
+    `grace_seconds`: time for requests in progress when they are closed."""
 
     def __init__(self, endpoints: Iterable[Endpoint], clock: Clock, *, grace_seconds: float = SHUTDOWN_SECONDS) -> None:
         self._grace_seconds = grace_seconds

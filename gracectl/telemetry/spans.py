@@ -1,7 +1,7 @@
 """Spans as values, independent of OpenTelemetry, with reproducible ids.
 
-The ids of a trace and of its root follow from UID and deletionTimestamp of the object that is terminated, those of
-spans with children from the trace and their place in it. So a restarted controller continues the trace of a
+The ids of a trace and of its root follow from UID and deletionTimestamp of the terminated object; the ids of spans with
+children follow from the trace and their place in it. So a restarted controller continues the trace of a
 termination, and every child finds its parent.
 """
 
@@ -29,7 +29,7 @@ _SAMPLED, _NOT_SAMPLED = "01", "00"
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A trace, and the id of its root span. Neither is ever 0, which stands for none."""
+    """A trace, and the id of its root span. Neither is 0, which means none."""
 
     id: int
     root: int
@@ -121,7 +121,7 @@ def interval(start: float, end: float, earliest: float = 0.0) -> tuple[float, fl
 
 
 def span_attributes(**attributes: Value | None) -> dict[str, Value]:
-    """Attributes without those that are None; `k8s__pod__name` stands for `k8s.pod.name`."""
+    """Attributes without None values; `k8s__pod__name` becomes `k8s.pod.name`."""
     return {key.replace("__", "."): value for key, value in attributes.items() if value is not None}
 
 

@@ -39,10 +39,10 @@ QUEUE: Final = 16_384
 """
 
 DELAY_MILLISECONDS: Final = 1000
-"""What a killed process has not exported yet; the SDK's own 5 s are longer than many a drain."""
+"""Interval of exports, and so the spans that a killed process loses; the SDK's 5 s are longer than many drains."""
 
 REMEMBERED: Final = 4096
-"""Traces whose sampling is remembered."""
+"""Maximum traces with a remembered sampling decision."""
 
 SECONDS_BETWEEN_WARNINGS: Final = 60.0
 _NANOSECONDS = 1_000_000_000
@@ -51,7 +51,7 @@ _UNSET = api.Status(api.StatusCode.UNSET)
 
 
 class Tracing:
-    """SpanSink over the SDK. `exporters` get every span, each with a thread and a queue of its own."""
+    """SpanSink over the SDK. Each of the `exporters` gets every span, with its own thread and queue."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Tracing:
         )  # shutdown on exit takes 13 s
         self._resource, self._sampler, self._limits = provider.resource, provider.sampler, SpanLimits()
         self._scope = InstrumentationScope("gracectl", __version__)
-        self._decided = lru_cache(REMEMBERED)(self._decide)  # it is asked for every span
+        self._decided = lru_cache(REMEMBERED)(self._decide)  # called for every span
         self._ids = RandomIdGenerator()
         self._room = _queue_size()
         self._exporters = [_CountingExporter(exporter, monotonic) for exporter in exporters]
@@ -138,7 +138,7 @@ class Tracing:
         return BoundedAttributes(count, attributes, max_value_len=longest)
 
     async def close(self, seconds: float) -> bool:
-        """Export what is queued, for at most so many seconds, and accept no more; returns whether all of it was tried.
+        """Export the queued spans for at most this many seconds, and accept no more; returns whether all were tried.
 
         The SDK itself waits longer for a dead collector.
         """
@@ -156,7 +156,7 @@ class Tracing:
         return not timeout.cancelled_caught
 
     def statistics(self) -> SpanStatistics:
-        """Counts so far; of several exporters, those of the slowest."""
+        """Counts so far; with several exporters, the counts of the slowest."""
         return SpanStatistics(
             exported=min((each.exported for each in self._exporters), default=0),
             failed=max((each.failed for each in self._exporters), default=0),
@@ -263,6 +263,6 @@ def _context(trace: Trace, span: int) -> api.SpanContext:
 
 
 def nanoseconds(at: float) -> int:
-    """Nanoseconds of seconds; multiplied at once, the result would have more digits than a float."""
+    """Convert seconds to nanoseconds; one multiplication would need more digits than a float has."""
     whole = int(at)
     return whole * _NANOSECONDS + round((at - whole) * _NANOSECONDS)

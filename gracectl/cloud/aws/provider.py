@@ -112,13 +112,13 @@ class AwsProvider:
                 await region.terminate(instance.name)  # raises InstanceGone if there is none
 
     async def aclose(self) -> None:
-        """Cancel calls under way and close all connections."""
+        """Cancel calls in progress and close all connections."""
         for region in list(self._regions.values()):
             await region.aclose()
         await self._clients.aclose()
 
     async def _check_names(self, node: NodeIdentity, instance: Instance) -> None:
-        """Raise ProviderRefused if another Node, which is not being deleted, has a name of the instance.
+        """Raise ProviderRefused if another Node that is not being deleted has a name of the instance.
 
         Such a Node may be without providerID for a moment, or be NotReady. No kubelet can take another node's name.
         """
@@ -139,9 +139,9 @@ class AwsProvider:
                 raise refuse_owner(node, instance, other.name)
 
     async def _describe(self, region: Region, instance: InstanceId) -> Instance | None:
-        """EC2's description of it; None: it is gone. Raises ProviderRefused if that is unknown.
+        """EC2's description of the instance; None: it is gone. Raises ProviderRefused if that is unknown.
 
-        An hour after its termination EC2 forgets an instance, but it never knows those of other accounts: so one is
+        EC2 forgets an instance an hour after its termination, but never knows instances of other accounts: so one is
         gone only if it was seen before, or if the account is verified.
         """
         found = await region.describe(instance.name)

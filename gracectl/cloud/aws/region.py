@@ -150,7 +150,7 @@ class Region:
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def describe(self, instance: str) -> Instance | None:
-        """Description; None: EC2 does not know it (any more)."""
+        """Description; None: unknown to EC2, or no longer known."""
         return await self._descriptions.get(instance)
 
     async def terminate(self, instance: str) -> None:
@@ -266,15 +266,15 @@ OWNERSHIP_REMEDY: Final = (
 )
 
 
-def check_ownership(node: NodeIdentity, asked: InstanceId, instance: Instance) -> None:
+def check_ownership(node: NodeIdentity, requested: InstanceId, instance: Instance) -> None:
     """Raise ProviderRefused if the instance is another node's.
 
     A providerID is written by the kubelet, and so by any holder of its credentials: it may name another node's
     instance. The zone must be the instance's. The node's name, to which the credentials are bound, decides if EC2 has
     assigned it; else the addresses, which the kubelet writes as well.
     """
-    if asked.zone and instance.zone and asked.zone != instance.zone:
-        raise _refusal(node, instance, f"spec.providerID has zone {harmless(asked.zone)}")
+    if requested.zone and instance.zone and requested.zone != instance.zone:
+        raise _refusal(node, instance, f"spec.providerID has zone {harmless(requested.zone)}")
     known = {*instance.addresses, instance.id}
     host = _host(node.name)
     if host in {_host(each) for each in known}:
@@ -282,7 +282,7 @@ def check_ownership(node: NodeIdentity, asked: InstanceId, instance: Instance) -
     if _ASSIGNED_BY_EC2.fullmatch(host):
         raise _refusal(node, instance, "not one of its names")
     if not {address.lower() for address in node.addresses} & known:
-        raise _refusal(node, instance, "neither its name nor its addresses match")
+        raise _refusal(node, instance, "its name and addresses do not match")
 
 
 def refuse_owner(node: NodeIdentity, instance: Instance, owner: str) -> ProviderRefused:

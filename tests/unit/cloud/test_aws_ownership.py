@@ -63,10 +63,10 @@ def test_a_node_is_known_by_its_name_or_by_an_address(name: str, addresses: tupl
         # The addresses are the kubelet's to write; a name that EC2 has made is not.
         ("ip-10-0-0-9.ec2.internal", ("10.0.0.7", DNS), "not one of its names"),
         ("i-0fedcba9876543210", ("10.0.0.7",), "not one of its names"),
-        ("worker-2", ("10.0.0.9", "worker-2"), "neither its name nor its addresses match"),
-        ("worker-2", (), "neither its name nor its addresses match"),
-        ("10.0.0.9", (), "neither its name nor its addresses match"),
-        ("10.0.1.7", (), "neither its name nor its addresses match"),
+        ("worker-2", ("10.0.0.9", "worker-2"), "its name and addresses do not match"),
+        ("worker-2", (), "its name and addresses do not match"),
+        ("10.0.0.9", (), "its name and addresses do not match"),
+        ("10.0.1.7", (), "its name and addresses do not match"),
     ],
 )
 def test_the_instance_of_another_node_is_refused(name: str, addresses: tuple[str, ...], why: str) -> None:

@@ -93,7 +93,7 @@ async def test_the_life_of_a_machine() -> None:
         await there.stage.clock.sleep(30)
         assert there.stage.instance_state("n1") == "terminated"
         assert await provider.state(id_) is GONE
-        with pytest.raises(InstanceGone, match="no Machine with providerID sim:///"):
+        with pytest.raises(InstanceGone, match="no Machine has providerID sim:///"):
             await provider.terminate(id_)
         assert there.stage.instance_state("n2") == "running"
 

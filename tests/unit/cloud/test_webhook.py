@@ -359,10 +359,10 @@ async def test_https_is_checked_against_the_authority_of_the_option(tmp_path: Pa
     ("options", "message"),
     [
         ({}, "missing required field `url`"),
-        ({"url": "http://machines.example.com"}, "neither confidential nor tamper-proof.*insecure: true"),
+        ({"url": "http://machines.example.com"}, "can be read and changed.*insecure: true"),
         ({"url": "machines.example.com"}, "is not a URL such as https://"),
         ({"url": "https://eve:pass@x"}, "must not have credentials"),
-        ({"url": "https://x/#there"}, "never sent"),
+        ({"url": "https://x/#there"}, "HTTP does not send"),
         ({"url": "https://x:99999"}, "Port out of range"),
         ({"url": "http://[::1]/", "caFile": "/x"}, "caFile: applies to https"),
         ({"url": "https://x", "timeoutSeconds": 0}, r"at `\$\.timeoutSeconds`"),

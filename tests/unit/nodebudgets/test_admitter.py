@@ -457,7 +457,7 @@ async def test_a_request_too_slow_for_the_others_is_told_to_retry() -> None:
         start = stage.clock.monotonic()
         refusal = await gate.admit(seen(stage, "n0"))
         assert refusal is not None
-        assert "being written by too many at once" in refusal.reason
+        assert "being written by too many clients" in refusal.reason
         assert refusal.retry_after == 1
         assert 5 <= stage.clock.monotonic() - start <= 6
 

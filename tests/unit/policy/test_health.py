@@ -169,7 +169,7 @@ def test_figures_for_people() -> None:
 
 @pytest.mark.parametrize("maximum", ["", "20", "-1%", "1.5%", "20 %", -1])
 def test_a_maximum_that_means_nothing_is_refused(maximum: int | str) -> None:
-    with pytest.raises(ValueError, match=r"neither an integer nor a percentage|is negative"):
+    with pytest.raises(ValueError, match=r"not an integer or a percentage|is negative"):
         UnhealthyNodes(unhealthy=0, managed=0, maximum=maximum).validate()
 
 

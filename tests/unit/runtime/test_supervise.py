@@ -51,7 +51,7 @@ async def test_a_component_that_fails_stops_the_others_with_its_name_and_cause()
 
 async def test_a_component_that_ends_unasked_has_failed_too() -> None:
     ended: list[str] = []
-    with pytest.raises(ComponentFailed, match="short failed: ended without being asked to stop") as failure:
+    with pytest.raises(ComponentFailed, match="short failed: ended before it was stopped") as failure:
         await run_components(
             {"short": partial(anyio.sleep, 3), "other": partial(live, "other", ended.append)}, anyio.Event()
         )
