@@ -134,7 +134,8 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     until: float | None = None
     budgets: tuple[BudgetKey, ...] = ()
     delete_at: float | None = None
-    """The instant at which it is deleted for the deadline, should it still be there."""
+    """The instant at which it is deleted for the deadline, should it still be there. The deleter applies the same rule
+    (`policy.deadlines.delete_at`) to the newest pod when it sends the DELETE."""
     deadline: float | None = None
     """By when it must have ended: the node's deadline, or that of its wave."""
     protection: Protection | None = None

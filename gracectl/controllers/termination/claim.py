@@ -23,7 +23,7 @@ from gracectl.model.claim import NodeClaim
 RETRY_SECONDS = 5.0
 """Seconds between two attempts to delete the claim."""
 
-PATIENCE_SECONDS = 1.0
+DELETION_SECONDS = 1.0
 """How long the step waits for the deletion of the claim, which continues in the background."""
 
 
@@ -51,7 +51,7 @@ async def delete_claim_of_node(context: StepContext, state: NodeState) -> Answer
     key = ("claim", tracked.uid)
     if not context.background.is_under_way(key):
         with suppress(TimeoutError):
-            await context.background.join(key, lambda: _try_to_delete(context, state, tracked), PATIENCE_SECONDS)
+            await context.background.join(key, lambda: _try_to_delete(context, state, tracked), DELETION_SECONDS)
     is_deleted = tracked.latest.deletion_timestamp is not None
     return Answer(Next.PROCEED, math.inf if is_deleted else RETRY_SECONDS)
 

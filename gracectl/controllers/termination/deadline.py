@@ -26,7 +26,7 @@ from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, 
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 30.0
+WRITE_SECONDS, RETRY_SECONDS = 1.0, 30.0
 """How long to wait for a write to a claim, or of just a traceparent, before it continues in the background; and when to
 retry it."""
 
@@ -96,13 +96,13 @@ def _report_unreadable_deadline(context: StepContext, state: AnyState, tracked: 
 async def _try_to_write(
     context: StepContext, tracked: TrackedObject[H], deadline: float | None, traceparent: str | None
 ) -> None:
-    """Write, not longer than PATIENCE_SECONDS, and not more often than RETRY_SECONDS after a failure."""
+    """Write, not longer than WRITE_SECONDS, and not more often than RETRY_SECONDS after a failure."""
     if context.clock.monotonic() < tracked.next_try or _missing(tracked.latest, deadline, traceparent) is None:
         return
     if context.background.is_under_way(_key(tracked)):
         return
     try:
-        await _write(context, tracked, deadline, traceparent, PATIENCE_SECONDS)
+        await _write(context, tracked, deadline, traceparent, WRITE_SECONDS)
     except NotLeading:
         raise
     except TimeoutError:

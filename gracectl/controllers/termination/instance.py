@@ -50,14 +50,14 @@ REMIND_SECONDS = 60.0
 NOTICE_SECONDS = 10.0
 """Seconds between two questions to the provider whether the instance of a node that is not Ready is gone."""
 
-NOTICE_PATIENCE_SECONDS = 5.0
-"""How long to wait for the response."""
+NOTICE_CALL_SECONDS = 5.0
+"""Timeout of these questions."""
 
 LONGEST_FAULT = 400
 """Characters of an exception that no provider should raise."""
 
-PATIENCE_SECONDS = 60.0
-"""How long to wait for the provider otherwise."""
+CALL_SECONDS = 60.0
+"""Timeout of other calls to the provider."""
 
 
 async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer:
@@ -74,7 +74,7 @@ async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer
     memo.turn_to(state.provider_id)
     memo.next_notice = now + NOTICE_SECONDS
     try:
-        instance_state = await _state_of_instance(context, state, NOTICE_PATIENCE_SECONDS)
+        instance_state = await _state_of_instance(context, state, NOTICE_CALL_SECONDS)
     except ProviderError as error:
         logger.warning("provider %s: state unknown: %s", context.provider.name, error, extra={"node": node.name})
         return Answer(Next.PROCEED, NOTICE_SECONDS)
@@ -130,7 +130,7 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
         error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
         return _failed(context, state, error)
     try:
-        call = _state_of_instance(context, state, PATIENCE_SECONDS) if is_recorded else _terminated(context, state)
+        call = _state_of_instance(context, state) if is_recorded else _terminated(context, state)
         instance_state = await call
         if instance_state is InstanceState.GONE:
             raise InstanceGone(f"instance {provider_id} is gone")
@@ -180,19 +180,19 @@ async def _terminated(context: StepContext, state: AnyState) -> InstanceState:
     """State of the instance, after a call to terminate it unless another termination has done so."""
     memo = state.instance
     if memo.requested_at is None and state.checks_instance_first:
-        instance_state = await _state_of_instance(context, state, PATIENCE_SECONDS)
+        instance_state = await _state_of_instance(context, state)
         if instance_state is InstanceState.ENDING:
             await _accepted(context, state)
         if instance_state in (InstanceState.ENDING, InstanceState.GONE):
             return instance_state
     if memo.requested_at is None or context.clock.monotonic() >= memo.requested_at + REMIND_SECONDS:
         call = context.provider.terminate(state.provider_id, _identity(context, state))
-        await _respond(state, call, PATIENCE_SECONDS)
+        await _respond(state, call, CALL_SECONDS)
         await _accepted(context, state)
-    return await _state_of_instance(context, state, PATIENCE_SECONDS)
+    return await _state_of_instance(context, state)
 
 
-async def _state_of_instance(context: StepContext, state: AnyState, seconds: float) -> InstanceState:
+async def _state_of_instance(context: StepContext, state: AnyState, seconds: float = CALL_SECONDS) -> InstanceState:
     """State of the instance. A provider that raises InstanceGone, which only `terminate` may, means GONE."""
     try:
         return await _respond(state, context.provider.state(state.provider_id), seconds)

@@ -261,7 +261,7 @@ E = TypeVar("E", bound=AnyState)
 OVERDUE_SECONDS = 1.0
 """Seconds after the deadline for all steps before the instance, in case the server does not respond."""
 
-PATIENCE_SECONDS = 5.0
+RETRIED_SECONDS = 5.0
 """Seconds for each of these steps once the provider has been called."""
 
 RECORDON_SECONDS = (0.002, 60.0)
@@ -403,7 +403,7 @@ class NodeState(TerminationState[Node]):
         """Seconds that the steps before the termination of the instance may take from now on.
 
         They have until the deadline, and after it OVERDUE_SECONDS together. Once the provider was called, each step has
-        PATIENCE_SECONDS, so that the provider is called again in time.
+        RETRIED_SECONDS, so that the provider is called again in time.
         """
         deadline = self.counted_deadline(clock)
         if deadline is None:
@@ -412,7 +412,7 @@ class NodeState(TerminationState[Node]):
         if left > 0:
             return left
         if self.instance.was_tried:
-            return PATIENCE_SECONDS
+            return RETRIED_SECONDS
         now = clock.monotonic()
         if self._overdue_since is None:
             self._overdue_since = now
