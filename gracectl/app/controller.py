@@ -429,10 +429,6 @@ class Controller:
         """Progress of active terminations of node claims."""
         return self._manager.claims.registry.in_progress() if self._is_leading else ()
 
-    def claims_finished(self) -> tuple[Progress, ...]:
-        """Progress of the last completed node claims of this manager."""
-        return self._manager.claims.registry.finished()
-
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
         """Trace id for a log line with these keys; None if there is none."""
         return self._manager.tracer.trace_id(keys)

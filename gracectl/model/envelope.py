@@ -15,7 +15,7 @@ import msgspec
 from gracectl.model import wire
 from gracectl.model.foreign import harmless
 from gracectl.model.meta import NamespacedObject
-from gracectl.model.untrusted import Decoder, Sliced, finish
+from gracectl.model.untrusted import Decoder, Steps, finish
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -87,7 +87,7 @@ def decode_page(body: bytes | msgspec.Raw) -> ListPage:
     return finish(decode_page_in_slices(body))
 
 
-def decode_page_in_slices(body: bytes | msgspec.Raw, of: type | None = None) -> Sliced[ListPage]:
+def decode_page_in_slices(body: bytes | msgspec.Raw, of: type | None = None) -> Steps[ListPage]:
     """The same in slices: see Decoder.decode_in_slices.
 
     `of`: a type of wire.py, to which all objects are decoded at once, which saves a look at each; they stay undecoded

@@ -7,7 +7,6 @@ that a document cannot contain.
 
 from __future__ import annotations
 
-import html
 import re
 from typing import Final
 
@@ -63,11 +62,6 @@ def visible_values(document: str) -> str:
     if _PERHAPS_HIDDEN.search(document) is None:
         return document
     return _IN_VALUES.sub(_visible_value, document)
-
-
-def visible_markup(text: str) -> str:
-    """The text for HTML and SVG, in elements and attributes."""
-    return html.escape(visible(text))
 
 
 def harmless(text: str, most: int = SHOWN) -> str:

@@ -86,7 +86,6 @@ DISRUPTED_TAINT_KEY: Final = "karpenter.sh/disrupted"
 """Put on a node that is being drained; pods that tolerate it stay."""
 UNSCHEDULABLE_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
 """Put by the node controller on a node with spec.unschedulable."""
-NOT_READY_TAINT_KEY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE_TAINT_KEY: Final = "node.kubernetes.io/unreachable"
 
 NO_SCHEDULE: Final = "NoSchedule"

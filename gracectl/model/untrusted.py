@@ -18,7 +18,7 @@ import msgspec
 
 T = TypeVar("T")
 Bytes = bytes | str | msgspec.Raw
-Sliced = Generator[None, None, T]
+Steps = Generator[None, None, T]
 
 MAXIMUM_DEPTH: Final = 64
 """Maximum nesting that is kept; the fields that are read are nested ten levels deep."""
@@ -55,7 +55,7 @@ class Decoder(Generic[T]):
             return None
         return value
 
-    def decode_in_slices(self, raw: Bytes) -> Sliced[T]:
+    def decode_in_slices(self, raw: Bytes) -> Steps[T]:
         """Decode a large body in steps: a generator whose return value is the value, so that its repair does not block
         the event loop."""
         try:
@@ -64,7 +64,7 @@ class Decoder(Generic[T]):
             value = yield from self._decode_repaired(raw, error)
         return value
 
-    def _decode_repaired(self, raw: Bytes, error: Exception) -> Sliced[T]:
+    def _decode_repaired(self, raw: Bytes, error: Exception) -> Steps[T]:
         body = raw.encode("utf-8", "replace") if isinstance(raw, str) else bytes(raw)
         repaired = yield from _repair(body)
         try:
@@ -80,7 +80,7 @@ class Decoder(Generic[T]):
         return value
 
 
-def finish(slices: Sliced[T]) -> T:
+def finish(slices: Steps[T]) -> T:
     """Run all steps of a generator; returns its value."""
     while True:
         try:
@@ -95,13 +95,13 @@ def repair(body: bytes) -> bytes:
     return finish(_repair(body))
 
 
-def _repair(body: bytes) -> Sliced[bytes]:
+def _repair(body: bytes) -> Steps[bytes]:
     if body.count(b"[") + body.count(b"{") > MAXIMUM_DEPTH:
         body = yield from _shallow(body)
     return _INSTANT.sub(_in_range, body)
 
 
-def _shallow(body: bytes) -> Sliced[bytes]:
+def _shallow(body: bytes) -> Steps[bytes]:
     """The body with null for each part that is nested too deeply."""
     kept: list[bytes] = []
     kept_from = depth = at = steps = 0

@@ -21,7 +21,7 @@ class FenceClosed(Exception):
         return "not sent: no permission to write (leadership lost)"
 
 
-class Mark(msgspec.Struct, frozen=True):
+class Moment(msgspec.Struct, frozen=True):
     """Instant, by both of the clock's monotonic counts."""
 
     monotonic: float
@@ -91,11 +91,11 @@ class Fence:
         -inf: never."""
         return self._unanswered
 
-    def mark(self) -> Mark:
+    def mark(self) -> Moment:
         """The present, as argument of a later `extend`."""
-        return Mark(self._clock.monotonic(), self._clock.elapsed())
+        return Moment(self._clock.monotonic(), self._clock.elapsed())
 
-    def extend(self, mark: Mark, begin: float, end: float) -> None:
+    def extend(self, mark: Moment, begin: float, end: float) -> None:
         """Permit operations to start until `begin` seconds after `mark`, and to run until `end` seconds after it."""
         self._begin_until = mark.monotonic + begin
         self._end_by = mark.monotonic + end

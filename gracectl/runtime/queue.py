@@ -56,16 +56,10 @@ class QueueStatistics(msgspec.Struct, frozen=True, kw_only=True):
     handed_out: int = 0
     retries: int = 0
     latency: Distribution = empty_distribution(LATENCY_BOUNDS)
-    latency_maximum: float = 0.0
     oldest_wait: float = 0.0
     work_total: float = 0.0
     longest_work: float = 0.0
     stalled: float = 0.0
-
-    @property
-    def latency_total(self) -> float:
-        """Total latency of all keys handed out."""
-        return self.latency.total
 
 
 class WorkQueue(Generic[K]):
@@ -100,7 +94,7 @@ class WorkQueue(Generic[K]):
         self._notifier = Notifier()
         self._adds = self._handed_out = self._retries = 0
         self._latency = Histogram(LATENCY_BOUNDS)
-        self._latency_maximum = self._work_total = 0.0
+        self._work_total = 0.0
         self._moved = float("-inf")  # when a worker last took a key, or finished one
 
     @property
@@ -170,7 +164,6 @@ class WorkQueue(Generic[K]):
         self._move_due(now)
         key, since = self._next(now)
         self._latency.observe(now - since)
-        self._latency_maximum = max(self._latency_maximum, now - since)
         self._handed_out += 1
         self._processing[key] = self._moved = now
         return key
@@ -208,7 +201,6 @@ class WorkQueue(Generic[K]):
             handed_out=self._handed_out,
             retries=self._retries,
             latency=self._latency.statistics(),
-            latency_maximum=self._latency_maximum,
             oldest_wait=now - oldest,
             work_total=self._work_total,
             longest_work=now - next(iter(self._processing.values()), now),

@@ -28,7 +28,7 @@ from e2e_support.program import Program, running
 from e2e_support.sight import ClusterWatcher, Scope
 from e2e_support.target import Target
 from e2e_support.wire import Wire, wire_to
-from gracectl.model.names import FINALIZER, NOT_READY_TAINT_KEY
+from gracectl.model.names import FINALIZER
 from gracectl.model.times import parse_time
 from gracectl.runtime.clock import SystemClock
 
@@ -181,7 +181,11 @@ class Story:
     def _takes_pods(self, name: str) -> bool:
         node = self.sight.get("Node", name)
         taints = (node or {}).get("spec", {}).get("taints") or ()
-        return node is not None and is_ready(node) and all(taint["key"] != NOT_READY_TAINT_KEY for taint in taints)
+        return (
+            node is not None
+            and is_ready(node)
+            and all(taint["key"] != "node.kubernetes.io/not-ready" for taint in taints)
+        )
 
     def is_held(self, name: str, kind: str = "Node") -> bool:
         """Does our finalizer hold this node or claim?"""

@@ -36,7 +36,6 @@ from gracectl.model.foreign import (
     visible,
     visible_json,
     visible_lines,
-    visible_markup,
     visible_values,
     without_secrets,
 )
@@ -253,7 +252,7 @@ SECRET: Final = "9c1d" * 10
 
 
 def _shown(text: str) -> None:
-    for made in (visible(text), harmless(text), visible_markup(text)):
+    for made in (visible(text), harmless(text)):
         assert not {unicodedata.category(each) for each in made} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
     visible_json(text)
     whole = text.encode(errors="replace").decode()

@@ -19,9 +19,10 @@ from gracectl.cloud.provider import NodeIdentity
 from gracectl.kube.errors import Unreachable
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.kube.transport.operation import operation_of
-from gracectl.runtime.clock import Clock, ShiftedClock
+from gracectl.runtime.clock import Clock
 from support.inprocess import SENDER, InProcessTransport
 from support.processes import Process, outside
+from support.shifted import ShiftedClock
 from support.stage import CloudProvider, Stage
 
 WIRE = 2.5

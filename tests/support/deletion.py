@@ -33,9 +33,10 @@ from gracectl.kube.transport import Request, Response, Stream
 from gracectl.kube.transport.operation import operation_of
 from gracectl.model.pod import Pod
 from gracectl.runtime.backoff import Backoff
-from gracectl.runtime.clock import LoopClock, ShiftedClock
+from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence
 from support.inprocess import InProcessTransport, uid_of
+from support.shifted import ShiftedClock
 
 NAMESPACE = "default"
 PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -31,9 +31,9 @@ from gracectl.model.pod import Pod
 from gracectl.policy.shutdown import RangeEnded, RangeStarted
 from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.backoff import Backoff
-from gracectl.runtime.clock import ShiftedClock
 from support.deadlines import START
 from support.inprocess import uid_of
+from support.shifted import ShiftedClock
 from support.shutdowns import KEP
 from support.stage import Stage, a_pod_manifest, staged
 

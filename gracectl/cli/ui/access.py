@@ -90,16 +90,16 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """Why a request is not served, as an HTTP status and a text that repeats nothing of the request."""
 
     status: int
     text: str
 
 
-WRONG_HOST: Final = Refusal(421, "host: not a name of this server; add it with --allowed-host\n")
-FOREIGN: Final = Refusal(403, "origin: requests of other sites are not served\n")
-UNAUTHORIZED: Final = Refusal(401, "token: missing or wrong; add #token=TOKEN to the address of the page\n")
+WRONG_HOST: Final = Rejection(421, "host: not a name of this server; add it with --allowed-host\n")
+FOREIGN: Final = Rejection(403, "origin: requests of other sites are not served\n")
+UNAUTHORIZED: Final = Rejection(401, "token: missing or wrong; add #token=TOKEN to the address of the page\n")
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class Access(msgspec.Struct, frozen=True):
         own = frozenset() if is_all or bound is None else frozenset({bound.lower()})
         return cls(LOOPBACK_NAMES | own | frozenset(name.lower() for name in allowed), is_all, token)
 
-    def refusal(self, headers: Mapping[str, str], *, is_page: bool, needs_token: bool) -> Refusal | None:
+    def refusal(self, headers: Mapping[str, str], *, is_page: bool, needs_token: bool) -> Rejection | None:
         """Why a request is not served; None if it is. `is_page`: links of other sites may lead to it."""
         host = headers.get("Host", "")
         name = host_name(host)

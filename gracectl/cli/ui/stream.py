@@ -43,11 +43,6 @@ class ChangeRing:
         self._changes: deque[bytes] = deque()
         self._appended = anyio.Event()
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of all changes that are kept."""
-        return self._bytes
-
     def append(self, change: bytes) -> None:
         """Add the next change; the oldest changes make room for it.
 

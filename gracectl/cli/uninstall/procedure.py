@@ -71,7 +71,7 @@ WEBHOOK_SECONDS: Final = 3.0
 ATTEMPTS: Final = 3
 """Webhook configurations that were recreated so often are given up."""
 
-Progress = Callable[[str], None]
+Printer = Callable[[str], None]
 
 
 class UninstallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Uninstall:
     """See the module; `tell` gets a line for each thing that takes time. Runs once."""
 
     def __init__(
-        self, connection: Connection, settings: Settings, options: UninstallOptions, progress: Progress
+        self, connection: Connection, settings: Settings, options: UninstallOptions, progress: Printer
     ) -> None:
         self._client = connection.client
         self._clock = connection.clock

@@ -310,11 +310,6 @@ class BudgetMatcher:
         self._is_unpacked = False
         budgets.subscribe(self._changed)
 
-    @property
-    def remembered_bytes(self) -> int:
-        """Bytes of label maps that the memo keeps alive, roughly."""
-        return self._bytes
-
     def by_pod(self, pods: Iterable[Pod]) -> Sliced[BudgetsByPod]:
         """Budgets that select each pod, by pod UID, in their current state: one, or the first two; pods without one are
         missing. Of a budget that is set aside and others, only that one."""

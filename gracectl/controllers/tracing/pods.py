@@ -260,11 +260,6 @@ class DrainSpans:
         self.outcomes: Counter[str] = Counter()
         """Pods that have left, by `gracectl.pod.left`."""
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the drain was planned by this process."""
-        return self._plan is not None
-
     def planned(self, plan: Plan, now: float, departed: Mapping[str, PodOutcome], earliest: float) -> None:
         """Take over the node's newest plan.
 

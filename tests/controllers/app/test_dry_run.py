@@ -223,7 +223,7 @@ async def test_a_claim_and_its_node_go_together(deleted: str, caplog: pytest.Log
             await controller.wait_live()
             await stage.clock.sleep(60)
             assert [each.name for each in controller.finished()] == ["n1"]
-            assert [each.name for each in controller.claims_finished()] == ["n1-claim"]
+            assert [each.name for each in controller._manager.claims.registry.finished()] == ["n1-claim"]
         said = would(caplog)
         assert said.count("evict pod shop/a") == 1
         assert "change nodeclaim n1-claim: metadata.finalizers; it would be gone" in said

@@ -134,7 +134,7 @@ def test_the_memo_keeps_no_large_labels_alive_and_is_bounded(monkeypatch: pytest
     monkeypatch.setattr(matching, "MEMO_BYTES", 10_000)
     for number in range(1_000):
         assert names_by_pod(observed, a_pod(labels={"app": "web", "n": str(number)})) == {"web-1": ["web"]}
-    assert observed.matcher.remembered_bytes <= 12_000
+    assert observed.matcher._bytes <= 12_000
 
 
 def test_one_large_label_map_is_unpacked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
+from support.shifted import ShiftedClock
 from support.stage import a_pod_manifest, reasons, staged, the_settings
 from support.voluntary import (
     NOT_TERMINABLE,
@@ -23,7 +24,6 @@ from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
 from gracectl.model import names
 from gracectl.model.times import format_time
-from gracectl.runtime.clock import ShiftedClock
 
 pytestmark = pytest.mark.anyio
 

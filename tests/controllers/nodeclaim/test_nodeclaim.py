@@ -60,7 +60,7 @@ async def test_node_and_claim_go_together_whichever_is_deleted(deleted: str) -> 
             assert stage.instance_state("n1") == "terminated"
             await stage.clock.sleep(0.001)
             assert (controller.under_way(), controller.claims_under_way()) == ((), ())
-            (done,) = controller.claims_finished()
+            (done,) = controller._manager.claims.registry.finished()
             assert {step: round(spent, 2) for step, spent in done.seconds.items() if spent > 0.01} == {"nodes": 5.0}
         assert "UnmanagedNodeClaimHeld" not in await reasons(stage, "n1-claim")
 

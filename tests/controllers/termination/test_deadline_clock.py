@@ -9,13 +9,13 @@ from email.utils import formatdate
 import anyio
 import pytest
 from support.deadlines import asked_to_end, controlled, deletions, until, with_grace_period
+from support.shifted import ShiftedClock
 from support.stage import Stage, a_pod_manifest, staged
 
 from gracectl.app.controller import Controller
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.model import names
-from gracectl.runtime.clock import ShiftedClock
 from gracectl.telemetry.metrics import CLOCK_DISPUTED
 
 pytestmark = pytest.mark.anyio

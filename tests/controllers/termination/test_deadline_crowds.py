@@ -18,10 +18,10 @@ from support.deadlines import (
     few_workers,
     until,
 )
+from support.shifted import ShiftedClock
 from support.stage import SILENT, a_pod_manifest, staged, the_settings
 
 from gracectl.model import names
-from gracectl.runtime.clock import ShiftedClock
 
 pytestmark = pytest.mark.anyio
 

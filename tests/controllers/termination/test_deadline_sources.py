@@ -22,11 +22,11 @@ from support.deadlines import (
     with_grace_period,
     written_on,
 )
+from support.shifted import ShiftedClock
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 
 from gracectl.app.controller import Controller
 from gracectl.model import names
-from gracectl.runtime.clock import ShiftedClock
 
 pytestmark = pytest.mark.anyio
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from kubesim.faults import LateWatch, Partition, Reset, Rule
 from support.agents import STUBBORN, a_pod_of, an_agent, deletions
+from support.shifted import ShiftedClock
 from support.stage import Stage, staged, the_settings
 
 from gracectl.agent.watch import WatchState
 from gracectl.model import names
-from gracectl.runtime.clock import ShiftedClock
 
 pytestmark = pytest.mark.anyio
 

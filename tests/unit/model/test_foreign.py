@@ -17,7 +17,6 @@ from gracectl.model.foreign import (
     visible,
     visible_json,
     visible_lines,
-    visible_markup,
     visible_values,
     without_secrets,
 )
@@ -42,7 +41,6 @@ def test_every_control_and_format_of_unicode_is_escaped() -> None:
 def test_what_it_looks_like() -> None:
     assert visible(HOSTILE) == r"a\x1b[2J\x9b\u202eb\u2066\ufeff\U000e0041\nc\t"
     assert visible_lines("a\n\tb\x07") == "a\n\tb\\x07"
-    assert visible_markup("<\x1b&'\">") == "&lt;\\x1b&amp;&#x27;&quot;&gt;"
     assert harmless("\x1b" * 9, 3) == r"\x1b\x1b…"
 
 

@@ -7,9 +7,10 @@ from email.utils import formatdate
 
 import anyio
 import pytest
+from support.shifted import ShiftedClock
 
 from gracectl.kube.transport.skew import SkewEstimate
-from gracectl.runtime.clock import Clock, LoopClock, RelayedClock, ShiftedClock, SystemClock
+from gracectl.runtime.clock import Clock, LoopClock, RelayedClock, SystemClock
 
 EPOCH = 1_767_225_600.0
 

@@ -246,7 +246,7 @@ async def test_statistics_tell_depth_latency_and_work() -> None:
     statistics = line.queue.statistics()
     assert (statistics.ready, statistics.delayed, statistics.processing, statistics.failing) == (1, 2, 0, 1)
     assert (statistics.adds, statistics.handed_out, statistics.retries) == (2, 1, 1)
-    assert (statistics.latency_total, statistics.latency_maximum) == (0.5, 0.5)
+    assert statistics.latency.total == 0.5
     assert (statistics.oldest_wait, statistics.work_total) == (0.75, 0.25)
     assert (statistics.latency.count, statistics.latency.total) == (1, 0.5)
 

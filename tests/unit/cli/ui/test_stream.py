@@ -32,7 +32,7 @@ def test_the_ring_keeps_so_many_bytes_and_forgets_the_oldest_changes() -> None:
     ring = ChangeRing(most_bytes=10)
     for number in range(1000):
         ring.append(b"%03d" % number)
-        assert ring.held_bytes <= 10
+        assert ring._bytes <= 10
     assert ring.after(997) == [b"997", b"998", b"999"]
     assert ring.after(996) is None
     ring.append(b"too large for it")
@@ -94,7 +94,7 @@ def test_a_change_larger_than_any_message_is_not_kept(monkeypatch: pytest.Monkey
     ring = ChangeRing(most_bytes=5)
     ring.append(b"a")
     ring.append(b"x" * 11)
-    assert (ring.latest, ring.held_bytes, ring.after(1), ring.after(2)) == (2, 0, None, [])
+    assert (ring.latest, ring._bytes, ring.after(1), ring.after(2)) == (2, 0, None, [])
     ring.append(b"b")
     assert ring.after(2) == [b"b"]
 

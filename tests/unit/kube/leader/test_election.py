@@ -10,8 +10,7 @@ import pytest
 from kubesim.faults import FreezeWatch, Refuse, Rule
 from kubesim_support.caller import LEASES
 from support.contenders import PATH, Hustings, settled
-
-from gracectl.runtime.clock import ShiftedClock
+from support.shifted import ShiftedClock
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,7 @@ import anyio
 import pytest
 from kubesim.faults import Latency, Partition, Refuse, Reset, Rule
 from support.contenders import PATH, Contender, Hustings, settled
-
-from gracectl.runtime.clock import ShiftedClock
+from support.shifted import ShiftedClock
 
 pytestmark = pytest.mark.anyio
 
