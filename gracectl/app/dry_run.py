@@ -43,6 +43,8 @@ REVIEWS: Final = ("authorization.k8s.io", "authentication.k8s.io")
 
 JsonObject = dict[str, Any]
 
+_BY_TYPE: Final = "conditions by type"  # no field has this name
+
 
 class InvalidPatch(ValueError):
     """The patch cannot be applied to this object."""
@@ -358,18 +360,21 @@ def apply_patch(thing: JsonObject, body: Any, content_type: str) -> JsonObject:
 def _keyed(thing: JsonObject) -> JsonObject:
     """The object with its conditions by type, so that a merge patch may name one of them; None deletes it."""
     status = thing.get("status")
-    if not isinstance(status, dict) or not isinstance(status.get("conditions"), list):
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    if not isinstance(conditions, list) or not all(isinstance(each, dict) for each in conditions):
         return thing
-    conditions = {each["type"]: None if each.get("$patch") == "delete" else each for each in status["conditions"]}
-    return {**thing, "status": {**status, "conditions": conditions}}
+    by_type = {str(each.get("type")): None if each.get("$patch") == "delete" else each for each in conditions}
+    kept = {name: value for name, value in (status or {}).items() if name != "conditions"}
+    return {**thing, "status": {**kept, _BY_TYPE: by_type}}
 
 
 def _listed(thing: JsonObject) -> JsonObject:
     """Undo `_keyed`."""
     status = thing.get("status")
-    if not isinstance(status, dict) or not isinstance(status.get("conditions"), dict):
+    if not isinstance(status, dict) or _BY_TYPE not in status:
         return thing
-    return {**thing, "status": {**status, "conditions": [*status["conditions"].values()]}}
+    kept = {name: value for name, value in status.items() if name != _BY_TYPE}
+    return {**thing, "status": {**kept, "conditions": [*status[_BY_TYPE].values()]}}
 
 
 def _merge(old: Any, patch: Any) -> Any:

@@ -7,7 +7,7 @@ process led is ever acted upon.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from weakref import WeakValueDictionary
@@ -21,7 +21,7 @@ from gracectl.controllers.cluster.memberships import MembershipTracker
 from gracectl.controllers.disruption.controller import DisruptionController
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.finalizer.controller import FinalizerController
-from gracectl.controllers.metrics import QUEUES, Work
+from gracectl.controllers.metrics import Work
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.controller import NodeController
@@ -75,9 +75,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 class ManagerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Statistics of the controllers."""
 
-    terminations: QueueStatistics
-    claim_terminations: QueueStatistics
-    voluntary_terminations: QueueStatistics
+    queues: Mapping[str, QueueStatistics]
     evictor: EvictorStatistics
     deleter: DeleterStatistics
 
@@ -168,21 +166,17 @@ class ControllerManager:
         for told in (self.terminations, self.claims, self._voluntary):
             told.configured()
 
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of all work queues, by the names that their components give them."""
+        parts = (
+            *(self.terminations, self.claims, self._voluntary, self._pending, self._keeper),
+            *(self._invalid_annotations, self._counting, self._evictor, self._deleter),
+        )
+        return {name: queue for part in parts for name, queue in part.queues().items()}
+
     def work(self) -> Work:
         """Statistics of all work, for the metrics."""
         evictor, deleter = self._evictor.statistics(), self._deleter.statistics()
-        queues = (
-            self.terminations.statistics(),
-            self.claims.statistics(),
-            self._voluntary.statistics(),
-            self._pending.statistics(),
-            *self._keeper.queues(),
-            self._invalid_annotations.statistics(),
-            self._counting.statistics(),
-            evictor.budgeted,
-            evictor.unbudgeted,
-            deleter.queue,
-        )
         return Work(
             terminations=(*self.terminations.registry.in_progress(), *self.claims.registry.in_progress()),
             remaining=self.terminations.remaining(),
@@ -193,7 +187,7 @@ class ControllerManager:
                 "nodeclaim": self.claims.blocked_by_node_budgets(),
             },
             disruption=self._voluntary.disruption_statistics(),
-            queues=dict(zip(QUEUES, queues, strict=True)),
+            queues=self.queues(),
         )
 
     def clock_jumped(self) -> None:
@@ -203,11 +197,7 @@ class ControllerManager:
     def statistics(self) -> ManagerStatistics:
         """Statistics of the controllers."""
         return ManagerStatistics(
-            terminations=self.terminations.statistics(),
-            voluntary_terminations=self._voluntary.statistics(),
-            claim_terminations=self.claims.statistics(),
-            evictor=self._evictor.statistics(),
-            deleter=self._deleter.statistics(),
+            queues=self.queues(), evictor=self._evictor.statistics(), deleter=self._deleter.statistics()
         )
 
 

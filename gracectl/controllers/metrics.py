@@ -77,6 +77,7 @@ QUEUES: Final = (
     "evictions-unbudgeted",
     "deletions",
 )
+"""Work queues. Their components name them; here, so that their series exist while this process does not lead."""
 
 HELD: Final = ("voluntary", "nodeclaim")
 """Terminations that a node disruption budget can block."""
@@ -95,7 +96,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     queues: Mapping[str, QueueStatistics] = msgspec.field(
         default_factory=lambda: dict.fromkeys(QUEUES, QueueStatistics())
     )
-    """By QUEUES."""
+    """By name."""
 
 
 def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> Iterator[Sample]:

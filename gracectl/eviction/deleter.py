@@ -112,7 +112,6 @@ class DeleterStatistics(msgspec.Struct, frozen=True, kw_only=True):
     results: Mapping[str, int] = msgspec.field(default_factory=dict)
     late: Distribution = empty_distribution(DEADLINE_LATENESS.buckets)
     wheel: TimerWheelStatistics = TimerWheelStatistics()
-    queue: QueueStatistics = QueueStatistics()
 
 
 class _DeleteRequest(msgspec.Struct, frozen=True):
@@ -254,6 +253,10 @@ class PodDeleter:
         """Whether a deletion of this pod is in flight: the watch may show its end before the response arrives."""
         return uid in self._deleting
 
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of the work queue, by name."""
+        return {"deletions": self._queue.statistics()}
+
     def statistics(self) -> DeleterStatistics:
         """Deletions that wait, and results so far."""
         now = self._clock.now()
@@ -266,7 +269,6 @@ class PodDeleter:
             results=dict(self._results),
             late=self._late.statistics(),
             wheel=self._wheel.statistics(),
-            queue=self._queue.statistics(),
         )
 
     # Timers.

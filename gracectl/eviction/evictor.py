@@ -82,8 +82,6 @@ class EvictorStatistics(msgspec.Struct, frozen=True):
     pdb_queues: int = 0
     waiting: int = 0
     results: Mapping[str, int] = msgspec.field(default_factory=dict)
-    budgeted: QueueStatistics = QueueStatistics()
-    unbudgeted: QueueStatistics = QueueStatistics()
     longest: int = 0
     pods: Mapping[BudgetCount, int] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGET_COUNTS, 0))
     oldest: Mapping[BudgetCount, float] = msgspec.field(default_factory=lambda: dict.fromkeys(BUDGET_COUNTS, 0.0))
@@ -185,6 +183,13 @@ class Evictor:
         """Why the server has refused the eviction of this pod, and not for a budget; empty if it has not."""
         return self._refusals.get(uid, "")
 
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of the work queues, by name."""
+        return {
+            "evictions-budgeted": self._budgeted.statistics(),
+            "evictions-unbudgeted": self._unbudgeted.statistics(),
+        }
+
     def statistics(self) -> EvictorStatistics:
         """Pods that wait, and results so far."""
         now = self._clock.monotonic()
@@ -192,8 +197,6 @@ class Evictor:
             pdb_queues=sum(not isinstance(key, str) for key in self._queues),
             waiting=len(self._queue_of),
             results=dict(self._results),
-            budgeted=self._budgeted.statistics(),
-            unbudgeted=self._unbudgeted.statistics(),
             longest=max((len(queue.waiting) for queue in self._queues.values() if queue.budgets), default=0),
             pods={budgets: len(waiting) for budgets, waiting in self._waiting_since.items()},
             oldest={

@@ -77,9 +77,9 @@ class StatusController:
         await self._admitter.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
-    def statistics(self) -> QueueStatistics:
-        """Statistics of the work queue."""
-        return self._queue.statistics()
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of the work queue, by name."""
+        return {"node-budgets": self._queue.statistics()}
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Count the nodes of the budget, and write changes; idempotent."""

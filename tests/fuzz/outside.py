@@ -26,7 +26,7 @@ from gracectl.cloud.provider import ProviderError, ProviderRefused
 from gracectl.cloud.webhook import WebhookProvider, read_secrets
 from gracectl.controllers.termination.maintenance import maintenance_cordon_patch, record_removal_patch, uncordon_patch
 from gracectl.kube.client.watch import LineSplitter, OversizeLine, read_head
-from gracectl.kube.requests import JsonPatch, MergePatch
+from gracectl.kube.requests import JsonPatch, MergePatch, StrategicPatch
 from gracectl.kube.resources import untyped
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -216,6 +216,7 @@ def _difference(body: bytes) -> None:
         return
     patches: tuple[tuple[object, str], ...] = (
         ({"metadata": {"annotations": {"a": None, "b": "c"}}, "spec": None}, MergePatch.content_type),
+        ({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, StrategicPatch.content_type),
         ([{"op": "remove", "path": "/spec/taints/0"}], JsonPatch.content_type),
         ([{"op": "add", "path": "/metadata/finalizers/-", "value": "f"}], JsonPatch.content_type),
     )

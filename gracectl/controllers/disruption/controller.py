@@ -143,9 +143,9 @@ class DisruptionController:
         await self._context.admitter.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
-    def statistics(self) -> QueueStatistics:
-        """Statistics of the work queue."""
-        return self._queue.statistics()
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of the work queue, by name."""
+        return {"voluntary": self._queue.statistics()}
 
     def blocked_by_node_budgets(self) -> int:
         """Number of candidates that a node disruption budget blocks."""

@@ -66,9 +66,9 @@ class PendingNodes:
         await self._context.cluster.wait_live()
         await run_workers(self._queue, self.reconcile, WORKERS, expected=(ApiError,))
 
-    def statistics(self) -> QueueStatistics:
-        """Statistics of the work queue."""
-        return self._queue.statistics()
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of the work queue, by name."""
+        return {"voluntary-pending": self._queue.statistics()}
 
     def show(self, nodes: Iterable[Node], pending: PendingTermination | None) -> None:
         """Show on managed nodes what their termination waits for; None: it does not."""

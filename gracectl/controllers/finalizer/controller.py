@@ -58,9 +58,9 @@ class FinalizerController:
                 shares: Shares[str] = Shares(self._context.clock, CONCURRENCY)
                 group.start_soon(run_workers, queue, reconcile, shares, (ApiError,))
 
-    def queues(self) -> tuple[QueueStatistics, QueueStatistics]:
-        """Statistics of the queues of nodes and of claims."""
-        return self._nodes.statistics(), self._claims.statistics()
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of the work queues, by name."""
+        return {"finalizers": self._nodes.statistics(), "finalizers-nodeclaims": self._claims.statistics()}
 
     async def reconcile_node(self, name: str) -> None:
         """Add the finalizer to a node that lacks it; safe to repeat."""

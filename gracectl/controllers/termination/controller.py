@@ -159,6 +159,6 @@ class NodeController:
         memos = (state.drain for state in self.registry.states())
         return count_remaining((memo.plan, memo.ended) for memo in memos if memo.plan is not None)
 
-    def statistics(self) -> QueueStatistics:
-        """Statistics of the work queue."""
-        return self._queue.statistics()
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of the work queue, by name."""
+        return {"nodes": self._queue.statistics()}

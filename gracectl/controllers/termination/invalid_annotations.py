@@ -44,9 +44,9 @@ class InvalidAnnotationReporter:
         await self._context.cluster.wait_live()
         await run_workers(self._queue, self.reconcile, 1)
 
-    def statistics(self) -> QueueStatistics:
-        """Statistics of the work queue."""
-        return self._queue.statistics()
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of the work queue, by name."""
+        return {"invalid-annotations": self._queue.statistics()}
 
     async def reconcile(self, key: Key) -> None:
         """Emit an Event on the pod if its value is invalid and its workload has none for that value yet."""

@@ -127,9 +127,9 @@ class NodeClaimController:
         """Number of claims whose nodes a node disruption budget blocks."""
         return sum(1 for state in self.registry.states() if state.budgets)
 
-    def statistics(self) -> QueueStatistics:
-        """Statistics of the work queue."""
-        return self._queue.statistics()
+    def queues(self) -> dict[str, QueueStatistics]:
+        """Statistics of the work queue, by name."""
+        return {"nodeclaims": self._queue.statistics()}
 
     async def reconcile(self, name: str) -> Requeue | None:
         """Run the steps of the claim's termination as far as possible; safe to repeat."""

@@ -97,13 +97,13 @@ async def test_the_partition_of_a_whole_zone_terminates_no_node() -> None:
             lost = [name for name, zone in zones.items() if zone == "zone-b"]
             await cut_off(stage, *lost)
             await stage.clock.sleep(920)
-            before = controller.statistics().voluntary_terminations.handed_out
+            before = controller.statistics().queues["voluntary"].handed_out
             told = await held(stage)
             assert told.keys() == set(lost)
             assert all("5 of 15 managed nodes are unhealthy; 3 (20%) may be" in words for words in told.values())
             await stage.clock.sleep(2000)
             assert deleted(stage) == {}
-            assert controller.statistics().voluntary_terminations.handed_out == before  # no polling
+            assert controller.statistics().queues["voluntary"].handed_out == before  # no polling
             for name in lost:
                 stage.cluster.kubelet.heal(name)
                 await stage.clock.sleep(25)  # one after the other: the last ones are not ended for being the last

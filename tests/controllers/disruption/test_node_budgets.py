@@ -69,10 +69,10 @@ async def test_a_waiting_node_sends_no_request_and_is_woken_in_the_instant_in_wh
         await stage.patch_node("n0", TERMINABLE)
         await stage.clock.sleep(10)
         before = {each: counted(stage, *each) for each in ASKED}
-        handed_out = controller.statistics().voluntary_terminations.handed_out
+        handed_out = controller.statistics().queues["voluntary"].handed_out
         await stage.clock.sleep(1000)
         assert {each: counted(stage, *each) for each in ASKED} == before
-        assert controller.statistics().voluntary_terminations.handed_out == handed_out
+        assert controller.statistics().queues["voluntary"].handed_out == handed_out
         await patch_node_budget(stage, "pool-a", {"maxUnavailable": 1})
         freed = stage.clock.monotonic()
         await stage.until_gone("n0")

@@ -285,9 +285,9 @@ async def test_patience_with_pods_that_find_no_room_is_limited(patience: str, se
         await stage.create(a_workload("Deployment", "db", 1, pod={"nodeSelector": {"disk": "ssd"}}))
         await label(stage, "n0", "n1")
         gone = await stage.until_gone("n0")
-        before = controller.statistics().voluntary_terminations.handed_out
+        before = controller.statistics().queues["voluntary"].handed_out
         await stage.clock.sleep(seconds - 1)
-        assert controller.statistics().voluntary_terminations.handed_out - before <= 6  # nothing polls
+        assert controller.statistics().queues["voluntary"].handed_out - before <= 6  # nothing polls
         await stage.until_gone("n1")
         assert ended(stage)["n1"] == pytest.approx(gone + seconds, abs=0.01)
 

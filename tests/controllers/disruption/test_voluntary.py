@@ -38,9 +38,9 @@ async def test_a_lost_node_is_ended_after_fifteen_minutes_to_the_second() -> Non
     async with staged("n1", "n2") as stage, stage.controller() as controller:
         await stage.settle(controller)
         lost = await lost_at(stage, "n1")
-        before = controller.statistics().voluntary_terminations.handed_out
+        before = controller.statistics().queues["voluntary"].handed_out
         await stage.clock.sleep(lost + 899.9 - stage.clock.monotonic())
-        assert controller.statistics().voluntary_terminations.handed_out - before <= 2  # no polling
+        assert controller.statistics().queues["voluntary"].handed_out - before <= 2  # no polling
         await stage.until_gone("n1")
         assert deletions(stage) == [(lost + 900.0, "n1")]
         assert stage.instance_state("n1") == "terminated"

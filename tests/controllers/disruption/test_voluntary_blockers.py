@@ -39,9 +39,9 @@ async def test_the_node_is_deleted_in_the_very_second_in_which_the_last_protecti
         [last] = [pod for pod in stage.pods_on("n1") if pod["metadata"]["name"] == "job-700"]
         ends = parse_time(last["metadata"]["creationTimestamp"]) + 700 - stage.clock.now() + stage.clock.monotonic()
         await stage.clock.sleep(10)
-        before = controller.statistics().voluntary_terminations.handed_out
+        before = controller.statistics().queues["voluntary"].handed_out
         await stage.clock.sleep(ends - 0.1 - stage.clock.monotonic())
-        assert controller.statistics().voluntary_terminations.handed_out == before
+        assert controller.statistics().queues["voluntary"].handed_out == before
         spec = (stage.node("n1") or {})["spec"]
         assert spec["unschedulable"]
         assert names.DISRUPTED_TAINT_KEY not in {taint["key"] for taint in spec.get("taints", [])}
@@ -115,11 +115,11 @@ async def test_a_budget_that_changes_and_still_blocks_wakes_no_candidate() -> No
         await stage.create(a_workload("Deployment", "web", 2), a_budget_manifest("web", minAvailable=2))
         await stage.patch_node("n1", TERMINABLE)
         await stage.clock.sleep(10)
-        before = controller.statistics().voluntary_terminations.handed_out
+        before = controller.statistics().queues["voluntary"].handed_out
         for n in range(50):
             await stage.call("PATCH", BUDGET, {"metadata": {"labels": {"n": str(n)}}}, MERGE)
             await stage.clock.sleep(10)
-        assert controller.statistics().voluntary_terminations.handed_out == before
+        assert controller.statistics().queues["voluntary"].handed_out == before
 
 
 async def test_a_pod_under_two_budgets_holds_its_node_until_one_of_them_is_gone() -> None:

@@ -68,4 +68,4 @@ async def test_a_finalizer_that_stands_elsewhere_by_now_is_taken_off_at_once() -
         assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
         statuses = [each.status for each in stage.transport.of("patch", "nodes")]
         assert statuses[-2:] == [422, 200]
-        assert controller.statistics().terminations.retries == 0
+        assert controller.statistics().queues["nodes"].retries == 0

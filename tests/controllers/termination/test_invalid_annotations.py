@@ -174,7 +174,7 @@ async def test_thousands_without_a_controller_are_reported_a_few_at_a_time(contr
         await part.reconcile(pod.key)
     assert context.recorder.statistics().recorded == 100
     assert context.clock.monotonic() - start == pytest.approx(50 / 5)
-    assert part.statistics().ready == 100  # the queue has them, and no worker takes them here
+    assert part.queues()["invalid-annotations"].ready == 100  # the queue has them, and no worker takes them here
 
 
 async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,12 +108,12 @@ async def test_a_rest_costs_nothing() -> None:
             await stage.settle(controller)
             await keep(stage, "n1")
             await stage.clock.sleep(60)
-            requests, looks = len(stage.transport.executed), controller.statistics().terminations.handed_out
+            requests, looks = len(stage.transport.executed), controller.statistics().queues["nodes"].handed_out
             await stage.clock.sleep(3600)
             asked = [each.operation for each in stage.transport.executed[requests:]]
             assert {each.verb for each in asked if each.name != names.KARPENTER_LEASE} <= {"watch"}
             # One a minute of its own; the heartbeats of the node and its pod do the rest.
-            assert controller.statistics().terminations.handed_out - looks < 60 + 3 * 3600 / 10
+            assert controller.statistics().queues["nodes"].handed_out - looks < 60 + 3 * 3600 / 10
 
 
 async def test_waves_follow_each_other_and_daemons_are_in_none() -> None:

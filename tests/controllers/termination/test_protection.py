@@ -199,10 +199,10 @@ async def test_a_drain_that_is_blocked_for_days_is_looked_at_a_handful_of_times(
         await made_at_start(stage, protected("job", value))
         await delete_at_start(stage, "n1")
         await until(stage, 2 * MINUTE)
-        looks = controller.statistics().terminations.handed_out
+        looks = controller.statistics().queues["nodes"].handed_out
         assert looks <= 10
         await until(stage, days * DAY)
-        assert controller.statistics().terminations.handed_out == looks
+        assert controller.statistics().queues["nodes"].handed_out == looks
 
 
 async def test_a_drain_that_a_budget_blocks_is_looked_at_when_the_budget_changes() -> None:
@@ -213,9 +213,9 @@ async def test_a_drain_that_a_budget_blocks_is_looked_at_when_the_budget_changes
         await until(stage, MINUTE)
         await stage.delete_node("n1")
         await until(stage, 4 * MINUTE)
-        looks = controller.statistics().terminations.handed_out
+        looks = controller.statistics().queues["nodes"].handed_out
         await until(stage, HOUR)
-        assert controller.statistics().terminations.handed_out == looks
+        assert controller.statistics().queues["nodes"].handed_out == looks
 
 
 async def test_in_four_idle_hours_the_drain_is_looked_at_only_when_they_are_over(
@@ -234,9 +234,9 @@ async def test_in_four_idle_hours_the_drain_is_looked_at_only_when_they_are_over
         await made_at_start(stage, protected("job", "4h"), protected("last", "5h"))
         await delete_at_start(stage, "n1")
         await until(stage, 61.0)
-        before = controller.statistics().terminations.handed_out
+        before = controller.statistics().queues["nodes"].handed_out
         await until(stage, 4 * HOUR - 0.001)
-        assert controller.statistics().terminations.handed_out == before
+        assert controller.statistics().queues["nodes"].handed_out == before
         await stage.until_gone("n1")
         # The beginning, and the minimum time of a drain; a minute without a pod that leaves, which is worth an Event;
         # then each end of a protection, and that a pod has gone, which is only reported.

@@ -291,7 +291,7 @@ async def test_a_pod_that_ends_before_the_response_is_decided_about_once() -> No
         stage.show_terminating(*(pod.name for pod in pods))
         await stage.clock.sleep(1)
         assert stage.evictor.statistics().results == {"Evicted": 20}
-        assert stage.evictor.statistics().unbudgeted.handed_out == 20
+        assert stage.evictor.queues()["evictions-unbudgeted"].handed_out == 20
 
 
 async def test_what_becomes_of_an_evicted_pod_is_no_news_once_its_cost_is_known() -> None:
@@ -302,14 +302,14 @@ async def test_what_becomes_of_an_evicted_pod_is_no_news_once_its_cost_is_known(
         stage.show(a_budget(disruptions_allowed=0, disrupted_pods={"web-1": NOW}))
         stage.show_terminating("web-1")
         await stage.clock.sleep(1)
-        decided = stage.evictor.statistics().budgeted.handed_out
+        decided = stage.evictor.queues()["evictions-budgeted"].handed_out
         leaving = stage.pods.get("shop", "web-1")
         assert leaving is not None
         stage.show(msgspec.structs.replace(leaving, ready=False))
         await stage.clock.sleep(1)
         stage.pods.remove(("shop", "web-1"))
         await stage.clock.sleep(1)
-        assert stage.evictor.statistics().budgeted.handed_out == decided
+        assert stage.evictor.queues()["evictions-budgeted"].handed_out == decided
         stage.show(a_budget())
         await stage.clock.sleep(1)
         assert stage.server.asked[1:] == [(4.0, "web-2")]
