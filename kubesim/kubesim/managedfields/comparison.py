@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kubesim.managedfields import pathelements
 from kubesim.managedfields.fieldsets import NOTHING, FieldSet
 from kubesim.managedfields.forms import Form, element_of, field_type, form_of
-from kubesim.managedfields.pathelements import Element, Path
+from kubesim.managedfields.pathelements import Path
 from kubesim.server.api import Json
 from kubesim.types.schema import MISSING
 
@@ -88,27 +87,6 @@ class _Walk:
             self.removed.append(path)
 
     def _compare_lists(self, old: list[Json], new: list[Json], schema: Schema, path: Path) -> None:
-        was, now = _by_element(old, schema), _by_element(new, schema)
+        was, now = ({element_of(schema, each): each for each in items} for items in (old, new))
         for element in was | now:
-            before, after = was.get(element, []), now.get(element, [])
-            here = (*path, element)
-            if len(before) < 2 and len(after) < 2:
-                self.compare(before[0] if before else MISSING, after[0] if after else MISSING, schema.items, here)
-            elif len(before) > 1 and len(after) > 1:
-                if before != after:
-                    self.modified.append(here)
-            elif len(before) > 1:  # items that could not be told apart have become one or none
-                self.removed.append(here)
-                if after:
-                    self.compare(MISSING, after[0], schema.items, here)
-            else:
-                self.added.append(here)
-                if before:
-                    self.compare(before[0], MISSING, schema.items, here)
-
-
-def _by_element(items: list[Json], schema: Schema) -> dict[Element, list[Json]]:
-    found: dict[Element, list[Json]] = defaultdict(list)
-    for each in items:
-        found[element_of(schema, each)].append(each)
-    return dict(found)
+            self.compare(was.get(element, MISSING), now.get(element, MISSING), schema.items, (*path, element))

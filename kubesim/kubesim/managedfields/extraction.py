@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -41,12 +40,10 @@ def _map_paths(value: JsonObject, schema: Schema | None, path: Path) -> Iterator
 
 
 def _list_paths(value: list[Json], schema: Schema, path: Path) -> Iterator[Path]:
-    elements = [element_of(schema, each) for each in value]
-    times = Counter(elements)
-    for element, each in zip(elements, value, strict=True):
-        yield (*path, element)
-        if times[element] == 1:  # items that cannot be told apart are owned as one
-            yield from _paths(each, schema.items, (*path, element))
+    for each in value:
+        here = (*path, element_of(schema, each))
+        yield here
+        yield from _paths(each, schema.items, here)
 
 
 def with_named_fields(fields: FieldSet, schema: Schema | None) -> FieldSet:

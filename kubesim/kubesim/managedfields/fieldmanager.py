@@ -1,12 +1,10 @@
 """metadata.managedFields: the server's Ownership.
 
-An object has managedFields once a configuration was applied to it, or a client wrote some. A real server keeps them
-from an object's creation on; here that would more than double the cost of every write, while most objects are never
-applied to. Before, a write only leaves its author in the store's log (under a microsecond of the fifty or sixty it
-takes), and history finds the owners from there. So the one thing a client can see is that objects to which
-nothing was applied show no managedFields. All else is as in a real server: version and shape of a configuration are
-checked first, then conflicts; the annotation of kubectl's client-side apply counts as kubectl's own; the time of a
-write is no change.
+An object has managedFields from its first server-side apply on. A real server keeps them from the object's creation;
+here that would double the cost of every write, and most objects are never applied. Until then the store's log names
+the author of each write, and `untracked` derives the owners from it. Differences that a client can see: objects that
+were never applied show no managedFields; entries of a new object are ignored; updaters stay apart, however many they
+are; items of a list with equal keys count as one.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from kubesim.managedfields.comparison import compare
 from kubesim.managedfields.extraction import fields_of
 from kubesim.managedfields.fieldsets import NOTHING, FieldSet
 from kubesim.managedfields.managers import APPLY, Managed, Manager
-from kubesim.managedfields.untracked import blind_to, owners_until_now, update_author, zero
+from kubesim.managedfields.untracked import blind_to, owners_until_now, update_author
 from kubesim.managedfields.updater import Author, Conflicts
 from kubesim.server.api import Json, JsonObject
 from kubesim.server.bodies import content_type
@@ -67,15 +65,8 @@ class Owners:
         self._custom = custom
 
     def created(self, call: Call, new: JsonObject) -> JsonObject:
-        """A new object. Only one that was applied, or that came with managedFields, gets some."""
-        given = new["metadata"].get("managedFields")
-        if given is None or is_apply(call):
-            return new
-        managed = readable(given)
-        if not managed:
-            return with_entries(new, [])
-        author = self._updater(call)
-        return with_entries(new, self._after(managed, zero(author.schema), new, author))
+        """A new object. Only one that was applied has managedFields."""
+        return new if "managedFields" not in new["metadata"] or is_apply(call) else with_entries(new, [])
 
     def updated(self, call: Call, new: JsonObject, old: JsonObject) -> JsonObject:
         """A changed object. One without managedFields is passed through."""
@@ -94,8 +85,8 @@ class Owners:
             given = before
         elif managers.is_reset(given):
             return []
-        # Clients that do not know managedFields leave them out, and mean no harm.
-        managed = readable(given) or readable(before)
+        # kubectl rewrites the entries when client-side apply moves to the server; most clients leave them out.
+        managed = managers.decoded(given) or managers.decoded(before)
         return self._after(managed, old, new, self._updater(call)) if managed else []
 
     def applied(self, call: Call, configuration: Json, live: JsonObject | None) -> JsonObject:
@@ -135,7 +126,7 @@ class Owners:
     def _managed(self, resource: Resource, live: JsonObject | None, author: Author) -> Managed:
         if live is None:
             return managers.NO_OWNERS
-        managed = readable(live["metadata"].get("managedFields"))
+        managed = managers.decoded(live["metadata"].get("managedFields"))
         if managed:
             return managed
         return owners_until_now(self._store.table(resource.table).changes_of(live), live, author)
@@ -171,14 +162,6 @@ class Owners:
 def is_apply(call: Call) -> bool:
     """Whether the call is a server-side apply."""
     return call.request.method == "PATCH" and content_type(call.request) == APPLY_PATCH
-
-
-def readable(written: Json) -> Managed:
-    """The owners; none where the entries are missing or make no sense."""
-    try:
-        return managers.decoded(written)
-    except ValueError:
-        return managers.NO_OWNERS
 
 
 def with_entries(object_: JsonObject, entries: Json) -> JsonObject:

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kubesim.managedfields.pathelements import SELF, Element, Path, in_order, read
-from kubesim.server.api import Json, JsonObject
+from kubesim.managedfields.pathelements import SELF, Element, Path, in_order
+from kubesim.server.api import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +35,11 @@ class FieldSet:
         return cls(frozenset(members), {element: cls.of(rest) for element, rest in below.items()})
 
     @classmethod
-    def decoded(cls, fields: Json) -> FieldSet:
-        """The set that a client wrote as FieldsV1. Elements of unknown kinds are dropped. Raises ValueError."""
-        if not isinstance(fields, dict):
-            raise ValueError("fieldsV1 must be an object")
-        return cls._decoded(fields)[0]
-
-    @classmethod
-    def _decoded(cls, fields: JsonObject) -> tuple[FieldSet, bool]:
-        """What lies below a node, and whether the node itself belongs to the set."""
-        members: set[Element] = set()
-        children: dict[Element, FieldSet] = {}
-        for text, below in fields.items():
-            element = None if text == SELF else read(text)
-            if element is None:
-                continue
-            children[element], is_member = cls._decoded(below if isinstance(below, dict) else {})
-            if is_member:
-                members.add(element)
-        found = cls(frozenset(members), _filled(children))
-        return found, SELF in fields or not found
+    def decoded(cls, fields: JsonObject) -> FieldSet:
+        """The set that encoded() wrote as FieldsV1."""
+        parts = {element: below for element, below in fields.items() if element != SELF}
+        members = frozenset(element for element, below in parts.items() if not below or SELF in below)
+        return cls(members, _filled({element: cls.decoded(below) for element, below in parts.items()}))
 
     def encoded(self) -> JsonObject:
         """The set as FieldsV1, in order."""

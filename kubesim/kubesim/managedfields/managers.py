@@ -53,27 +53,19 @@ NO_OWNERS: Managed = {}
 
 
 def decoded(entries: Json) -> Managed:
-    """metadata.managedFields as a client wrote it. Raises ValueError."""
-    return dict(_read(entry) for entry in entries) if isinstance(entries, list) else NO_OWNERS
+    """The owners in metadata.managedFields; none if the entries are missing or make no sense."""
+    try:
+        return dict(map(_read, entries or ()))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return NO_OWNERS
 
 
-def _read(entry: Json) -> tuple[Manager, Owned]:
-    if not isinstance(entry, dict):
-        raise ValueError("a managed fields entry must be an object")
-    name, operation, api_version, subresource, time, form = (
-        entry.get(key) or "" for key in ("manager", "operation", "apiVersion", "subresource", "time", "fieldsType")
+def _read(entry: JsonObject) -> tuple[Manager, Owned]:
+    operation, api_version = entry["operation"], entry["apiVersion"]
+    manager = Manager(
+        entry.get("manager", ""), operation, "" if operation == APPLY else api_version, entry.get("subresource", "")
     )
-    if not all(isinstance(text, str) for text in (name, api_version, subresource, time)):
-        raise ValueError("a managed fields entry is text but for its fields")
-    if operation not in (APPLY, UPDATE):
-        raise ValueError("operation must be `Apply` or `Update`")
-    if not api_version:
-        raise ValueError("apiVersion must not be empty")
-    if form != FORMAT:
-        raise ValueError(f"fieldsType must be {FORMAT}")
-    owned = Owned(FieldSet.decoded(entry.get("fieldsV1") or {}), api_version, time)
-    instant(owned)  # refuses what is no time
-    return Manager(name, operation, "" if operation == APPLY else api_version, subresource), owned
+    return manager, Owned(FieldSet.decoded(entry["fieldsV1"]), api_version, entry.get("time", ""))
 
 
 def encoded(managed: Managed) -> list[JsonObject]:
@@ -83,12 +75,8 @@ def encoded(managed: Managed) -> list[JsonObject]:
 
 def _rank(entry: tuple[Manager, Owned]) -> tuple[str, float, str, str, str]:
     manager, owned = entry
-    return manager.operation, instant(owned), manager.name, owned.api_version, manager.subresource
-
-
-def instant(owned: Owned) -> float:
-    """When the manager last wrote, in seconds since the epoch; 0 if unknown. Raises ValueError for no time."""
-    return parse_time(owned.time) if owned.time else 0.0
+    written = parse_time(owned.time) if owned.time else 0.0
+    return manager.operation, written, manager.name, owned.api_version, manager.subresource
 
 
 def _entry(manager: Manager, owned: Owned) -> JsonObject:

@@ -7,7 +7,7 @@ that of structured-merge-diff (typed/merge.go).
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,9 +45,7 @@ def merged(live: Json, applied: Json, schema: Schema | None) -> Json:
 
 def _merged_list(live: list[Json], applied: list[Json], schema: Schema) -> list[Json]:
     mine, theirs = ([element_of(schema, each) for each in items] for items in (live, applied))
-    times = Counter(mine)
-    # An item that is there more than once is replaced, not merged with.
-    known = {element: each for element, each in zip(mine, live, strict=True) if times[element] == 1}
+    known = dict(zip(mine, live, strict=True))
     given = dict(zip(theirs, applied, strict=True))
     return [
         live[place] if element is None else merged(known.get(element, MISSING), given[element], schema.items)

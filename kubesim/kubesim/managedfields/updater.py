@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kubesim.managedfields.comparison import Comparison, compare
 from kubesim.managedfields.extraction import fields_of, with_named_fields
 from kubesim.managedfields.fieldsets import NOTHING, FieldSet
-from kubesim.managedfields.managers import UPDATE, Managed, Manager, Owned, instant
+from kubesim.managedfields.managers import Managed, Manager, Owned
 from kubesim.managedfields.merging import merged
 from kubesim.managedfields.pathelements import Path, field, shown
 from kubesim.managedfields.pruning import without_fields
@@ -22,12 +22,6 @@ from kubesim.server.status import Refusal
 
 if TYPE_CHECKING:
     from kubesim.types.schema import Schema
-
-MOST_UPDATERS = 10
-"""How many updaters an object remembers by name."""
-
-ANCIENT = "ancient-changes"
-"""Owns what the oldest of too many updaters owned."""
 
 UNOWNED = FieldSet.of(
     [
@@ -97,7 +91,7 @@ def updated(managed: Managed, old: JsonObject, new: JsonObject, author: Author) 
         before = left.get(author.manager)
         fields = before.fields | written if before is not None else written
         left[author.manager] = Owned(fields, author.api_version, author.now)
-    return _capped(left)
+    return left
 
 
 def applied(
@@ -161,29 +155,3 @@ def _pruned(new: JsonObject, given_up: FieldSet, owned: FieldSet, schema: Schema
     # What went with a parent comes back if it has an owner, or if its applier never did.
     after = rest(everything - (kept(rest(last)) | with_named_fields(owned, schema)))
     return rest((everything - kept(after)) & last)
-
-
-def _capped(managed: dict[Manager, Owned]) -> Managed:
-    """Of too many updaters the oldest become one."""
-    updaters = sorted(
-        (manager for manager in managed if manager.operation == UPDATE),
-        key=lambda manager: (int(instant(managed[manager])), manager),
-    )
-    excess = len(updaters) - MOST_UPDATERS
-    if excess <= 0:
-        return managed
-    firsts: dict[str, Manager] = {}
-    for manager in updaters:
-        if excess <= 0:
-            break
-        version = managed[manager].api_version
-        first = firsts.setdefault(version, manager)
-        if first is manager:
-            continue
-        bucket = Manager(ANCIENT, UPDATE, version)
-        if bucket not in managed:
-            managed[bucket] = managed.pop(first)
-        mine = managed.pop(manager)
-        managed[bucket] = mine._replace(fields=mine.fields | managed[bucket].fields)
-        excess -= 1
-    return managed

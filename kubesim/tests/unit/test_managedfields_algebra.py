@@ -15,8 +15,7 @@ from kubesim.managedfields.managers import APPLY, NO_OWNERS, UPDATE, Managed, Ma
 from kubesim.managedfields.merging import merged
 from kubesim.managedfields.pruning import without_fields
 from kubesim.managedfields.updater import Author, Conflicts
-from kubesim.managedfields.validation import faults
-from kubesim.types.schema import MISSING, Schema
+from kubesim.types.schema import Schema
 
 TEXT = {"type": "string"}
 PART = {
@@ -45,35 +44,6 @@ GADGET = Schema(
 )
 
 
-def field_set(fields: Any) -> FieldSet:
-    """A set by its FieldsV1."""
-    return FieldSet.decoded(fields)
-
-
-@pytest.mark.parametrize(
-    ("value", "fields"),
-    [
-        ({}, {}),
-        ({"size": 1}, {"f:size": {}}),
-        ({"size": None}, {"f:size": {}}),
-        ({"plain": ["a"]}, {"f:plain": {}}),
-        ({"plain": []}, {"f:plain": {}}),
-        ({"tags": ["b", "a"]}, {"f:tags": {'v:"a"': {}, 'v:"b"': {}}}),
-        ({"tags": []}, {}),
-        ({"tags": ["a", "a"]}, {"f:tags": {'v:"a"': {}}}),
-        ({"parts": [{"name": "p"}]}, {"f:parts": {'k:{"name":"p","port":80}': {".": {}, "f:name": {}}}}),
-        ({"options": {}}, {"f:options": {}}),
-        ({"options": {"a": "1"}}, {"f:options": {"f:a": {}}}),
-        ({"whole": {"a": "1"}}, {"f:whole": {}}),
-        ({"deep": {"x": "1"}}, {"f:deep": {"f:x": {}}}),
-        ({"deep": {}}, {"f:deep": {}}),
-        ({"free": {"a": {"b": [1]}}}, {"f:free": {"f:a": {".": {}, "f:b": {}}}}),
-    ],
-)
-def test_what_a_value_speaks_of(value: Any, fields: Any) -> None:
-    assert fields_of(value, GADGET).encoded() == fields
-
-
 def test_without_a_schema_maps_have_parts_and_lists_are_one_thing() -> None:
     value = {"a": {"b": [{"name": "x"}], "c": {}}}
     assert fields_of(value, None).encoded() == {"f:a": {".": {}, "f:b": {}, "f:c": {}}}
@@ -100,121 +70,22 @@ def test_the_order_of_merged_lists(live: str, applied: str, result: str) -> None
     assert "".join(new["tags"]) == result
 
 
-def test_items_merge_by_their_keys_and_the_defaults_of_those() -> None:
-    live = {"parts": [{"name": "p", "port": 80, "value": "1"}, {"name": "p", "port": 81}]}
-    new = merged(live, {"parts": [{"name": "p", "value": "2"}]}, GADGET)
-    assert new["parts"] == [{"name": "p", "port": 80, "value": "2"}, {"name": "p", "port": 81}]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "removed", "modified", "added"),
-    [
-        ({"size": 1}, {"size": 1}, {}, {}, {}),
-        ({"size": 1}, {"size": 2}, {}, {"f:size": {}}, {}),
-        ({}, {"options": {"a": "1"}}, {}, {}, {"f:options": {".": {}, "f:a": {}}}),
-        ({"options": {"a": "1"}}, {"options": {}}, {"f:options": {"f:a": {}}}, {}, {}),
-        ({"options": {"a": "1"}}, {}, {"f:options": {".": {}, "f:a": {}}}, {}, {}),
-        ({"whole": {"a": "1"}}, {"whole": {"b": "1"}}, {}, {"f:whole": {}}, {}),
-        ({"tags": ["a", "b"]}, {"tags": ["b", "c"]}, {"f:tags": {'v:"a"': {}}}, {}, {"f:tags": {'v:"c"': {}}}),
-        ({"tags": ["a", "b"]}, {"tags": ["b", "a"]}, {}, {}, {}),
-        ({"tags": ["a"]}, {"tags": ["a", "a"]}, {"f:tags": {'v:"a"': {}}}, {}, {"f:tags": {'v:"a"': {}}}),
-        ({"free": {"a": 1}}, {"free": {"a": {"b": 1}}}, {}, {"f:free": {"f:a": {}}}, {"f:free": {"f:a": {"f:b": {}}}}),
-    ],
-)
-def test_what_changed(old: Any, new: Any, removed: Any, modified: Any, added: Any) -> None:
-    change = compare(old, new, GADGET)
-    assert (change.removed.encoded(), change.modified.encoded(), change.added.encoded()) == (removed, modified, added)
-
-
 def test_fields_are_taken_out() -> None:
     value = {"size": 1, "tags": ["a", "b"], "parts": [{"name": "p", "value": "1"}], "options": {"a": "1", "b": "1"}}
     gone = {"f:size": {}, "f:tags": {'v:"a"': {}}, "f:parts": {'k:{"name":"p","port":80}': {"f:value": {}}}}
-    rest = without_fields(value, field_set({**gone, "f:options": {"f:a": {}, "f:b": {}}}), GADGET)
+    rest = without_fields(value, FieldSet.decoded({**gone, "f:options": {"f:a": {}, "f:b": {}}}), GADGET)
     assert rest == {"tags": ["b"], "parts": [{"name": "p"}], "options": None}
 
 
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ({"size": "1"}, ".size: expected numeric (int or float), got string"),
-        ({"tags": "a"}, ".tags: expected list, got &{a}"),
-        ({"options": [1]}, ".options: expected map, got &{[1]}"),
-        ({"options": {"a": 1}}, ".options.a: expected string, got &value.valueUnstructured{Value:1}"),
-        ({"nope": 1}, ".nope: field not declared in schema"),
-        ({"deep": {"nope": 1}}, ".deep.nope: field not declared in schema"),
-        ({"tags": ["a", "a"]}, '.tags: duplicate entries for key [="a"]'),
-        (
-            {"parts": [{"port": 1}]},
-            '.parts: element 0: associative list with keys has an element that omits key field "name" '
-            "(and doesn't have default value)",
-        ),
-    ],
-)
-def test_what_does_not_fit(value: Any, found: str) -> None:
-    assert faults(value, GADGET) == [found]
-
-
-def test_what_fits() -> None:
-    assert faults({"free": {"a": [1, {"b": None}]}, "size": None, "parts": [{"name": "p"}]}, GADGET) == []
-
-
-@pytest.mark.parametrize("text", ["f", "name", "v:{", "k:1", "i:x"])
-def test_no_element(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        pathelements.read(text)
-
-
-ENTRY = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:a": {}}}
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "text",
-        {"manager": "m"},
-        {**ENTRY, "operation": "Replace"},
-        {**ENTRY, "apiVersion": ""},
-        {**ENTRY, "fieldsType": "FieldsV2"},
-        {**ENTRY, "fieldsV1": ["f:a"]},
-        {**ENTRY, "fieldsV1": {"a": {}}},
-        {**ENTRY, "manager": 1},
-        {**ENTRY, "time": "yesterday"},
-    ],
-)
-def test_entries_that_make_no_sense(entry: Any) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        decoded([entry])
-
-
-def test_elements_have_one_spelling_and_one_order() -> None:
-    fields: dict[str, Any] = {
-        'v:"b"': {},
-        "i:10": {},
-        'k:{ "b":1, "a":"<" }': {},
-        "f:z": {},
-        "v:2": {},
-        "i:9": {},
-        "x:new": {},
-        "f:a": {},
-    }
-    assert list(field_set(fields).encoded()) == [
-        "f:a",
-        "f:z",
-        'k:{"a":"\\u003c","b":1}',
-        "v:2",
-        'v:"b"',
-        "i:9",
-        "i:10",
-    ]
-
-
 def test_a_field_and_what_lies_in_it_belong_to_a_set_apart() -> None:
-    both = field_set({"f:a": {".": {}, "f:b": {}}})
-    parent = field_set({"f:a": {}})
+    both = FieldSet.decoded({"f:a": {".": {}, "f:b": {}}})
+    parent = FieldSet.decoded({"f:a": {}})
     assert (both - parent).encoded() == {"f:a": {"f:b": {}}}
     assert both.without(parent) == NOTHING
     assert (both & parent) == parent
-    assert with_named_fields(field_set({"f:deep": {"f:x": {}}}), GADGET).encoded() == {"f:deep": {".": {}, "f:x": {}}}
+    assert with_named_fields(FieldSet.decoded({"f:deep": {"f:x": {}}}), GADGET).encoded() == {
+        "f:deep": {".": {}, "f:x": {}}
+    }
 
 
 NAMES = st.sampled_from("abc")
@@ -322,7 +193,3 @@ def test_absent_fields_have_no_owner(steps: list[tuple[str, Any]]) -> None:
         for manager, owned in owners.items():
             assert not owned.fields - there, manager
     assert decoded(encoded(owners)) == owners
-
-
-def test_a_value_is_its_own_when_nothing_is_there() -> None:
-    assert merged(MISSING, {"size": 1}, GADGET) == {"size": 1}
