@@ -126,9 +126,9 @@ class ApiServer:
         self._verbs.answer_at("pods", "binding", POST=Bindings(self.store, self.stamps, self._bodies, self._admission))
         scales = Scales(self.store, self._writer, self._bodies)
         for resource in self.registry:
-            if resource.replicas is not None:
+            if "scale" in resource.subresources:
                 self._verbs.answer_at(resource.table, "scale", GET=scales, PUT=scales, PATCH=scales)
-        self._extensions.connect(self._deleter, scales, self._verbs)
+        self._extensions.connect(self._deleter)
         self._verbs.answer_at("serviceaccounts", "token", POST=self._access.token_requests)
         for review in review_kinds():
             self._verbs.answer_at(review.table, POST=self._access.reviews)

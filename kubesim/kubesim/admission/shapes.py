@@ -30,8 +30,7 @@ def shown(resource: Resource, write: Write, objects: Objects) -> Objects:
     new, old = objects
     subresource = write.call.route.subresource
     if subresource == "scale":
-        asked = write.call.route.resource
-        return Objects(scale_of(asked, new) if new else None, scale_of(asked, old) if old else None)
+        return Objects(scale_of(new) if new else None, scale_of(old) if old else None)
     if subresource not in OF_THE_OBJECT:
         return Objects(completed(resource, write, new) if new else None, old)
     return Objects(
@@ -44,7 +43,7 @@ def stored(resource: Resource, write: Write, made: JsonObject, before: JsonObjec
     """The stored form of what a webhook made of an object that was stored as `before`."""
     subresource = write.call.route.subresource
     if subresource == "scale":
-        return scaled(write.call.route.resource, before, transient(SCALE, made))
+        return scaled(before, transient(SCALE, made))
     if subresource not in OF_THE_OBJECT or resource.view is None:
         return made
     return resource.view.to_stored(made)

@@ -14,13 +14,9 @@ from kubesim.apiextensions.celrules import Rules, rules_of
 from kubesim.apiextensions.columns import columns_of
 from kubesim.apiextensions.defaulting import Shape
 from kubesim.apiextensions.definition import Definition, Version
-from kubesim.apiextensions.fieldpaths import value_at
-from kubesim.apiextensions.scale import CustomReplicas
-from kubesim.apiextensions.structural import go_value
 from kubesim.apiextensions.uniqueness import duplicates, has_identities
 from kubesim.apiextensions.values import NO_PLACE, TOO_LONG, TOO_MANY, TYPE_INVALID, SchemaValidator
 from kubesim.server.api import Json, JsonObject
-from kubesim.server.goformat import go_text, go_type
 from kubesim.server.resource import Field, Occasion, Resource, Strategy, View, fields, keep_from
 from kubesim.server.status import NOT_SUPPORTED, REQUIRED, Cause, required
 from kubesim.types.schema import Schema
@@ -35,7 +31,6 @@ BLOCKED: Final = Cause(
     "existing errors to complete validation",
     NO_PLACE,
 )
-LARGEST_SCALE: Final = 2**31 - 1
 
 
 class CustomStrategy(Strategy):
@@ -91,16 +86,13 @@ class CustomStrategy(Strategy):
 
     def validate(self, new: JsonObject) -> list[Cause]:
         new = self.seen(new)
-        faults = self._conformity.faults(new)
-        faults += [*self._scale_faults(new, status_only=False), *embedded_faults(self.version.schema, new)]
-        faults += self._duplicates(new)
+        faults = [*self._conformity.faults(new), *embedded_faults(self.version.schema, new), *self._duplicates(new)]
         return self._with_rules(faults, new)
 
     def faults_of_change(self, new: JsonObject, old: JsonObject, occasion: Occasion) -> list[Cause]:
         new, old = self.seen(new), self.seen(old)
         schema, is_status = self.version.schema, occasion.subresource == "status"
         faults = self._status_faults(new, old) if is_status else self._conformity.faults(new, "", old)
-        faults += self._scale_faults(new, status_only=is_status)
         faults += () if is_status else embedded_faults(schema, new, old=old)
         repeated = self._duplicates(new)
         if repeated and not self._duplicates(old):
@@ -133,29 +125,6 @@ class CustomStrategy(Strategy):
             return [*faults, BLOCKED]
         return [*faults, *(rules.faults(new) if old is None else rules.faults(new, old))]
 
-    def _scale_faults(self, new: JsonObject, *, status_only: bool) -> Iterator[Cause]:
-        scale = self.version.scale
-        if scale is None:
-            return
-        for key in ("statusReplicasPath",) if status_only else ("specReplicasPath", "statusReplicasPath"):
-            path = scale[key]
-            try:
-                value = value_at(new, path)
-            except TypeError as error:
-                yield go_value(path, "0", accessor_error(path, error.args[0], "map[string]interface{}"))
-                continue
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                yield go_value(path, "0", accessor_error(path, value, "int64"))
-            elif value is not None and value < 0:
-                yield go_value(path, str(value), "should be a non-negative integer")
-            elif value is not None and value > LARGEST_SCALE:
-                yield go_value(path, str(value), f"should be less than or equal to {LARGEST_SCALE}")
-
-
-def accessor_error(path: str, value: Any, wanted: str) -> str:
-    """What Go says of a field that holds something else."""
-    return f"{path} accessor error: {go_text(value)} is of the type {go_type(value)}, expected {wanted}"
-
 
 def embedded_faults(schema: Schema, value: Any, path: str = "", old: Any = None) -> Iterator[Cause]:
     """Whole objects inside of an object must say what they are. What is shared with `old` was looked at before."""
@@ -187,7 +156,6 @@ def resources_of(definition: Definition, *, as_stored: bool) -> list[Resource]:
 
 def _resource(definition: Definition, version: Version, stored: Shape, *, as_stored: bool) -> Resource:
     names, storage = definition.names, definition.storage
-    subresources = [*(["status"] if version.has_status else []), *(["scale"] if version.scale is not None else [])]
     stored_as = f"{definition.group}/{storage.name}"
     strategy = CustomStrategy(definition, version, stored, as_stored=version is storage and as_stored)
 
@@ -204,8 +172,7 @@ def _resource(definition: Definition, version: Version, stored: Shape, *, as_sto
         namespaced=definition.namespaced,
         strategy=strategy,
         verbs=VERBS,
-        subresources=tuple(subresources),
-        replicas=None if version.scale is None else CustomReplicas(version.scale),
+        subresources=("status",) if version.has_status else (),
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         selectable=selectable_fields(version),

@@ -32,9 +32,7 @@ class Version:
         self.warning: str | None = raw.get("deprecationWarning")
         self.columns: list[JsonObject] = raw.get("additionalPrinterColumns") or []
         self.selectable = tuple(each["jsonPath"] for each in raw.get("selectableFields") or ())
-        subresources = raw.get("subresources") or {}
-        self.has_status = subresources.get("status") is not None
-        self.scale: JsonObject | None = subresources.get("scale")
+        self.has_status = (raw.get("subresources") or {}).get("status") is not None
 
     @cached_property
     def schema(self) -> Schema:

@@ -1,6 +1,6 @@
-"""String formats of schemas, as far as a real server checks them.
+"""String formats of schemas: the common ones of the formats that a real server checks.
 
-Other formats (int32 and int64 among them) are notes to the reader and check nothing:
+Other formats are not checked, here or (int32, int64…) there:
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation
 """
 
@@ -29,11 +29,6 @@ def _reads(read: Callable[[str], object]) -> Check:
         return True
 
     return check
-
-
-def _matches(pattern: str) -> Check:
-    compiled = re.compile(pattern, re.ASCII)
-    return lambda text: compiled.fullmatch(text) is not None
 
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -77,53 +72,22 @@ def _is_base64(text: str) -> bool:
     return _reads(lambda text: b64decode(text, validate=True))(text) if text else True
 
 
-def _is_isbn(*lengths: int) -> Check:
-    def check(text: str) -> bool:
-        digits = re.sub(r"[\s-]", "", text)
-        if len(digits) not in lengths or not re.fullmatch(r"\d+[\dX]", digits):
-            return False
-        numbers = [10 if digit == "X" else int(digit) for digit in digits]
-        if len(digits) == 10:
-            return sum((10 - index) * number for index, number in enumerate(numbers)) % 11 == 0
-        return sum(number * (3 if index % 2 else 1) for index, number in enumerate(numbers)) % 10 == 0
-
-    return check
-
-
 _HEX: Final = "[0-9a-fA-F]"
-_UUID: Final = rf"{_HEX}{{8}}-?{_HEX}{{4}}-?%s-?%s-?{_HEX}{{12}}"
-_FOUR: Final = rf"{_HEX}{{4}}"
-_VARIANT: Final = rf"[89abAB]{_HEX}{{3}}"
+_UUID: Final = re.compile(f"{_HEX}{{8}}-?({_HEX}{{4}}-?){{3}}{_HEX}{{12}}")
 
 FORMATS: Final[dict[str, Check]] = {
-    "bsonobjectid": _matches(rf"{_HEX}{{24}}"),
     "byte": _is_base64,
     "cidr": _reads(lambda text: ip_interface(text) if "/" in text else int("")),
-    "creditcard": lambda text: _matches(r"(4\d{12}(\d{3})?|5[1-5]\d{14}|6(011|5\d\d)\d{12}|3[47]\d{13}|35\d{14})")(
-        re.sub(r"\D", "", text)
-    ),
     "date": _is_date,
     "datetime": _is_date_time,
     "duration": _is_duration,
     "email": _is_email,
-    "hexcolor": _matches(rf"#?({_HEX}{{3}}|{_HEX}{{6}})"),
     "hostname": _is_hostname,
     "ipv4": _reads(IPv4Address),
     "ipv6": _reads(IPv6Address),
-    "isbn": _is_isbn(10, 13),
-    "isbn10": _is_isbn(10),
-    "isbn13": _is_isbn(13),
-    "mac": _matches(
-        rf"{_HEX}{{2}}([:-]{_HEX}{{2}}){{5}}|{_HEX}{{2}}([:-]{_HEX}{{2}}){{7}}|({_HEX}{{4}}\.){{2,3}}{_FOUR}"
-    ),
     "password": lambda text: True,
-    "rgbcolor": _matches(r"rgb\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)"),
-    "ssn": _matches(r"\d{3}[- ]?\d{2}[- ]?\d{4}"),
     "uri": _is_uri,
-    "uuid": _matches(_UUID % (_FOUR, _FOUR)),
-    "uuid3": _matches(_UUID % (rf"3{_HEX}{{3}}", _FOUR)),
-    "uuid4": _matches(_UUID % (rf"4{_HEX}{{3}}", _VARIANT)),
-    "uuid5": _matches(_UUID % (rf"5{_HEX}{{3}}", _VARIANT)),
+    "uuid": lambda text: _UUID.fullmatch(text) is not None,
 }
 """By name, without dashes."""
 

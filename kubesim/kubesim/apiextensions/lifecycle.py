@@ -22,14 +22,12 @@ from kubesim.apiextensions.definition import (
 from kubesim.apiextensions.strategy import definition_resource
 from kubesim.server.api import JsonObject
 from kubesim.server.deletes import Deleter
-from kubesim.server.hooks import Subresource
 from kubesim.server.options import DeleteOptions
 from kubesim.server.resource import Registry, Resource
 from kubesim.server.routing import Route
 from kubesim.server.stamps import Stamps
 from kubesim.server.store import Store, Table
 from kubesim.server.timers import Timers
-from kubesim.server.verbs import Verbs
 
 NAMING_SECONDS: Final = 0.02
 """After a definition is written its names are looked at; the real server needs a few milliseconds."""
@@ -71,11 +69,9 @@ class DefinitionController:
         self._due: set[str] = set()
         registry.add(definition_resource(self._changed))
 
-    def connect(self, deleter: Deleter, scales: Subresource, verbs: Verbs) -> None:
-        """Connect the deleter, the scales and the verbs."""
+    def connect(self, deleter: Deleter) -> None:
+        """Connect the deleter."""
         self._deleter = deleter
-        self._scales = scales
-        self._verbs = verbs
 
     def serve_now(self, name: str) -> None:
         """Serve a definition that has just been written without the moments that it takes."""
@@ -194,8 +190,6 @@ class DefinitionController:
         self._served[definition.name] = resources
         for resource in resources:
             self._registry.add(resource)
-        if any(version.scale is not None for version in definition.versions):
-            self._verbs.answer_at(table.name, "scale", GET=self._scales, PUT=self._scales, PATCH=self._scales)
 
     def _remove_endpoints(self, name: str) -> None:
         for resource in self._served.pop(name, ()):

@@ -12,25 +12,20 @@ from typing import Any, Final
 
 import msgspec
 
-from kubesim.apiextensions.fieldpaths import FieldPathError, field_at
 from kubesim.apiextensions.schemachecks import schema_faults
 from kubesim.apiextensions.structural import go_value
 from kubesim.server.api import JsonObject
 from kubesim.server.goformat import go_strings
 from kubesim.server.names import LABEL_1035_RULE, SUBDOMAIN_RULE, is_label_1035, is_subdomain
-from kubesim.server.status import DUPLICATE, Cause, forbidden_value, invalid_value, not_supported, required
-from kubesim.types.schema import Schema
+from kubesim.server.status import Cause, forbidden_value, invalid_value, not_supported, required
 
 COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 APPROVAL: Final = "api-approved.kubernetes.io"
-SELECTABLE: Final = ("string", "boolean", "integer")
-MOST_SELECTABLE: Final = 8
 SHARED: Final = {
     "schema": "validation",
     "subresources": "subresources",
     "additionalPrinterColumns": "additionalPrinterColumns",
-    "selectableFields": "selectableFields",
 }
 """What versions may have in common, and what it is called then."""
 
@@ -146,18 +141,14 @@ class _Definition:
     def _parts(
         self, parts: Mapping[str, Any], path: str, words: Mapping[str, str], version: Mapping[str, Any] | None = None
     ) -> Iterator[Cause]:
-        """Schema, subresources, columns and selectable fields, of one version or of all of them."""
+        """Schema and columns, of one version or of all."""
         whole = version or (self._versions[0] if self._versions else {})
         schema = (whole.get("schema") or {}).get("openAPIV3Schema")
         if parts.get("schema") and schema:
             has_status = (whole.get("subresources") or {}).get("status") is not None
             yield from schema_faults(schema, f"{path}.{words['schema']}.openAPIV3Schema", has_status=has_status)
-        yield from scale_faults((parts.get("subresources") or {}).get("scale"), f"{path}.{words['subresources']}.scale")
         for index, column in enumerate(parts.get("additionalPrinterColumns") or ()):
             yield from column_faults(column, f"{path}.{words['additionalPrinterColumns']}[{index}]")
-        if parts.get("selectableFields"):
-            place = f"{path}.{words['selectableFields']}"
-            yield from selectable_faults(parts["selectableFields"], Schema(schema or {}), place)
 
     def _version_list(self) -> Iterator[Cause]:
         shown = go_versions(self._versions, self._shared, has_list="versions" in self._spec)
@@ -252,54 +243,6 @@ def column_faults(column: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield required(f"{path}.JSONPath")
     elif json_path[0] != ".":
         yield invalid_value(f"{path}.JSONPath", json_path, "must be a simple json path starting with .")
-
-
-def scale_faults(scale: Mapping[str, Any] | None, path: str) -> Iterator[Cause]:
-    """Faults of the paths of a scale."""
-    if scale is None:
-        return
-    wanted = (("specReplicasPath", (".spec.",), "under .spec"), ("statusReplicasPath", (".status.",), "under .status"))
-    for key, prefixes, where in wanted:
-        given = scale.get(key, "")
-        if not given:
-            yield required(f"{path}.{key}")
-        elif given[0] != ".":
-            yield invalid_value(f"{path}.{key}", given, "must be a simple json path starting with .")
-        elif not given.startswith(prefixes):
-            yield invalid_value(f"{path}.{key}", given, f"should be a json path {where}")
-    selector = scale.get("labelSelectorPath")
-    if selector and not selector.startswith((".spec.", ".status.")):
-        why = "should be a json path under either .spec or .status"
-        yield invalid_value(f"{path}.labelSelectorPath", selector, why)
-
-
-def selectable_faults(fields: Sequence[Mapping[str, Any]], schema: Schema, path: str) -> Iterator[Cause]:
-    """Faults of selectable fields."""
-    known: set[str] = set()
-    for index, each in enumerate(fields):
-        place, given = f"{path}[{index}].jsonPath", each.get("jsonPath", "")
-        if not given:
-            yield required(place)
-            continue
-        try:
-            found = field_at(schema, given, brackets=False)
-        except FieldPathError as error:
-            yield invalid_value(place, given, f"is an invalid path: {error}")
-            continue
-        if given.startswith(".metadata"):
-            yield invalid_value(place, given, "must not point to fields in metadata")
-        if found.type not in SELECTABLE:
-            why = (
-                "must point to a field of type string, boolean or integer. Enum string fields and strings with formats "
-                "are allowed."
-            )
-            yield invalid_value(place, given, why)
-        if given in known:
-            yield Cause(DUPLICATE, f'Duplicate value: "{given}"', place)
-        known.add(given)
-    if len(known) > MOST_SELECTABLE:
-        message = f"Too many: {len(known)}: must have at most {MOST_SELECTABLE} items"
-        yield Cause("FieldValueTooMany", message, path)
 
 
 def go_versions(versions: Sequence[Mapping[str, Any]], shared: Mapping[str, Any], *, has_list: bool) -> str:

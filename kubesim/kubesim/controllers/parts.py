@@ -8,7 +8,6 @@ from typing import Final, Protocol
 import msgspec
 
 from kubesim.controllers.attachments import Attachments, Provisioner
-from kubesim.controllers.clusterroleaggregation import RoleAggregation
 from kubesim.controllers.daemonsets import DaemonSets
 from kubesim.controllers.deployments import Deployments
 from kubesim.controllers.disruption import Disruption
@@ -27,7 +26,7 @@ from kubesim.controllers.volumeclaims import EphemeralClaims, VolumeProtection
 
 
 class Part(Protocol):
-    """Something that runs for ever."""
+    """Something that runs indefinitely."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -35,15 +34,13 @@ class Part(Protocol):
 
 
 class PartOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the parts behave. Simulated seconds: `quarantine_seconds`: how long PodGC leaves the pods of a node that is
-    gone; `attach_seconds`, `detach_seconds`: how long a volume takes, after `unstage_seconds` in which the kubelet
-    unstages it; `node_grace_seconds`: how long a node may be silent.
+    """How the parts behave, in simulated seconds.
 
-    `node_plugin`: the label selector of CSI node plugin pods: a volume is unstaged only while one of them runs on its
-    node. Empty: no plugin is needed.
-
-    `events`: whether the parts write Events (clusters of 100,000 pods are lighter without). `root_ca`: the
-    certificate (PEM) that every namespace finds in kube-root-ca.crt.
+    `quarantine_seconds`: how long PodGC keeps the pods of a deleted node. `attach_seconds`, `detach_seconds`: how long
+    a volume takes, after `unstage_seconds` in which the kubelet unstages it. `node_grace_seconds`: how long a node may
+    be silent. `node_plugin`: label selector of CSI node plugin pods: a volume is unstaged only while one of them runs
+    on its node; empty: no plugin is needed. `events`: whether the parts emit Events (100,000 pods run faster without).
+    `root_ca`: the certificate (PEM) in every namespace's kube-root-ca.crt.
     """
 
     quarantine_seconds: float = 40.0
@@ -76,7 +73,6 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "pod-gc": lambda informers, pace, options: PodGarbage(informers, pace, quarantine=options.quarantine_seconds),
     "namespaces": lambda informers, pace, options: Namespaces(informers, pace),
     "serviceaccounts": lambda informers, pace, options: ServiceAccounts(informers, pace, root_ca=options.root_ca),
-    "clusterrole-aggregation": lambda informers, pace, options: RoleAggregation(informers, pace),
     NODE_LIFECYCLE: lambda informers, pace, options: NodeLifecycle(
         informers, pace, grace=options.node_grace_seconds, events=options.events
     ),

@@ -8,7 +8,6 @@ from kubesim.kinds.inert import inert_kinds
 from kubesim.kinds.nodes import NodeStrategy
 from kubesim.kinds.pods import PodStrategy
 from kubesim.kinds.rbac import access_kinds
-from kubesim.kinds.scales import SpecReplicas
 from kubesim.kinds.serviceaccounts import AccountedPods
 from kubesim.kinds.services import Service
 from kubesim.kinds.settings import PriorityClass, Secret
@@ -207,7 +206,6 @@ def _core(pods: PodStrategy, expiry: Expiry | None) -> tuple[Resource, ...]:
             namespaced=True,
             strategy=Counted({"replicas": 0}, replicas=1),
             subresources=SCALE,
-            replicas=SpecReplicas(),
             short_names=("rc",),
             categories=ALL,
         ),
@@ -267,7 +265,6 @@ def _apps() -> tuple[Resource, ...]:
             namespaced=True,
             strategy=strategy,
             subresources=SCALE if plural in SCALABLE else STATUS,
-            replicas=SpecReplicas() if plural in SCALABLE else None,
             short_names=short,
             categories=ALL,
         )

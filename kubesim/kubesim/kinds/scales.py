@@ -1,7 +1,6 @@
-"""The subresource `scale`: how many replicas an object wants and has, whatever its kind (autoscaling/v1 Scale).
+"""The subresource `scale` of workloads (autoscaling/v1 Scale).
 
-A Scale is never stored: it is read from the object, and what is written to it is written to the object, by the same
-path that every write takes. Where the object keeps its replicas, its resource knows.
+A Scale is never stored: it is computed from the workload, and writes to it are ordinary writes of the workload.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from kubesim.server.api import Json, JsonObject
 from kubesim.server.bodies import Bodies, content_type
 from kubesim.server.calls import Call
 from kubesim.server.options import is_dry_run
-from kubesim.server.resource import Resource
 from kubesim.server.status import Kind, bad_request, invalid, invalid_value, not_found
 from kubesim.server.store import Store
 from kubesim.server.writes import Writer
@@ -22,7 +20,7 @@ from kubesim.types.transient import SCALE, transient
 
 WORDS: Final = Kind("autoscaling", "scales", "Scale")
 SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-"""Of an object's metadata its Scale has these."""
+"""Metadata that a Scale takes from its workload."""
 
 
 class Scales:
@@ -34,7 +32,7 @@ class Scales:
         self._bodies = bodies
 
     async def answer(self, call: Call) -> tuple[int, JsonObject]:
-        """The scale, as it is or as it was changed. Raises Refusal: 400, 404, 409, 422, 500 (no replicas there)."""
+        """Return the scale, changed by a PUT or PATCH. Raises Refusal: 400, 404, 409, 422."""
         resource = call.route.resource
         match call.request.method:
             case "PUT":
@@ -46,68 +44,56 @@ class Scales:
                 if stored is None:
                     raise not_found(resource.words, call.route.name)
                 found = resource.shown(stored)
-        return 200, scale_of(resource, found)
+        return 200, scale_of(found)
 
     async def _put(self, call: Call, body: Json) -> JsonObject:
         sent = transient(SCALE, body)
         if sent.get("kind", "Scale") != "Scale":
             raise bad_request("the object provided is no Scale")
-        resource, dry_run = call.route.resource, is_dry_run(call.query, "UpdateOptions")
-        return await self._writer.update(call, lambda old: scaled(resource, old, sent), dry_run=dry_run)
+        dry_run = is_dry_run(call.query, "UpdateOptions")
+        return await self._writer.update(call, lambda old: scaled(old, sent), dry_run=dry_run)
 
     async def _patch(self, call: Call, patch: Json) -> JsonObject:
-        resource, change = call.route.resource, patches.change(content_type(call.request), patch)
+        change = patches.change(content_type(call.request), patch)
 
         def patched(old: JsonObject) -> JsonObject:
-            return scaled(resource, old, transient(SCALE, change(scale_of(resource, old))))
+            return scaled(old, transient(SCALE, change(scale_of(old))))
 
         return await self._writer.update(call, patched, dry_run=is_dry_run(call.query, "PatchOptions"))
 
 
-def scale_of(resource: Resource, object_: JsonObject) -> JsonObject:
-    """The Scale that an object of a resource with replicas shows. Raises Refusal (500)."""
-    assert resource.replicas is not None
-    metadata, replicas = object_["metadata"], resource.replicas.wanted(object_)
+def scale_of(workload: JsonObject) -> JsonObject:
+    """The Scale of a workload."""
+    metadata, spec = workload["metadata"], workload.get("spec") or {}
+    replicas = spec.get("replicas", 1)
+    status = {
+        "replicas": (workload.get("status") or {}).get("replicas", 0),
+        "selector": selector_text(spec.get("selector") or {}),
+    }
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: metadata[key] for key in SHOWN if key in metadata},
         "spec": {"replicas": replicas} if replicas else {},
-        "status": resource.replicas.status(object_),
+        "status": status,
     }
 
 
-def scaled(resource: Resource, old: JsonObject, scale: JsonObject) -> JsonObject:
-    """The object with the replicas of a Scale; the scale's version, if it brings one, is the one it must have. Raises
-    Refusal (400, 422)."""
-    assert resource.replicas is not None
+def scaled(old: JsonObject, scale: JsonObject) -> JsonObject:
+    """A workload with the replicas of a Scale. Raises Refusal: 400 for another name, 422 for negative replicas.
+
+    The Scale's resourceVersion, if any, becomes the workload's, so that a stale Scale conflicts.
+    """
     metadata, name = scale["metadata"], old["metadata"]["name"]
     if metadata.get("name", name) != name:
         raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-    new = resource.replicas.with_wanted(old, scale["spec"].get("replicas", 0))
+    replicas = scale["spec"].get("replicas", 0)
+    if replicas < 0:
+        fault = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid(WORDS, name, [fault])
     version = metadata.get("resourceVersion") or old["metadata"]["resourceVersion"]
-    return {**new, "metadata": {**old["metadata"], "resourceVersion": version}}
-
-
-class SpecReplicas:
-    """Replicas of workloads: `spec.replicas` and `status.replicas`."""
-
-    def wanted(self, object_: JsonObject) -> int:
-        """See Replicas."""
-        replicas: int = (object_.get("spec") or {}).get("replicas", 1)
-        return replicas
-
-    def status(self, object_: JsonObject) -> JsonObject:
-        """See Replicas."""
-        selector = (object_.get("spec") or {}).get("selector") or {}
-        return {"replicas": (object_.get("status") or {}).get("replicas", 0), "selector": selector_text(selector)}
-
-    def with_wanted(self, object_: JsonObject, replicas: int) -> JsonObject:
-        """See Replicas."""
-        if replicas < 0:
-            fault = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
-            raise invalid(WORDS, object_["metadata"]["name"], [fault])
-        return {**object_, "spec": {**(object_.get("spec") or {}), "replicas": replicas}}
+    spec = {**(old.get("spec") or {}), "replicas": replicas}
+    return {**old, "spec": spec, "metadata": {**old["metadata"], "resourceVersion": version}}
 
 
 def selector_text(selector: Mapping[str, Json]) -> str:

@@ -7,7 +7,7 @@ A `Resource` is data. What a kind does differently from all others (defaults, va
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -130,22 +130,6 @@ class View(msgspec.Struct, frozen=True):
     to_stored: Callable[[JsonObject], JsonObject]
 
 
-class Replicas(Protocol):
-    """Where objects of a kind keep how many replicas they want and have."""
-
-    def wanted(self, object_: JsonObject) -> int:
-        """How many it wants. Raises Refusal (500)."""
-        ...
-
-    def status(self, object_: JsonObject) -> JsonObject:
-        """How many it has, and by which selector: the status of its Scale."""
-        ...
-
-    def with_wanted(self, object_: JsonObject, replicas: int) -> JsonObject:
-        """The object that wants so many. Raises Refusal (422)."""
-        ...
-
-
 def _path(*keys: str) -> Field:
     def read(object_: JsonObject) -> str:
         value: Json = object_
@@ -189,8 +173,6 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     unselectable: str = '"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
     columns: tuple[Column, ...] = ()
     view: View | None = None
-    replicas: Replicas | None = None
-    """For the subresource `scale`, where there is one."""
     singular: str = ""
     watch_cached: bool = True
     """False: watches read from etcd itself and cannot begin before its last compaction."""

@@ -38,11 +38,10 @@ THING: Final = {
         "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
     },
 }
-SCALE: Final = {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.replicas"}
 THINGS: Final = definition(
     "things",
     [
-        version(name, THING, storage=name == "v1", subresources={"status": {}, "scale": SCALE})
+        version(name, THING, storage=name == "v1", subresources={"status": {}})
         | {"selectableFields": [{"jsonPath": ".spec.s"}]}
         for name in ("v1", "v2")
     ],
@@ -93,8 +92,8 @@ SERVED: Final = (
     Served(
         "ClusterRole", "rbac.authorization.k8s.io/v1", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "r", RULES
     ),
-    Served("Thing", "c.example/v1", "/apis/c.example/v1/namespaces/default/things", "t", THING_BODY, {"scale": SHRUNK}),
-    Served("Thing", "c.example/v2", "/apis/c.example/v2/namespaces/default/things", "t", THING_BODY, {"scale": SHRUNK}),
+    Served("Thing", "c.example/v1", "/apis/c.example/v1/namespaces/default/things", "t", THING_BODY),
+    Served("Thing", "c.example/v2", "/apis/c.example/v2/namespaces/default/things", "t", THING_BODY),
 )
 DEFINING: Final = Served("CustomResourceDefinition", "apiextensions.k8s.io/v1", DEFINITIONS, "things.c.example", THINGS)
 ASKING: Final = (

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import anyio
 import pytest
 from kubesim_support.caller import LEASES, NODES, PODS
-from kubesim_support.definitions import DEFINITIONS, definition, version
 from kubesim_support.webhooks import CONFIGMAPS, CONFIGURATIONS, Hook, Stage, config_map, rule
 
 pytestmark = pytest.mark.anyio
@@ -180,22 +178,6 @@ async def test_a_scale_is_shown_as_a_scale() -> None:
     assert hook.last["kind"] == kind("autoscaling", "v1", "Scale")
     assert (hook.last["object"]["spec"], hook.last["oldObject"]["spec"]) == ({"replicas": 5}, {"replicas": 1})
     assert scale["spec"]["replicas"] == 2
-
-
-async def test_a_scale_of_a_custom_resource_is_read_where_its_definition_says() -> None:
-    stage = Stage()
-    number = {"type": "object", "properties": {"size": {"type": "integer"}}}
-    schema = {"type": "object", "properties": {"spec": number, "status": number}}
-    paths = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
-    await stage.create(DEFINITIONS, definition("things", [version("v1", schema, subresources={"scale": paths})]))
-    await anyio.sleep(1)
-    thing = {"apiVersion": "c.example/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"size": 1}}
-    await stage.create(THINGS, thing)
-    hook = await stage.hook("mutating", rules=[rule("things/scale")])
-    hook.patches({"op": "replace", "path": "/spec/replicas", "value": 2})
-    await stage.patch(f"{THINGS}/a/scale", {"spec": {"replicas": 5}})
-    assert (hook.last["object"]["spec"], hook.last["oldObject"]["spec"]) == ({"replicas": 5}, {"replicas": 1})
-    assert (await stage.get(f"{THINGS}/a"))["spec"] == {"size": 2}
 
 
 async def test_a_namespace_lies_in_itself() -> None:

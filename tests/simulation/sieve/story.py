@@ -33,7 +33,6 @@ UNUSED: Final = {
     "jobs",
     "garbage-collector",
     "serviceaccounts",
-    "clusterrole-aggregation",
     "namespaces",
     "node-lifecycle",
     "taint-eviction",
