@@ -1,4 +1,4 @@
-"""Opener of connections to the API server, shortly before many deletions are due at once.
+"""Opener of connections to the API server, shortly before many deletions are due at the same time.
 
 A TLS handshake costs this process eight times what a request costs, and deadlines are whole seconds: over connections
 that are not open yet the last of fifty pods would be deleted 60 ms late. A GET of /version opens one, and needs no
@@ -25,10 +25,10 @@ FEWEST: Final = 8
 """Deletions due within two seconds for which it is worth while."""
 
 MOST: Final = 100
-"""Connections that are opened at once, for any number of deletions."""
+"""Maximum connections to open, for any number of deletions."""
 
 FRESH_SECONDS: Final = 30.0
-"""For which what was opened counts as open: the transport keeps unused connections for longer."""
+"""Seconds for which opened connections count as open: the transport keeps unused connections for longer."""
 
 
 class ConnectionOpener:

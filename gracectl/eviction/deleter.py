@@ -68,7 +68,7 @@ milliseconds, as timers have elsewhere, would be a fifth of what the last of the
 """
 
 RESCHEDULED_PER_TURN: Final = 100
-"""When the clock has jumped all pods are scheduled anew, a few milliseconds at a time."""
+"""After a clock jump all pods are rescheduled, a few milliseconds at a time."""
 
 
 class Deletion(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class DeleterStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _DeleteRequest(msgspec.Struct, frozen=True):
-    """What to request now: the pod as it is, and its grace."""
+    """Deletion to request now: the current pod, and its grace."""
 
     pod: Pod
     grace: int
@@ -144,7 +144,7 @@ class _DeletionState(msgspec.Struct, gc=False):
     responded: anyio.Event | None = None
 
     def close(self) -> None:
-        """Wake those that wait for a response: it has arrived, or will not."""
+        """Wake tasks that wait for a response: it has arrived, or will not."""
         if self.responded is not None:
             self.responded.set()
             self.responded = None
@@ -192,7 +192,7 @@ class PodDeleter:
         self._listeners.append(listener)
 
     def configure(self, settings: EvictionSettings) -> None:
-        """Apply new settings. Every timer stays armed, and requests in flight go on."""
+        """Apply new settings. Timers stay armed, and requests in flight continue."""
         self._shares.resize(_places(settings))
         self._marker.configure(settings)
         for state in self._states.values():
@@ -221,11 +221,11 @@ class PodDeleter:
             del self._deletions_of_node[node]
 
     def remove_node(self, node: str) -> None:
-        """Delete no more pods of `node`."""
+        """Stop deleting pods of `node`."""
         self.set_pods(node, ())
 
     async def settle(self, node: str) -> None:
-        """Return when the server has responded to every deletion that is due now on `node`, with whatever result.
+        """Wait until the server has responded to every deletion that is due now on `node`, with any result.
 
         One that waits after a failure is tried at once, once.
         """
@@ -307,7 +307,7 @@ class PodDeleter:
             self._marker.schedule(deletion, state.due)
 
     def _decide(self, deletion: ScheduledDeletion, now: float) -> tuple[float | None, _DeleteRequest | None]:
-        """When to delete the pod (None: never), and what to request if that time has come."""
+        """When to delete the pod (None: never), and the request if it is due."""
         pod = self._pending.pod(deletion.namespace, deletion.name, deletion.uid)
         at = None if pod is None else delete_at(pod, deletion.deadline, now, deletion.begins)
         if pod is None or at is None or not _is_due(at, now):
@@ -335,7 +335,7 @@ class PodDeleter:
         self._schedule(state)
 
     async def _follow_clock(self) -> None:
-        """Schedule all deletions anew when the server's clock turns out to differ from what was assumed."""
+        """Reschedule all deletions when the assumed difference of the server's clock changes."""
         while True:
             await self._jumped.wait()
             self._jumped = anyio.Event()
@@ -377,7 +377,7 @@ class PodDeleter:
             else:
                 await self._delete(state, request)
         except errors.Superseded:
-            pass  # the pod or the clock changed while the client waited: decide anew
+            pass  # the pod or the clock changed while the client waited: decide again
         except errors.ApiError as error:
             return Requeue(self._handle_error(state, request, error))
         if self._is_current(state):
@@ -385,7 +385,7 @@ class PodDeleter:
         return None
 
     async def _delete(self, state: _DeletionState, request: _DeleteRequest) -> None:
-        """Send the DELETE. Raises ApiError; Superseded if time or a change has altered what is to be requested."""
+        """Send the DELETE. Raises ApiError; Superseded if time or a change has altered the request."""
         deletion = state.deletion
         state.unknown = None
 
@@ -432,19 +432,19 @@ class PodDeleter:
         elif (pending := pending_deletion(pod)) is not None:
             self._pending.add(pod.uid, state.deletion.key, pending)
 
-    async def _resolve_outcome(self, state: _DeletionState, asked: _DeleteRequest) -> None:
+    async def _resolve_outcome(self, state: _DeletionState, request: _DeleteRequest) -> None:
         """After a failure that may have been a success: read the pod. Raises ApiError."""
         try:
             pod = await self._client.get(PODS, state.deletion.key)
         except errors.NotFound:
             self._on_gone(state)
             return
-        if state.unknown is not asked:
+        if state.unknown is not request:
             return  # the watch was faster
         if pod.uid != state.deletion.uid:
             self._on_gone(state)
-        elif is_terminating_within(pod, asked.grace):
-            self._on_deleted(state, asked, pending_deletion(pod))
+        elif is_terminating_within(pod, request.grace):
+            self._on_deleted(state, request, pending_deletion(pod))
         else:
             state.unknown = None
 

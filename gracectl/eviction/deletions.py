@@ -83,7 +83,7 @@ class PendingDeletions:
 
 
 def is_terminating_within(pod: Pod, grace: int) -> bool:
-    """Whether the pod terminates with no more than this grace."""
+    """Whether the pod terminates with at most this grace."""
     if pod.deletion_timestamp is None:
         return False
     return pod.deletion_grace_seconds is None or pod.deletion_grace_seconds <= grace
@@ -97,7 +97,7 @@ def pending_deletion(pod: Pod) -> PendingDeletion | None:
 
 
 def expected_deletion(pod: Pod, grace: int, now: float) -> PendingDeletion:
-    """What a server makes of a DELETE with this grace at `now`.
+    """Effect of a DELETE with this grace at `now` on the server.
 
     A first one counts from then, in whole seconds, a shorter one from the first, but ends nothing before `now`
     (kubernetes pull 122646).

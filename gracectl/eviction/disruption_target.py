@@ -35,7 +35,7 @@ AHEAD_SECONDS: Final = 2.0
 
 
 class DisruptionMarker:
-    """Sends the patches, by workers of its own. `condition` makes the condition of a pod that is due for deletion."""
+    """Sends the patches, with its own workers. `condition` makes the condition of a pod that is due for deletion."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ NAMESPACE_TERMINATING_SECONDS = 5.0
 
 
 LONGEST_REFUSAL: Final = 300
-"""Characters of what a server says that are kept."""
+"""Maximum characters of a server's message."""
 
 
 class EvictionListener(Protocol):
@@ -119,7 +119,7 @@ class Evictor:
         self._pods_of_node: dict[str, frozenset[str]] = {}  # node to UIDs
         self._shared_queues: dict[BudgetKey, set[QueueKey]] = {}  # by budget, those of several budgets
         self._settled: dict[str, QueueKey] = {}  # by UID, pods that need no eviction any more and are cached
-        self._unknown_outcome: set[str] = set()  # UIDs of pods whose eviction has failed, and may have happened
+        self._unknown_outcome: set[str] = set()  # UIDs of pods with a failed eviction that may have happened
         self._refusals: dict[str, str] = {}  # by pod UID, what refuses its eviction, if that is no budget
         self._evicting: set[str] = set()  # UIDs of pods that are being evicted
         self._busy: set[QueueKey] = set()  # queues that are evicting a pod
@@ -141,7 +141,7 @@ class Evictor:
         self._listeners.append(listener)
 
     def configure(self, settings: EvictionSettings) -> None:
-        """Apply new settings. Requests in flight go on, and no state is lost."""
+        """Apply new settings. Requests in flight continue, and no state is lost."""
         self._settings = settings
         self._bucket.configure(settings.qps, settings.burst)
         for shares in (self._budgeted_shares, self._unbudgeted_shares):
@@ -162,7 +162,7 @@ class Evictor:
             self._pods_of_node.pop(node, None)
 
     def remove_node(self, node: str) -> None:
-        """Evict no more pods of `node`."""
+        """Stop evicting pods of `node`."""
         self.set_pods(node, ())
 
     async def run(self) -> None:
@@ -251,7 +251,7 @@ class Evictor:
                     del self._shared_queues[budget]
 
     def _wake(self, key: QueueKey) -> None:
-        # One that is evicting a pod decides anew when the response is here.
+        # A queue that is evicting a pod decides again when the response arrives.
         if key in self._queues and key not in self._busy:
             (self._unbudgeted if isinstance(key, str) else self._budgeted).add(key)
 
@@ -366,7 +366,7 @@ class Evictor:
         pod = request.candidate
         if pod.uid in self._unknown_outcome:
             await self._resolve_outcome(key, queue, request)
-            return  # the queue decides anew
+            return  # the queue decides again
         versions, since = queue.versions(self._lookup), self._waiting_since[_budget_count(key)][pod.uid]
         queue.begin(pod)
         try:
@@ -374,7 +374,7 @@ class Evictor:
                 (pod.namespace, pod.name), uid=pod.uid, precondition=lambda: self._is_current(key, pod)
             )
         except errors.Superseded:
-            return  # the pod changed while the client waited; the queue decides anew
+            return  # the pod changed while the client waited; the queue decides again
         except errors.NotLeading:
             queue.pause(self._clock.monotonic())  # not sent
         except errors.ApiError as error:
@@ -396,7 +396,7 @@ class Evictor:
                 listener.evicted(pod)
 
     def _settle(self, key: QueueKey, pod: EvictionCandidate) -> None:
-        """The pod needs no eviction any more, and is not queued again even if a cache that lags offers it."""
+        """Mark that the pod no longer needs an eviction; it is not queued again even if a lagging cache shows it."""
         self._dequeue(pod.uid)
         self._unknown_outcome.discard(pod.uid)
         seen = self._lookup.pod(pod.namespace, pod.name)

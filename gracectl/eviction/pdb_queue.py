@@ -27,7 +27,7 @@ pod had just become unready), and the budget counts as it stands.
 """
 
 MOST_HANGING = 10
-"""Evictions of a queue that hang while it goes on with other pods. One more, and the queue waits."""
+"""Maximum evictions of a queue that hang while it continues with other pods; then the queue waits."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -54,7 +54,7 @@ class EvictionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     it.
     """
     probe_seconds: Seconds = 60.0
-    """An exhausted PDB queue without changes is tried all the same after this long."""
+    """Time after which an exhausted PDB queue is retried without any change."""
     settle_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 60.0
     """A pod that was under a budget and is under none, as labels or a selector have changed, waits for so long."""
 
@@ -87,7 +87,7 @@ class Evict(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """No pod can be evicted for so many seconds, unless the watch shows a change."""
+    """No pod can be evicted for this many seconds, unless the watch shows a change."""
 
     seconds: float
 
@@ -111,7 +111,7 @@ class PodLookup(msgspec.Struct, frozen=True):
 
 
 class _UnobservedEviction(msgspec.Struct):
-    """An eviction whose cost the watch has not shown yet."""
+    """An eviction with a cost that the watch has not shown yet."""
 
     candidate: EvictionCandidate
     overdue: float
@@ -155,7 +155,7 @@ class PdbQueue:
         self._lines: dict[tuple[bool, bool], _Line] = {}  # by what a budget's verdict depends on
         # By pod, where it stands; pods that are gone or terminating stand nowhere.
         self._places: dict[str, tuple[list[_Place], _Place]] = {}
-        self._changed: set[str] = set()  # pods whose places may be wrong
+        self._changed: set[str] = set()  # pods with places that may be wrong
         self._settings = settings
         self._backoff = backoff
         self._unobserved: dict[str, _UnobservedEviction] = {}
@@ -179,7 +179,7 @@ class PdbQueue:
         self._backoff.configure(settings.backoff_initial_seconds, settings.backoff_maximum_seconds)
 
     def add(self, candidate: EvictionCandidate) -> None:
-        """Add a pod, or replace what is known of it."""
+        """Add or update a pod."""
         if self.waiting.get(candidate.uid) != candidate:
             self.waiting[candidate.uid] = candidate
             self._changed.add(candidate.uid)
@@ -376,7 +376,7 @@ class PdbQueue:
         self._exhausted_at = versions
 
     def on_multiple_budgets(self, versions: tuple[str, ...], now: float) -> None:
-        """500 for several budgets: retried slowly, or when one of them changes."""
+        """500 for several budgets: retried slowly, or when one budget changes."""
         self._exhausted_until = now + self._settings.misconfigured_retry_seconds
         self._exhausted_at = versions
 
@@ -398,7 +398,7 @@ class PdbQueue:
             self.move_to_back(request)
 
     def move_to_back(self, request: Evict) -> None:
-        """After a failure of this pod the others go first, so that it cannot block them for ever."""
+        """After a failure of this pod the others go first, so that it cannot block them indefinitely."""
         if request.candidate.uid in self.waiting:
             self._failures[request.candidate.uid] = self._failures.get(request.candidate.uid, 0) + 1
             self._changed.add(request.candidate.uid)

@@ -19,7 +19,7 @@ from gracectl.policy.plan import Plan
 
 
 class PodOutcome(StrEnum):
-    """How a pod has come to hold its node no longer."""
+    """How a pod has left its node."""
 
     EVICTED = "evicted"
     """The server has agreed to its eviction; it had all of its grace."""

@@ -1,4 +1,4 @@
-"""Connection to a cluster for commands: credentials as kubectl finds them, HTTP, a clock of its own."""
+"""Connection to a cluster for commands: credentials as in kubectl, HTTP, and a clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gracectl.runtime.clock import Clock, SystemClock
 T = TypeVar("T")
 
 NOTICE_SECONDS = 3.0
-"""After so long without an answer a command says what it waits for."""
+"""Time without an answer after which a command says what it waits for."""
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ async def connected(
     """A connection while the block runs; no request is sent yet. Raises CredentialsError.
 
     `largest_offset`: seconds by which the server's clock may differ from this machine's and still be believed.
-    `notice`: called once with what is waited for, if that takes more than NOTICE_SECONDS.
+    `notice`: called once with the pending request, if it takes more than NOTICE_SECONDS.
     """
     clock = SystemClock()
     skew = SkewEstimate(clock.adjust, largest_offset)
@@ -62,7 +62,7 @@ async def connected(
 
 
 class _Waiting:
-    """Says once what is waited for. One timer for all that is: a controller sends thousands of requests a second."""
+    """Reports a slow request once. One timer for all requests: a controller sends thousands a second."""
 
     def __init__(self, notice: Callable[[str], None] | None) -> None:
         self._notice = notice

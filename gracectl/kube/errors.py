@@ -39,11 +39,11 @@ class ApiError(Exception):
     """A request that failed. `operation` says which, `status_message` what the server said."""
 
     meaning = "refused"
-    """What happened, in a few words."""
+    """Short description of the kind of error."""
     is_gone = False
-    """Whether the object of the request does not exist any more, or its name belongs to another one."""
+    """Whether the object of the request no longer exists, or its name belongs to another object."""
     is_outcome_unknown = False
-    """Whether the request may have been carried out all the same."""
+    """Whether the request may still have been carried out."""
 
     def __init__(self, operation: Operation, status_message: str = "") -> None:
         super().__init__(operation, status_message)
@@ -159,7 +159,7 @@ class BudgetExhausted(Delaying):
     """A PodDisruptionBudget does not allow the eviction now.
 
     `retry_after` None: the budget is spent. Seconds: the disruption controller has not yet observed a budget that was
-    just created or edited; that takes milliseconds, whatever the number says (recording `eviction`).
+    just created or edited; that takes milliseconds, regardless of the number (recording `eviction`).
     """
 
     def __init__(self, operation: Operation, status_message: str = "", *, retry_after: float | None = None) -> None:
@@ -205,7 +205,7 @@ class ServerError(Delaying):
 
 
 class TooLarge(ApiError):
-    """The answer has more bytes than are read of it. A write has happened."""
+    """The response exceeds the maximum size. A write has happened."""
 
     meaning = "the answer is too large"
 
@@ -257,7 +257,7 @@ def error_for(request: Request, response: Response) -> ApiError:
 
 
 def error_for_event(request: Request, raw: bytes | msgspec.Raw) -> ApiError:
-    """The error that an ERROR event of a watch means; its object is a Status with a code of its own."""
+    """Error of an ERROR event of a watch; its object is a Status with its own code."""
     body = bytes(raw)
     status = decode_status(body)
     return error_for(request, Response(status=status.code if status and status.code else 500, body=body))

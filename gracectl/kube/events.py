@@ -41,13 +41,13 @@ EventType = Literal["Normal", "Warning"]
 _Identity = tuple[str, str, str]
 # The API server refuses longer ones: https://github.com/kubernetes/kubernetes/blob/v1.30.0/pkg/apis/core/validation/events.go
 _MESSAGE_LENGTH = 1024
-# A name holds 253 characters, of which ours takes up to 18 for the suffix.
+# A name has at most 253 characters, and our suffix up to 18.
 _NAME_LENGTH = 230
 _SECONDS_BETWEEN_COMPLAINTS = 60.0
 # Writes at a time, half of them in one namespace: one alone wakes the process for each response, which costs as much
 # as the request.
 _AT_ONCE = 16
-# Where so many requests are in flight, as in a storm of evictions, an Event waits, but no longer than these seconds.
+# With this many requests in flight, as in a storm of evictions, an Event waits, but no longer than these seconds.
 _STORM = 32
 _LONGEST_YIELD = 0.5
 _YIELD_POLL = 0.05
@@ -152,7 +152,7 @@ class EventRecorder:
     def record(
         self, subject: Subject, reason: str, message: str, type: EventType = "Normal", *, dedup_key: str = ""
     ) -> None:
-        """Record that `reason` happened to `subject`; returns at once, whatever the state of the API server.
+        """Record that `reason` happened to `subject`; returns immediately, regardless of the API server.
 
         An Event with another `dedup_key` than before is no repeat, and is written at once; there must be few of them.
         """
@@ -173,7 +173,7 @@ class EventRecorder:
         series.type = type
 
     async def run(self) -> None:
-        """Write Events until cancelled; then write what is left, for at most `flush` seconds."""
+        """Write Events until cancelled; then write the remaining ones for at most `flush` seconds."""
         shares = Shares[_Identity](self._clock, _AT_ONCE, self._namespace_of)
         try:
             async with anyio.create_task_group() as tasks:
@@ -188,7 +188,7 @@ class EventRecorder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is an Event that is to be written at once, or is being written."""
+        """Whether an Event is due or being written."""
         return self._due.is_busy
 
     def statistics(self) -> EventStatistics:
@@ -217,7 +217,7 @@ class EventRecorder:
         self._windows.append(series)
 
     def _namespace_of(self, identity: _Identity) -> str:
-        # Its last window may have ended while it waited to be looked at once more.
+        # Its last window may have ended while it waited for another check.
         series = self._series.get(identity)
         return "" if series is None else series.namespace
 

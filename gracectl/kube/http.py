@@ -1,6 +1,6 @@
 """Transport over HTTP(S), on aiohttp.
 
-What aiohttp would decide by itself is decided here: no proxy from the environment (reading it costs two thread hops a
+It sets what aiohttp would decide itself: no proxy from the environment (reading it costs two thread hops a
 request), no compression (20 µs a pod on a LAN), no cookies, no redirects, limits on responses and lines, and timeouts
 on connecting and on silence. aiohttp itself repeats one thing: a GET or DELETE whose kept-alive connection turns out
 to be closed; our deletions carry a UID as precondition.
@@ -48,7 +48,7 @@ _CLOSING_SECONDS = 0.25
 _READ_BUFFER = 512 * 1024
 # Pieces within `HttpSettings.busy` seconds from which a stream is busy until they are over.
 _BUSY_PIECES = 16
-# Bytes of a piece after which the next one is read at once: what is as large has gathered already.
+# A piece of this many bytes is followed by the next read immediately: so large a piece has already accumulated.
 _LARGE_PIECE = 64 * 1024
 # Bytes of a line after which other tasks run first: decoding it takes as long as a hundred ordinary lines.
 _LARGE_LINE = 256 * 1024
@@ -93,7 +93,7 @@ class HttpTransport:
         self._clock = clock
         self._settings = settings or HttpSettings()
         self._skew = skew
-        # The client bounds the whole; what is bounded here tells "not sent" from "no answer".
+        # The client bounds the whole request; these limits distinguish "not sent" from "no answer".
         self._limits = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect)
         self._sessions: dict[str, aiohttp.ClientSession] | None = None  # by the pool of requests
         self._has_cut = False  # some request was not finished
@@ -132,7 +132,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """The answer as it comes; silence on the socket for `silence` seconds breaks it."""
+        """Stream the response; silence on the socket for `silence` seconds ends it."""
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=self._settings.connect, sock_read=self._settings.silence
         )
@@ -350,12 +350,12 @@ _OUT_OF_DATE, _OF_ANOTHER = (9, 10), (62, 64)
 
 
 def _remedy(cause: OSError | None) -> str:
-    """What to check in the kubeconfig for a TLS connection that could not be made; empty for the ordinary."""
+    """Remedy in the kubeconfig for a failed TLS connection; empty without a special cause."""
     match cause:
         case ssl.SSLCertVerificationError(verify_code=code) if code in _OUT_OF_DATE:
             return "renew the server's certificate, or set the clock of this machine"
         case ssl.SSLCertVerificationError(verify_code=code) if code in _OF_ANOTHER:
-            return "check the server's address in the kubeconfig, or set tls-server-name beside it"
+            return "check the server's address in the kubeconfig, or set tls-server-name next to it"
         case ssl.SSLCertVerificationError():
             return "check certificate-authority or certificate-authority-data of the cluster in the kubeconfig"
         case ssl.SSLError() if _reason(cause) in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):

@@ -71,17 +71,17 @@ def clock_samples(skew: SkewStatistics | None) -> Iterator[Sample]:
 def request_samples(
     metric: Metric,
     clients: Iterable[ClientStatistics],
-    asked: tuple[str, str],
+    request: tuple[str, str],
     agreed: str,
     known: Iterable[tuple[str, str]],
 ) -> Iterator[Sample]:
-    """Requests of one verb on one resource (`asked`) by code and result; `agreed` names success, `known` are the
+    """Requests of one verb on one resource (`request`) by code and result; `agreed` names success, `known` are the
     pairs that are shown before they have occurred.
     """
     answers = Counter(dict.fromkeys(known, 0))
     for client in clients:
         for (verb, resource, outcome, code), number in client.attempts.items():
-            if (verb, resource) == asked:
+            if (verb, resource) == request:
                 answers[code, agreed if outcome == "ok" else outcome] += number
     for labels, number in answers.items():
         yield Sample(metric, labels, number)
@@ -144,10 +144,8 @@ def throttling_check(clients: Iterable[ClientStatistics], now: float) -> Check:
     pauses = [client.silenced for client in clients if client.silenced is not None]
     longest = max((now - since for since, until in pauses if now < until + SILENCED_SECONDS), default=0.0)
     if longest >= SILENCED_SECONDS:
-        return Check("api", False, f"for {longest:.0f} s the server has asked for patience, and answered nothing else")
-    return Check(
-        "api", True, "the server answers" if not longest else f"the server asks for patience for {longest:.0f} s"
-    )
+        return Check("api", False, f"throttled: every response in the last {longest:.0f} s was 429")
+    return Check("api", True, "the server answers" if not longest else f"throttled for {longest:.0f} s")
 
 
 def clock_checks(skew: SkewStatistics | None) -> Iterator[Check]:

@@ -23,7 +23,7 @@ from gracectl.model.times import LATEST, format_time, parse_time
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 5
-"""Others (the kubelet, a cloud controller) may write between our read and our write, but not for ever."""
+"""Maximum attempts: others (the kubelet, a cloud controller) may write between our read and our write."""
 
 _INSTANTS: Final = ("lastTransitionTime", "lastHeartbeatTime", "timeAdded")
 _LATEST: Final = format_time(LATEST)
@@ -36,7 +36,7 @@ async def patch_with_retry(
     """Apply the patch that `needed` computes; None means that nothing is missing.
 
     Returns the object as it is now, or None when it is gone or another one has its name. Raises Conflict when another
-    write was first every time, and whatever else the client raises.
+    write was first every time; other errors of the client.
     """
     for attempt in range(ATTEMPTS):
         patch = needed(thing)
@@ -57,7 +57,7 @@ async def patch_with_retry(
             return None
         if current.uid != thing.uid:
             return None
-        # What is to be removed by its place may not be there in a newer state: a server calls the patch invalid then,
+        # An element to remove may be missing in a newer state: a server then calls the patch invalid,
         # before it looks at the version (recording `writes-patch`).
         if isinstance(failure, Invalid) and current.resource_version == version:
             repaired = await repair_instants(client, resource, current)
@@ -86,7 +86,7 @@ async def repair_instants(client: KubeClient, resource: Resource[T], thing: T) -
             return None
         names = ", ".join(each.get("type") or each.get("key", "") for each in (*conditions, *taints)[:_SHOWN])
         logger.warning(
-            "node %s: instants out of range: the server refuses patches while it holds them; rewriting them (%s)",
+            "node %s: instants out of range: the server refuses patches until they are rewritten; rewriting them (%s)",
             thing.key[1],
             harmless(names, _LONGEST),
             extra={"node": thing.key[1]},

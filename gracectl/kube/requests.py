@@ -29,13 +29,13 @@ class Preconditions(msgspec.Struct, frozen=True):
         return bool(self.uid or self.resource_version)
 
     def metadata(self) -> dict[str, str]:
-        """As the fields of an object's metadata, or of `preconditions`: those that are set."""
+        """The set fields, as in an object's metadata or in `preconditions`."""
         fields = {"uid": self.uid, "resourceVersion": self.resource_version}
         return {name: value for name, value in fields.items() if value}
 
 
 class MergePatch(msgspec.Struct, frozen=True):
-    """RFC 7386: the fields given replace those of the object; null removes; lists are replaced whole."""
+    """RFC 7386: given fields replace the object's; null removes; lists are replaced whole."""
 
     body: Json
 
@@ -62,7 +62,7 @@ Patch = MergePatch | StrategicPatch | JsonPatch
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which objects of a kind are meant: those that both selectors match; an empty one matches all.
+    """Selection of objects of a kind that match both selectors; an empty selector matches all.
 
     `labels` as kubectl's --selector, `fields` as its --field-selector, over the few fields that the kind offers
     (recording `list-selectors`; Invalid for others).

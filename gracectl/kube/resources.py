@@ -102,7 +102,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 def verbatim(raw: Raw) -> bytes:
-    """For kinds whose fields are not read."""
+    """Decoder of kinds without any field that is read."""
     return bytes(raw)
 
 
@@ -162,12 +162,12 @@ NODE_CLAIMS: Resource[NodeClaim] = Resource(
     decode=decode_claim,
 )
 NODE_CLAIM_VERSIONS = (NODE_CLAIMS, msgspec.structs.replace(NODE_CLAIMS, version="v1beta1"))
-"""In the order of preference. A cluster serves some of them, or none."""
+"""In order of preference. A cluster serves some versions, or none."""
 NODE_POOLS: Resource[dict[str, Any]] = Resource(
     group=KARPENTER_GROUP, version="v1", plural="nodepools", kind="NodePool", namespaced=False, decode=untyped
 )
 NODE_POOL_VERSIONS = (NODE_POOLS, msgspec.structs.replace(NODE_POOLS, version="v1beta1"))
-"""Served where Karpenter is installed: gracectl brings no definition of them."""
+"""Served where Karpenter is installed: gracectl ships no definition."""
 NODE_BUDGETS: Resource[NodeDisruptionBudget] = Resource(
     group=TERMINATION_GROUP,
     version=TERMINATION_VERSION,
@@ -187,7 +187,7 @@ MACHINES: Resource[Machine] = Resource(
     cancellable=True,
 )
 MACHINE_VERSIONS = (MACHINES, msgspec.structs.replace(MACHINES, version="v1beta1"))
-"""In the order of preference. A cluster without Cluster API serves none of them."""
+"""In order of preference. A cluster without Cluster API serves none."""
 LEASES: Resource[Lease] = Resource(
     group="coordination.k8s.io",
     version="v1",

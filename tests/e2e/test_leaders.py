@@ -95,7 +95,7 @@ async def test_a_paused_leader_finds_another_leader_and_stands_by(story: Story) 
     first.send(signal.SIGSTOP)
     await second.until_said(LEADS)
     first.send(signal.SIGCONT)
-    await first.until_said("leadership is lost")
+    await first.until_said("lost leadership")
     await first.until_said("standby: ")
     await story.until_gone(leaving)
     assert story.sight.lowest_health(before, app="web") >= 3

@@ -101,7 +101,7 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What one request is sent with. `tls` is None for plain HTTP, and another object once a certificate is renewed."""
+    """Credentials of one request. `tls`: None for plain HTTP; a new object after a certificate was renewed."""
 
     headers: Mapping[str, str]
     tls: ssl.SSLContext | None
@@ -179,7 +179,7 @@ class Credentials:
 
 
 class TokenSource(Protocol):
-    """Where the Authorization header comes from."""
+    """Source of the Authorization header."""
 
     async def header(self) -> str:
         """The header's value now; "" for none. Raises CredentialsError when there has never been one."""
@@ -219,7 +219,7 @@ class TokenFile:
             token = ""
             problem = f"the token cannot be read: {error}"
         else:
-            problem = "the token file is empty" if not token else "it holds what is no token"
+            problem = "the token file is empty" if not token else "it does not contain a token"
             token = token if is_header(token) else ""
         if token:
             self._value = f"Bearer {token}"

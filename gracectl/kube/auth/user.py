@@ -31,7 +31,7 @@ from gracectl.runtime.clock import Clock
 _TIMEOUT: Final = 60.0  # of a plugin, and of an identity provider
 # A credential is replaced this long before it expires: the time for a request to arrive.
 _LEAD_SECONDS: Final = 10.0
-# A server that refuses whatever the plugin says must not start a process per request.
+# A server that refuses every credential must not cause a process per request.
 _RENEWAL_SECONDS: Final = 10.0
 # How often the library looks whether the token of an auth provider expires within five minutes.
 _PROVIDER_SECONDS: Final = 60.0
@@ -101,7 +101,7 @@ class KubeconfigUser:
 
     @asynccontextmanager
     async def _obtained(self) -> AsyncIterator[Configuration]:
-        """What the library makes of the context now. Raises CredentialsError.
+        """Credential of the context from the library. Raises CredentialsError.
 
         Data of the kubeconfig is in files until the end, since OpenSSL reads keys from files only.
         """
@@ -121,7 +121,7 @@ class KubeconfigUser:
             raise self._failed(error) from error
         header = str(settings.api_key.get("BearerToken", "")).strip()
         if not is_header(header):
-            raise self._wrong("token", "holds characters that no header can", "correct it")
+            raise self._wrong("token", "has characters that are not allowed in a header", "correct it")
         self._header, self._obtained_at = header, self._clock.monotonic()
         self._expires = loader.expires - _LEAD_SECONDS
         if self._has_provider:
@@ -199,7 +199,7 @@ class _Loader(kube_config.KubeConfigLoader):
         return True
 
     def _retrieve_oidc_cacert(self, provider: kube_config.ConfigNode) -> bytes | None:
-        """PEM of the authorities of the identity provider; None: the system's. The library knows no file of them."""
+        """PEM of the authorities of the identity provider; None: the system's. The library takes no file."""
         path = provider["config"].safe_get("idp-certificate-authority")
         return Path(path).read_bytes() if path else super()._retrieve_oidc_cacert(provider)
 
@@ -282,7 +282,7 @@ class Plugin(ExecProvider):
 
 
 def read_plugin_answer(stdout: bytes, api_version: str) -> PluginAnswer:
-    """The credential that a plugin has printed. ValueError says what is wrong with it."""
+    """Parse the credential that a plugin has printed. Raises ValueError."""
     try:
         credential = _CREDENTIAL.decode(stdout)
     except msgspec.DecodeError as error:
@@ -291,9 +291,9 @@ def read_plugin_answer(stdout: bytes, api_version: str) -> PluginAnswer:
         raise ValueError(f"its apiVersion is {credential.api_version}, expected {api_version}")
     answer = credential.status
     if not answer.token and not (answer.client_certificate_data and answer.client_key_data):
-        raise ValueError("it has neither a token nor a certificate with its key")
+        raise ValueError("it has no token and no certificate with its key")
     if not is_header(answer.token):
-        raise ValueError("its token holds characters that no header can")
+        raise ValueError("its token has characters that are not allowed in a header")
     return answer
 
 

@@ -39,7 +39,7 @@ class Cached(Protocol):
 
     @property
     def uid(self) -> str:
-        """Identity of the object among those that have had its name."""
+        """Identity of the object: its name can belong to another object later."""
 
     @property
     def resource_version(self) -> str:
@@ -66,7 +66,7 @@ class Writable(Protocol[T]):
         """The object exists in a state that cannot be decoded; `stand_in` is held in its place."""
 
     def replace(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
-        """These are all objects, and those that cannot be decoded."""
+        """Replace the contents: all objects, and the undecodable ones."""
 
     def held(self, new: T) -> T:
         """The cached object if it is this one in this state; else `new`."""
@@ -104,7 +104,7 @@ class Cache(Generic[T]):
         self._subscribers: tuple[Subscriber[T], ...] = ()
         self._undecodable_subscribers: list[Callable[[UndecodableObject], None]] = []
         self._live = anyio.Event()
-        self._gone: dict[Key, str] = {}  # by key, the UID of what a response has said to be gone: the watch may lag
+        self._gone: dict[Key, str] = {}  # by key, the UID of an object that a response reported gone: the watch may lag
         self._added = self._updated = self._deleted = self._replaced = 0
 
     @property
@@ -190,7 +190,7 @@ class Cache(Generic[T]):
         self._notify(old, new)
 
     def remove(self, key: Key) -> None:
-        """Writer: the object is gone. Removing what is not there is no change."""
+        """Writer: remove the object. Removing a missing object is no change."""
         self._undecodable.pop(key, None)
         self._gone.pop(key, None)
         namespace, name = key
@@ -257,7 +257,8 @@ class Cache(Generic[T]):
         return old
 
     def partition(self, index: str, value: Hashable) -> CachePartition[T]:
-        """The objects that `index` finds under `value`, for a writer of its own. KeyError for an unknown index."""
+        """View of the objects that `index` finds under `value`, for a separate writer. Raises KeyError for an unknown
+        index."""
         return CachePartition(self, index, value)
 
     def complete(self) -> None:
@@ -285,7 +286,7 @@ class Cache(Generic[T]):
         aside: Mapping[Key, UndecodableObject],
         writer: Writable[T],
     ) -> None:
-        """`known`: what there is so far; what is left of it at the end is gone."""
+        """`known`: current objects; the ones that are left at the end are gone."""
         self._gone.clear()  # the list knows better, also where a cluster was restored
         changed: list[T] = []
         stand_ins: dict[Key, T] = {}
@@ -341,7 +342,7 @@ class Cache(Generic[T]):
 
 
 class CachePartition(Generic[T]):
-    """The objects of a cache that one index finds under one value, for a writer of their own.
+    """View of the objects of a cache that one index finds under one value, for a separate writer.
 
     Precondition: its writer puts only such objects, and an object never moves to another partition, as a pod never
     leaves its node. A name may move: the next pod of a StatefulSet starts on another node, and may be seen before the

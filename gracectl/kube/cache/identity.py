@@ -19,7 +19,7 @@ from gracectl.runtime.clock import Clock
 CLUSTER_NAMESPACE: Final = "kube-system"
 
 FRESH_SECONDS: Final = 1.0
-"""Reflectors lose their connections together: one request answers all of them."""
+"""Reflectors lose their connections together: one request serves all."""
 
 
 class ClusterIdentity:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 Found = tuple[list[T], list[UndecodableObject]]
-"""Objects (with stand-ins), and those that cannot be decoded."""
+"""Objects (with stand-ins), and the undecodable ones."""
 
 
 async def fill(
@@ -39,7 +39,7 @@ async def fill(
 
 
 async def fill_served(cache: Writable[C], client: KubeClient, versions: tuple[Resource[C], ...]) -> None:
-    """The same of what `read_served` reads."""
+    """Objects and undecodable ones of `read_served`."""
     found = await _read_first_served(client, versions)
     cache.replace(*(((), ()) if found is None else found[1]))
 
@@ -53,7 +53,7 @@ async def read_all(
     keep: Callable[[T], bool] = lambda _: True,
 ) -> list[T]:
     """All objects of one consistent version, of each page only those to keep; over all namespaces unless one is named.
-    Raises ApiError. What cannot be decoded is logged.
+    Raises ApiError. Undecodable objects are logged.
 
     A server may forget the version of a list before its last page (Gone): then it is begun again, once.
     """

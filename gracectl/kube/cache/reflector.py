@@ -4,7 +4,7 @@ The list is read in pages without a version, which is the consistent read. A lis
 the server's cache, but a real server then ignores the limit and sends 150,000 pods in one body (recording
 `list-pages`). Where many follow a few objects each, that is what they want (`cached`).
 
-Invariants: the old view stands until a new list is complete; a stream is resumed from the last version seen,
+Invariants: the old view stays until a new list is complete; a stream is resumed from the last version seen,
 of an event or a bookmark; history lost in either form (HTTP 410, or an ERROR event inside an HTTP 200) means
 a new list; silence is not health: bookmarks come about once a minute, so a stream without a line for
 `stall_seconds` is given up.
@@ -47,7 +47,7 @@ _CONFIGURATION = (Forbidden, Unauthorized, NotServed, Invalid)
 
 
 class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is followed of a resource, and with how much patience, in seconds.
+    """Scope and timeouts (seconds) of a reflector.
 
     `namespace`: where, over all of them unless one is named. `selection`: which of its objects; the cache holds
     those. `optional`: the server need not serve the resource at all; the cache is then live and empty, and the
@@ -154,7 +154,7 @@ class Reflector(Generic[T]):
         await self._live.wait()
 
     async def run(self) -> None:
-        """List and watch for ever.
+        """List and watch until cancelled.
 
         Raises Forbidden, Unauthorized, NotServed or Invalid only while the first list or the first watch has
         not succeeded: that is a matter of configuration. The same later is logged, and tried again.
@@ -166,7 +166,7 @@ class Reflector(Generic[T]):
                 pass
 
     def statistics(self) -> ReflectorStatistics:
-        """What it has seen so far."""
+        """Snapshot of its progress."""
         return ReflectorStatistics(
             resource=self._resource.qualified,
             lists=self._lists,
@@ -244,7 +244,7 @@ class Reflector(Generic[T]):
     async def _be_absent(self) -> None:
         self._absences += 1
         self._last_line = self._clock.monotonic()
-        # It was not there when we began: what is amiss when it comes is no reason to end all that goes on without it.
+        # The kind was absent at the start: a failure after it appears must not stop everything that runs without it.
         self._proven = True
         # A starting API server may answer 404 before it has read its custom resource definitions: objects
         # that we knew are only given up when it says so twice.
@@ -252,13 +252,13 @@ class Reflector(Generic[T]):
             self._take_over(())
         if self._absences == 1:
             # Discovery, not the response: without permission to list, even a missing resource is refused.
-            message = "the server has no %s; they are looked for every %g s"
+            message = "the server has no %s; looking again every %g s"
             resource = self._resource.qualified
             logger.info(message, resource, self._settings.absent, extra={"resource": resource})
         await self._clock.sleep(self._settings.absent)
 
     async def _watch(self) -> _Next:
-        """Follow one stream to its end and wait as long as is fit before what comes next."""
+        """Follow one stream to its end, then wait with backoff."""
         started = self._clock.monotonic()
         problem: Exception | str | None = None
         then = _Next.RESUME
@@ -269,7 +269,7 @@ class Reflector(Generic[T]):
                 self._stalls += 1
                 problem = f"no line for {self._settings.stall:g} s"
         except WatchFailed as failed:
-            # Whatever the ERROR event means, the server did not go on from this version.
+            # With any ERROR event the server did not continue from this version.
             problem, then = failed.error, _Next.RELIST
         except Undecodable as error:
             self._undecodable += 1
@@ -289,7 +289,7 @@ class Reflector(Generic[T]):
         if problem is not None:
             await self._fail(problem)
         elif not healthy:
-            # A server that ends every stream at once would otherwise be asked in a tight loop.
+            # A server that ends every stream immediately would otherwise get requests in a tight loop.
             await self._clock.sleep(self._backoff.next())
         return then
 

@@ -201,7 +201,7 @@ class KubeClient:
                         await anyio.lowlevel.checkpoint()
                 page = await self._decoded_page(resource, body, None if is_heavy else resource.wire_type)
             del body
-            if isinstance(page, msgspec.DecodeError):  # the group would wrap what is raised in it
+            if isinstance(page, msgspec.DecodeError):  # the task group would wrap an exception
                 operation = operation_of(requests.list_request(resource, namespace))
                 raise _not_understood(operation, f"a list of {resource.plural}", page) from page
             token = page.continue_token

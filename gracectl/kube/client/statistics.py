@@ -19,7 +19,7 @@ from gracectl.telemetry.metrics import API_LATENCY
 logger = logging.getLogger(__name__)
 
 _WARNING_INTERVAL_SECONDS = 600.0
-"""A Retry-After that is too long is logged once in so long."""
+"""Minimum interval of log messages about a Retry-After that is too long."""
 
 VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete")
 """All verbs that are used."""

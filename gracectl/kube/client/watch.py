@@ -111,7 +111,7 @@ class LineSplitter:
         return ended
 
     def rest(self) -> bytes:
-        """The line that has begun, as far as it has come."""
+        """The incomplete line so far."""
         line = b"".join(self._parts)
         if self._size > self._longest:
             line = OversizeLine(line)

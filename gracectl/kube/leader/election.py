@@ -1,8 +1,8 @@
 """Leader election: one process of several leads, by a Lease, and its fence is open only while it surely does.
 
-The rules are client-go's (see `leases`). In addition the fence is opened by a successful renewal only, and counts
-from when that was *sent*; a standby watches the Lease: it takes over at once what is released, counts from the last
-renewal that it saw, and reads nothing while renewals come; a process that has lost stands by again instead of exiting.
+The rules are client-go's (see `leases`). In addition the fence is opened by a successful renewal only, and counts from
+when that was *sent*; a standby watches the Lease: it takes over at once what is released, counts from the last renewal
+that it saw, and reads nothing while renewals come; a process that has lost returns to standby instead of exiting.
 Invariants: nothing may begin later than `renew_deadline` after the last successful renewal was sent; requests in flight
 then are cut halfway between that and the instant at which another may take the lease; the lease is released only when
 no request of ours can still arrive.
@@ -42,18 +42,18 @@ from gracectl.runtime.fence import Fence
 logger = logging.getLogger(__name__)
 
 JITTER = 1.2
-"""A standby whose watch has shown no renewal for between once and 2.2 times the retry period reads the lease."""
+"""A standby reads the lease if its watch has shown no renewal for 1 to 2.2 retry periods."""
 
 SETTLING_SECONDS = 0.75
-"""Requests in flight when a term ends have so long for a response before they are cancelled: most have it in
+"""Time for requests in flight at the end of a term before they are cancelled: most get a response in
 milliseconds, and one without delays the release.
 """
 
 PERMISSION_SECONDS = 15.0
-"""Interval at which `may_lead` is asked during a term."""
+"""Interval of calls of `may_lead` during a term."""
 
 RELEASE_TIMEOUT_SECONDS = 2.0
-"""A server that does not answer does not keep the process from exiting: the lease then runs out by itself."""
+"""Timeout of the release at exit; without an answer the lease expires."""
 
 LONGEST_QUIET_SECONDS = 5.0
 """Nor does an abandoned request that may arrive later than this."""
@@ -63,11 +63,11 @@ YIELDING_FACTOR = 2
 in one."""
 
 RELUCTANT_TERM_SECONDS = 600.0
-"""A term that was begun reluctantly, because no other process came, is interrupted after so long: one may have come."""
+"""Time after which a reluctant term is interrupted: another process may have arrived."""
 
 
 class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Lease, identity, and the three times in seconds, whose relation the settings file checks."""
+    """Lease, identity, and three times (seconds); the settings file checks their relation."""
 
     namespace: str
     name: str
@@ -103,7 +103,7 @@ class ElectionStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class _LeaseWatcher:
     """Watch on the Lease that wakes the election: the lease is free, or its holder is not the one expected.
 
-    What a watch shows may be old; it only triggers a read from the server. `needs_attention` is called with each state.
+    The watch may be old; it only triggers a read from the server. `needs_attention` is called with each state.
     """
 
     def __init__(self, needs_attention: Callable[[Lease], bool]) -> None:
@@ -168,7 +168,7 @@ class Election:
         may_lead: Callable[[], Awaitable[bool]] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`may_lead` is asked before the lease is taken, and during a term: while it says no the process stands
+        """`may_lead` is called before the lease is taken, and during a term: while it returns False the process stands
         by, or releases the lease. An ApiError counts as no before a term, and changes nothing during one.
 
         While the clock is in dispute the process is reluctant: it leads only if no other process does.
@@ -281,7 +281,7 @@ class Election:
             await self._stand_by()
 
     async def _stand_by(self) -> None:
-        """Return when the lease is to be read: it may be free, or the watch is silent, which may be its own fault."""
+        """Wait until the lease should be read: it may be free, or the watch is silent."""
         is_quiet = False
         while not is_quiet:
             began = self._clock.monotonic()
@@ -323,7 +323,7 @@ class Election:
     # Leading.
 
     async def _hold(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """Run `lead` until the lease is lost; True if it has ended by itself."""
+        """Run `lead` until the lease is lost; True if `lead` has returned."""
         has_ended = False
         scope = anyio.CancelScope(shield=True)
         self._stop_reason = ""
@@ -342,7 +342,7 @@ class Election:
                 group.start_soon(self._watch_permission)
                 try:
                     reason = await self._keep_renewing()
-                    logger.warning("leadership is lost: %s; what is under way is ended", reason, extra=self._log_keys)
+                    logger.warning("lost leadership: %s; stopping", reason, extra=self._log_keys)
                 finally:
                     await self._settle()
                     scope.cancel()
@@ -361,7 +361,7 @@ class Election:
                 break
             with suppress(ApiError):
                 if not await self._is_permitted():
-                    self._stop_reason = "it may not lead any more"
+                    self._stop_reason = "this process must no longer lead"
         self._watcher.wake()
 
     async def _settle(self) -> None:
@@ -399,13 +399,13 @@ class Election:
                 await self._attempt(self._try_to_renew)
             if not self._lock.is_ours:
                 self._fence.close()
-                return f"{self._lock.holder or 'no process'} holds the lease"
+                return f"{self._lock.holder or 'no process'} has the lease"
 
     async def _try_to_renew(self) -> bool:
         try:
             await self._send(self._lock.take)
         except ApiError as error:
-            # It may have been carried out all the same, or another process has written.
+            # It may still have been carried out, or another process has written.
             self._note(error)
             if not await self._lock.look():
                 await self._send(self._lock.create)
@@ -442,9 +442,9 @@ class Election:
             except Conflict:
                 pass  # another process has it already
             except ApiError as error:
-                logger.warning("the lease could not be released, and runs out by itself: %s", error)
+                logger.warning("the lease was not released, and expires: %s", error)
         if timeout.cancelled_caught:
-            logger.warning("the lease could not be released, and runs out by itself: no answer")
+            logger.warning("the lease was not released, and expires: no answer")
 
     async def _released(self) -> None:
         # The last write may have been carried out without a response.

@@ -29,7 +29,7 @@ RELEASED_SECONDS: Final = 1
 
 
 LONGEST_HELD_SECONDS: Final = 600
-"""Maximum time for which one state of a Lease counts, whatever its record says. `uninstall` leaves a Lease for that
+"""Maximum time for which one state of a Lease counts, regardless of its record. `uninstall` leaves a Lease for that
 long, and settings allow no longer duration."""
 
 
@@ -51,7 +51,7 @@ LEASE_OBJECTS: Resource[LeaseObject] = Resource(
     kind=LEASES.kind,
     namespaced=True,
     decode=_decode,
-    # After an abandoned renewal the version tells what has become of it.
+    # After an abandoned renewal the version shows its outcome.
     cancellable=True,
 )
 
@@ -187,5 +187,5 @@ def counted_seconds(lease: Lease, longest: float = LONGEST_HELD_SECONDS) -> floa
 
 
 def record_of(lease: Lease) -> tuple[object, ...]:
-    """The fields whose change renews a lease; labels, for example, do not."""
+    """Fields that renew a lease when they change; labels, for example, do not."""
     return (lease.uid, lease.holder, lease.duration_seconds, lease.acquire_time, lease.renew_time, lease.transitions)

@@ -38,7 +38,7 @@ class LeaderElectionSettings(msgspec.Struct, frozen=True, rename="camel", forbid
     namespace: NamespaceIfAny = ""
     name: Name = LEASE_NAME
     lease_duration_seconds: Annotated[int, msgspec.Meta(ge=1, le=600)] = 15
-    """Standbys wait so long after the last renewal that they have seen."""
+    """Time that standbys wait after the last observed renewal."""
     renew_deadline_seconds: Seconds = 10.0
     """A leader writes nothing more this long after the last renewal that succeeded."""
     retry_period_seconds: Seconds = 2.0

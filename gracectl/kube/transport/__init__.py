@@ -45,7 +45,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stream(Protocol):
-    """An answer whose body is read as it comes."""
+    """Response with a streamed body."""
 
     @property
     def status(self) -> int:

@@ -1,6 +1,6 @@
 """Operation of a request, in Kubernetes' words: a verb on a resource.
 
-Derived from method and path alone, so that errors, logs and statistics name it alike, and exactly as RBAC would.
+Derived from method and path alone, so that errors, logs and statistics use the same name as RBAC.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def operation_of(request: Request) -> Operation:
     return _operation(request.method, request.path, watches)
 
 
-@lru_cache(maxsize=1024)  # of one request it is asked several times: for statistics, limits, errors and traces
+@lru_cache(maxsize=1024)  # called several times per request: for statistics, limits, errors and traces
 def _operation(method: str, path: str, watches: bool) -> Operation:
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":

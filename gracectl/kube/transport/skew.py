@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 TOLERANCE: Final = 1.5
 
 CONFIRMED_SECONDS: Final = 30.0
-"""A new difference takes the place of the one that is believed when all answers of so long have shown it."""
+"""Time for which all responses must show a new difference before it is accepted."""
 
 LARGEST_OFFSET: Final = 300.0
 """Seconds. Kubernetes itself (tokens, certificates, leases) suffers from clocks that are further apart."""
@@ -66,11 +66,11 @@ class SkewEstimate:
         self._samples: deque[float] = deque(maxlen=_SAMPLES)
         self._offset = 0.0
         self._is_believed = False  # else the offset is what we began with
-        self._awake = 0.0  # the part of the offset that is none of what the machine knows to have missed
+        self._awake = 0.0  # the offset without suspensions of the machine
         self._doubted: tuple[float, float] | None = None  # another offset, and since when (unadjusted local time)
         self._refusals = 0
         self._applied = 0.0  # what `adjust` was called with last
-        self._recent: deque[float | None] = deque(maxlen=_SAMPLES)  # what was refused; None: an answer was not
+        self._recent: deque[float | None] = deque(maxlen=_SAMPLES)  # refused differences; None: an accepted response
         self._disputed: float | None = None
         self._agreed_since: float | None = None  # unadjusted local time
 
@@ -118,7 +118,7 @@ class SkewEstimate:
                 self._apply(is_news=True)
 
     def _judge(self, local: float) -> None:
-        """Begin or end a dispute at `local`; the first answers of a process count as those of any other time."""
+        """Begin or end a dispute at `local`; the first responses of a process count like later ones."""
         refused = [each for each in self._recent if each is not None]
         if refused:
             self._agreed_since = None

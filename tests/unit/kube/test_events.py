@@ -245,7 +245,8 @@ async def test_a_storm_while_the_server_is_silent_takes_no_more_than_the_backlog
         statistics = desk.recorder.statistics()
         assert statistics.backlog == 50
         assert (statistics.recorded, statistics.written) == (5000, 0)
-        assert statistics.dropped > 4000
+        assert statistics.dropped > 3000
+        assert statistics.dropped + statistics.failed > 4900
 
 
 async def test_a_write_that_hangs_is_not_repeated_when_its_window_ends_and_holds_up_no_other() -> None:

@@ -421,7 +421,7 @@ TWO = {**a_config({}), "contexts": [*a_config({})["contexts"], {"name": "another
             r"users\[u-one\].tokenFile: expected `str \| null`, got `int`; correct or quote",
         ),
         (a_config({"token": 5}), None, r"users\[u-one\].token: expected"),
-        (a_config({"token": "a\0b"}), None, r"users\[u-one\].token: holds characters that no header can"),
+        (a_config({"token": "a\0b"}), None, r"users\[u-one\].token: has characters that are not allowed in a header"),
         (a_config({"tokenFile": "a\0b"}), None, "the token cannot be read: embedded null byte"),
         (a_config({"exec": {"command": "x", "args": 3}}), None, r"users\[u-one\].exec.args: expected `array \| null`"),
         (a_config({"exec": {"command": ["x"]}}), None, r"users\[u-one\].exec.command: expected"),
@@ -579,7 +579,7 @@ async def test_a_plugin_is_told_about_the_cluster_if_it_asks(plugin: PluginFolde
         ("echo hello", "something else than an ExecCredential"),
         (
             """echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{}}'""",
-            "it has neither a token nor a certificate with its key",
+            "it has no token and no certificate with its key",
         ),
         (
             """echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"x"}}'""",

@@ -125,7 +125,7 @@ async def test_without_permission_on_what_is_not_served_nothing_is_missing(caplo
         assert world.story == ["v1", "?v1", "?v1beta1"] * 2
         assert world.transport.instants == [0.0] * 3 + [30.0] * 3
     # No permission is requested for what does not exist.
-    assert caplog.messages == ["the server has no leases.coordination.k8s.io; they are looked for every 30 s"]
+    assert caplog.messages == ["the server has no leases.coordination.k8s.io; looking again every 30 s"]
 
 
 async def test_a_missing_right_to_what_is_served_is_told_at_the_start() -> None:

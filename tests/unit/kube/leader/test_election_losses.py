@@ -145,7 +145,7 @@ async def test_a_lease_that_another_client_writes_ends_the_term_at_once(
         assert a.terms[0] == [0.0, 4.5]
         await place.until(60)
         assert a.terms[1:] == [[19.5 if holder else 4.5]]
-    assert f"leadership is lost: {holder or 'no process'} holds the lease" in caplog.text
+    assert f"lost leadership: {holder or 'no process'} has the lease" in caplog.text
 
 
 async def test_a_lease_that_is_deleted_is_made_again_and_is_no_invitation() -> None:
