@@ -71,7 +71,7 @@ async def apply_cordon(
             cancel_drain(context, before.name)
             return Answer(Next.RELEASE, reason="the node is gone")
         if not is_requested(after):
-            return Answer(Next.WAIT, 0.0, "its cordon is not requested any more")
+            return Answer(Next.WAIT, 0.0, "its cordon is no longer requested")
         memo.next_write = context.clock.monotonic() + memo.backoff.next()
         undone = tuple(lacking(after, marks)) or tuple(lacking(before, memo.marks))
         if undone:

@@ -1,4 +1,4 @@
-"""Texts of all Events on nodes, node claims and pods; `disruption/events.py` has those of voluntary terminations.
+"""Texts of all Events on nodes, node claims and pods; voluntary terminations: `disruption/events.py`.
 
 Invariant: nothing here records anything. Steps put Events into their answers, and `report` records them.
 """
@@ -88,7 +88,7 @@ def unmanaged_node(node: Node) -> Event:
     """A node is deleted or in maintenance, and not managed: what its mark means, and the remedy."""
     if node.deletion_timestamp is not None and names.FINALIZER in node.finalizers:
         message = (
-            f"finalizer {names.FINALIZER} holds this node, but it is not managed: {MISMATCH}; {_SELECTOR_REMEDY}; "
+            f"finalizer {names.FINALIZER} blocks this node, but it is not managed: {MISMATCH}; {_SELECTOR_REMEDY}; "
             "remove the finalizer by hand only if no other controller manages the node"
         )
         return _warning(EventReason.UNMANAGED_NODE_HELD, message)

@@ -58,9 +58,9 @@ def request_patch(node: Node, now: float) -> MergePatch | None:
     deleted."""
     if node.deletion_timestamp is not None or is_maintenance_requested(node):
         return None
-    asked = {"metadata": {"annotations": {names.KEEP_DRAINED: format_time(now)}}}
+    patch = {"metadata": {"annotations": {names.KEEP_DRAINED: format_time(now)}}}
     # It was uncordoned, which the controller has not seen yet: this request must not be removed with the last one.
-    return MergePatch({**asked, "spec": {"unschedulable": True}} if is_uncordoned(node) else asked)
+    return MergePatch({**patch, "spec": {"unschedulable": True}} if is_uncordoned(node) else patch)
 
 
 def withdrawal_patch(node: Node) -> MergePatch | None:
@@ -161,7 +161,7 @@ async def uncordon(context: StepContext, state: MaintenanceState) -> Answer:
     if after is None:
         return Answer(Next.RELEASE, reason="the node is gone")
     if not is_maintenance_ending(after):
-        return Answer(Next.WAIT, 0.0, "its return is not requested any more")
+        return Answer(Next.WAIT, 0.0, "its return is no longer requested")
     return Answer(Next.PROCEED, events=(events.uncordoned(before, after),))
 
 
@@ -176,9 +176,9 @@ def maintenance_cordon_patch(node: Node) -> JsonPatch | None:
     """Patch that adds the missing marks and the record of them; None if none is missing, or maintenance is not
     requested.
 
-    A label that was there before is not recorded, as it is not ours. That the node is unschedulable always is: an
-    uncordon makes it schedulable, as kubectl's does. A recorded taint is of an earlier release, or of a shutdown that
-    is over, and is removed: it would keep off the DaemonSet pods.
+    A label that was there before is not recorded, as it is not ours. `spec.unschedulable` always is: an uncordon makes
+    the node schedulable, as kubectl's does. A recorded taint comes from an earlier release, or from a shutdown that has
+    ended, and is removed: it would keep off the DaemonSet pods.
     """
     if not is_maintenance_requested(node):
         return None

@@ -1,4 +1,4 @@
-"""Counts of pods for the metrics: those that hold nodes in termination, and those that are protected."""
+"""Counts of pods for the metrics: pods that block nodes in termination, and protected pods."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gracectl.policy.settings import ProtectionSettings
 from gracectl.runtime.slices import Sliced
 
 STATES: Final = tuple(outcome for outcome in Outcome if outcome is not Outcome.IGNORED)
-"""Outcomes of pods that hold their node."""
+"""Outcomes of pods that block their node."""
 
 
 class RemainingPods(msgspec.Struct, frozen=True):
-    """Pods that hold their node, by what their plan says of them and by what blocks them; every key is present."""
+    """Pods that block their node, by outcome and by blocker; every key is present."""
 
     states: Mapping[Outcome, int] = msgspec.field(default_factory=lambda: dict.fromkeys(STATES, 0))
     blocked: Mapping[Blocker, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Blocker, 0))
 
 
 def count_remaining(plans: Iterable[tuple[Plan, Set[str]]]) -> RemainingPods:
-    """Count the pods of these plans, but for those (by UID) that have left since."""
+    """Count the pods of these plans, without the pods (by UID) that have left since."""
     entries = (entry for plan, ended in plans for entry in plan.pods if entry.pod.uid not in ended)
     found = Counter((entry.outcome, entry.blocker) for entry in entries)
     states: dict[Outcome, int] = dict.fromkeys(STATES, 0)
@@ -58,7 +58,7 @@ class ProtectedPodCounts(msgspec.Struct, frozen=True):
 
     protected: Mapping[Group, int]
     terminating: Mapping[Group, int]
-    """Those on nodes that are being terminated."""
+    """Protected pods on nodes that are being terminated."""
     longest: Mapping[ProtectionKind, float]
 
 

@@ -137,8 +137,8 @@ class Registry(Generic[E]):
         known.since = min(known.since, now)
         if known.is_reported:
             return math.inf
-        held = names.FINALIZER in thing.finalizers and not known.was_ours
-        seconds = max(known.since + OTHERS_BEGIN_SECONDS - now, 0.0) if held else 0.0
+        is_blocked = names.FINALIZER in thing.finalizers and not known.was_ours
+        seconds = max(known.since + OTHERS_BEGIN_SECONDS - now, 0.0) if is_blocked else 0.0
         known.is_reported = seconds == 0.0
         return seconds
 

@@ -45,7 +45,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Mapping[str, float]
     waits_for: str
     pods_left: int = 0
-    """Pods that hold the node."""
+    """Pods that block the node."""
     labels: tuple[str, ...] = ()
     """Its NodeLabels."""
     is_stalled: bool = False
@@ -73,7 +73,7 @@ class InstanceMemo(msgspec.Struct):
     requested_at: float | None = None
     next_call: float = 0.0
     next_notice: float = 0.0
-    """When to ask next whether the instance of a node that is not Ready still exists."""
+    """When to check again whether the instance of a node that is not Ready exists."""
 
     @classmethod
     def of(cls, settings: InstanceSettings, backoff: Callable[[float, float], Backoff]) -> InstanceMemo:
@@ -185,12 +185,12 @@ class TerminationState(ABC, Generic[H]):
         self._step, self._step_since, self._seconds, self.waits_for = "", now, {}, ""
 
     def enter_step(self, step: str, now: float) -> None:
-        """The pipeline runs this step; it becomes the current one unless it was reached before."""
+        """The runner runs this step; it becomes the current one unless it was reached before."""
         if step not in self._seconds:
             self._set_step(step, now)
 
     def wait_at(self, step: str, now: float, waits_for: str) -> None:
-        """The pipeline waits at this step; it may be an earlier one than before (a late pod)."""
+        """The object waits at this step; it may be an earlier one than before (a late pod)."""
         self._set_step(step, now)
         self.waits_for = waits_for
 
@@ -203,7 +203,7 @@ class TerminationState(ABC, Generic[H]):
             self.waits_for = ""
 
     def finish(self, now: float) -> None:
-        """The termination is over."""
+        """The termination is finished."""
         self._leave(now)
         self._step_since = now
 
@@ -465,7 +465,7 @@ class Failures:
 class TerminationObserver:
     """Observer of one termination; this one ignores all that happens. No method may fail or block.
 
-    Tracing implements it, so that the pipeline does not know tracing.
+    Tracing implements it, so that the steps do not know tracing.
     """
 
     @property
@@ -486,7 +486,7 @@ class TerminationObserver:
         """A new plan of the drain; `departed`: outcomes, by UID, of the pods that it no longer lists."""
 
     def pod_left(self, uid: str, outcome: PodOutcome, now: float) -> None:
-        """A pod that was terminating holds the node no longer."""
+        """A pod that was terminating blocks the node no longer."""
 
 
 NO_OBSERVER: Final = TerminationObserver()

@@ -58,7 +58,7 @@ class TerminationDurations:
 
 
 class ProtectionDurations:
-    """How long protected pods have held drains, by kind of protection and how it ended."""
+    """How long protected pods have blocked drains, by kind of protection and how it ended."""
 
     def __init__(self) -> None:
         self._times = {
@@ -68,7 +68,7 @@ class ProtectionDurations:
         }
 
     def note(self, kind: ProtectionKind, how: ProtectionEnd, seconds: float) -> None:
-        """Count a protection that has held a drain for `seconds`."""
+        """Count a protection that has blocked a drain for `seconds`."""
         self._times[kind, how].observe(max(seconds, 0.0))
 
     def statistics(self) -> Mapping[tuple[ProtectionKind, ProtectionEnd], Distribution]:

@@ -72,7 +72,7 @@ async def test_a_node_that_no_release_terminates_is_reported_after_twenty_second
             assert controller.statistics().events.recorded == 1
         (message,) = [message for _, _, message in await stage.events()]
         assert message == (
-            "finalizer karpenter.sh/termination holds this node, but it is not managed: nodeSelector does not match "
+            "finalizer karpenter.sh/termination blocks this node, but it is not managed: nodeSelector does not match "
             "it; change nodeSelector or the node's labels; remove the finalizer by hand only if no other controller "
             "manages the node"
         )
