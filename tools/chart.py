@@ -86,7 +86,6 @@ NARROWER: Final[Mapping[str, dict[str, Any]]] = {
     "rbac.nodeDisruptionBudgets": CHOICE,
     "protectionPolicy.enabled": CHOICE,
     "admission.certManager.enabled": CHOICE,
-    "admission.configurations": {"enum": ["auto", "chart", "controller"]},
     "protectionPolicy.action": {"enum": ["Warn", "Deny"]},
     "protectionPolicy.maximumSeconds": {"type": ["number", "null"], "minimum": 0},
     "protectionPolicy.maximumSecondsByNamespace": {
@@ -127,18 +126,11 @@ AGENT: Final = ("--set", "controller.enabled=false,crds.install=false,agent.enab
 RENDERS: Final = (
     Render(
         "gracectl.yaml",
-        "# The chart with its own values, for a cluster with cert-manager (docs/install.md):\n"
-        "# kubectl apply --server-side -f gracectl.yaml\n"
-        "# Without cert-manager: gracectl-register.yaml, with a right that is cluster-admin in effect.\n" + NAMESPACE,
-        "gracectl",
-        ("--set", "admission.certManager.enabled=true"),
-    ),
-    Render(
-        "gracectl-register.yaml",
-        "# The exception, for a cluster without cert-manager: kubectl apply --server-side -f gracectl-register.yaml\n"
-        "# The leader makes certificate and webhook configurations itself. An account that may write one of these is\n"
-        "# cluster-admin in effect (docs/security.md): guard the namespace gracectl as you guard kube-system.\n"
-        + NAMESPACE,
+        "# The chart with its own values: kubectl apply --server-side -f gracectl.yaml\n"
+        "# Then the webhook configurations, with your rights: no account of this file may write them (docs/install.md).\n"
+        "# kubectl -n gracectl rollout status deployment/gracectl\n"
+        "# kubectl -n gracectl exec deployment/gracectl -- gracectl webhooks --wait 2m \\\n"
+        "#   --config /etc/gracectl/config.yaml | kubectl apply --server-side --force-conflicts -f -\n" + NAMESPACE,
         "gracectl",
         ("--set", "admission.certManager.enabled=false"),
     ),

@@ -1,4 +1,5 @@
-"""The admission server: handlers and certificate in every replica, and the webhook controller of the leader.
+"""The admission server: handlers, certificate and a look at the webhook configurations in every replica; the leader
+maintains the Secret.
 
 Every replica serves, leader or not. A replica that is stopping goes on serving for a moment, because API servers notice
 it a little later, and closes their connections.
@@ -7,17 +8,18 @@ it a little later, and closes their connections.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from hmac import compare_digest
 from typing import Final
 
 import msgspec
 
-from gracectl.admission.controller import CertificateRotator, WebhookController
 from gracectl.admission.files import SETTLING_SECONDS as FILES_SETTLE
 from gracectl.admission.files import ClientAuthorities, FileCertificate
 from gracectl.admission.nodebudgets import NodeBudgetValidator
 from gracectl.admission.nodeclaims import NodeClaimValidator
 from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
-from gracectl.admission.rotation import SETTLING_SECONDS, CertificateSecret, SharedCertificate
+from gracectl.admission.registration import LOOK_SECONDS, RETRY_SECONDS, RegistrationWatch
+from gracectl.admission.rotation import SETTLING_SECONDS, CertificateRotator, CertificateSecret, SharedCertificate
 from gracectl.admission.server import LIMITS, WebhookServer, admission_samples
 from gracectl.admission.serving_certificate import ServingCertificate
 from gracectl.admission.settings import AdmissionSettings
@@ -26,7 +28,6 @@ from gracectl.admission.webhooks import (
     NODE_CLAIM_WEBHOOK,
     NODE_CREATE_WEBHOOK,
     NODE_DELETE_WEBHOOK,
-    WebhookRegistration,
 )
 from gracectl.kube.client import KubeClient
 from gracectl.model.selectors import LabelSelector
@@ -74,56 +75,63 @@ class Admission:
             clock,
             settings.timeout_seconds,
             frozenset(settings.client_certificates.names),
+            self._is_ours,
         )
-        self._certificate: FileCertificate | SharedCertificate
-        rotator = None
-        if settings.certificates.are_given:
-            self._identity = ServingCertificate(clock, FILES_SETTLE)
-            self._certificate = FileCertificate(settings.certificates, self._identity, clock)
-        else:
-            self._identity = ServingCertificate(clock, SETTLING_SECONDS, settings.hosts)
-            key = (settings.namespace, settings.secret)
-            self._certificate = SharedCertificate(CertificateSecret(deps.client, key), self._identity, clock)
-            rotator = CertificateRotator(CertificateSecret(deps.leading, key), self._certificate, settings.hosts, clock)
+        files = settings.certificates if settings.certificates.are_given else None
+        hosts = None if files else settings.hosts
+        self._identity = ServingCertificate(clock, FILES_SETTLE if files else SETTLING_SECONDS, hosts or ())
+        self._files = FileCertificate(files, self._identity, clock) if files else None
+        key = (settings.namespace, settings.secret)
+        self._shared = SharedCertificate(CertificateSecret(deps.client, key), None if files else self._identity, clock)
+        self._registration = RegistrationWatch(deps.client, settings, clock)
+        self._rotator = CertificateRotator(
+            CertificateSecret(deps.leading, key), self._shared, self._identity, hosts, self._registration.trusted_for
+        )
         authorities = settings.client_certificates.ca_file
         self._clients = ClientAuthorities(authorities, self._identity, clock) if authorities else None
-        registration = WebhookRegistration(deps.leading, settings, clock)
-        self._controller = WebhookController(self._identity, registration, rotator, self._is_serving, clock)
         door = Endpoint(
             "admission.listen",
             settings.listen,
-            self._handlers.http_handlers,
+            {},
+            find=self._handlers.find,
             method="POST",
             tls=lambda: self._identity.context,
             limits=LIMITS,
         )
         self._servers = Servers((door,), clock, grace_seconds=min(SHUTDOWN_SECONDS, settings.timeout_seconds))
 
-    async def open(self) -> Mapping[str, str]:
-        """Listen; handshakes fail until there is a certificate. Returns the URL of each path. Raises CannotListen, or
-        ValueError if the file of client authorities cannot be read."""
+    async def open(self) -> None:
+        """Listen; handshakes fail until there is a certificate. Raises CannotListen, or ValueError if the file of
+        client authorities cannot be read."""
         if self._clients is not None:
             self._clients.require()
-        return await self._servers.open()
+        await self._servers.open()
 
     @property
     def components(self) -> Mapping[str, Component]:
         """Components of every replica, once it is open."""
-        clients = {"client authorities": self._clients.run} if self._clients else {}
-        return {"certificate": self._certificate.run, "admission": self._serve, **clients}
+        found = {"admission secret": self._shared.run, "registration": self._look, "admission": self._serve}
+        if self._files:
+            found["certificate"] = self._files.run
+        if self._clients:
+            found["client authorities"] = self._clients.run
+        return found
 
     async def lead(self) -> None:
-        """Run the webhook controller of the leader, until cancelled."""
-        await self._controller.run()
+        """Maintain the Secret, until cancelled."""
+        await self._rotator.run(self._clock)
 
     async def close(self) -> None:
         """Stop listening."""
         await self._servers.close()
 
     def readiness(self) -> Check:
-        """Whether there is a valid certificate."""
+        """Whether there is a valid certificate; also says what is wrong with the webhook configurations. A replica does
+        not wait for them, as `helm install --wait` registers webhooks when replicas are ready."""
         info = self._identity.info
         reason = "no certificate yet" if info is None else f"certificate valid until {format_time(info.ends)}"
+        if problem := self._registration.problem(self._shared.state):
+            reason = f"{reason}; {problem}"
         return Check("admission", self._identity.is_good(), reason)
 
     def connections(self) -> Mapping[str, ConnectionStatistics]:
@@ -132,7 +140,8 @@ class Admission:
 
     def samples(self) -> Iterator[Sample]:
         """Samples for the metrics."""
-        return admission_samples(self._handlers.statistics(), self._identity.info)
+        is_registered = not self._registration.problem(self._shared.state)
+        return admission_samples(self._handlers.statistics(), self._identity.info, is_registered=is_registered)
 
     async def _serve(self) -> None:
         await self._servers.run(self._linger)
@@ -141,8 +150,16 @@ class Admission:
         self._handlers.is_stopping = True
         await self._clock.sleep(LINGER_SECONDS)
 
+    async def _look(self) -> None:
+        while True:
+            await self._registration.look(self._shared.state)
+            await self._clock.sleep(LOOK_SECONDS if self._registration.is_known else RETRY_SECONDS)
+
+    def _is_ours(self, segment: str) -> bool:
+        """Whether API servers may come by a path with this segment ("": a plain path)."""
+        if not segment:
+            return self._registration.names_plain_paths
+        return compare_digest(segment.encode(), self._shared.state.segment.encode())
+
     def _is_synced(self) -> bool:
         return self._admitter.nodes.live and self._admitter.budgets.live
-
-    def _is_serving(self) -> bool:
-        return self._identity.is_good() and self._is_synced()

@@ -1,16 +1,19 @@
-"""Rotation of the self-made certificate, in two writes, so that no client ever rejects it; and the Secret with it.
+"""The Secret of admission: an authority that is made once, the certificate that it signs, and the secret path.
 
-First the next pair is stored, and its authority joins the bundle; when all clients have had time to read that, the next
-pair replaces the present one. In between, and if the leader changes, everything works as before: all replicas serve
-what is in the Secret, and the next leader continues. Every replica reads it, only the leader writes it: always whole,
-and with the resource version that was read. Instants are seconds since the epoch.
+The authority is valid for ten years, so that a renewed certificate needs no write to the webhook configurations, on
+which the controller has no right. Every replica reads the Secret, only the leader writes it: always whole, and with the
+resource version that was read. Invariant: a certificate of a new authority is served only when the configurations trust
+it, unless the present certificate is invalid anyway. Instants are seconds since the epoch.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+import secrets
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -29,59 +32,74 @@ from gracectl.runtime.certificates import (
     check,
     issue,
     issuers_of,
+    new_authority,
     unexpired,
 )
 from gracectl.runtime.clock import Clock
 
 LIFE_SECONDS: Final = 90 * 86_400.0
+AUTHORITY_LIFE_SECONDS: Final = 3_650 * 86_400.0
 ROTATION_SHARE: Final = 2 / 3
 """Share of its lifetime after which a certificate is rotated; a month is left for a controller that does not run."""
 SETTLING_SECONDS: Final = 60.0
 """From when the webhook configurations have an authority until every API server has read it."""
 
+_SEGMENT: Final = re.compile(r"[0-9a-f]{32}")
+
 
 class CertificateState(msgspec.Struct, frozen=True):
-    """Stored certificates: the pair that is served, the one that comes next, and the authorities to trust (PEM)."""
+    """Contents of the Secret: the pair that is served, the authorities to trust (PEM), the key of the one that signs,
+    and the secret segment of paths. Empty: not there; with certificates from files there is no pair and no key."""
 
-    pair: KeyPair
-    authorities: bytes
-    upcoming: KeyPair | None = None
-
-
-def first_state(hosts: tuple[str, ...], now: float) -> CertificateState:
-    """First state of all."""
-    issued = issue(hosts, now, LIFE_SECONDS)
-    return CertificateState(issued.pair, issued.authority)
+    pair: KeyPair = KeyPair(b"", b"")
+    authorities: bytes = b""
+    authority_key: bytes = b""
+    segment: str = ""
 
 
 def next_state(
-    state: CertificateState, hosts: tuple[str, ...], now: float, trusted_for: float
-) -> CertificateState | None:
-    """State that replaces `state`; None: it may stay.
+    state: CertificateState, hosts: tuple[str, ...], now: float, trusted_for: Callable[[bytes], float]
+) -> CertificateState:
+    """State that the Secret should have, which is `state` while all is well.
 
-    `trusted_for`: seconds for which all clients have had `state.authorities`.
+    `trusted_for`: seconds for which all clients have had an authority.
     """
-    authorities = _readable(state.authorities)
-    if not _is_valid(state.pair, authorities, hosts, now):
-        # The present pair is invalid anyway: use the next one if it is valid, else a new one, at once.
-        if state.upcoming is not None and _is_valid(state.upcoming, authorities, hosts, now):
-            return CertificateState(state.upcoming, state.authorities)
-        issued = issue(hosts, now, LIFE_SECONDS)
-        return CertificateState(issued.pair, _bundle((*authorities, issued.authority), now))
-    if state.upcoming is not None:
-        if not _is_valid(state.upcoming, authorities, hosts, now):
-            return CertificateState(state.pair, state.authorities)
-        return CertificateState(state.upcoming, state.authorities) if trusted_for >= SETTLING_SECONDS else None
-    if is_due(certificate_info(state.pair.certificate), now):
-        issued = issue(hosts, now, LIFE_SECONDS)
-        return CertificateState(state.pair, _bundle((*authorities, issued.authority), now), issued.pair)
-    valid = _bundle(authorities, now)
-    return CertificateState(state.pair, valid) if valid != state.authorities else None
+    known = _readable(state.authorities)
+    authority = _signing(state.authority_key, known, now) or new_authority(now, AUTHORITY_LIFE_SECONDS)
+    trusted = authorities_in(authority.certificate)
+    pair, is_valid = state.pair, _is_valid(state.pair, (*known, *trusted), hosts, now)
+    is_own = is_valid and bool(issuers_of(pair.certificate, trusted))
+    if is_own:
+        is_renewed = is_due(certificate_info(pair.certificate), now)
+    else:
+        is_renewed = not is_valid or trusted_for(trusted[0]) >= SETTLING_SECONDS
+    if is_renewed:
+        pair = issue(hosts, now, LIFE_SECONDS, authority).pair
+    others = () if is_own or is_renewed else issuers_of(pair.certificate, unexpired(known, now))
+    bundle = b"".join((*others, *trusted))
+    return CertificateState(pair, bundle, authority.key, state.segment or new_segment())
+
+
+def new_segment() -> str:
+    """A segment that nobody can guess."""
+    return secrets.token_hex(16)
 
 
 def is_due(info: CertificateInfo, now: float) -> bool:
     """Whether a certificate is due for rotation."""
     return now >= info.begins + (info.ends - info.begins) * ROTATION_SHARE
+
+
+def _signing(key: bytes, authorities: tuple[bytes, ...], now: float) -> KeyPair | None:
+    """The valid authority with this key; None if there is none."""
+    for authority in unexpired(authorities, now) if key else ():
+        pair = KeyPair(authority, key)
+        try:
+            check(pair)
+        except ValueError:
+            continue
+        return pair
+    return None
 
 
 def _is_valid(pair: KeyPair, authorities: tuple[bytes, ...], hosts: tuple[str, ...], now: float) -> bool:
@@ -93,10 +111,6 @@ def _is_valid(pair: KeyPair, authorities: tuple[bytes, ...], hosts: tuple[str, .
     except ValueError:
         return False
     return info.ends > now and info.names >= frozenset(hosts) and bool(issuers)
-
-
-def _bundle(authorities: tuple[bytes, ...], now: float) -> bytes:
-    return b"".join(unexpired(dict.fromkeys(authorities), now))
 
 
 def _readable(bundle: bytes) -> tuple[bytes, ...]:
@@ -111,12 +125,15 @@ logger = logging.getLogger(__name__)
 
 READ_SECONDS: Final = 10.0
 FIRST_READ_SECONDS: Final = 1.0
-"""Interval of reads, and the one until there is a certificate."""
+"""Interval of reads, and the one until there is something to serve."""
+SYNC_SECONDS: Final = 15.0
+RETRY_SECONDS: Final = 2.0
+"""Between two syncs of the leader, and after one that failed."""
 
 TYPE: Final = "kubernetes.io/tls"
-CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
-NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
-FIELDS: Final = (CERTIFICATE, KEY, AUTHORITIES, NEXT_CERTIFICATE, NEXT_KEY)
+FIELDS: Final = ("tls.crt", "tls.key", "ca.crt", "ca.key", "path")
+OUTDATED_FIELDS: Final = ("next.crt", "next.key")
+"""Written by earlier versions."""
 
 
 class StoredCertificate(msgspec.Struct, frozen=True):
@@ -131,35 +148,40 @@ class CertificateSecret:
 
     def __init__(self, client: KubeClient, key: Key) -> None:
         self._client = client
-        self._key = key
+        self.key = key
 
     async def read(self) -> StoredCertificate | None:
         """Current content; None if there is no Secret. Raises ApiError."""
         try:
-            return _decode(await self._client.get(SECRETS, self._key))
+            return _decode(await self._client.get(SECRETS, self.key))
         except NotFound:
             return None
 
     async def write(self, state: CertificateState, before: StoredCertificate | None) -> StoredCertificate:
         """Replace what was read by a state. Raises ApiError: Conflict or AlreadyExists if it has changed since."""
-        namespace, name = self._key
+        namespace, name = self.key
+        data = _data(state)
         if before is None:
             metadata = {
                 "name": name,
                 "namespace": namespace,
                 "labels": {names.MANAGED_BY: names.EVENT_COMPONENT},
             }
-            body = {"metadata": metadata, "type": TYPE, "data": _data(state)}
-            return _decode(await self._client.create(SECRETS, namespace, body))
-        others = {name: value for name, value in (before.body.get("data") or {}).items() if name not in FIELDS}
-        body = {**before.body, "data": {**others, **_data(state)}}
-        return _decode(await self._client.update(SECRETS, self._key, body))
+            kind = {"type": TYPE} if "tls.crt" in data else {}
+            return _decode(await self._client.create(SECRETS, namespace, {"metadata": metadata, **kind, "data": data}))
+        others = before.body.get("data") or {}
+        if "tls.crt" in data:
+            others = {name: value for name, value in others.items() if name not in (*FIELDS, *OUTDATED_FIELDS)}
+        body = {**before.body, "data": {**others, **data}}
+        return _decode(await self._client.update(SECRETS, self.key, body))
 
 
 class SharedCertificate:
-    """The server's certificate, from the Secret."""
+    """What the Secret says, in every replica. `serving`: gets its certificate; None: that comes from files."""
 
-    def __init__(self, secret: CertificateSecret, serving: ServingCertificate, clock: Clock) -> None:
+    def __init__(self, secret: CertificateSecret, serving: ServingCertificate | None, clock: Clock) -> None:
+        self.state = CertificateState()
+        """As last read."""
         self._secret = secret
         self._serving = serving
         self._clock = clock
@@ -169,7 +191,8 @@ class SharedCertificate:
         """Component: read the Secret periodically, until cancelled."""
         while True:
             await self.reload()
-            await self._clock.sleep(READ_SECONDS if self._serving.is_ready else FIRST_READ_SECONDS)
+            is_ready = self.state.segment and (self._serving is None or self._serving.is_ready)
+            await self._clock.sleep(READ_SECONDS if is_ready else FIRST_READ_SECONDS)
 
     async def reload(self) -> None:
         """Read the Secret once and offer its certificate."""
@@ -183,6 +206,10 @@ class SharedCertificate:
 
     def offer(self, stored: StoredCertificate) -> None:
         """Offer a certificate; an invalid one is logged once, and replaced by the leader."""
+        if stored.state.segment:
+            self.state = stored.state
+        if self._serving is None:
+            return
         try:
             self._serving.offer(Material(stored.state.pair, stored.state.authorities))
         except ValueError as error:
@@ -196,11 +223,66 @@ class SharedCertificate:
             logger.warning("admission certificate: cannot be read: %s; retrying", text)
 
 
+class CertificateRotator:
+    """Keeps the Secret up to date, in the leader. `hosts` None: the certificate comes from files, and the Secret has
+    only its authorities and the secret path. `trusted_for`: see next_state."""
+
+    def __init__(
+        self,
+        secret: CertificateSecret,
+        shared: SharedCertificate,
+        serving: ServingCertificate,
+        hosts: tuple[str, ...] | None,
+        trusted_for: Callable[[bytes], float],
+    ) -> None:
+        self._secret = secret
+        self._shared = shared
+        self._serving = serving
+        self._hosts = hosts
+        self._trusted_for = trusted_for
+        self._warned = ""
+
+    async def run(self, clock: Clock) -> None:
+        """Sync periodically, until cancelled."""
+        while True:
+            await clock.sleep(SYNC_SECONDS if await self.try_sync(clock.now()) else RETRY_SECONDS)
+
+    async def try_sync(self, now: float) -> bool:
+        """Sync once; a failure is logged once, and retried. Returns whether it succeeded."""
+        try:
+            await self.sync(now)
+        except ApiError as error:
+            if str(error) != self._warned:
+                logger.warning("admission: certificate not up to date: %s; retrying", error)
+            self._warned = str(error)
+            return False
+        self._warned = ""
+        return True
+
+    async def sync(self, now: float) -> None:
+        """Bring the Secret up to date once. Raises ApiError: Conflict after a concurrent write."""
+        stored = await self._secret.read()
+        # A Secret that was deleted is written again: API servers trust, and call, what was in it.
+        before = self._shared.state if stored is None else stored.state
+        after = self._next(before, now)
+        if stored is None or after != stored.state:
+            stored = await self._secret.write(after, stored)
+            logger.info("secret %s/%s: written", *self._secret.key)
+        self._shared.offer(stored)
+
+    def _next(self, before: CertificateState, now: float) -> CertificateState:
+        if self._hosts is None:
+            bundle = self._serving.bundle() or before.authorities
+            return msgspec.structs.replace(before, authorities=bundle, segment=before.segment or new_segment())
+        return next_state(before, self._hosts, now, self._trusted_for)
+
+
 def _decode(body: dict[str, Any]) -> StoredCertificate:
     data = body.get("data") or {}
-    certificate, key, authorities, next_certificate, next_key = (_base64_value(data.get(field)) for field in FIELDS)
-    upcoming = KeyPair(next_certificate, next_key) if next_certificate and next_key else None
-    return StoredCertificate(body, CertificateState(KeyPair(certificate, key), authorities, upcoming))
+    certificate, key, authorities, authority_key, segment = (_base64_value(data.get(field)) for field in FIELDS)
+    text = segment.decode("ascii", "replace")
+    path = text if _SEGMENT.fullmatch(text) else ""
+    return StoredCertificate(body, CertificateState(KeyPair(certificate, key), authorities, authority_key, path))
 
 
 def _base64_value(text: object) -> bytes:
@@ -211,6 +293,6 @@ def _base64_value(text: object) -> bytes:
 
 
 def _data(state: CertificateState) -> dict[str, str]:
-    upcoming = state.upcoming or KeyPair(b"", b"")
-    values = (state.pair.certificate, state.pair.key, state.authorities, upcoming.certificate, upcoming.key)
+    pair = state.pair
+    values = (pair.certificate, pair.key, state.authorities, state.authority_key, state.segment.encode())
     return {field: b64encode(value).decode() for field, value in zip(FIELDS, values, strict=True) if value}

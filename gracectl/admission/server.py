@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import anyio
@@ -32,7 +32,14 @@ from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram
 from gracectl.telemetry import server
 from gracectl.telemetry.connections import BodyReader, BodyRefused, Limits
-from gracectl.telemetry.metrics import ADMISSION_CERTIFICATE, ADMISSION_LATENCY, ADMISSION_REQUESTS, Sample
+from gracectl.telemetry.metrics import (
+    ADMISSION_CERTIFICATE,
+    ADMISSION_LATENCY,
+    ADMISSION_REGISTERED,
+    ADMISSION_REQUESTS,
+    ADMISSION_STRANGERS,
+    Sample,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +52,22 @@ _VERDICT_BY_STATUS: Final = {400: "invalid", 403: "invalid", 408: "invalid", 413
 
 class WebhookServer:
     """HTTP handlers of the webhooks. `timeout`: seconds for a response where the API server names none; `clients`:
-    names of which a client's certificate must have one, none: any that TLS accepts."""
+    names of which a client's certificate must have one, none: any that TLS accepts; `is_ours`: whether API servers know
+    a secret segment in front of a path ("": none)."""
 
     def __init__(
-        self, handlers: Mapping[Webhook, Handler], clock: Clock, timeout: float, clients: frozenset[str] = frozenset()
+        self,
+        handlers: Mapping[Webhook, Handler],
+        clock: Clock,
+        timeout: float,
+        clients: frozenset[str] = frozenset(),
+        is_ours: Callable[[str], bool] = lambda segment: not segment,
     ) -> None:
         self.http_handlers: Mapping[str, server.HttpHandler] = {
             webhook.path: self._http_handler(webhook, handler) for webhook, handler in handlers.items()
         }
+        self._is_ours = is_ours
+        self._strangers = 0
         self.is_stopping = False
         """Whether to close connections, so that API servers turn to another replica."""
         self._clock = clock
@@ -61,11 +76,20 @@ class WebhookServer:
         self._verdicts: Counter[tuple[str, str]] = Counter()
         self._seconds = {webhook.short: Histogram(ADMISSION_LATENCY.buckets) for webhook in handlers}
 
+    def find(self, path: str) -> server.HttpHandler | None:
+        """Handler of a path that API servers know; another path is counted, and its body never read. Only they can read
+        the secret segment, so a forged review has no effect."""
+        plain = path if path in self.http_handlers else "/" + path[1:].partition("/")[2]
+        handler = self.http_handlers.get(plain)
+        if handler is None or not self._is_ours(path.removesuffix(plain).removeprefix("/")):
+            self._strangers += 1
+            return None
+        return handler
+
     def statistics(self) -> WebhookStatistics:
         """Requests so far."""
-        return WebhookStatistics(
-            dict(self._verdicts), {short: histogram.statistics() for short, histogram in self._seconds.items()}
-        )
+        seconds = {short: histogram.statistics() for short, histogram in self._seconds.items()}
+        return WebhookStatistics(dict(self._verdicts), seconds, self._strangers)
 
     def _http_handler(self, webhook: Webhook, handler: Handler) -> server.HttpHandler:
         async def handle(request: web.BaseRequest, bodies: BodyReader) -> web.Response:
@@ -158,10 +182,12 @@ VERDICTS: Final = ("allowed", "patched", "denied", "invalid", "unready", "failed
 
 
 class WebhookStatistics(msgspec.Struct, frozen=True):
-    """By the short names of webhooks: requests per outcome of VERDICTS, and durations."""
+    """By the short names of webhooks: requests per outcome of VERDICTS, and durations. `strangers`: requests on paths
+    that no API server is sent to."""
 
     verdicts: Mapping[tuple[str, str], int]
     seconds: Mapping[str, Distribution]
+    strangers: int = 0
 
 
 def empty_statistics() -> WebhookStatistics:
@@ -170,10 +196,19 @@ def empty_statistics() -> WebhookStatistics:
     return WebhookStatistics({}, {webhook.short: nothing for webhook in WEBHOOKS})
 
 
-def admission_samples(webhooks: WebhookStatistics, certificate: CertificateInfo | None) -> Iterator[Sample]:
-    """Samples of the webhooks and of the certificate."""
+def empty_samples() -> Iterator[Sample]:
+    """Samples of a process without admission."""
+    return admission_samples(empty_statistics(), None, is_registered=False)
+
+
+def admission_samples(
+    webhooks: WebhookStatistics, certificate: CertificateInfo | None, *, is_registered: bool
+) -> Iterator[Sample]:
+    """Samples of the webhooks, of the certificate, and of the configurations."""
     for short in (webhook.short for webhook in WEBHOOKS):
         for verdict in VERDICTS:
             yield Sample(ADMISSION_REQUESTS, (short, verdict), webhooks.verdicts.get((short, verdict), 0))
         yield Sample(ADMISSION_LATENCY, (short,), webhooks.seconds[short])
+    yield Sample(ADMISSION_STRANGERS, (), webhooks.strangers)
+    yield Sample(ADMISSION_REGISTERED, (), float(is_registered))
     yield Sample(ADMISSION_CERTIFICATE, (), certificate.ends if certificate else 0)

@@ -41,6 +41,14 @@ class CertificateFiles(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     cert_file: str = ""
     key_file: str = ""
     ca_file: str = ""
+    inject_from: Annotated[
+        str,
+        msgspec.Meta(
+            pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+            description="NAMESPACE/NAME of a Certificate of cert-manager",
+        ),
+    ] = ""
+    """Certificate of cert-manager, NAMESPACE/NAME, whose authority `cainjector` writes into the configurations."""
 
     @property
     def are_given(self) -> bool:
@@ -74,21 +82,15 @@ class AdmissionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     certificates: CertificateFiles = CertificateFiles()
     client_certificates: ClientCertificates = ClientCertificates()
     secret: Name = "gracectl-webhook-tls"
-    """Secret with the self-made certificate, in the namespace of the Service."""
+    """Secret with the self-made certificate and the secret part of the webhooks' paths, in the namespace of the
+    Service."""
     name: Name = "gracectl"
     """Name of the two webhook configurations."""
-    register: bool = True
-    """Whether the leader creates and repairs them; if not, it only writes the CA bundle into gracectl's webhooks."""
 
     @property
     def is_wanted(self) -> bool:
         """Whether there is an admission server."""
         return bool(self.listen)
-
-    @property
-    def writes_configurations(self) -> bool:
-        """Whether the leader writes to the webhook configurations: it maintains them, or has a CA bundle to write."""
-        return self.register or not self.certificates.are_given or bool(self.certificates.ca_file)
 
     @property
     def namespace(self) -> str:
@@ -131,18 +133,18 @@ class AdmissionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
                 "certificates.caFile: needs certFile and keyFile; set them, or remove it (a "
                 "self-made certificate has its own authority)"
             )
+        if files.inject_from and (files.ca_file or not files.cert_file):
+            raise ValueError(
+                "certificates.injectFrom: needs certFile and keyFile, and no caFile, as cert-manager has the authority"
+            )
 
     def _validate_place(self) -> None:
         if self.service is not None and self.url:
             raise ValueError("url: excludes service; remove one of them")
         if self.url:
             _validate_url(self.url)
-        elif self.service is None and self.register:
-            raise ValueError(
-                "service: needed for the API server to reach gracectl; set its name, or a url, or register to false"
-            )
-        elif self.service is None and not self.certificates.are_given:
-            raise ValueError("service: needed as host name of the certificate; set its name, or a url, or certificates")
+        elif self.service is None:
+            raise ValueError("service: needed for the API server to reach gracectl; set its name, or a url")
 
 
 def _validate_url(url: str) -> None:

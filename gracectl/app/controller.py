@@ -19,7 +19,7 @@ import anyio
 import msgspec
 
 from gracectl.admission.admission import Admission, AdmissionDependencies
-from gracectl.admission.server import admission_samples, empty_statistics
+from gracectl.admission.server import empty_samples
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import admission_permissions
 from gracectl.app.clocks import ClockReporter
@@ -456,7 +456,7 @@ class Controller:
         caches = [cache.statistics() for cache in self._caches]
         yield from answer_samples(clients)
         yield from node_budget_samples(self._admitter)
-        yield from self._admission.samples() if self._admission else admission_samples(empty_statistics(), None)
+        yield from self._admission.samples() if self._admission else empty_samples()
         yield from self._provider.samples()
         yield from api_samples((*clients, self._election.requests()) if self._election else clients)
         yield from clock_samples(self._skew_statistics())

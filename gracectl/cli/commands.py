@@ -122,6 +122,14 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
                 ("crds | kubectl diff --server-side -f -", "preview the change"),
             ),
         ),
+        "webhooks": Entry(
+            "webhooks",
+            "Print the webhook configurations, or write them to the cluster.",
+            (
+                ("webhooks --apply", "create them, or bring them up to date"),
+                ("webhooks | kubectl diff --server-side -f -", "what that would change"),
+            ),
+        ),
         "uninstall": Entry(
             "uninstall.command",
             "Remove everything of gracectl from a cluster.",

@@ -1,7 +1,7 @@
 """Server certificates: issued, read, and loaded into a TLS context, all in memory.
 
-Each certificate is signed by an authority of its own whose key is discarded: a client that trusts the authority trusts
-this one certificate and nothing signed later. PEM everywhere; instants are seconds since the epoch.
+An authority is made once; a client that trusts it trusts every certificate that is signed later. PEM everywhere;
+instants are seconds since the epoch.
 
 `cryptography` is imported when it is first needed: 10 MiB that a process without its own certificates does not need.
 """
@@ -21,6 +21,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 SKEW_SECONDS: Final = 300.0
 """A certificate is valid from this much before now: the client's clock may be behind."""
@@ -51,42 +52,67 @@ class CertificateInfo(msgspec.Struct, frozen=True):
     ends: float
 
 
-def issue(names: Iterable[str], now: float, life: float) -> Issued:
-    """Key pair for these hosts and IP addresses, valid from SKEW_SECONDS before `now` until `life` seconds after it."""
+def new_authority(now: float, life: float) -> KeyPair:
+    """Authority that signs server certificates, valid from SKEW_SECONDS before `now` until `life` seconds after it."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    from cryptography.x509.oid import NameOID
 
-    hosts = tuple(names)
-    begins, ends = _moment(now - SKEW_SECONDS), _moment(now + life)
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     # Each authority of a bundle has a unique subject, so that clients pick the right one.
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gracectl {serial:x}"[:_LONGEST_NAME])])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:_LONGEST_NAME])])
-    of_authority = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-    authority = (
-        x509.CertificateBuilder(issuer, issuer, authority_key.public_key(), serial, begins, ends)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gracectl {serial:x}"[:_LONGEST_NAME])])
+    begins, ends = _moment(now - SKEW_SECONDS), _moment(now + life)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), serial, begins, ends)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
-        .add_extension(of_authority, critical=False)
-        .sign(authority_key, hashes.SHA256())
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
     )
+    return _pair(certificate, key)
+
+
+def issue(names: Iterable[str], now: float, life: float, authority: KeyPair | None = None) -> Issued:
+    """Key pair for these hosts and IP addresses, valid from SKEW_SECONDS before `now` until `life` seconds after it, at
+    most until the authority ends. `authority` None: a new one, valid for as long.
+
+    ValueError if the authority cannot be read.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    authority = authority or new_authority(now, life)
+    issuer = _read(authority.certificate)[0]
+    signer = load_pem_private_key(authority.key, password=None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey), "an authority of ours"
+    hosts = tuple(names)
+    key = ec.generate_private_key(ec.SECP256R1())
+    begins, ends = _moment(now - SKEW_SECONDS), min(_moment(now + life), issuer.not_valid_after_utc)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:_LONGEST_NAME])])
+    of_authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     certificate = (
-        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), begins, ends)
+        x509.CertificateBuilder(issuer.subject, subject, key.public_key(), x509.random_serial_number(), begins, ends)
         .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(of_authority), critical=False)
-        .sign(authority_key, hashes.SHA256())
+        .add_extension(of_authority, critical=False)
+        .sign(signer, hashes.SHA256())
     )
+    return Issued(_pair(certificate, key), authority.certificate)
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    pair = KeyPair(certificate.public_bytes(Encoding.PEM), private)
-    return Issued(pair, authority.public_bytes(Encoding.PEM))
+    return KeyPair(certificate.public_bytes(Encoding.PEM), private)
 
 
 def certificate_info(chain: bytes) -> CertificateInfo:

@@ -292,6 +292,14 @@ ADMISSION_LATENCY: Final = _histogram(
     buckets=ANSWERS,
     help="Duration of admission requests after the body was read; for node deletions including the writes to budgets.",
 )
+ADMISSION_STRANGERS: Final = _counter(
+    "admission_unknown_paths_total",
+    help="Requests on paths that API servers are not sent to: forged, or of an outdated webhook configuration.",
+)
+ADMISSION_REGISTERED: Final = _gauge(
+    "admission_registered",
+    help="Whether both webhook configurations are as the settings and the Secret have them.",
+)
 ADMISSION_CERTIFICATE: Final = _gauge(
     "admission_certificate_expiry_timestamp_seconds",
     help="End of the serving certificate's validity (Unix time); 0 without a certificate.",

@@ -31,8 +31,9 @@ SHUTDOWN_SECONDS: Final = 0.5
 class Endpoint(msgspec.Struct, frozen=True):
     """Handlers of an address. `field`: its setting, for messages; `listen`: see parse_address; "": not served.
 
-    `handlers`: by path, for requests of that `method`; must be quick, as they block the event loop. `tls`: HTTPS, with
-    the context that this returns for each handshake. `headers`: of responses to requests that no handler serves.
+    `handlers`: by path, for requests of that `method`; must be quick, as they block the event loop. `find`: finds the
+    handler of another path. `tls`: HTTPS, with the context that this returns for each handshake. `headers`: of
+    responses to requests that no handler serves.
     """
 
     field: str
@@ -42,6 +43,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     tls: Callable[[], ssl.SSLContext] | None = None
     limits: Limits = Limits()
     headers: Mapping[str, str] = {}
+    find: Callable[[str], StreamHandler | None] = lambda path: None
 
 
 class CannotListen(Exception):
@@ -138,10 +140,16 @@ class _Listener:
         await self.connections.close(grace_seconds)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        method, handler = self._handlers.get(request.path, ("", None))
+        method, handler = self._handlers.get(request.path) or self._found(request.path)
         headers = self.endpoints[0].headers
         if handler is None:
             return web.Response(status=404, text="404: Not Found\n", headers=headers)
         if request.method != method and (request.method, method) != ("HEAD", "GET"):
             return web.Response(status=405, text="405: Method Not Allowed\n", headers={"Allow": method, **headers})
         return await handler(request, self.connections.bodies)
+
+    def _found(self, path: str) -> tuple[str, StreamHandler | None]:
+        for endpoint in self.endpoints:
+            if (handler := endpoint.find(path)) is not None:
+                return endpoint.method, handler
+        return "", None

@@ -89,37 +89,25 @@ SETS: Final = {
         values={"admission": {"certManager": {"enabled": True, "issuerRef": ISSUER}}, "fullnameOverride": "ender"}
     ),
     "cert-manager-found": Release(apis=(CERT_MANAGER,)),
-    "controller-beside-cert-manager": Release(
-        apis=(CERT_MANAGER,), values={"admission": {"configurations": "controller"}}
-    ),
     "secret-beside-cert-manager": Release(apis=(CERT_MANAGER,), values={"admission": {"existingSecret": "of-mine"}}),
-    "webhooks-of-the-chart-trusted": Release(
+    "a-secret-of-mine": Release(
         values={
-            "admission": {
-                "existingSecret": "of-mine",
-                "configurations": "chart",
-                "caBundle": "PEM of an authority",
-                "clientCAConfigMap": "api-servers",
+            "admission": {"existingSecret": "of-mine", "clientCAConfigMap": "api-servers"},
+            "settings": {
+                "admission": {
+                    "clientCertificates": {"names": ["kube-apiserver"]},
+                    "failurePolicy": "Ignore",
+                    "timeoutSeconds": 3,
+                }
             },
-            "settings": {"admission": {"clientCertificates": {"names": ["kube-apiserver"]}}},
             "networkPolicy": {"enabled": True},
         }
     ),
-    "webhooks-of-the-chart": Release(
-        apis=(CLAIMS,),
-        values={
-            "settings": {"admission": {"register": False, "failurePolicy": "Ignore", "timeoutSeconds": 3}},
-            "admission": {"existingSecret": "of-mine"},
-        },
-    ),
-    "webhooks-of-the-chart-cert-manager": Release(
-        values={"settings": {"admission": {"register": False}}, "admission": {"certManager": {"enabled": True}}}
-    ),
     "webhooks-elsewhere": Release(
         values={
+            "admission": {"register": False},
             "settings": {
                 "admission": {
-                    "register": False,
                     "name": "other",
                     "url": "https://gracectl.example.com:8443/hooks/",
                     "certificates": {"certFile": "/mine/tls.crt", "keyFile": "/mine/tls.key"},

@@ -15,8 +15,12 @@ from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.server.api import JsonObject, Request, Response
 from kubesim_support.patience import PATIENCE
 
+from gracectl.admission.registration import is_complete, register
+from gracectl.admission.rotation import CertificateSecret, CertificateState
+from gracectl.admission.settings import AdmissionSettings
 from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
+from gracectl.kube.client import KubeClient
 from gracectl.runtime.clock import SystemClock
 from support.inprocess import InProcessTransport
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
@@ -37,6 +41,8 @@ class Hosted:
         self.cluster = EmbeddedCluster(self.clock, ClusterOptions(definitions=shipped_definitions()))
         self.server = self.cluster.server
         self.transport = InProcessTransport(self.server, self.clock)
+        self.admission = AdmissionSettings()
+        """Of the last controller."""
         self._lives = 0
 
     async def ask(self, method: str, path: str, body: Any = None, **query: str) -> Response:
@@ -84,6 +90,7 @@ class Hosted:
         """A controller that runs; `fields` are settings, those of admission over the usual ones."""
         admission = {"listen": f"127.0.0.1:{port}", "service": SERVICE, **fields.pop("admission", {})}
         settings = the_settings(admission=admission, **fields)
+        self.admission = settings.admission
         self._lives += 1
         rng = random.Random(f"hosted/{self._lives}")
         controller = Controller(
@@ -94,6 +101,22 @@ class Hosted:
             group.start_soon(controller.run, stop)
             yield controller, stop
             stop.set()
+
+    async def register(self) -> None:
+        """Write the webhook configurations as `gracectl webhooks --apply` does, once a controller has written its
+        Secret."""
+        settings = self.admission
+        client = KubeClient(self.transport.line(), self.clock)
+        secret = CertificateSecret(client, (settings.namespace, settings.secret))
+
+        async def state() -> CertificateState:
+            stored = await secret.read()
+            return stored.state if stored else CertificateState()
+
+        with anyio.fail_after(PATIENCE):
+            while not is_complete(await state(), settings):
+                await self.clock.sleep(0.01)
+        await register(client, settings, await state())
 
     def is_registered(self) -> bool:
         """Whether both webhook configurations are there."""

@@ -25,8 +25,9 @@ from kubesim.server import api
 from kubesim.server.api import JsonObject
 from kubesim_support.accounts import ADMIN, as_admin
 
+from gracectl.admission.registration import is_complete, wanted
 from gracectl.admission.settings import CertificateFiles
-from gracectl.admission.webhooks import WEBHOOKS
+from gracectl.admission.webhooks import WEBHOOKS, secret_path
 from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
 from gracectl.config import Settings
@@ -127,7 +128,7 @@ def for_a_test(settings: JsonObject, folder: Path) -> Settings:
     paths = [str(folder / name) for name in contents]
     if not read.admission.certificates.ca_file:  # it is written from outside
         paths[2] = ""
-    files = CertificateFiles(*paths)
+    files = CertificateFiles(*paths, inject_from=read.admission.certificates.inject_from)
     return msgspec.structs.replace(read, admission=msgspec.structs.replace(read.admission, certificates=files))
 
 
@@ -212,10 +213,19 @@ class Place:
         """What has succeeded."""
         return [each for each in self.wire.of(verb, resource) if each.status < 300]
 
-    def answers(self, controller: Controller) -> None:
-        """Let API servers reach this controller's admission server."""
+    async def register(self, controller: Controller) -> None:
+        """Let API servers reach this controller's admission server: the webhook configurations are written by a client
+        with all rights, if there are none, as soon as a leader has written the Secret."""
         admission = controller._admission
         assert admission is not None
+        settings = self.stage.settings.admission
+        while not is_complete(admission._shared.state, settings):
+            await self.stage.clock.sleep(0.5)
+        state = admission._shared.state
+        for body in wanted(settings, state).values():
+            path = CONFIGURATIONS[body["kind"]]
+            if (await self.stage.cluster.api.call("GET", f"{path}/{settings.name}"))[0] == 404:
+                await self.stage.call("POST", path, body)
         for webhook in WEBHOOKS:
             handler = admission._handlers.http_handlers[webhook.path]
 
@@ -225,8 +235,8 @@ class Place:
                 assert isinstance(body, bytes)
                 return Reply(response.status, body, response.content_type)
 
-            (host, *_) = self.stage.settings.admission.hosts
-            self._webhooks.register(f"https://{host}:443{webhook.path}", answer)
+            (host, *_) = settings.hosts
+            self._webhooks.register(f"https://{host}:443{secret_path(webhook, state.segment)}", answer)
 
 
 async def _token(server: ApiServer, account: Account, node: str = "") -> str:

@@ -282,6 +282,11 @@ async def check_karpenter(doctor: Doctor) -> Sequence[Finding]:
 # -- admission ---------------------------------------------------------------------------------------------------------
 
 
+REGISTER: Final = "gracectl webhooks --apply"
+OUTDATED: Final = ("x509: certificate signed by unknown authority", "could not find the requested resource")
+"""What an API server says of a webhook, if the configuration has another authority or path than the Secret."""
+
+
 async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
     """Check that the API server knows, trusts and reaches the webhooks."""
     settings = doctor.settings.admission
@@ -298,12 +303,14 @@ async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
             body = await doctor.client.get(resource, ("", settings.name))
         except NotFound:
             message = f"{kind} webhook configuration {settings.name} missing: no budget limits deletions of nodes"
-            return (Finding(WEBHOOKS, CheckState.FAILED, message, "a controller that leads creates it: see above"),)
+            return (Finding(WEBHOOKS, CheckState.FAILED, message, REGISTER),)
         ours += [each for each in body.get("webhooks") or () if each.get("name") in OUR_NAMES]
     refuses = any(each["name"] == NODE_DELETE_WEBHOOK.name and each.get("failurePolicy") == "Fail" for each in ours)
     unreached = "Ready nodes cannot be deleted" if refuses else "no budget limits deletions of nodes"
     bundles = [_bundle_of(each) for each in ours]
-    return (await _reached(doctor.client, unreached), certificate_finding(bundles, doctor.clock.now()))
+    is_injected = bool(settings.certificates.inject_from)
+    of_certificate = certificate_finding(bundles, doctor.clock.now(), is_injected=is_injected)
+    return (await _reached(doctor.client, unreached), of_certificate)
 
 
 def _bundle_of(webhook: dict[str, Any]) -> bytes:
@@ -313,8 +320,8 @@ def _bundle_of(webhook: dict[str, Any]) -> bytes:
         return b""
 
 
-def certificate_finding(bundles: Sequence[bytes], now: float) -> Finding:
-    """The authority that API servers trust, which ends with the certificate if the controller makes both."""
+def certificate_finding(bundles: Sequence[bytes], now: float, *, is_injected: bool = False) -> Finding:
+    """The authority that API servers trust; `is_injected`: cert-manager writes it."""
     try:
         lives = [
             max((certificate_info(each) for each in authorities_in(bundle)), key=lambda info: info.ends)
@@ -325,11 +332,12 @@ def certificate_finding(bundles: Sequence[bytes], now: float) -> Finding:
         return Finding(CERTIFICATE, CheckState.FAILED, "caBundle cannot be read", "docs/admission.md")
     if len(lives) < len(bundles) or not lives:
         message = "caBundle is empty: API servers trust no certificate of the webhooks"
-        remedy = "wait for the leader or cert-manager to write it (docs/admission.md)"
+        injected = "wait for cert-manager to write it (docs/admission.md)"
+        remedy = injected if is_injected else REGISTER
         return Finding(CERTIFICATE, CheckState.FAILED, message, remedy)
     first = min(lives, key=lambda info: info.ends)
     life = f"since {format_time(first.begins)}, until {format_time(first.ends)}"
-    remedy = "see the leader's log, or renew it (docs/admission.md)"
+    remedy = "renew it (docs/admission.md#certificates)"
     if first.ends <= now:
         return Finding(CERTIFICATE, CheckState.FAILED, f"its authority has expired: valid {life}", remedy)
     left = f"{int((first.ends - now) // 86_400)} days left"
@@ -359,6 +367,8 @@ async def _reached(client: KubeClient, unreached: str) -> Finding:
         if f'"{NODE_BUDGET_WEBHOOK.name}" denied' in error.status_message:
             return Finding(WEBHOOKS, CheckState.OK, "registered, and API servers reach them (tried by a dry run)")
         if NODE_BUDGET_WEBHOOK.name in error.status_message:
+            is_outdated = any(each in error.status_message for each in OUTDATED)
+            remedy = REGISTER if is_outdated else remedy
             return Finding(WEBHOOKS, CheckState.FAILED, f"not reached: {error.status_message}", remedy)
         return Finding(WEBHOOKS, CheckState.UNKNOWN, f"registered; not checked: {error}")
     message = f"registered, but API servers get no answer: {unreached}"

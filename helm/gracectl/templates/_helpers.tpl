@@ -83,18 +83,6 @@ true
 {{- end -}}
 {{- end }}
 
-{{/* "true" where the webhook configurations are part of the release. */}}
-{{- define "gracectl.rendersWebhooks" -}}
-{{- $by := .Values.admission.configurations -}}
-{{- if and (include "gracectl.admits" .) (or (not .Values.settings.admission.register) (eq $by "chart") (and (eq $by "auto") (include "gracectl.certManager" .))) -}}true{{- end -}}
-{{- end }}
-
-{{/* "true" where the program writes to them: it creates them, or puts an authority into them. */}}
-{{- define "gracectl.writesWebhooks" -}}
-{{- $admission := (include "gracectl.settings" . | fromYaml).admission -}}
-{{- if and (include "gracectl.admits" .) (or $admission.register (not $admission.certificates.certFile) $admission.certificates.caFile) -}}true{{- end -}}
-{{- end }}
-
 {{/* The Secret with the certificate of admission from elsewhere; "" where gracectl makes it itself. */}}
 {{- define "gracectl.foreignCertificate" -}}
 {{- if .Values.admission.existingSecret -}}
@@ -117,12 +105,13 @@ true
 {{- $_ := set $admission "service" (dict "name" (include "gracectl.fullname" .) "namespace" .Release.Namespace) -}}
 {{- end -}}
 {{- if and (include "gracectl.foreignCertificate" .) (not $admission.certificates.certFile) -}}
-{{- /* Where the chart renders the authority, or cert-manager writes it, the program writes none. */}}
-{{- $told := and (include "gracectl.rendersWebhooks" .) (or (include "gracectl.certManager" .) .Values.admission.caBundle) -}}
-{{- $_ := set $admission "certificates" (dict "certFile" "/tls/tls.crt" "keyFile" "/tls/tls.key" "caFile" (ternary "" "/tls/ca.crt" (not (empty $told)))) -}}
+{{- $files := dict "certFile" "/tls/tls.crt" "keyFile" "/tls/tls.key" -}}
+{{- if include "gracectl.certManager" . -}}
+{{- $_ := set $files "injectFrom" (printf "%s/%s" .Release.Namespace (include "gracectl.foreignCertificate" .)) -}}
+{{- else -}}
+{{- $_ := set $files "caFile" "/tls/ca.crt" -}}
 {{- end -}}
-{{- if include "gracectl.rendersWebhooks" . -}}
-{{- $_ := set $admission "register" false -}}
+{{- $_ := set $admission "certificates" (merge $files $admission.certificates) -}}
 {{- end -}}
 {{- if and .Values.admission.clientCAConfigMap (not $admission.clientCertificates.caFile) -}}
 {{- $_ := set $admission.clientCertificates "caFile" "/client-ca/ca.crt" -}}

@@ -75,7 +75,6 @@ DEFAULTS: dict[str, Any] = {
         "clientCertificates": {"caFile": "", "names": ()},
         "secret": "gracectl-webhook-tls",
         "name": "gracectl",
-        "register": True,
     },
     "agent": {"busAddress": "", "logindDropInDirectory": "/etc/systemd/logind.conf.d", "impersonateNode": False},
     "featureGates": {"PodPriorityBasedGracefulNodeShutdown": True},

@@ -1,9 +1,8 @@
-"""Admission as the chart sets it up: webhooks of its own are the program's, certificates bear the names that are asked
+"""Admission as the chart sets it up: a hook registers the webhooks, certificates bear the names that are asked
 for, and what serves them is where API servers look."""
 
 from __future__ import annotations
 
-from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,15 @@ from support.chart_sets import SETS
 from support.helm import JsonObject, Release, needs_helm
 
 from gracectl.admission.settings import AdmissionSettings
-from gracectl.admission.webhooks import CONFIGURATIONS, WEBHOOKS, Kind, manifest
 from gracectl.config import load_settings
 
 needs_helm()
 
-OF_THE_CHART = {name: release for name, release in SETS.items() if name.startswith(("webhooks-", "cert-manager"))}
-WITHOUT_RIGHTS = ("cert-manager", "cert-manager-found", "webhooks-of-the-chart-trusted", "webhooks-elsewhere")
-"""Where the program writes to no webhook configuration."""
+GROUP = "admissionregistration.k8s.io"
+
+
+def _is_hook(job: JsonObject) -> bool:
+    return str(job["metadata"]["name"]).endswith("-webhooks")
 
 
 def admission(release: Release, folder: Path) -> AdmissionSettings:
@@ -28,60 +28,52 @@ def admission(release: Release, folder: Path) -> AdmissionSettings:
     return load_settings(file).admission
 
 
-@pytest.mark.parametrize("kind", CONFIGURATIONS)
-@pytest.mark.parametrize("release", OF_THE_CHART.values(), ids=OF_THE_CHART)
-def test_webhooks_of_the_chart_are_those_that_a_leader_would_make(release: Release, kind: Kind, tmp_path: Path) -> None:
-    settings = admission(release, tmp_path)
-    made = release.one(CONFIGURATIONS[kind].kind)
-    assert made["metadata"]["name"] == settings.name
-    bundle = b64encode(release.values.get("admission", {}).get("caBundle", "").encode())
-    assert made["webhooks"] == [manifest(each, settings, bundle) for each in WEBHOOKS if each.kind == kind]
-    told_by_cert_manager = "cert-manager.io/inject-ca-from" in (made["metadata"].get("annotations") or {})
-    assert told_by_cert_manager == bool(release.of_kind("Certificate"))
+REGISTERING = [name for name, each in SETS.items() if any(_is_hook(job) for job in each.of_kind("Job"))]
 
 
-@pytest.mark.parametrize("name", WITHOUT_RIGHTS)
-def test_with_a_ca_bundle_of_the_chart_the_controller_has_no_permission_on_configurations(
-    name: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("release", SETS.values(), ids=SETS)
+def test_no_webhook_configuration_is_part_of_a_release_and_no_standing_account_writes_one(release: Release) -> None:
+    assert not [each for each in release.objects() if each["kind"].endswith("WebhookConfiguration")]
+    for role in release.of_kind("ClusterRole"):
+        rules = [each for each in role["rules"] if each["apiGroups"] == [GROUP]]
+        hook = (role["metadata"].get("annotations") or {}).get("helm.sh/hook-delete-policy", "")
+        written = {verb for each in rules for verb in each["verbs"]} - {"get"}
+        assert not written or "hook-succeeded" in hook, role["metadata"]["name"]
+
+
+@pytest.mark.parametrize("name", REGISTERING)
+def test_a_hook_registers_with_rights_that_go_with_it(name: str) -> None:
     release = SETS[name]
-    settings = admission(release, tmp_path)
-    assert not settings.writes_configurations
-    assert "admissionregistration.k8s.io" not in _groups(release, "controller")
+    full = release.one("Deployment")["metadata"]["name"] if len(release.of_kind("Deployment")) == 1 else ""
+    ours = [each for each in release.objects() if each["metadata"]["name"] == f"{full}-webhooks"]
+    kinds = {"ServiceAccount", "Job"}
+    if release.values.get("rbac", {}).get("create", True):
+        kinds |= {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    assert not full or {each["kind"] for each in ours} == kinds
+    for each in ours:
+        annotations = each["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "post-install,post-upgrade,post-rollback"
+        assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
+        assert annotations["helm.sh/hook-weight"] == ("0" if each["kind"] == "Job" else "-1")
 
 
-@pytest.mark.parametrize("name", ["defaults", "controller-beside-cert-manager", "secret-beside-cert-manager"])
-def test_otherwise_it_has_and_the_notes_say_what_that_means(name: str, tmp_path: Path) -> None:
-    release = SETS[name]
-    assert admission(release, tmp_path).writes_configurations
-    assert "admissionregistration.k8s.io" in _groups(release, "controller")
-    assert "cluster-admin in effect" in release.notes()
-
-
-def test_the_notes_of_other_installations_do_not_mention_it() -> None:
-    assert "cluster-admin" not in SETS["cert-manager"].notes()
-    assert "networkPolicy.enabled restricts nothing" in SETS["webhooks-of-the-chart-trusted"].notes()
-
-
-def _groups(release: Release, component: str) -> set[str]:
-    """The API groups of a ClusterRole."""
-    roles = [each for each in release.of_kind("ClusterRole") if each["metadata"]["name"].endswith(f"-{component}")]
-    return {group for role in roles for rule in role["rules"] for group in rule["apiGroups"]}
+def test_without_webhooks_or_replicas_nothing_is_registered() -> None:
+    assert "defaults" in REGISTERING
+    assert not {"dry run", "minimal", "webhooks-elsewhere", "page-alone"} & set(REGISTERING)
+    none = Release(values={"replicaCount": 0})
+    assert not any(_is_hook(job) for job in none.of_kind("Job"))
+    assert "gracectl webhooks --apply" in SETS["webhooks-elsewhere"].notes()
+    assert "cluster-admin" not in SETS["defaults"].notes()
 
 
 def test_authorities_of_clients_are_mounted_where_they_are_looked_for(tmp_path: Path) -> None:
-    release = SETS["webhooks-of-the-chart-trusted"]
+    release = SETS["a-secret-of-mine"]
     settings = admission(release, tmp_path).client_certificates
     assert (settings.ca_file, settings.names) == ("/client-ca/ca.crt", ("kube-apiserver",))
     spec = release.one("Deployment")["spec"]["template"]["spec"]
     (volume,) = (each for each in spec["volumes"] if each["name"] == "client-ca")
     assert volume["configMap"] == {"name": "api-servers"}
     assert {"name": "client-ca", "mountPath": "/client-ca", "readOnly": True} in spec["containers"][0]["volumeMounts"]
-
-
-@pytest.mark.parametrize("release", [each for name, each in SETS.items() if name not in OF_THE_CHART])
-def test_where_the_leader_makes_them_the_chart_makes_none(release: Release) -> None:
-    assert not [each for each in release.objects() if each["kind"].endswith("WebhookConfiguration")]
 
 
 @pytest.mark.parametrize("name", ["cert-manager", "cert-manager-issuer"])
@@ -99,10 +91,12 @@ def test_a_certificate_of_cert_manager_bears_the_names_that_are_asked_for(name: 
         assert issuers[certificate["issuerRef"]["name"]] == {"ca": {"secretName": authority[0]["secretName"]}}
         assert issuers[authority[0]["issuerRef"]["name"]] == {"selfSigned": {}}
     assert _mounted(release)["/tls"] == certificate["secretName"]
+    (found,) = (each for each in release.of_kind("Certificate") if each["spec"] == certificate)
+    assert settings.certificates.inject_from == f"{release.namespace}/{found['metadata']['name']}"
 
 
 def test_an_existing_secret_is_mounted_where_it_is_looked_for(tmp_path: Path) -> None:
-    release = SETS["webhooks-of-the-chart"]
+    release = SETS["a-secret-of-mine"]
     files = admission(release, tmp_path).certificates
     folder = {str(Path(each).parent) for each in (files.cert_file, files.key_file, files.ca_file)}
     assert {place: _mounted(release)[place] for place in folder} == {"/tls": "of-mine"}

@@ -297,11 +297,11 @@ def test_a_digest_beats_the_tag() -> None:
 
 def test_two_releases_share_no_name() -> None:
     apart = {
-        "admission": {"name": "blue", "secret": "blue-webhook-tls", "register": False},
+        "admission": {"name": "blue", "secret": "blue-webhook-tls"},
         "leaderElection": {"name": "b"},
     }
     everything = {**MONITORED, "agent": AGENT, "priorityQuota": True, "networkPolicy": {"enabled": True}}
-    first = Release(values={**everything, "settings": {"admission": {"register": False}}})
+    first = Release(values=everything)
     second = Release(name="blue", values={**everything, "settings": apart, "crds": {"install": False}})
     taken = [
         {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in release.objects()}

@@ -71,13 +71,12 @@ def _of_the_chart(release: Release, wanted: AdmissionSettings) -> dict[str, Any]
     values, added = release.values.get("admission", {}), dict[str, Any]()
     if not (wanted.service or wanted.url):
         added["service"] = ServiceSettings(name=full_name(release), namespace=release.namespace)
-    secret, by = values.get("existingSecret"), values.get("configurations", "auto")
+    secret = values.get("existingSecret")
     issues = values.get("certManager", {}).get("enabled") or (CERT_MANAGER in release.apis and not secret)
-    if not wanted.register or by == "chart" or (by == "auto" and issues):
-        added["register"] = False
     if (issues or secret) and not wanted.certificates.are_given:
-        is_told = "register" in added and (issues or values.get("caBundle"))
-        added["certificates"] = CertificateFiles("/tls/tls.crt", "/tls/tls.key", "" if is_told else "/tls/ca.crt")
+        files = CertificateFiles("/tls/tls.crt", "/tls/tls.key", "" if issues else "/tls/ca.crt")
+        certificate = f"{release.namespace}/{full_name(release)}-webhook-cert" if issues else ""
+        added["certificates"] = msgspec.structs.replace(files, inject_from=certificate)
     if values.get("clientCAConfigMap"):
         clients = msgspec.structs.replace(wanted.client_certificates, ca_file="/client-ca/ca.crt")
         added["client_certificates"] = clients

@@ -1,4 +1,4 @@
-"""The files for kubectl: the right to write webhook configurations is the exception, and says what it means."""
+"""The file for kubectl: its account writes no webhook configuration, and the head says who does."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ from support.rbac.value_sets import MANIFESTS
 WEBHOOKS, CORE = "admissionregistration.k8s.io", ""
 
 
-def rights(file: str) -> set[tuple[str, str]]:
-    """Verbs of the controller on webhook configurations and Secrets."""
-    installed = Installed.of((MANIFESTS / file).read_text())
+def test_the_controller_reads_its_webhook_configurations_and_writes_one_secret() -> None:
+    installed = Installed.of((MANIFESTS / "gracectl.yaml").read_text())
     grants = grants_of(installed.objects, installed.account())
-    return {
-        (each.verb, each.resource)
-        for each in grants
-        if each.group == WEBHOOKS or (each.group, each.resource) == (CORE, "secrets")
-    }
+    configurations = {(each.verb, each.name) for each in grants if each.group == WEBHOOKS}
+    assert configurations == {("get", "gracectl")}
+    secrets = {(each.verb, each.name) for each in grants if (each.group, each.resource) == (CORE, "secrets")}
+    assert secrets == {("get", "gracectl-webhook-tls"), ("update", "gracectl-webhook-tls"), ("create", "")}
 
 
-def test_by_default_the_controller_writes_neither_webhook_configurations_nor_secrets() -> None:
-    assert rights("gracectl.yaml") == set()
-
-
-def test_the_exception_says_what_it_means() -> None:
-    assert ("create", "mutatingwebhookconfigurations") in rights("gracectl-register.yaml")
-    head = (MANIFESTS / "gracectl-register.yaml").read_text().partition("apiVersion:")[0]
-    assert "cluster-admin in effect" in head
+def test_the_head_says_how_webhooks_are_registered() -> None:
+    head = (MANIFESTS / "gracectl.yaml").read_text().partition("apiVersion:")[0]
+    assert "gracectl webhooks --wait 2m" in head
+    assert "kubectl apply --server-side --force-conflicts -f -" in head

@@ -9,7 +9,7 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
 from support.grants import Account, grants_of
-from support.installed import Installed, Place
+from support.installed import Installed, Place, component_of
 from support.rbac.retelling import all_told, each_is_missed
 from support.rbac.stories import CONFIGURATIONS, NODE_CLAIMS_DEFINITION, Story, leading
 from support.rbac.value_sets import SETS, ValueSet
@@ -24,6 +24,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.sockets]
 EVERY = [pytest.param(one, id=one.name) for one in SETS if one.values is not None]
 """Only the chart has the hook."""
 MOST = [each for each in EVERY if each.id in ("definitions of claims", "other names")]
+
+
+def components_of_jobs(installed: Installed) -> list[str]:
+    """The hooks: of the uninstallation, and, with admission, of the webhooks."""
+    return [component_of(each) for each in installed.of_kind("Job")]
 
 
 def hook_of(installed: Installed) -> Account:
@@ -58,7 +63,7 @@ async def _leave(place: Place) -> None:
     if not settings.admission.is_wanted:  # any more: before a change of the settings it was
         for kind in ("mutating", "validating"):
             await configure(stage, kind, name=settings.admission.name)
-    if not settings.admission.is_wanted or settings.admission.certificates.are_given:
+    if not settings.admission.is_wanted:
         await stage.call("POST", secrets, {"metadata": {"name": settings.admission.secret, "labels": ours}})
     command = place.installed.one("Job", "uninstall")["spec"]["template"]["spec"]["containers"][0]["args"]
     namespace = command[command.index("--namespace") + 1]
@@ -94,7 +99,7 @@ async def test_with_one_right_less_just_that_is_refused(value_set: ValueSet, tmp
 @pytest.mark.parametrize("value_set", EVERY)
 def test_no_other_account_has_permissions(value_set: ValueSet) -> None:
     installed = value_set.installed()
-    known = {installed.account(), hook_of(installed)}
+    known = {installed.account(), *(installed.account("Job", each) for each in components_of_jobs(installed))}
     given = {
         Account(subject["namespace"], subject["name"])
         for binding in installed.of_kind("RoleBinding", "ClusterRoleBinding")
@@ -110,7 +115,7 @@ def test_no_other_account_has_permissions(value_set: ValueSet) -> None:
 @pytest.mark.parametrize("value_set", EVERY)
 def test_no_account_may_read_all_secrets(value_set: ValueSet) -> None:
     installed = value_set.installed()
-    for account in (installed.account(), hook_of(installed)):
+    for account in (installed.account(), *(installed.account("Job", each) for each in components_of_jobs(installed))):
         granted = [each.right for each in grants_of(installed.objects, account) if each.resource == "secrets"]
         assert all(each.namespace for each in granted)
         assert {each.verb for each in granted if not each.name} <= {"create"}

@@ -43,14 +43,10 @@ A_DISK: JsonObject = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"
 async def leading(place: Place) -> AsyncIterator[Controller]:
     """A controller that has begun: it has asked for its rights, sees everything and holds every node."""
     async with place.stage.controller() as controller:
-        if place.stage.settings.admission.is_wanted:
-            place.answers(controller)
         await controller.check()
         await place.stage.settle(controller)
         if place.stage.settings.admission.is_wanted:
-            if not place.stage.settings.admission.writes_configurations:
-                await _inject(place)
-            await _until(place, lambda: all(_is_ready(configuration(place, kind)) for kind in CONFIGURATIONS))
+            await place.register(controller)
         yield controller
 
 
@@ -192,7 +188,7 @@ async def leaders_follow_each_other(place: Place) -> None:
 
 
 async def admission_is_asked(place: Place) -> None:
-    """A node is created with the finalizer, a deletion is denied and another admitted; foreign changes are reverted."""
+    """A node is created with the finalizer, a deletion is denied and another admitted; the Secret is repaired."""
     stage = place.stage
     admission = stage.settings.admission
     async with leading(place):
@@ -202,13 +198,10 @@ async def admission_is_asked(place: Place) -> None:
         assert names.FINALIZER in finalizers_of(born)
         if NODE_BUDGETS_DEFINITION in place.installed.definitions:
             await _a_budget_is_asked(place)
-        for kind in CONFIGURATIONS if admission.writes_configurations else ():
-            await _tamper(place, kind)
-        if not admission.certificates.are_given:
-            secret = f"/api/v1/namespaces/{admission.namespace}/secrets/{admission.secret}"
-            await stage.call("PATCH", secret, {"data": None}, "application/merge-patch+json")
-            await stage.clock.sleep(120)
-            assert (await stage.call("GET", secret))["data"]
+        secret = f"/api/v1/namespaces/{admission.namespace}/secrets/{admission.secret}"
+        await stage.call("PATCH", secret, {"data": None}, "application/merge-patch+json")
+        await stage.clock.sleep(120)
+        assert (await stage.call("GET", secret))["data"]
 
 
 async def _a_budget_is_asked(place: Place) -> None:
@@ -225,39 +218,10 @@ async def _a_budget_is_asked(place: Place) -> None:
     assert 400 <= status < 500, answer
 
 
-async def _tamper(place: Place, kind: str) -> None:
-    """Our authority is removed from a configuration; it is restored."""
-    stage = place.stage
-    path = f"{ADMISSION}/{kind}/{stage.settings.admission.name}"
-    before = await stage.call("GET", path)
-    bundle = before["webhooks"][0]["clientConfig"].get("caBundle")
-    change = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ""}]
-    await stage.call("PATCH", path, change, "application/json-patch+json")
-    await stage.clock.sleep(60)
-    after = await stage.call("GET", path)
-    assert after["webhooks"][0]["clientConfig"].get("caBundle") == bundle
-
-
-async def _inject(place: Place) -> None:
-    """As cert-manager's cainjector does: write the authority."""
-    for kind in CONFIGURATIONS:
-        path = f"{ADMISSION}/{kind}/{place.stage.settings.admission.name}"
-        webhooks = (await place.stage.call("GET", path))["webhooks"]
-        change = [
-            {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": "UEVN"}
-            for number in range(len(webhooks))
-        ]
-        await place.stage.call("PATCH", path, change, "application/json-patch+json")
-
-
 async def _until(place: Place, condition: Callable[[], bool]) -> None:
     """Of other objects than pods and nodes."""
     while not condition():
         await place.stage.clock.sleep(0.5)
-
-
-def _is_ready(found: JsonObject | None) -> bool:
-    return found is not None and all(each["clientConfig"].get("caBundle") for each in found["webhooks"])
 
 
 async def machines_end(place: Place) -> None:

@@ -24,13 +24,12 @@ NEEDS: Mapping[str, str] = {
 
 
 class ValueSet(msgspec.Struct, frozen=True):
-    """A way to install. `values`: of `--set`; None: `file` for kubectl, without helm."""
+    """A way to install. `values`: of `--set`; None: the file for kubectl, without helm."""
 
     name: str
     values: tuple[str, ...] | None = ()
     serves: tuple[str, ...] = ()
     """What the cluster has defined already, as helm is told: karpenter.sh/v1/NodeClaim."""
-    file: str = "gracectl.yaml"
 
     def installed(self) -> Installed:
         """What it renders to."""
@@ -51,7 +50,7 @@ class ValueSet(msgspec.Struct, frozen=True):
 @functools.cache
 def _rendered(one: ValueSet) -> Installed:
     if one.values is None:
-        return Installed.of((MANIFESTS / one.file).read_text())
+        return Installed.of((MANIFESTS / "gracectl.yaml").read_text())
     return rendered(one.values, one.serves)
 
 
@@ -74,26 +73,17 @@ def _nested(values: tuple[str, ...]) -> JsonObject:
     return whole
 
 
-TRUSTED, BY_THE_CHART = "admission.caBundle=PEM", "admission.configurations=chart"
 MACHINES = "cluster.x-k8s.io/v1beta2/Machine"
-PLAIN = ValueSet("the file for kubectl without cert-manager", None, file="gracectl-register.yaml")
+PLAIN = ValueSet("the file for kubectl", None)
 SETS = (
     ValueSet("default"),
     ValueSet("definitions of claims", ("crds.nodeClaims=true",)),
     ValueSet("definitions of others", ("crds.install=false",), ("karpenter.sh/v1/NodeClaim",)),
     ValueSet("no definitions", ("crds.install=false",)),
     ValueSet("no admission", ("settings.admission.listen=",)),
-    ValueSet("webhooks of the chart", ("settings.admission.register=false",)),
+    ValueSet("webhooks of mine", ("admission.register=false",)),
     ValueSet("a certificate of others", ("admission.existingSecret=webhook-cert",)),
-    ValueSet(
-        "a certificate of others, webhooks of the chart",
-        ("admission.existingSecret=webhook-cert", "settings.admission.register=false"),
-    ),
     ValueSet("cert-manager", (), ("cert-manager.io/v1/Certificate",)),
-    ValueSet("the file for kubectl", None),
-    ValueSet(
-        "a certificate of others, all of it told", ("admission.existingSecret=webhook-cert", TRUSTED, BY_THE_CHART)
-    ),
     ValueSet("no leader election", ("settings.leaderElection.enabled=false", "replicaCount=1")),
     ValueSet("machines", ("settings.provider.name=clusterapi",), (MACHINES,)),
     ValueSet(

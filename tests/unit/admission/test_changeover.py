@@ -139,7 +139,7 @@ async def test_files_that_change_with_their_authority(tmp_path: Path) -> None:
     port = free_port()
     async with hosted() as place, place.controller(port=port, admission={"certificates": certificates}):
         await place.routed(port)
-        await place.until(place.is_registered)
+        await place.register()
         async with asking(place) as asked:
             await until_shown(port, first.authority)
             await asked.again()
@@ -161,7 +161,7 @@ async def test_a_certificate_of_our_own_whose_time_has_come() -> None:
         port = free_port()
         async with place.controller(port=port):
             await place.routed(port)
-            await place.until(place.is_registered)
+            await place.register()
             async with asking(place) as asked:
                 await until_shown(port, old.authority)
                 await asked.again()
@@ -185,7 +185,7 @@ async def test_a_replica_that_is_told_to_stop_answers_until_all_clients_know() -
         place.controller(port=second, leaderElection=lease) as (staying, _),
     ):
         await place.routed(first)
-        await place.until(place.is_registered)
+        await place.register()
         await place.until(lambda: all(check.is_ok for check in (*going.readiness(), *staying.readiness())))
         async with asking(place) as asked:
             await asked.again()

@@ -99,11 +99,17 @@ async def place(authorities: bytes, names: frozenset[str] = frozenset()) -> Asyn
     identity.require_clients(authorities)
     gate = NodeDeletionValidator(StandInGate(), lambda: True)
     reception = WebhookServer({NODE_DELETE_WEBHOOK: gate}, clock, 10.0, names)
+    port = free_port()
     door = Endpoint(
-        "x", "127.0.0.1:0", reception.http_handlers, method="POST", tls=lambda: identity.context, limits=LIMITS
+        "x",
+        f"127.0.0.1:{port}",
+        {},
+        method="POST",
+        tls=lambda: identity.context,
+        limits=LIMITS,
+        find=reception.find,
     )
-    async with serving(door) as (_, urls):
-        port = int(urls[NODE_DELETE_WEBHOOK.path].removesuffix(NODE_DELETE_WEBHOOK.path).rpartition(":")[2])
+    async with serving(door):
         yield Place(identity, issued.authority, port)
 
 

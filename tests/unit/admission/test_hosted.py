@@ -40,7 +40,7 @@ def a_node(name: str, **metadata: Any) -> dict[str, Any]:
 
 async def registered(place: Hosted, port: int) -> None:
     await place.routed(port)
-    await place.until(place.is_registered)
+    await place.register()
 
 
 async def test_a_node_has_the_finalizer_from_birth() -> None:

@@ -42,7 +42,7 @@ async def test_a_denial_says_which_budget_and_what_to_do_at_once(
         await place.add_nodes("n1", "n2", pool="a")
         async with place.controller(port=port):
             await place.routed(port)
-            await place.until(place.is_registered)
+            await place.register()
             await place.create_budget(minAvailable=2)
             printed = await kubectl.run("delete", "node", "n1")
             assert (printed.code, printed.err) == (1, DENIED)

@@ -32,7 +32,7 @@ async def test_beside_a_replica_that_answers_all_of_it_goes_and_stays_away() -> 
         await place.add_nodes("n1")
         async with place.controller(port=port, leaderElection=LEADING):
             await place.routed(port)
-            await place.until(place.is_registered)
+            await place.register()
             await place.until(lambda: names.FINALIZER in _finalizers(place, "n1"))
             wire = place.transport.line()
             client = KubeClient(wire, place.clock, settings=INTERACTIVE)

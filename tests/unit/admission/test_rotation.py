@@ -1,18 +1,44 @@
-"""Rotation of our own certificate: each write by itself, and no client refuses a server at any time."""
+"""The Secret of admission: each state by itself, and no client refuses a server at any time."""
 
 from __future__ import annotations
 
 import random
+import re
 
+import msgspec
 import pytest
 
-from gracectl.admission.rotation import LIFE_SECONDS, SETTLING_SECONDS, CertificateState, first_state, next_state
+from gracectl.admission.rotation import (
+    AUTHORITY_LIFE_SECONDS,
+    LIFE_SECONDS,
+    SETTLING_SECONDS,
+    CertificateState,
+    next_state,
+)
 from gracectl.runtime.certificates import KeyPair, authorities_in, certificate_info, issue, issuers_of
 
 NOW = 1_767_225_600.0
 DAY = 86_400.0
 HOSTS = ("gracectl.infra.svc", "gracectl.infra.svc.cluster.local")
 SPENT = NOW + 61 * DAY
+
+
+def never(authority: bytes) -> float:
+    return 0.0
+
+
+def always(authority: bytes) -> float:
+    return 1e9
+
+
+def first_state() -> CertificateState:
+    return next_state(CertificateState(), HOSTS, NOW, never)
+
+
+def of_an_earlier_version(age: float = 0.0) -> CertificateState:
+    """A pair, and its authority without a key."""
+    issued = issue(HOSTS, NOW - age, LIFE_SECONDS)
+    return CertificateState(issued.pair, issued.authority)
 
 
 def is_trusted(pair: KeyPair, bundle: bytes, now: float) -> bool:
@@ -22,88 +48,80 @@ def is_trusted(pair: KeyPair, bundle: bytes, now: float) -> bool:
     return facts.begins <= now < facts.ends and any(certificate_info(each).ends > now for each in vouchers)
 
 
-def test_the_first_one_is_good_for_ninety_days_and_left_alone_for_sixty() -> None:
-    kept = first_state(HOSTS, NOW)
+def test_the_first_one_is_good_for_ninety_days_and_its_authority_for_ten_years() -> None:
+    kept = first_state()
     facts = certificate_info(kept.pair.certificate)
     assert (facts.names, facts.ends) == (frozenset(HOSTS), NOW + LIFE_SECONDS)
-    assert LIFE_SECONDS == 90 * DAY
+    assert certificate_info(kept.authorities).ends == NOW + AUTHORITY_LIFE_SECONDS == NOW + 3_650 * DAY
     assert is_trusted(kept.pair, kept.authorities, NOW)
+    assert re.fullmatch("[0-9a-f]{32}", kept.segment)
+    assert kept.segment != first_state().segment
     for day in (0, 30, 59):
-        assert next_state(kept, HOSTS, NOW + day * DAY, trusted_for=1e9) is None
+        assert next_state(kept, HOSTS, NOW + day * DAY, never) == kept
 
 
-def test_it_is_replaced_in_two_writes_the_second_when_all_know_the_authority() -> None:
-    first = first_state(HOSTS, NOW)
-    second = next_state(first, HOSTS, SPENT, trusted_for=1e9)
-    assert second is not None
-    assert second.pair == first.pair
-    assert second.upcoming is not None
-    assert is_trusted(second.upcoming, second.authorities, SPENT)
-    assert is_trusted(first.pair, second.authorities, SPENT)
-    assert next_state(second, HOSTS, SPENT, trusted_for=SETTLING_SECONDS - 1) is None
-    third = next_state(second, HOSTS, SPENT, trusted_for=SETTLING_SECONDS)
-    assert third == CertificateState(second.upcoming, second.authorities)
-    assert next_state(third, HOSTS, SPENT, trusted_for=1e9) is None
-    # The old authority goes when no served certificate is signed by it any more.
-    fourth = next_state(third, HOSTS, NOW + 90 * DAY, trusted_for=1e9)
-    assert fourth is not None
-    assert fourth.pair == third.pair
-    assert authorities_in(fourth.authorities) == issuers_of(third.pair.certificate, authorities_in(third.authorities))
+def test_it_is_renewed_in_time_by_the_same_authority_and_path() -> None:
+    first = first_state()
+    second = next_state(first, HOSTS, SPENT, never)
+    assert second.pair != first.pair
+    assert second == msgspec.structs.replace(first, pair=second.pair)
+    assert is_trusted(second.pair, first.authorities, SPENT)
 
 
-def test_what_is_of_no_use_is_replaced_at_once_and_its_authority_still_trusted() -> None:
-    first = first_state(HOSTS, NOW)
+def test_what_is_of_no_use_is_replaced_immediately() -> None:
+    first = first_state()
     other = issue(HOSTS, NOW, LIFE_SECONDS)
     for pair in (KeyPair(first.pair.certificate, other.pair.key), KeyPair(b"", b""), other.pair):
-        mended = next_state(CertificateState(pair, first.authorities), HOSTS, NOW, trusted_for=0)
-        assert mended is not None
-        assert mended.upcoming is None
-        assert is_trusted(mended.pair, mended.authorities, NOW)
-        assert first.authorities in mended.authorities
-    moved = next_state(first, ("elsewhere.infra.svc",), NOW, trusted_for=0)
-    assert moved is not None
+        mended = next_state(msgspec.structs.replace(first, pair=pair), HOSTS, NOW, never)
+        assert mended == msgspec.structs.replace(first, pair=mended.pair)
+        assert is_trusted(mended.pair, first.authorities, NOW)
+    moved = next_state(first, ("elsewhere.infra.svc",), NOW, never)
     assert certificate_info(moved.pair.certificate).names == {"elsewhere.infra.svc"}
-    late = next_state(first, HOSTS, NOW + 91 * DAY, trusted_for=0)
-    assert late is not None
-    assert authorities_in(late.authorities) == issuers_of(late.pair.certificate, authorities_in(late.authorities))
+    assert is_trusted(next_state(first, HOSTS, NOW + 91 * DAY, never).pair, first.authorities, NOW + 91 * DAY)
 
 
-def test_an_upcoming_pair_takes_the_place_of_one_that_is_lost_and_goes_if_it_is_none_itself() -> None:
-    laid = next_state(first_state(HOSTS, NOW), HOSTS, SPENT, trusted_for=0)
-    assert laid is not None
-    assert laid.upcoming is not None
-    lost = CertificateState(KeyPair(b"", b""), laid.authorities, laid.upcoming)
-    assert next_state(lost, HOSTS, SPENT, trusted_for=0) == CertificateState(laid.upcoming, laid.authorities)
-    spoilt = CertificateState(laid.pair, laid.authorities, KeyPair(laid.upcoming.certificate, laid.pair.key))
-    assert next_state(spoilt, HOSTS, SPENT, trusted_for=0) == CertificateState(laid.pair, laid.authorities)
+def test_a_certificate_never_outlives_its_authority() -> None:
+    late = NOW + AUTHORITY_LIFE_SECONDS - 10 * DAY
+    last = next_state(first_state(), HOSTS, late, never)
+    assert certificate_info(last.pair.certificate).ends == NOW + AUTHORITY_LIFE_SECONDS
+
+
+@pytest.mark.parametrize("authority_key", [b"", b"spoilt", issue(HOSTS, NOW, 1e6).pair.key])
+def test_a_new_authority_signs_only_when_it_is_trusted(authority_key: bytes) -> None:
+    """So is the state of an earlier version, and one whose key was removed because it leaked."""
+    before = msgspec.structs.replace(of_an_earlier_version(), authority_key=authority_key)
+    joined = next_state(before, HOSTS, NOW, never)
+    assert joined.pair == before.pair
+    assert joined.authorities.startswith(before.authorities)
+    assert len(authorities_in(joined.authorities)) == 2
+    assert next_state(joined, HOSTS, NOW, lambda authority: SETTLING_SECONDS - 1) == joined
+    new = authorities_in(joined.authorities)[1]
+    after = next_state(joined, HOSTS, NOW, lambda authority: SETTLING_SECONDS if authority == new else 0.0)
+    assert is_trusted(after.pair, new, NOW)
+    assert authorities_in(after.authorities) == (new,)  # the old one signs nothing that is served
+    assert next_state(after, HOSTS, NOW, never) == after
 
 
 def test_a_damaged_bundle_is_made_anew() -> None:
-    first = first_state(HOSTS, NOW)
-    mended = next_state(CertificateState(first.pair, b"spoilt"), HOSTS, NOW, trusted_for=0)
-    assert mended is not None
+    mended = next_state(CertificateState(first_state().pair, b"spoilt"), HOSTS, NOW, never)
     assert is_trusted(mended.pair, mended.authorities, NOW)
 
 
 @pytest.mark.seeds(3)
 def test_over_years_no_client_with_a_known_bundle_refuses_what_is_served(seed: int) -> None:
-    """Replicas read the Secret up to ten seconds late, servers know a bundle only SETTLING_SECONDS after it was told;
-    leaders come and go, and with them what is known of how long a bundle has been told."""
+    """An earlier version's Secret; somebody registers within 60 days. Servers know a bundle SETTLING_SECONDS after."""
     rng = random.Random(seed)
-    now, kept = NOW, first_state(HOSTS, NOW)
-    told, told_since = kept.authorities, NOW - 1e9
-    trusted = kept.authorities
+    now, kept = NOW, of_an_earlier_version()
+    told, told_since, trusted = kept.authorities, NOW - 1e9, kept.authorities
+    registers_at = NOW + rng.random() * 60 * DAY
     while now < NOW + 400 * DAY:
         now += rng.choice((15.0, 15.0, 15.0, 5 * DAY))
         if now - told_since >= SETTLING_SECONDS:
             trusted = told
-        watched_since = told_since if rng.random() < 0.8 else now
-        trusted_for = now - watched_since if told == kept.authorities else 0.0
+        known = authorities_in(told)
         before = kept
-        kept = next_state(kept, HOSTS, now, trusted_for) or kept
-        if rng.random() < 0.2:
-            continue  # killed after the write, before the process knew of it
+        kept = next_state(kept, HOSTS, now, lambda each: now - told_since if each in known else 0.0)  # noqa: B023
         for shown in (before.pair, kept.pair):
-            assert is_trusted(shown, trusted, now)
-        if told != kept.authorities:
+            assert is_trusted(shown, trusted, now) or shown == before.pair != kept.pair
+        if now >= registers_at and told != kept.authorities:
             told, told_since = kept.authorities, now

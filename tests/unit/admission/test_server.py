@@ -13,6 +13,7 @@ import anyio
 import orjson
 import pytest
 from support.admission import StandInGate, a_node_object, a_review
+from support.ports import free_port
 from support.serving import serving as running
 
 from gracectl.admission.nodes import NodeDeletionValidator
@@ -26,6 +27,7 @@ from gracectl.telemetry.server import Endpoint, Servers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
+SEGMENT = "0123456789abcdef0123456789abcdef"
 DELETION = a_review("DELETE", "nodes", None, a_node_object())
 
 
@@ -49,10 +51,13 @@ class Place:
 
 @asynccontextmanager
 async def serving(handler: Handler, *, patience: float = 10.0, grace_seconds: float = 5.0) -> AsyncIterator[Place]:
-    reception = WebhookServer({NODE_DELETE_WEBHOOK: handler}, LoopClock(), patience)
-    door = Endpoint("x", "127.0.0.1:0", reception.http_handlers, method="POST", limits=LIMITS)
-    async with running(door, grace_seconds=grace_seconds) as (servers, urls), aiohttp.ClientSession() as session:
-        yield Place(reception, servers, urls[NODE_DELETE_WEBHOOK.path], session)
+    reception = WebhookServer(
+        {NODE_DELETE_WEBHOOK: handler}, LoopClock(), patience, is_ours=lambda segment: segment == SEGMENT
+    )
+    port = free_port()
+    door = Endpoint("x", f"127.0.0.1:{port}", {}, method="POST", limits=LIMITS, find=reception.find)
+    async with running(door, grace_seconds=grace_seconds) as (servers, _), aiohttp.ClientSession() as session:
+        yield Place(reception, servers, f"http://127.0.0.1:{port}/{SEGMENT}{NODE_DELETE_WEBHOOK.path}", session)
 
 
 def deletion(gate: StandInGate, is_live: Callable[[], bool] = lambda: True) -> NodeDeletionValidator:
@@ -84,6 +89,27 @@ async def test_what_is_no_question_is_told_so() -> None:
         assert place.verdicts() == {"invalid": 4}
         async with place.session.get(place.url) as response:
             assert response.status == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/validate/nodes",
+        f"/{'0' * 32}/validate/nodes",
+        f"/{SEGMENT}",
+        f"/{SEGMENT}/validate/pods",
+        "//validate/nodes",
+        "/",
+    ],
+)
+async def test_a_review_on_another_path_is_not_read_and_counted(path: str) -> None:
+    gate = StandInGate()
+    gate.error = RuntimeError("asked")
+    async with serving(deletion(gate)) as place:
+        place.url = place.url.removesuffix(f"/{SEGMENT}{NODE_DELETE_WEBHOOK.path}") + path
+        assert (await place.ask())[0] == 404
+        assert place.verdicts() == {}
+        assert place.reception.statistics().strangers == 1
 
 
 async def test_a_cluster_that_cannot_be_asked_leaves_it_to_the_failure_policy(

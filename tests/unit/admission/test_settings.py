@@ -29,12 +29,12 @@ def settings(**fields: Any) -> AdmissionSettings:
     [
         (
             "{listen: ':8443'}",
-            "admission.service: needed for the API server to reach gracectl; set its name, or a url, or register to "
-            "false",
+            "admission.service: needed for the API server to reach gracectl; set its name, or a url",
         ),
         (
-            "{listen: ':8443', register: false}",
-            "admission.service: needed as host name of the certificate; set its name, or a url, or certificates",
+            "{listen: ':8443', service: {name: a}, certificates: {injectFrom: a/b}}",
+            "admission.certificates.injectFrom: needs certFile and keyFile, and no caFile, as cert-manager has the "
+            "authority",
         ),
         (
             "{listen: ':8443', service: {name: a}, url: 'https://a'}",
@@ -106,7 +106,7 @@ def test_what_cannot_work_is_refused_with_its_field(tmp_path: Path, text: str, w
         "{url: nonsense, certificates: {caFile: x}}",  # it is off
         "{listen: ':8443', service: {name: gracectl}}",
         "{listen: ':8443', url: 'https://10.0.0.1:8443/hooks'}",
-        "{listen: ':8443', register: false, certificates: {certFile: a, keyFile: b}}",
+        "{listen: ':8443', service: {name: a}, certificates: {certFile: a, keyFile: b, injectFrom: c/d}}",
         "{listen: ':0', service: {name: a}}\nmetrics: {listen: ':0'}",
     ],
 )
@@ -141,22 +141,20 @@ GROUP = " in API group admissionregistration.k8s.io"
                 "get secrets gracectl-webhook-tls in namespace infra",
                 "update secrets gracectl-webhook-tls in namespace infra",
                 "create secrets in namespace infra",
-                *(
-                    text
-                    for plural in (MUTATING, VALIDATING)
-                    for text in (
-                        f"get {plural} gracectl{GROUP}",
-                        f"update {plural} gracectl{GROUP}",
-                        f"create {plural}{GROUP}",
-                    )
-                ),
+                f"get {MUTATING} gracectl{GROUP}",
+                f"get {VALIDATING} gracectl{GROUP}",
             ],
         ),
         (
-            {"register": False, "name": "chart", "certificates": {"certFile": "a", "keyFile": "b", "caFile": "c"}},
-            [f"{verb} {plural} chart{GROUP}" for plural in (MUTATING, VALIDATING) for verb in ("get", "patch")],
+            {"service": SERVICE, "name": "chart", "certificates": {"certFile": "a", "keyFile": "b", "caFile": "c"}},
+            [
+                "get secrets gracectl-webhook-tls in namespace infra",
+                "update secrets gracectl-webhook-tls in namespace infra",
+                "create secrets in namespace infra",
+                f"get {MUTATING} chart{GROUP}",
+                f"get {VALIDATING} chart{GROUP}",
+            ],
         ),
-        ({"register": False, "certificates": {"certFile": "a", "keyFile": "b"}}, []),
     ],
 )
 def test_it_needs_as_little_as_does(fields: dict[str, Any], rights: list[str]) -> None:

@@ -1,0 +1,91 @@
+"""`gracectl webhooks`: the webhook configurations, which the controller has no right to write."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from gracectl.admission.registration import is_complete, register, wanted
+from gracectl.admission.rotation import CertificateSecret, CertificateState
+from gracectl.admission.settings import AdmissionSettings
+from gracectl.cli.failures import MISUSED, REFUSED, interruptible, reporting_errors, run_async
+from gracectl.cli.options import ClusterTarget, connected, duration
+from gracectl.cli.output import echo
+from gracectl.cli.report import structured
+from gracectl.cli.settings import SettingsSource, settings_options
+from gracectl.kube.connection import Connection
+from gracectl.kube.errors import ApiError, Forbidden
+
+POLL_SECONDS: Final = 2.0
+
+
+class AdmissionOff(Exception):
+    """There are no webhooks; the message says why."""
+
+
+class NoSecret(Exception):
+    """No controller has written the Secret; the message names it."""
+
+
+@click.command()
+@click.option("--apply", "applies", is_flag=True, help="Write them to the cluster; default: print them as YAML.")
+@click.option(
+    "--wait",
+    default="0",
+    callback=duration("waits for nothing, the default"),
+    metavar="DURATION",
+    help="Let a controller write its Secret first, for so long at most: 2m, 90s, or seconds.",
+)
+@settings_options
+def webhooks(target: ClusterTarget, wait: float, *, applies: bool) -> None:
+    """Print the webhook configurations, or write them to the cluster.
+
+    API servers call gracectl as these two objects say: where, with which authority, and on which secret path. Authority
+    and path are in the Secret of the controller, which has no right to write webhook configurations: who has it is
+    cluster-admin in effect. The chart runs this command in a hook. Keep what is printed out of logs and repositories:
+    who knows the path and reaches the port can charge budgets of nodes. docs/admission.md explains it.
+
+    Exit code 0: done; 2 also if admission is off; 3 also if no controller has written the Secret.
+    """
+    with reporting_errors({AdmissionOff: MISUSED, NoSecret: REFUSED}):
+        source = SettingsSource(target)
+        with interruptible():
+            run_async(lambda: _webhooks(target, source, wait, applies=applies))
+
+
+async def _webhooks(target: ClusterTarget, source: SettingsSource, wait: float, *, applies: bool) -> None:
+    async with connected(target, shows_cluster=applies) as connection:
+        effective = await source.read(connection.client)
+        settings = effective.settings.admission
+        if not settings.is_wanted:
+            raise AdmissionOff(f"admission is off in {effective.source} (admission.listen); give --config FILE")
+        state = await _state(connection, settings, wait)
+        if not applies:
+            echo(structured({"apiVersion": "v1", "kind": "List", "items": [*wanted(settings, state).values()]}, "yaml"))
+            return
+        for line in await register(connection.client, settings, state):
+            echo(line)
+
+
+async def _state(connection: Connection, settings: AdmissionSettings, wait: float) -> CertificateState:
+    """What the Secret has, once it is complete. Raises NoSecret, ApiError."""
+    clock = connection.clock
+    end = clock.monotonic() + wait
+    secret = CertificateSecret(connection.client, (settings.namespace, settings.secret))
+    name = "/".join(secret.key)
+    while True:
+        reason = f"secret {name}: not written by this version of the controller"
+        try:
+            stored = await secret.read()
+            if stored is not None and is_complete(stored.state, settings):
+                return stored.state
+        except Forbidden:
+            raise
+        except ApiError as error:
+            if clock.monotonic() >= end:
+                raise
+            reason = str(error)
+        if clock.monotonic() >= end:
+            raise NoSecret(f"{reason}; start it, see whether one leads (gracectl doctor), or give --wait 2m")
+        await clock.sleep(POLL_SECONDS)
