@@ -127,7 +127,7 @@ RENDERS: Final = (
     Render(
         "gracectl.yaml",
         "# The chart with its own values: kubectl apply --server-side -f gracectl.yaml\n"
-        "# Then the webhook configurations, with your rights: no account of this file may write them (docs/install.md).\n"
+        "# Then the webhook configurations, which no account of this file may write (docs/install.md):\n"
         "# kubectl -n gracectl rollout status deployment/gracectl\n"
         "# kubectl -n gracectl exec deployment/gracectl -- gracectl webhooks --wait 2m \\\n"
         "#   --config /etc/gracectl/config.yaml | kubectl apply --server-side --force-conflicts -f -\n" + NAMESPACE,

@@ -13,13 +13,12 @@ from typing import Final
 
 import msgspec
 
-from gracectl.admission.files import SETTLING_SECONDS as FILES_SETTLE
 from gracectl.admission.files import ClientAuthorities, FileCertificate
 from gracectl.admission.nodebudgets import NodeBudgetValidator
 from gracectl.admission.nodeclaims import NodeClaimValidator
 from gracectl.admission.nodes import NodeDeletionValidator, NodeFinalizerInjector
 from gracectl.admission.registration import LOOK_SECONDS, RETRY_SECONDS, RegistrationWatch
-from gracectl.admission.rotation import SETTLING_SECONDS, CertificateRotator, CertificateSecret, SharedCertificate
+from gracectl.admission.rotation import CertificateRotator, CertificateSecret, SharedCertificate
 from gracectl.admission.server import LIMITS, WebhookServer, admission_samples
 from gracectl.admission.serving_certificate import ServingCertificate
 from gracectl.admission.settings import AdmissionSettings
@@ -79,13 +78,14 @@ class Admission:
         )
         files = settings.certificates if settings.certificates.are_given else None
         hosts = None if files else settings.hosts
-        self._identity = ServingCertificate(clock, FILES_SETTLE if files else SETTLING_SECONDS, hosts or ())
+        self._registration = RegistrationWatch(deps.client, settings, clock)
+        trusted_for = self._registration.trusted_for
+        self._identity = ServingCertificate(clock, trusted_for, hosts or ())
         self._files = FileCertificate(files, self._identity, clock) if files else None
         key = (settings.namespace, settings.secret)
         self._shared = SharedCertificate(CertificateSecret(deps.client, key), None if files else self._identity, clock)
-        self._registration = RegistrationWatch(deps.client, settings, clock)
         self._rotator = CertificateRotator(
-            CertificateSecret(deps.leading, key), self._shared, self._identity, hosts, self._registration.trusted_for
+            CertificateSecret(deps.leading, key), self._shared, self._identity, hosts, trusted_for
         )
         authorities = settings.client_certificates.ca_file
         self._clients = ClientAuthorities(authorities, self._identity, clock) if authorities else None

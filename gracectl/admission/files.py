@@ -19,9 +19,6 @@ from gracectl.runtime.clock import Clock
 logger = logging.getLogger(__name__)
 
 RELOAD_SECONDS: Final = 5.0
-SETTLING_SECONDS: Final = 180.0
-"""Kubelets write a Secret into the volumes of its pods when they come to it: up to two minutes lie between the first
-and the last replica that sees a new one."""
 
 
 class FileCertificate:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gracectl.admission.serving_certificate import Material, ServingCertificate
+from gracectl.admission.serving_certificate import SETTLING_SECONDS, Material, ServingCertificate
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, NotFound
 from gracectl.kube.requests import Key
@@ -41,8 +41,6 @@ LIFE_SECONDS: Final = 90 * 86_400.0
 AUTHORITY_LIFE_SECONDS: Final = 3_650 * 86_400.0
 ROTATION_SHARE: Final = 2 / 3
 """Share of its lifetime after which a certificate is rotated; a month is left for a controller that does not run."""
-SETTLING_SECONDS: Final = 60.0
-"""From when the webhook configurations have an authority until every API server has read it."""
 
 _SEGMENT: Final = re.compile(r"[0-9a-f]{32}")
 

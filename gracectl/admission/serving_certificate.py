@@ -1,14 +1,15 @@
 """The serving certificate of this process, and the bundle of authorities that API servers are to trust.
 
 Certificates of any source are offered here. Invariants: an invalid pair never replaces a valid one; a pair is served
-only when clients have had time to trust its authority, unless the served one is not valid any more; an authority stays
-in the bundle for a while after it was last named, because other replicas may still serve its pair.
+only when clients trust its authority, unless the served one is no longer valid; an authority stays in the bundle for a
+while after it was last named, because other replicas may still serve its pair.
 """
 
 from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -28,6 +29,8 @@ from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
+SETTLING_SECONDS: Final = 60.0
+"""From when the webhook configurations have an authority until every API server has read it."""
 RETAINED_SECONDS: Final = 900.0
 """How long an authority stays in the bundle after it was last named."""
 
@@ -39,27 +42,21 @@ class Material(msgspec.Struct, frozen=True):
     authorities: bytes = b""
 
 
-class _Authority(msgspec.Struct):
-    """Authority: monotonic instants at which it was first and last named."""
-
-    first: float
-    last: float
-
-
 class ServingCertificate:
-    """The serving certificate. `settling`: seconds until all clients trust an authority that is new here; `hosts`:
-    names that a pair must have ("" among them or none at all: any)."""
+    """The serving certificate. `trusted_for`: seconds for which all clients have had an authority; `hosts`: names that
+    a pair must have ("" among them or none at all: any)."""
 
-    def __init__(self, clock: Clock, settling: float, hosts: tuple[str, ...] = ()) -> None:
+    def __init__(self, clock: Clock, trusted_for: Callable[[bytes], float], hosts: tuple[str, ...] = ()) -> None:
         self.context = _context()
         """Context of the next handshake; replaced when the authorities of clients change."""
         self._clients: bytes | None = None
         self._clock = clock
-        self._settling = settling
+        self._trusted_for = trusted_for
         self._hosts = frozenset(filter(None, hosts))
         self._served: KeyPair | None = None
         self._info: CertificateInfo | None = None
-        self._authorities: dict[bytes, _Authority] = {}
+        self._authorities: dict[bytes, float] = {}
+        """By authority, the monotonic instant at which it was last named."""
 
     @property
     def is_ready(self) -> bool:
@@ -90,7 +87,7 @@ class ServingCertificate:
         info = certificate_info(material.pair.certificate)
         now = self._clock.monotonic()
         for authority in named:
-            self._authorities.setdefault(authority, _Authority(now, now)).last = now
+            self._authorities[authority] = now
         if material.pair == self._served:
             return True
         if self.is_good() and not self._is_trusted(material, named):
@@ -120,17 +117,15 @@ class ServingCertificate:
         pair. Empty if none was ever named."""
         now = self._clock.monotonic()
         issuers = issuers_of(self._served.certificate, self._authorities) if self._served else ()
-        for authority in [each for each, known in self._authorities.items() if known.last + RETAINED_SECONDS < now]:
+        for authority in [each for each, last in self._authorities.items() if last + RETAINED_SECONDS < now]:
             if authority not in issuers:
                 del self._authorities[authority]
         return b"".join(unexpired(self._authorities, self._clock.now()))
 
     def _is_trusted(self, material: Material, named: tuple[bytes, ...]) -> bool:
-        """Whether an authority of a pair has been known for long enough; without authorities there is no reason to
-        wait."""
+        """Whether clients trust an authority of a pair; without authorities there is no reason to wait."""
         issuers = issuers_of(material.pair.certificate, named)
-        trusted_since = min((self._authorities[each].first for each in issuers), default=float("-inf"))
-        return trusted_since + self._settling <= self._clock.monotonic()
+        return not issuers or any(self._trusted_for(each) >= SETTLING_SECONDS for each in issuers)
 
     @staticmethod
     def _hosts_of(info: CertificateInfo) -> str:

@@ -128,7 +128,7 @@ def for_a_test(settings: JsonObject, folder: Path) -> Settings:
     paths = [str(folder / name) for name in contents]
     if not read.admission.certificates.ca_file:  # it is written from outside
         paths[2] = ""
-    files = CertificateFiles(*paths, inject_from=read.admission.certificates.inject_from)
+    files = CertificateFiles(paths[0], paths[1], paths[2], read.admission.certificates.inject_from)
     return msgspec.structs.replace(read, admission=msgspec.structs.replace(read.admission, certificates=files))
 
 

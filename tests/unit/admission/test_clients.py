@@ -94,7 +94,7 @@ class Place:
 @asynccontextmanager
 async def place(authorities: bytes, names: frozenset[str] = frozenset()) -> AsyncIterator[Place]:
     clock = SystemClock()
-    identity, issued = ServingCertificate(clock, 0.0), issue(("a",), clock.now(), 10_000.0)
+    identity, issued = ServingCertificate(clock, lambda authority: 1e9), issue(("a",), clock.now(), 10_000.0)
     identity.offer(Material(issued.pair))
     identity.require_clients(authorities)
     gate = NodeDeletionValidator(StandInGate(), lambda: True)
@@ -154,7 +154,7 @@ async def test_a_file_that_is_spoilt_later_changes_nothing_and_is_told_once(
 ) -> None:
     file = tmp_path / "clients.pem"
     clock = LoopClock()
-    identity = ServingCertificate(clock, 0.0)
+    identity = ServingCertificate(clock, lambda authority: 1e9)
     authorities = ClientAuthorities(str(file), identity, clock)
     file.write_bytes(Authority("ours").pem)
     authorities.require()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,14 +11,15 @@ from typing import Any
 
 import anyio
 import pytest
-from support.hosted import CONFIGURATION, NODES, Hosted, hosted, is_late
+from support.admission import a_review
+from support.hosted import CONFIGURATION, NODES, SECRET, Hosted, hosted, is_late, post
 from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 from support.ports import free_port
 
 from gracectl.admission import admission
-from gracectl.admission import controller as webhook_controller
 from gracectl.app.controller import Controller
 from gracectl.model import names
+from gracectl.telemetry.metrics import ADMISSION_REGISTERED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -199,19 +201,71 @@ async def test_readiness_waits_for_a_certificate() -> None:
         async with place.controller(port=free_port()) as (controller, _):
             await controller.wait_live()
             [check] = [each for each in controller.readiness() if each.name == "admission"]
-            assert (check.is_ok, check.reason) == (False, "no certificate yet")
+            assert not check.is_ok
+            assert check.reason.startswith("no certificate yet")
             assert not place.is_registered()
 
 
-async def test_a_damaged_configuration_is_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_controller, "SYNC_SECONDS", 0.05)
+async def test_readiness_says_what_is_wrong_with_the_configurations_and_waits_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
+    async with hosted() as place:
+        port = free_port()
+        async with place.controller(port=port) as (controller, _):
+            await controller.wait_live()
+
+            def said() -> str:
+                [check] = [each for each in controller.readiness() if each.name == "admission"]
+                return check.reason if check.is_ok else ""
+
+            await place.until(lambda: said().endswith("; run gracectl webhooks --apply"))
+            await registered(place, port)
+            await place.until(lambda: said() != "" and "; " not in said())
+            [gauge] = [each.value for each in controller._samples_of_work() if each.metric is ADMISSION_REGISTERED]
+            assert gauge == 1
+
+
+async def test_a_forged_review_of_a_ready_node_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the name and the UID, which every pod of the cluster may learn, but not the path."""
+    monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
     async with hosted() as place:
         port = free_port()
         await place.add_nodes("n1", "n2", pool="a")
         async with place.controller(port=port):
             await registered(place, port)
-            await place.create_budget(minAvailable="100%")
-            await place.call("PATCH", CONFIGURATION.format("validating"), {"webhooks": []})
-            table = place.server.store.table("validatingwebhookconfigurations.admissionregistration.k8s.io")
-            await place.until(lambda: bool((table.get("", "gracectl") or {}).get("webhooks")))
-            assert (await place.ask("DELETE", f"{NODES}/n1")).status == 429
+            await place.create_budget(maxUnavailable=1)
+            table = place.server.store.table("nodedisruptionbudgets.termination.karpenter.sh")
+
+            def status() -> Any:
+                budget: Any = table.get("", "pool-a")
+                return budget["status"]
+
+            await place.until(lambda: status()["disruptionsAllowed"] == 1)
+            authority = b64decode((await place.call("GET", SECRET))["data"]["ca.crt"])
+            review = a_review("DELETE", "nodes", None, place.node("n1"))
+            for path in ("/validate/nodes", f"/{'0' * 32}/validate/nodes"):
+                assert (await post(port, path, review, authority))[0] == 404
+            assert not status().get("disruptedNodes")
+            assert (await place.ask("DELETE", f"{NODES}/n2")).status == 200  # which the forged one would have blocked
+
+
+async def test_a_configuration_of_an_earlier_version_is_served_until_it_is_registered_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
+    async with hosted() as place:
+        port = free_port()
+        async with place.controller(port=port) as (controller, _):
+            await registered(place, port)
+            mutating = CONFIGURATION.format("mutating")
+            [webhook] = (await place.call("GET", mutating))["webhooks"]
+            webhook["clientConfig"]["service"]["path"] = "/mutate/nodes"
+            await place.call("PATCH", mutating, {"webhooks": [webhook]})
+            watch = controller._admission
+            assert watch is not None
+            await place.until(lambda: watch._registration.names_plain_paths)
+            assert (await place.call("POST", NODES, a_node("n1")))["metadata"]["finalizers"] == [names.FINALIZER]
+            await place.register()
+            await place.until(lambda: not watch._registration.names_plain_paths)
+            assert (await place.call("POST", NODES, a_node("n2")))["metadata"]["finalizers"] == [names.FINALIZER]

@@ -21,13 +21,12 @@ from gracectl.admission.registration import RegistrationWatch, is_complete, regi
 from gracectl.admission.rotation import (
     LIFE_SECONDS,
     READ_SECONDS,
-    SETTLING_SECONDS,
     SYNC_SECONDS,
     CertificateRotator,
     CertificateSecret,
     SharedCertificate,
 )
-from gracectl.admission.serving_certificate import Material, ServingCertificate
+from gracectl.admission.serving_certificate import SETTLING_SECONDS, Material, ServingCertificate
 from gracectl.admission.settings import AdmissionSettings, CertificateFiles
 from gracectl.admission.webhooks import IS_AVAILABLE, admission_permissions
 from gracectl.kube.client import KubeClient
@@ -51,11 +50,11 @@ class Replica:
     def __init__(self, line: Line, clock: LoopClock, settings: AdmissionSettings) -> None:
         client = KubeClient(line, clock)
         self.clock = clock
-        self.identity = ServingCertificate(clock, SETTLING_SECONDS, settings.hosts)
+        self.watch = RegistrationWatch(client, settings, clock)
+        self.identity = ServingCertificate(clock, self.watch.trusted_for, settings.hosts)
         secret = CertificateSecret(client, KEY)
         has_files = settings.certificates.are_given
         self.shared = SharedCertificate(secret, None if has_files else self.identity, clock)
-        self.watch = RegistrationWatch(client, settings, clock)
         hosts = None if has_files else settings.hosts
         self.rotator = CertificateRotator(secret, self.shared, self.identity, hosts, self.watch.trusted_for)
 
@@ -374,10 +373,12 @@ async def test_a_renewed_pair_is_shown_by_all_and_the_configurations_stay() -> N
     leader, follower = world.replica(), world.replica()
     await leader.sync()
     await world.register()
+    for replica in (leader, follower):
+        await replica.look()
     first, bundles = await world.kept(), await world.bundles()
     await world.clock.sleep(LIFE_SECONDS * 2 / 3)
     async with running(leader.run, leader.shared.run, follower.shared.run):
-        await world.clock.sleep(SETTLING_SECONDS + READ_SECONDS + 1)  # the follower has just begun
+        await world.clock.sleep(READ_SECONDS + 1)
         kept = await world.kept()
         assert kept["tls.crt"] != first["tls.crt"]
         assert {shown_by(leader), shown_by(follower)} == {kept["tls.crt"]}
@@ -439,7 +440,10 @@ async def test_a_damaged_secret_is_repaired_and_foreign_keys_stay() -> None:
     world = await a_world()
     leader, follower = world.replica(), world.replica()
     await leader.sync()
-    await follower.shared.reload()
+    await world.register()
+    for replica in (leader, follower):
+        await replica.look()
+    await world.clock.sleep(SETTLING_SECONDS)
     before = await world.kept()
     await world.merge(SECRET, {"data": {"tls.crt": b64encode(b"spoilt").decode(), "mine": "QQ=="}})
     await follower.shared.reload()

@@ -11,10 +11,10 @@ import pytest
 from gracectl.admission.rotation import (
     AUTHORITY_LIFE_SECONDS,
     LIFE_SECONDS,
-    SETTLING_SECONDS,
     CertificateState,
     next_state,
 )
+from gracectl.admission.serving_certificate import SETTLING_SECONDS
 from gracectl.runtime.certificates import KeyPair, authorities_in, certificate_info, issue, issuers_of
 
 NOW = 1_767_225_600.0

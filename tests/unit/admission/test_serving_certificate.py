@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gracectl.admission.files import FileCertificate
-from gracectl.admission.serving_certificate import RETAINED_SECONDS, Material, ServingCertificate
+from gracectl.admission.serving_certificate import RETAINED_SECONDS, SETTLING_SECONDS, Material, ServingCertificate
 from gracectl.admission.settings import CertificateFiles
 from gracectl.runtime.certificates import Issued, KeyPair, issue
 from gracectl.runtime.clock import LoopClock
@@ -17,7 +17,14 @@ from gracectl.runtime.clock import LoopClock
 pytestmark = pytest.mark.anyio
 
 HOSTS = ("gracectl.infra.svc",)
-SETTLING = 60.0
+
+
+def never(authority: bytes) -> float:
+    return 0.0
+
+
+def always(authority: bytes) -> float:
+    return SETTLING_SECONDS
 
 
 def made(clock: LoopClock, life: float = 86_400.0, hosts: tuple[str, ...] = HOSTS) -> Issued:
@@ -30,7 +37,7 @@ def material(issued: Issued, *more: Issued) -> Material:
 
 async def test_the_first_certificate_is_shown_at_once() -> None:
     clock = LoopClock()
-    identity, first = ServingCertificate(clock, SETTLING, HOSTS), made(clock)
+    identity, first = ServingCertificate(clock, never, HOSTS), made(clock)
     assert not identity.is_good()
     assert identity.bundle() == b""
     assert identity.offer(material(first))
@@ -40,35 +47,29 @@ async def test_the_first_certificate_is_shown_at_once() -> None:
 
 
 async def test_only_tls_of_today_is_spoken() -> None:
-    assert ServingCertificate(LoopClock(), SETTLING).context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert ServingCertificate(LoopClock(), never).context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-async def test_one_of_a_new_authority_is_shown_when_that_has_been_known_for_long_enough() -> None:
+async def test_one_of_a_new_authority_is_shown_when_clients_have_trusted_that_for_long_enough() -> None:
     clock = LoopClock()
-    identity, first, second = ServingCertificate(clock, SETTLING, HOSTS), made(clock), made(clock)
+    first, second = made(clock), made(clock)
+    trusted = {first.authority: 1e9}
+    identity = ServingCertificate(clock, lambda authority: trusted.get(authority, 0.0), HOSTS)
     identity.offer(material(first))
-    assert not identity.offer(material(second))
+    assert not identity.offer(material(second, first))
     assert set(identity.bundle().split(b"-----BEGIN")) == set((first.authority + second.authority).split(b"-----BEGIN"))
-    await clock.sleep(SETTLING - 1)
-    assert not identity.offer(material(second))
+    trusted[second.authority] = SETTLING_SECONDS - 1
+    assert not identity.offer(material(second, first))
     assert identity.served == first.pair
-    await clock.sleep(1)
-    assert identity.offer(material(second))
-    assert identity.served == second.pair
-
-
-async def test_one_whose_authority_was_announced_is_shown_at_once() -> None:
-    clock = LoopClock()
-    identity, first, second = ServingCertificate(clock, SETTLING, HOSTS), made(clock), made(clock)
-    identity.offer(material(first, second))
-    await clock.sleep(SETTLING)
+    trusted[second.authority] = SETTLING_SECONDS
     assert identity.offer(material(second, first))
+    assert identity.served == second.pair
 
 
 @pytest.mark.parametrize("why", ["expired", "for another host"])
 async def test_nothing_is_waited_for_where_what_is_shown_is_of_no_use(why: str) -> None:
     clock = LoopClock()
-    identity = ServingCertificate(clock, SETTLING, HOSTS)
+    identity = ServingCertificate(clock, never, HOSTS)
     identity.offer(material(made(clock, life=10) if why == "expired" else made(clock, hosts=("other",))))
     await clock.sleep(10)
     assert not identity.is_good()
@@ -77,7 +78,7 @@ async def test_nothing_is_waited_for_where_what_is_shown_is_of_no_use(why: str) 
 
 async def test_without_a_ca_bundle_nothing_waits() -> None:
     clock = LoopClock()
-    identity, second = ServingCertificate(clock, SETTLING), made(clock)
+    identity, second = ServingCertificate(clock, never), made(clock)
     identity.offer(Material(made(clock).pair))
     assert identity.offer(Material(second.pair))
     assert (identity.served, identity.bundle()) == (second.pair, b"")
@@ -86,7 +87,7 @@ async def test_without_a_ca_bundle_nothing_waits() -> None:
 async def test_an_old_authority_stays_for_a_while_and_not_beyond_its_own_end() -> None:
     clock = LoopClock()
     identity, first, brief, second = (
-        ServingCertificate(clock, 0, HOSTS),
+        ServingCertificate(clock, always, HOSTS),
         made(clock),
         made(clock, life=100),
         made(clock),
@@ -103,7 +104,7 @@ async def test_an_old_authority_stays_for_a_while_and_not_beyond_its_own_end() -
 
 async def test_what_cannot_be_used_replaces_nothing() -> None:
     clock = LoopClock()
-    identity, first, second = ServingCertificate(clock, SETTLING, HOSTS), made(clock), made(clock)
+    identity, first, second = ServingCertificate(clock, never, HOSTS), made(clock), made(clock)
     identity.offer(material(first))
     for bad in (
         KeyPair(second.pair.certificate, first.pair.key),
@@ -132,7 +133,7 @@ async def test_files_are_taken_when_they_change_and_a_pair_that_is_none_is_told_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = LoopClock()
-    identity, first, second = ServingCertificate(clock, 0.0), made(clock), made(clock)
+    identity, first, second = ServingCertificate(clock, always), made(clock), made(clock)
     filed = FileCertificate(put(tmp_path, first), identity, clock)
     filed.reload()
     assert identity.served == first.pair

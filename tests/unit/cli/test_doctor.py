@@ -130,7 +130,7 @@ def registered(place: Fleet, bundle: bytes) -> Iterator[None]:
     settings = AdmissionSettings(listen=":8443", url="https://127.0.0.1:1")
     with config_map(place, ADMITS), ExitStack() as stack:
         for kind in ("mutating", "validating"):
-            hooks = [manifest(each, settings, b64encode(bundle)) for each in WEBHOOKS if each.kind == kind]
+            hooks = [manifest(each, settings, b64encode(bundle), "") for each in WEBHOOKS if each.kind == kind]
             for hook in hooks:
                 hook["failurePolicy"] = "Ignore"
             stack.enter_context(
@@ -162,6 +162,7 @@ def test_webhooks_that_api_servers_do_not_trust(place: Fleet) -> None:
     with registered(place, b""):
         found = found_in(place)["certificate"]
     assert found["message"] == "caBundle is empty: API servers trust no certificate of the webhooks"
+    assert found["remedy"] == "gracectl webhooks --apply"
 
 
 def test_a_table_has_a_line_for_each_and_what_helps(place: Fleet) -> None:
@@ -304,6 +305,7 @@ def test_webhooks_that_are_not_registered(place: Fleet) -> None:
         found = found_in(place)["webhooks"]
     assert found["state"] == "failed"
     assert found["message"].startswith("mutating webhook configuration gracectl missing")
+    assert found["remedy"] == "gracectl webhooks --apply"
 
 
 def test_a_server_that_is_not_there_and_credentials_that_are_refused(place: Fleet, tmp_path: Path) -> None:
