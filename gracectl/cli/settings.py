@@ -37,6 +37,12 @@ class EffectiveSettings(msgspec.Struct, frozen=True):
     is_refused: bool = False
 
     @property
+    def namespace(self) -> str:
+        """Namespace of the ConfigMap; "" if the settings are from elsewhere."""
+        prefix = "configmap "
+        return self.source.removeprefix(prefix).partition("/")[0] if self.source.startswith(prefix) else ""
+
+    @property
     def is_default(self) -> bool:
         """Whether no settings were found."""
         return self.source == "defaults"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import click
+import msgspec
 
 from gracectl.admission.registration import is_complete, register, wanted
 from gracectl.admission.rotation import CertificateSecret, CertificateState
 from gracectl.admission.settings import AdmissionSettings
+from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.failures import MISUSED, REFUSED, interruptible, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, connected, duration
 from gracectl.cli.output import echo
@@ -16,6 +18,7 @@ from gracectl.cli.report import structured
 from gracectl.cli.settings import SettingsSource, settings_options
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError, Forbidden
+from gracectl.kube.requests import Key
 
 POLL_SECONDS: Final = 2.0
 
@@ -37,8 +40,16 @@ class NoSecret(Exception):
     metavar="DURATION",
     help="Let a controller write its Secret first, for so long at most: 2m, 90s, or seconds.",
 )
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_namespaces,
+    help="Namespace of gracectl; default: that of its Service, or of the ConfigMap with the settings.",
+)
 @settings_options
-def webhooks(target: ClusterTarget, wait: float, *, applies: bool) -> None:
+def webhooks(target: ClusterTarget, wait: float, namespace: str, *, applies: bool) -> None:
     """Print the webhook configurations, or write them to the cluster.
 
     API servers call gracectl as these two objects say: where, with which authority, and on which secret path. Authority
@@ -51,16 +62,19 @@ def webhooks(target: ClusterTarget, wait: float, *, applies: bool) -> None:
     with reporting_errors({AdmissionOff: MISUSED, NoSecret: REFUSED}):
         source = SettingsSource(target)
         with interruptible():
-            run_async(lambda: _webhooks(target, source, wait, applies=applies))
+            run_async(lambda: _webhooks(target, source, wait, namespace, applies=applies))
 
 
-async def _webhooks(target: ClusterTarget, source: SettingsSource, wait: float, *, applies: bool) -> None:
+async def _webhooks(
+    target: ClusterTarget, source: SettingsSource, wait: float, namespace: str, *, applies: bool
+) -> None:
     async with connected(target, shows_cluster=applies) as connection:
         effective = await source.read(connection.client)
         settings = effective.settings.admission
         if not settings.is_wanted:
             raise AdmissionOff(f"admission is off in {effective.source} (admission.listen); give --config FILE")
-        state = await _state(connection, settings, wait)
+        settings, key = _located(settings, namespace or effective.namespace)
+        state = await _state(connection, settings, key, wait)
         if not applies:
             echo(structured({"apiVersion": "v1", "kind": "List", "items": [*wanted(settings, state).values()]}, "yaml"))
             return
@@ -68,12 +82,21 @@ async def _webhooks(target: ClusterTarget, source: SettingsSource, wait: float, 
             echo(line)
 
 
-async def _state(connection: Connection, settings: AdmissionSettings, wait: float) -> CertificateState:
+def _located(settings: AdmissionSettings, namespace: str) -> tuple[AdmissionSettings, Key]:
+    """Settings with the namespace of the Service, and the key of the Secret; a pod knows its namespace by itself."""
+    service = settings.service
+    if service is None:
+        return settings, (namespace or settings.namespace, settings.secret)
+    service = msgspec.structs.replace(service, namespace=service.namespace or namespace or settings.namespace)
+    return msgspec.structs.replace(settings, service=service), (service.namespace, settings.secret)
+
+
+async def _state(connection: Connection, settings: AdmissionSettings, key: Key, wait: float) -> CertificateState:
     """What the Secret has, once it is complete. Raises NoSecret, ApiError."""
     clock = connection.clock
     end = clock.monotonic() + wait
-    secret = CertificateSecret(connection.client, (settings.namespace, settings.secret))
-    name = "/".join(secret.key)
+    secret = CertificateSecret(connection.client, key)
+    name = "/".join(key)
     while True:
         reason = f"secret {name}: not written by this version of the controller"
         try:

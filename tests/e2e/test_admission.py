@@ -48,6 +48,7 @@ async def replicas(story: Story, number: int, **admission: Any) -> AsyncIterator
             for program in started:
                 # A Service routes to ready pods only; this balancer to all.
                 await program.until_said("in use, valid until")
+            await story.register(settings)
             await _until_asked(story)
             yield started
         finally:

@@ -89,6 +89,12 @@ class Story:
         command = ("controller", *arguments)
         return await self._start(kubeconfig, {**own, **settings}, *command)
 
+    async def register(self, admission: Mapping[str, Any]) -> None:
+        """Write the webhook configurations of controllers with these settings, as a person does."""
+        command = ("webhooks", "--apply", "--wait", f"{PATIENCE:g}s")
+        program = await self._start(self.target.kubeconfig, {"admission": admission}, *command)
+        assert await program.ended() == 0, program.text()
+
     async def agent(self, node: str, through: Reach | None = None, **settings: Any) -> Program:
         """Start the agent of a node; it is killed when the story ends."""
         kubeconfig = through.kubeconfig if through else self.target.kubeconfig

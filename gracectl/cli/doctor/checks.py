@@ -355,7 +355,7 @@ PROBE: Final = {
 
 async def _reached(client: KubeClient, unreached: str) -> Finding:
     """Whether they answer API servers; `unreached`: what follows if not."""
-    remedy = "see whether a controller runs, and let API servers reach its port (docs/admission.md)"
+    remedy = f"see whether a controller runs, let API servers reach its port (docs/admission.md), or: {REGISTER}"
     try:
         await client.create(NODE_BUDGETS, "", PROBE, dry_run=True)
     except NotServed:

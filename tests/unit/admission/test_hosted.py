@@ -222,7 +222,7 @@ async def test_readiness_says_what_is_wrong_with_the_configurations_and_waits_fo
             await place.until(lambda: said().endswith("; run gracectl webhooks --apply"))
             await registered(place, port)
             await place.until(lambda: said() != "" and "; " not in said())
-            [gauge] = [each.value for each in controller._samples_of_work() if each.metric is ADMISSION_REGISTERED]
+            [gauge] = [each.value for each in controller._samples_of_process() if each.metric is ADMISSION_REGISTERED]
             assert gauge == 1
 
 

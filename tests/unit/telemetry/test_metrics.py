@@ -51,6 +51,8 @@ PINNED: dict[str, tuple[str, tuple[str, ...]]] = {
     "gracectl_provider_call_duration_seconds": ("histogram", ("call",)),
     "gracectl_admission_requests_total": ("counter", ("webhook", "verdict")),
     "gracectl_admission_request_duration_seconds": ("histogram", ("webhook",)),
+    "gracectl_admission_unknown_paths_total": ("counter", ()),
+    "gracectl_admission_registered": ("gauge", ()),
     "gracectl_admission_certificate_expiry_timestamp_seconds": ("gauge", ()),
     "gracectl_api_requests_total": ("counter", ("verb", "resource", "outcome")),
     "gracectl_api_request_duration_seconds": ("histogram", ("verb",)),
