@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -398,11 +399,13 @@ async def test_half_open_and_idle_connections_to_its_servers(story: Story) -> No
     try:
         siege = await besieged(story, Attack({}, 0, lambda number: {}), **settings)
         await siege.program.until_said("in use, valid until", PATIENCE)
-        async with flood(metrics, webhook) as sent:
+        _, secret = await story.api.call("GET", f"/api/v1/namespaces/kube-system/secrets/{story.run}-tls")
+        path = f"/{b64decode(secret['data']['path']).decode()}/validate/nodes"  # whoever knows it
+        async with flood(metrics, webhook, path) as sent:
             await siege.end()
             with anyio.fail_after(PATIENCE):
                 assert await sent()
-            await until_served(webhook)
+            await until_served(webhook, path)
             assert await lead(story) == siege.lead
         assert peak_memory(siege.program.pid) < memory_limit()
     finally:
@@ -458,10 +461,10 @@ async def forge_reviews(port: int, count: int, ready: JsonObject) -> None:
 
 
 @asynccontextmanager
-async def flood(metrics: int, webhook: int) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
+async def flood(metrics: int, webhook: int, path: str) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
     """Foreign connections to these two ports; yields what waits until all of them are there."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    line = [sys.executable, "-m", "e2e_support.flood", str(metrics), str(webhook)]
+    line = [sys.executable, "-m", "e2e_support.flood", str(metrics), str(webhook), path]
     async with await anyio.open_process(line, stderr=None, env=environment) as process:
         try:
             assert process.stdout is not None
@@ -470,13 +473,13 @@ async def flood(metrics: int, webhook: int) -> AsyncIterator[Callable[[], Awaita
             process.kill()
 
 
-async def until_served(port: int) -> None:
+async def until_served(port: int, path: str) -> None:
     """An invalid request is answered again: 400, as ever."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=unverified())) as session:
         with anyio.fail_after(PATIENCE):
             while True:
                 with suppress(aiohttp.ClientError, TimeoutError):
-                    url = f"https://{HOST}:{port}/validate/nodes"
+                    url = f"https://{HOST}:{port}{path}"
                     async with session.post(url, data=b"{}", timeout=aiohttp.ClientTimeout(total=20)) as answer:
                         assert answer.status == 400
                         return

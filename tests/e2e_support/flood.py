@@ -1,4 +1,5 @@
-"""Foreign connections, from a process of its own: `python -m e2e_support.flood METRICS WEBHOOK`, two ports.
+"""Foreign connections, from a process of its own: `python -m e2e_support.flood METRICS WEBHOOK PATH`, two
+ports and the path of a webhook.
 
 Asks for metrics and reads nothing, connects to the webhooks and says nothing, and sends them half a body each. Prints a
 line once all has been sent that was taken; holds on until its standard input ends.
@@ -24,12 +25,12 @@ SECONDS = 20
 """For each connection, to get something in."""
 
 
-def main(metrics: int, webhook: int) -> None:
+def main(metrics: int, webhook: int, path: str) -> None:
     """All at once, as far as this process may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * MANY + HALVES + 100)), hard))
     scrape = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
-    begin = f"POST /validate/nodes HTTP/1.1\r\nHost: x\r\nContent-Length: {HALF + 1}\r\n\r\n".encode()
+    begin = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {HALF + 1}\r\n\r\n".encode()
     body = b"{" * HALF
     held: list[socket.socket] = []
     attempts: list[Callable[[], None]] = [
@@ -65,4 +66,4 @@ def unverified() -> ssl.SSLContext:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -102,7 +102,7 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "admission.timeoutSeconds": ("5", 5, NOTHING),
     "admission.certificates.certFile": ("/a", "/a", NOTHING),
     "admission.certificates.keyFile": ("/a", "/a", NOTHING),
-    "admission.certificates.injectFrom": ("a/b", "a/b", {"certificates": {"certFile": "a", "keyFile": "b"}}),
+    "admission.certificates.injectFrom": ("a/b", "a/b", NOTHING),
     "admission.certificates.caFile": ("/a", "/a", NOTHING),
     "admission.clientCertificates.caFile": ("/a", "/a", NOTHING),
     "admission.clientCertificates.names": ("[a, b]", ("a", "b"), "admission: {clientCertificates: {caFile: x}}"),
