@@ -71,7 +71,7 @@ DEFAULTS: dict[str, Any] = {
         "url": "",
         "failurePolicy": "Fail",
         "timeoutSeconds": 10,
-        "certificates": {"certFile": "", "keyFile": "", "caFile": ""},
+        "certificates": {"certFile": "", "keyFile": "", "caFile": "", "injectFrom": ""},
         "clientCertificates": {"caFile": "", "names": ()},
         "secret": "gracectl-webhook-tls",
         "name": "gracectl",
