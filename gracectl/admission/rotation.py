@@ -79,7 +79,7 @@ def next_state(
 
 
 def new_segment() -> str:
-    """A segment that nobody can guess."""
+    """A segment that cannot be guessed."""
     return secrets.token_hex(16)
 
 

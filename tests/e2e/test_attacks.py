@@ -400,7 +400,7 @@ async def test_half_open_and_idle_connections_to_its_servers(story: Story) -> No
         siege = await besieged(story, Attack({}, 0, lambda number: {}), **settings)
         await siege.program.until_said("in use, valid until", PATIENCE)
         _, secret = await story.api.call("GET", f"/api/v1/namespaces/kube-system/secrets/{story.run}-tls")
-        path = f"/{b64decode(secret['data']['path']).decode()}/validate/nodes"  # whoever knows it
+        path = f"/{b64decode(secret['data']['path']).decode()}/validate/nodes"  # of a client that knows it
         async with flood(metrics, webhook, path) as sent:
             await siege.end()
             with anyio.fail_after(PATIENCE):

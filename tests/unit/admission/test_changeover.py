@@ -146,7 +146,7 @@ async def test_files_that_change_with_their_authority(tmp_path: Path) -> None:
             assert await is_shown(port, first.authority)
             while second.authority not in b64decode((await place.call("GET", SECRET))["data"]["ca.crt"]):
                 await place.clock.sleep(0.02)
-            assert await is_shown(port, first.authority)  # until somebody registers the new one
+            assert await is_shown(port, first.authority)  # until the new one is registered
             await place.register()
             await until_shown(port, second.authority)
             await asked.again()
