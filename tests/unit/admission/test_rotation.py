@@ -109,7 +109,8 @@ def test_a_damaged_bundle_is_made_anew() -> None:
 
 @pytest.mark.seeds(3)
 def test_over_years_no_client_with_a_known_bundle_refuses_what_is_served(seed: int) -> None:
-    """An earlier version's Secret; the new authority is registered within 60 days. Servers know a bundle SETTLING_SECONDS after."""
+    """An earlier version's Secret; the new authority is registered within 60 days. Servers know a bundle
+    SETTLING_SECONDS after."""
     rng = random.Random(seed)
     now, kept = NOW, of_an_earlier_version()
     told, told_since, trusted = kept.authorities, NOW - 1e9, kept.authorities
