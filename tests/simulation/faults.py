@@ -33,8 +33,10 @@ from support.contest import Candidate
 from support.inprocess import Stutter
 from support.karpenter import a_karpenter_lease, karpenter_is_installed, karpenter_runs, leases_of
 
+from gracectl.model import names
 from gracectl.model.names import KARPENTER_LEASE
-from simulation.plan import CLOCKS, FORGED, RACE, Act
+from gracectl.model.times import format_time
+from simulation.plan import CLOCKS, COPIED, FORGED, LYING, RACE, Act
 from simulation.providers import ERRORS
 from simulation.refusals import EVICTIONS, WRITES
 from simulation.scene import Scene, wait_for
@@ -275,6 +277,10 @@ def _forgery(chance: random.Random, elects: bool) -> dict[str, Any]:
     return {"subject": chance.choice(["", "installed", "running"]), "value": spec}
 
 
+def _kubelet(chance: random.Random, elects: bool) -> dict[str, Any]:
+    return {"subject": chance.choice(["n1", "n2", "n3"]), "seconds": chance.choice([5.0, 30.0, 60.0])}
+
+
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
@@ -412,6 +418,45 @@ async def _lease_is_forged(scene: Scene, act: Act) -> None:
         await scene.attempt("POST", leases_of("kube-system"), lease)
 
 
+async def _providerid_is_copied(scene: Scene, act: Act) -> None:
+    """Another node takes the machine of `subject`, which misses its heartbeats for a while, and is deleted."""
+    victim, name = scene.stage.node(act.subject), f"{act.subject}-copy"
+    if victim is None or not victim["spec"].get("providerID"):
+        return
+    labels = {**victim["metadata"]["labels"], "kubernetes.io/hostname": name}
+    copy = {"metadata": {"name": name, "labels": labels}, "spec": {"providerID": victim["spec"]["providerID"]}}
+    if not await scene.insist("POST", "/api/v1/nodes", copy):
+        return
+    kubelet = scene.stage.cluster.kubelet
+    for _ in range(3):
+        kubelet.partition(act.subject)
+        await scene.stage.clock.sleep(act.seconds)
+        await scene.attempt("DELETE", f"/api/v1/nodes/{name}")
+        kubelet.heal(act.subject)
+        await scene.stage.clock.sleep(5.0)
+
+
+async def _kubelet_lies(scene: Scene, act: Act) -> None:
+    """It writes what only gracectl writes: its node is drained, its volumes are detached, its machine is gone."""
+    for _ in range(3):
+        forged = [
+            {
+                "type": type_,
+                "status": "True",
+                "reason": reason,
+                "lastTransitionTime": format_time(scene.stage.clock.now()),
+            }
+            for type_, reason in (
+                (names.INSTANCE_TERMINATING, names.INSTANCE_GONE),
+                (names.DRAINED, "Drained"),
+                (names.VOLUMES_DETACHED, "Detached"),
+            )
+        ]
+        path, kind = f"/api/v1/nodes/{act.subject}/status", "application/strategic-merge-patch+json"
+        await scene.attempt("PATCH", path, {"status": {"conditions": forged}}, kind)
+        await scene.stage.clock.sleep(act.seconds / 3)
+
+
 async def _server_clock_jumps(scene: Scene, act: Act) -> None:
     """And the processes learn it later."""
     scene.stage.cluster.server_clock.offset += act.value
@@ -492,6 +537,8 @@ ACTS: dict[str, Kind] = {
     "server clock": Kind(0.5, _clock(-20.0, -2.0, 2.0, 20.0), _server_clock_jumps),
     CLOCKS: Kind(0, _disagreement, _clocks_disagree),
     FORGED: Kind(0, _forgery, _lease_is_forged),
+    COPIED: Kind(0, _kubelet, _providerid_is_copied),
+    LYING: Kind(0, _kubelet, _kubelet_lies),
     "provider": Kind(4, _provider, _provider_has_a_mood),
     "webhook": Kind(5, _webhook, _webhook_stands_in_the_way),
 }

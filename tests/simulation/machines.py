@@ -87,6 +87,7 @@ class Instances(Rule):
         if entry.what != "shutting-down" or not PROVIDING.get():
             return  # others may end machines as they like
         nodes = [each for each in self.seen.living_nodes() if each.instance == entry.id]
+        nodes = [each for each in nodes if each.name not in self.seen.terms.copies]
         claims = [each for each in self.seen.claims.values() if each.instance == entry.id and each.gone == NEVER]
         for node in nodes:
             is_known = self._is_known(node.since)

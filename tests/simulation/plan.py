@@ -48,6 +48,8 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         """The nodes that it is about."""
+        if self.what == COPIED:
+            return (f"{self.subject}-copy",)
         return (self.subject, f"{self.subject}-back") if self.what == "return machine" else (self.subject,)
 
     def __str__(self) -> str:
@@ -125,11 +127,11 @@ FAIR = frozenset({"kill", "kill near", "latency"})
 RACE = "race"
 """Fault by which all is late by a known, small time; and the seconds within which a pod is evicted then."""
 RACE_SECONDS = 1.5
-CLOCKS, FORGED = "clocks disagree", "forged lease"
+CLOCKS, FORGED, COPIED, LYING = "clocks disagree", "forged lease", "copied providerID", "lying kubelet"
 """Faults that are added to the plans of some seeds, whose other acts stay what they were."""
 YIELDING_SECONDS = 60.0
 """So long a lease may be free, or a standby new, after clocks have disagreed."""
-REPLACING = frozenset({"end machine", "return machine", "register again", "recreate claim"})
+REPLACING = frozenset({"end machine", "return machine", "register again", "recreate claim", COPIED})
 
 
 def _terms(plan: Plan) -> Terms:
@@ -140,6 +142,7 @@ def _terms(plan: Plan) -> Terms:
     return Terms(
         asked=frozenset(_asked(plan, acts)),
         replaced=frozenset(name for act in acts if act.what in REPLACING for name in act.names),
+        copies=frozenset(name for act in acts if act.what == COPIED for name in act.names),
         faults_end=0.0 if is_calm else FOREVER,
         stall_seconds=PROMPT_SECONDS if is_calm else STALL_SECONDS,
         fair=is_fair,
@@ -154,6 +157,7 @@ def _asked(plan: Plan, acts: list[Act]) -> set[str]:
     """Nodes that something may terminate."""
     expires = any("expireAfter" in group for group in plan.settings.get("nodeGroups", ()))
     found = {name for act in acts if act.what in ENDING for name in act.names}
+    found |= {name for act in acts if act.what == COPIED for name in (*act.names, act.subject)}  # it looks unhealthy
     for node in plan.nodes:
         if (node.claim and node.claim.expire_after) or (expires and POOL in node.labels):
             found.add(node.name)

@@ -14,6 +14,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that the history asks to terminate (DELETE of node or claim, label, expiry, health): others stay."""
     replaced: frozenset[str] = frozenset()
     """Nodes whose machine the history takes away or replaces by itself, so that its end is not the controller's."""
+    copies: frozenset[str] = frozenset()
+    """Nodes that have the providerID of another one's machine, and none of their own."""
     faults_end: float = FOREVER
     """When the last fault ends; FOREVER: some last, so nothing is promised about progress."""
     calm_seconds: float = 1800.0

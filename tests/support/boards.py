@@ -259,6 +259,7 @@ def of_nodes(nodes: Sequence[Json], **more: Any) -> Json:
         "timelines": {node["uid"]: a_timeline(node) for node in nodes if node["state"] != "pending"},
         "history": history,
         "events": [],
+        "eventsCut": False,
         "links": {"grafana": None},
         "pace": {"inProgress": 1, "maximum": 5, "managedNodes": 100},
         "breaker": {"open": False, "unhealthy": 1, "recovering": 0, "allowed": 20, "managedNodes": 100},

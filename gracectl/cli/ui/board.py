@@ -52,6 +52,7 @@ STARTING: Final[Json] = {
     "timelines": {},
     "history": [],
     "events": [],
+    "eventsCut": False,
     "links": {"grafana": None},
     "pace": None,
     "breaker": None,
@@ -102,7 +103,7 @@ class Board:
         new = dict(self.state)
         new["status"] = self._status(frame)
         new["connection"] = _connection(frame)
-        new["events"] = self.events.json
+        new["events"], new["eventsCut"] = self.events.json, self.events.is_cut
         if frame.is_complete:
             self._timelines.update(frame.nodes, frame.tracing, frame.at)
             new["timelines"] = self._timelines.json

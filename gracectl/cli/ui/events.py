@@ -26,6 +26,8 @@ from gracectl.runtime.clock import Clock
 logger = logging.getLogger(__name__)
 
 MOST_EVENTS: Final = 200
+MOST_PAGES: Final = 20
+"""Pages of a list, of at most 500 Events and 32 MiB each. They are sorted by name: the newest may be missing."""
 OURS: Final = Selection(fields=f"reportingComponent={names.EVENT_COMPONENT}")
 ABOUT: Final = ("Node", "Pod", "NodeClaim")
 
@@ -114,6 +116,12 @@ class EventLog:
     def __init__(self) -> None:
         self._events: dict[Key, Event] = {}
         self._is_refused = False
+        self._reflector: Reflector[Event] | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there are more Events than are read; the newest of the list may be missing."""
+        return self._reflector is not None and self._reflector.is_cut
 
     @property
     def json(self) -> list[Json] | None:
@@ -122,9 +130,10 @@ class EventLog:
 
     async def follow(self, client: KubeClient, clock: Clock) -> None:
         """Follow the Events of gracectl until cancelled; without the right to do so there are none."""
-        settings = ReflectorSettings(selection=OURS, maximum_pause=5.0)
+        settings = ReflectorSettings(selection=OURS, maximum_pause=5.0, most_pages=MOST_PAGES)
+        self._reflector = Reflector(client, OUR_EVENTS, self, clock, settings=settings)
         try:
-            await Reflector(client, OUR_EVENTS, self, clock, settings=settings).run()
+            await self._reflector.run()
         except Forbidden as refusal:
             self._is_refused = True
             logger.warning("events: not shown: %s", refusal)

@@ -54,6 +54,7 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     question is asked again every `absent`. `proven`: others have shown already that we may list and watch this, so
     that a refusal is waited out from the beginning. `cached`: lists may come from the server's cache, whose lag the
     watch then makes up for, but never lead back behind what was seen; for small selections of what is large.
+    `most_pages` of a list are read, and its other objects left out (`is_cut`); 0: all.
 
     A watch is asked for between `watch_minimum` and `watch_maximum`, so that many do not end at once. A
     stream that lasted `healthy` resets the pauses between attempts, which double from `initial_pause` to
@@ -72,6 +73,7 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     selection: Selection = ALL
     proven: bool = False
     cached: bool = False
+    most_pages: int = 0
 
 
 class ReflectorStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +120,8 @@ class Reflector(Generic[T]):
     ) -> None:
         self._client = client
         self.identity: ClusterIdentity | None = None
+        self.is_cut = False
+        """Whether objects of the last list were left out."""
         self._listed_cluster = ""  # the identity that the list had; "" if unknown
         self._has_lost_connection = False
         self._versions = resource if isinstance(resource, tuple) else (resource,)
@@ -191,7 +195,7 @@ class Reflector(Generic[T]):
         """Take over a complete list; False when that has to be tried again (the pause is over by then)."""
         objects: list[T] = []
         undecodable: list[UndecodableObject] = []
-        version = ""
+        version, count = "", 0
         try:
             # Before the list: at worst a list of the new cluster is taken for one of the old, and read twice.
             cluster = "" if self.identity is None else await self.identity.read_if_reachable()
@@ -207,6 +211,10 @@ class Reflector(Generic[T]):
                     undecodable.extend(page.undecodable)
                     version = page.resource_version
                     self._last_line = self._clock.monotonic()
+                    count += 1
+                    self.is_cut = count == settings.most_pages and page.continue_token != ""
+                    if self.is_cut:
+                        break
         except ApiError as error:
             self._has_refused = True  # etcd knows more than a cache that is not there yet, or too old
             await self._cannot_list(error)

@@ -139,8 +139,9 @@ export class Events {
   }
 
   update(board, { q }) {
-    if (this.shown === board.data.events && this.q === q) return;
-    [this.shown, this.q] = [board.data.events, q];
+    const { events, eventsCut: cut } = board.data;
+    if (this.shown === events && this.q === q && this.cut === cut) return;
+    [this.shown, this.q, this.cut] = [events, q, cut];
     const wanted = q.trim().toLowerCase();
     if (!board.data.events) {
       fill(
@@ -159,6 +160,7 @@ export class Events {
     }
     fill(
       this.root,
+      cut ? h("p", { class: "empty" }, "There are more Events than are read: older ones, and some new ones, are missing.") : null,
       h(
         "div",
         { class: "scroll" },

@@ -22,6 +22,7 @@ const EMPTY = {
   timelines: {},
   history: [],
   events: [],
+  eventsCut: false,
   links: {},
   pace: null,
   breaker: null,

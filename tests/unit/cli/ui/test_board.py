@@ -278,3 +278,20 @@ async def test_events_are_asked_for_by_their_reporter() -> None:
         group.cancel_scope.cancel()
     assert dict(transport.asked[0][1].query)["fieldSelector"] == "reportingComponent=gracectl"
     assert [each["uid"] for each in log.json or ()] == ["uid-e"]
+
+
+@pytest.mark.parametrize(("pages", "read", "is_cut"), [(1, 1, False), (20, 20, False), (500, 20, True)])
+async def test_a_long_list_of_events_is_read_in_part(pages: int, read: int, is_cut: bool) -> None:
+    """A client that may create Events makes as many as it likes in gracectl's name."""
+    clock, log = LoopClock(), EventLog()
+    transport = ScriptedTransport(clock)
+    for number in range(pages):
+        token = "" if number == pages - 1 else f"t{number}"
+        transport.answers.append(page(7, an_event(f"e{number}", number), token=token))
+    async with anyio.create_task_group() as group:
+        group.start_soon(log.follow, KubeClient(transport, clock), clock)
+        await clock.sleep(1)
+        group.cancel_scope.cancel()
+    assert (len(log), log.is_cut) == (read, is_cut)
+    asked = [request for _, request in transport.asked if ("watch", "1") not in request.query]
+    assert len(asked) <= read + 1  # one is read ahead
