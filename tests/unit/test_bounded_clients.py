@@ -14,12 +14,13 @@ from typing import Final
 
 import pytest
 import requests
+from aiobotocore.utils import AioContainerMetadataFetcher
 from requests.adapters import HTTPAdapter
-from support.aws import at, give_credentials, provider_id
+from support.aws import at, give_credentials, provider_id, take_credentials
 
 import gracectl
 from gracectl.cloud.aws import clients
-from gracectl.cloud.provider import ProviderUnavailable
+from gracectl.cloud.provider import ProviderError, ProviderUnavailable
 from gracectl.telemetry.collector import OversizeResponse, bounded_session
 
 pytestmark = pytest.mark.real_time
@@ -175,6 +176,36 @@ async def test_a_response_of_aws_without_end_is_given_up(
     server = served(CHUNKED, body)
     async with at(server.url, timeoutSeconds=seconds) as provider:
         with pytest.raises(ProviderUnavailable, match=message):
+            await provider.state(provider_id("i-0123456789abcdef0"))
+    assert server.has_stopped.wait(10)
+    assert server.sent < SENT_AT_MOST
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("body", [_endless, _dripping])
+@pytest.mark.parametrize("source", ["instance", "container", "STS"])
+async def test_credentials_without_end_are_given_up(
+    served: Callable[..., Hostile],
+    body: Callable[[], Iterator[bytes]],
+    source: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """botocore's clients of the instance metadata service, of the agent of a container, and of STS."""
+    server = served(CHUNKED, body)
+    take_credentials(monkeypatch)
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
+    if source == "container":
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/credentials")
+        monkeypatch.setattr(AioContainerMetadataFetcher, "RETRY_ATTEMPTS", 1)
+    elif source == "STS":
+        (tmp_path / "token").write_text("token")
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+        monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/r")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+    async with at(server.url, timeoutSeconds=2) as provider:
+        with pytest.raises(ProviderError):
             await provider.state(provider_id("i-0123456789abcdef0"))
     assert server.has_stopped.wait(10)
     assert server.sent < SENT_AT_MOST

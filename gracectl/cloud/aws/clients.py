@@ -16,6 +16,7 @@ import msgspec
 from aiobotocore.config import AioConfig
 from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import get_session
+from aiobotocore.utils import AioContainerMetadataFetcher, AioIMDSFetcher
 from botocore import xform_name
 from botocore.exceptions import (
     BotoCoreError,
@@ -68,18 +69,25 @@ class _BoundedResponse(aiohttp.ClientResponse):
 class BoundedSession(AIOHTTPSession):  # type: ignore[misc]
     """Session of botocore with limits on the size of a response and the time of a whole attempt.
 
-    botocore itself limits only the time between two bytes, and reads every response whole.
+    botocore itself limits only the time between two bytes, and reads every response whole. `timeout`: seconds to
+    connect and to read, or one number for both.
     """
 
-    def __init__(self, *, timeout: tuple[float, float], **options: Any) -> None:
+    def __init__(self, *, timeout: tuple[float, float] | float, **options: Any) -> None:
         super().__init__(timeout=timeout, **options)
-        connect, read = timeout
+        connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
         self._timeout: Any = aiohttp.ClientTimeout(total=connect + read, sock_connect=connect, sock_read=read)
 
     async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
         session: aiohttp.ClientSession = await super()._get_session(proxy_url)
         session._response_class = _BoundedResponse  # an argument of its constructor, which botocore does not pass on
         return session
+
+
+for _fetcher in (AioIMDSFetcher, AioContainerMetadataFetcher):
+    # They make sessions of their own; this attribute is the only way to give them another class.
+    _session_class: Any = type("BoundedMetadataSession", (BoundedSession, _fetcher._ref_counted_session_cls), {})
+    _fetcher._ref_counted_session_cls = _session_class
 
 
 class Clients:
@@ -124,6 +132,8 @@ class Clients:
     async def _create(self, service: str, region: str) -> Any:
         if self._session is None:
             self._session = get_session()
+            # Of the clients that fetch credentials, as those of STS.
+            self._session.set_default_client_config(AioConfig(http_session_cls=BoundedSession))
             if self._profile is not None:
                 self._session.set_config_variable("profile", self._profile)
         # Service descriptions are files of megabytes: a thread reads them into the loader's cache.
