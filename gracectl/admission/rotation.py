@@ -30,6 +30,7 @@ from gracectl.runtime.certificates import (
     authorities_in,
     certificate_info,
     check,
+    check_authority,
     issue,
     issuers_of,
     new_authority,
@@ -93,7 +94,7 @@ def _signing(key: bytes, authorities: tuple[bytes, ...], now: float) -> KeyPair 
     for authority in unexpired(authorities, now) if key else ():
         pair = KeyPair(authority, key)
         try:
-            check(pair)
+            check_authority(pair)
         except ValueError:
             continue
         return pair

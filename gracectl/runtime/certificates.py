@@ -83,13 +83,10 @@ def issue(names: Iterable[str], now: float, life: float, authority: KeyPair | No
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     authority = authority or new_authority(now, life)
-    issuer = _read(authority.certificate)[0]
-    signer = load_pem_private_key(authority.key, password=None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey), "an authority of ours"
+    issuer, signer = _signer(authority)
     hosts = tuple(names)
     key = ec.generate_private_key(ec.SECP256R1())
     begins, ends = _moment(now - SKEW_SECONDS), min(_moment(now + life), issuer.not_valid_after_utc)
@@ -106,6 +103,29 @@ def issue(names: Iterable[str], now: float, life: float, authority: KeyPair | No
         .sign(signer, hashes.SHA256())
     )
     return Issued(_pair(certificate, key), authority.certificate)
+
+
+def check_authority(pair: KeyPair) -> None:
+    """ValueError if the pair is not an authority that `issue` can sign with."""
+    check(pair)
+    _signer(pair)
+
+
+def _signer(authority: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Certificate and key of an authority. ValueError if it is none of ours."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    certificate = _read(authority.certificate)[0]
+    key = load_pem_private_key(authority.key, password=None)
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except (x509.ExtensionNotFound, x509.DuplicateExtension) as error:
+        raise ValueError(str(error)) from error
+    if not constraints.ca or not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("not an authority with an elliptic-curve key")
+    return certificate, key
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:

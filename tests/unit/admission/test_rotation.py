@@ -102,6 +102,14 @@ def test_a_new_authority_signs_only_when_it_is_trusted(authority_key: bytes) -> 
     assert next_state(after, HOSTS, NOW, never) == after
 
 
+def test_a_pair_that_is_no_authority_signs_nothing() -> None:
+    first = first_state()
+    leaf = msgspec.structs.replace(first, authorities=first.pair.certificate, authority_key=first.pair.key)
+    mended = next_state(leaf, HOSTS, NOW, never)
+    assert mended.authority_key not in (first.pair.key, first.authority_key)
+    assert is_trusted(next_state(mended, HOSTS, NOW, always).pair, mended.authorities, NOW)
+
+
 def test_a_damaged_bundle_is_made_anew() -> None:
     mended = next_state(CertificateState(first_state().pair, b"spoilt"), HOSTS, NOW, never)
     assert is_trusted(mended.pair, mended.authorities, NOW)
