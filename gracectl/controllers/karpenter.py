@@ -94,7 +94,7 @@ class KarpenterWatch:
         keys = dict.fromkeys((namespace, names.KARPENTER_LEASE) for namespace in namespaces)
         self._keys = [key for key in keys if key != own]
         self._unseen: dict[str, None] = {}
-        self._told_of = ""
+        self._logged_holder = ""
         self._seen: Rival | None = None
         self._leases: dict[Key, tuple[Lease, float]] = {}  # the newest state of each, and until when it counts
 
@@ -126,12 +126,12 @@ class KarpenterWatch:
     async def is_clear(self) -> bool:
         """Whether no Karpenter leads; logs what has changed since the last call. Raises ApiError."""
         rival = await self.look()
-        deletion_message = "" if rival is None else rival.holder
-        if rival is not None and deletion_message != self._told_of:
+        holder = "" if rival is None else rival.holder
+        if rival is not None and holder != self._logged_holder:
             logger.warning("%s; on standby; %s", rival.words, rival.remedy)
-        elif rival is None and self._told_of:
-            logger.info("no Karpenter leads any more: this process may lead again")
-        self._told_of = deletion_message
+        elif rival is None and self._logged_holder:
+            logger.info("no Karpenter leads now: this process may lead again")
+        self._logged_holder = holder
         return rival is None
 
     async def _has_pod(self, lease: Lease) -> bool:

@@ -245,7 +245,7 @@ async def test_a_standby_does_not_take_over_while_a_karpenter_lives_and_does_whe
     told_of = [each.message for each in caplog.records if "Karpenter" in each.message]
     assert len(told_of) == 2
     assert "on standby" in told_of[0]
-    assert told_of[1] == "no Karpenter leads any more: this process may lead again"
+    assert told_of[1] == "no Karpenter leads now: this process may lead again"
 
 
 async def test_of_two_that_stood_by_the_one_that_does_not_lead_then_tells_nothing_of_karpenter_either() -> None:
@@ -336,7 +336,7 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
     ]
     assert [each.split(":")[0] for each in told_of] == [
         "a Karpenter leads on this cluster",
-        "no Karpenter leads any more",
+        "no Karpenter leads now",
     ]
 
 

@@ -95,7 +95,7 @@ def test_without_a_group_there_is_no_deadline(tmp_path: Path) -> None:
         (
             "[{selector: {}, shutdownGracePeriod: 5m, shutdownGracePeriodByPodPriority: [{priority: 0, "
             "shutdownGracePeriodSeconds: 5}]}]",
-            "nodeGroups[0].shutdownGracePeriodByPodPriority: is given beside shutdownGracePeriod",
+            "nodeGroups[0].shutdownGracePeriodByPodPriority: conflicts with shutdownGracePeriod",
         ),
         (
             "[{selector: {}}, {selector: {}, shutdownGracePeriodCriticalPods: 5m}]",

@@ -36,7 +36,7 @@ def test_either_form_is_an_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gate", ["", GATE_OFF])
 def test_both_forms_are_an_error_whatever_the_gate_says(tmp_path: Path, gate: str) -> None:
-    with pytest.raises(ConfigError, match="shutdownGracePeriodByPodPriority: is given beside shutdownGracePeriod"):
+    with pytest.raises(ConfigError, match="shutdownGracePeriodByPodPriority: conflicts with shutdownGracePeriod"):
         read(tmp_path, RANGES + TOTALS + gate)
 
 

@@ -109,7 +109,7 @@ def test_what_allows_something_blocks_nothing() -> None:
         (
             for_nodes(min_available=1),
             BudgetState.UNCOUNTED,
-            "spec: both minAvailable and maxUnavailable are given; remove one",
+            "spec: minAvailable and maxUnavailable are both set; remove one of them",
         ),
     ],
 )
