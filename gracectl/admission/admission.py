@@ -129,7 +129,7 @@ class Admission:
         """Whether there is a valid certificate; also says what is wrong with the webhook configurations. A replica does
         not wait for them, as `helm install --wait` registers webhooks when replicas are ready."""
         info = self._identity.info
-        reason = "no certificate yet" if info is None else f"certificate valid until {format_time(info.ends)}"
+        reason = "no certificate yet" if info is None else f"certificate valid until {format_time(info.not_after)}"
         if problem := self._registration.problem(self._shared.state):
             reason = f"{reason}; {problem}"
         return Check("admission", self._identity.is_good(), reason)

@@ -86,7 +86,7 @@ def new_segment() -> str:
 
 def is_due(info: CertificateInfo, now: float) -> bool:
     """Whether a certificate is due for rotation."""
-    return now >= info.begins + (info.ends - info.begins) * ROTATION_SHARE
+    return now >= info.not_before + (info.not_after - info.not_before) * ROTATION_SHARE
 
 
 def _signing(key: bytes, authorities: tuple[bytes, ...], now: float) -> KeyPair | None:
@@ -109,7 +109,7 @@ def _is_valid(pair: KeyPair, authorities: tuple[bytes, ...], hosts: tuple[str, .
         issuers = issuers_of(pair.certificate, unexpired(authorities, now))
     except ValueError:
         return False
-    return info.ends > now and info.names >= frozenset(hosts) and bool(issuers)
+    return info.not_after > now and info.names >= frozenset(hosts) and bool(issuers)
 
 
 def _readable(bundle: bytes) -> tuple[bytes, ...]:

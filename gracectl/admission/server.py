@@ -211,4 +211,4 @@ def admission_samples(
         yield Sample(ADMISSION_LATENCY, (short,), webhooks.seconds[short])
     yield Sample(ADMISSION_STRANGERS, (), webhooks.strangers)
     yield Sample(ADMISSION_REGISTERED, (), float(is_registered))
-    yield Sample(ADMISSION_CERTIFICATE, (), certificate.ends if certificate else 0)
+    yield Sample(ADMISSION_CERTIFICATE, (), certificate.not_after if certificate else 0)

@@ -75,7 +75,7 @@ class ServingCertificate:
 
     def is_good(self) -> bool:
         """Whether the served certificate is valid, for all hosts."""
-        return self._info is not None and self._info.ends > self._clock.now() and self._info.names >= self._hosts
+        return self._info is not None and self._info.not_after > self._clock.now() and self._info.names >= self._hosts
 
     def offer(self, material: Material) -> bool:
         """Serve this pair as soon as it is trusted; True if it is served. A pair that is not served at once has to be
@@ -95,7 +95,7 @@ class ServingCertificate:
             return False
         load(self.context, material.pair)
         self._served, self._info = material.pair, info
-        logger.info("certificate for %s: in use, valid until %s", self._hosts_of(info), format_time(info.ends))
+        logger.info("certificate for %s: in use, valid until %s", self._hosts_of(info), format_time(info.not_after))
         return True
 
     def require_clients(self, authorities: bytes) -> None:

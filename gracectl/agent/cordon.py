@@ -40,13 +40,13 @@ def is_marked(node: Node) -> bool:
     return names.SHUTDOWN_CORDONED in node.annotations
 
 
-def opening(node: Node) -> MergePatch | None:
+def record_patch(node: Node) -> MergePatch | None:
     """Patch that opens the record; None if there is one. It comes first, as a JSON patch cannot add an annotation to a
     node that has none."""
     return None if is_marked(node) else MergePatch({"metadata": {"annotations": {names.SHUTDOWN_CORDONED: ""}}})
 
 
-def cordoning(node: Node, marks: Collection[Mark] = EVERY_MARK) -> JsonPatch | None:
+def cordon_patch(node: Node, marks: Collection[Mark] = EVERY_MARK) -> JsonPatch | None:
     """Patch that cordons a node with an open record; None if nothing is missing."""
     added = lacking(node, marks)
     if not added:
@@ -55,7 +55,7 @@ def cordoning(node: Node, marks: Collection[Mark] = EVERY_MARK) -> JsonPatch | N
     return JsonPatch([*added.values(), annotation(names.SHUTDOWN_CORDONED, record)])
 
 
-def uncordoning(node: Node) -> JsonPatch | None:
+def uncordon_patch(node: Node) -> JsonPatch | None:
     """Patch that removes what a shutdown has put on a node; None if there is nothing of it.
 
     A node that is being deleted keeps its cordon. So does one in maintenance: the additions are entered in that record,
@@ -70,9 +70,9 @@ def uncordoning(node: Node) -> JsonPatch | None:
     return JsonPatch([*removals(node, _added(node)), closed])
 
 
-def cordoning_as_kubelet(node: Node) -> JsonPatch | None:
+def kubelet_cordon_patch(node: Node) -> JsonPatch | None:
     """Patch that cordons a node with a kubelet's credentials: NodeRestriction lets no kubelet change taints."""
-    return cordoning(node, OPEN_TO_DAEMON_SETS)
+    return cordon_patch(node, OPEN_TO_DAEMON_SETS)
 
 
 def _added(node: Node) -> frozenset[Mark]:
@@ -124,13 +124,13 @@ class ShutdownCordon:
         async with self._lock:
             # What was removed just now may still be there in the cache.
             seen = await self._client.get(NODES, node.key) if is_marked(node) else node
-            opened = await patch_with_retry(self._client, NODES, seen, opening)
+            opened = await patch_with_retry(self._client, NODES, seen, record_patch)
             if opened is None:
                 return False
             try:
-                return await patch_with_retry(self._client, NODES, opened, cordoning) is not None
+                return await patch_with_retry(self._client, NODES, opened, cordon_patch) is not None
             except Forbidden:
-                return await patch_with_retry(self._client, NODES, opened, cordoning_as_kubelet) is not None
+                return await patch_with_retry(self._client, NODES, opened, kubelet_cordon_patch) is not None
 
     async def run(self) -> None:
         """Component: remove what is to be removed, until cancelled."""
@@ -169,4 +169,4 @@ class ShutdownCordon:
                     logger.info("uncordoned: the machine is up", extra={"node": node.name})
 
     def _removal(self, node: Node) -> JsonPatch | None:
-        return uncordoning(node) if self._is_up() else None
+        return uncordon_patch(node) if self._is_up() else None

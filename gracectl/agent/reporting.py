@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying, retry_if_result
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.kube.client import KubeClient
-from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal
+from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal_patch
 from gracectl.kube.errors import ApiError, NotFound, Throttled, Unreachable
 from gracectl.kube.events import EventRecorder, EventType, Subject
 from gracectl.kube.resources import NODES, PODS
@@ -212,7 +212,7 @@ class ShutdownCondition:
         if node is None:
             return False
         patch = (
-            condition_removal([names.SHUTTING_DOWN])
+            condition_removal_patch([names.SHUTTING_DOWN])
             if update is None
             else condition_patch(update, self._since, self._clock.now())
         )

@@ -141,7 +141,7 @@ class ClusterApiProvider:
             message = f"{machine} is paused: Cluster API would not terminate it, and may be moving it"
             raise ProviderRefused(message, _UNPAUSE)
         client, resource = await self._client(), await self._finder.resource()
-        annotated = await patch_with_retry(client, resource, machine, self._missing_annotations)
+        annotated = await patch_with_retry(client, resource, machine, self._annotations_patch)
         if annotated is None:
             return None
         try:
@@ -156,7 +156,7 @@ class ClusterApiProvider:
         self._finder.remember(terminating)
         return terminating
 
-    def _missing_annotations(self, machine: Machine) -> MergePatch | None:
+    def _annotations_patch(self, machine: Machine) -> MergePatch | None:
         """Patch with the annotations that tell Cluster API what gracectl has done already."""
         wanted = {
             names.EXCLUDE_NODE_DRAINING: self._options.exclude_node_draining,

@@ -36,7 +36,7 @@ class PendingDeletion(msgspec.Struct, frozen=True):
     """The grace (seconds) that a pod was given, and the instant at which it ends; grace 0: the pod is gone."""
 
     grace: int
-    ends: float
+    grace_ends: float
 
 
 class PendingDeletions:
@@ -63,7 +63,9 @@ class PendingDeletions:
         deletion = self._pending.get(uid)
         if deletion is None:
             return pod
-        return msgspec.structs.replace(pod, deletion_timestamp=deletion.ends, deletion_grace_seconds=deletion.grace)
+        return msgspec.structs.replace(
+            pod, deletion_timestamp=deletion.grace_ends, deletion_grace_seconds=deletion.grace
+        )
 
     def add(self, uid: str, key: tuple[str, str], deletion: PendingDeletion) -> None:
         """Record an agreed deletion, unless the watch was faster than the response."""
@@ -105,4 +107,4 @@ def expected_deletion(pod: Pod, grace: int, now: float) -> PendingDeletion:
     before = pending_deletion(pod)
     if before is None:
         return PendingDeletion(grace, math.floor(now) + grace)
-    return PendingDeletion(grace, max(before.ends - before.grace + grace, math.floor(now)))
+    return PendingDeletion(grace, max(before.grace_ends - before.grace + grace, math.floor(now)))

@@ -45,6 +45,6 @@ def condition_patch(word: ConditionUpdate, turned: float, now: float) -> Strateg
     return StrategicPatch({"status": {"conditions": [{**word.entry(turned), "lastHeartbeatTime": format_time(now)}]}})
 
 
-def condition_removal(types: Iterable[str]) -> StrategicPatch:
+def condition_removal_patch(types: Iterable[str]) -> StrategicPatch:
     """Remove the conditions of these types, whether or not they exist."""
     return StrategicPatch({"status": {"conditions": [{"type": type_, "$patch": "delete"} for type_ in types]}})

@@ -48,8 +48,8 @@ class CertificateInfo(msgspec.Struct, frozen=True):
     """Contents of a certificate: host names and addresses, and validity."""
 
     names: frozenset[str]
-    begins: float
-    ends: float
+    not_before: float
+    not_after: float
 
 
 def new_authority(now: float, life: float) -> KeyPair:
@@ -63,9 +63,9 @@ def new_authority(now: float, life: float) -> KeyPair:
     serial = x509.random_serial_number()
     # Each authority of a bundle has a unique subject, so that clients pick the right one.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gracectl {serial:x}"[:_LONGEST_NAME])])
-    begins, ends = _moment(now - SKEW_SECONDS), _moment(now + life)
+    not_before, not_after = _moment(now - SKEW_SECONDS), _moment(now + life)
     certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), serial, begins, ends)
+        x509.CertificateBuilder(name, name, key.public_key(), serial, not_before, not_after)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -89,11 +89,13 @@ def issue(names: Iterable[str], now: float, life: float, authority: KeyPair | No
     issuer, signer = _signer(authority)
     hosts = tuple(names)
     key = ec.generate_private_key(ec.SECP256R1())
-    begins, ends = _moment(now - SKEW_SECONDS), min(_moment(now + life), issuer.not_valid_after_utc)
+    not_before, not_after = _moment(now - SKEW_SECONDS), min(_moment(now + life), issuer.not_valid_after_utc)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:_LONGEST_NAME])])
     of_authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     certificate = (
-        x509.CertificateBuilder(issuer.subject, subject, key.public_key(), x509.random_serial_number(), begins, ends)
+        x509.CertificateBuilder(
+            issuer.subject, subject, key.public_key(), x509.random_serial_number(), not_before, not_after
+        )
         .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
@@ -152,7 +154,7 @@ def authorities_in(bundle: bytes) -> tuple[bytes, ...]:
 
 def unexpired(authorities: Iterable[bytes], now: float) -> tuple[bytes, ...]:
     """Authorities that are still valid at `now`. ValueError for an invalid certificate."""
-    return tuple(each for each in authorities if certificate_info(each).ends > now)
+    return tuple(each for each in authorities if certificate_info(each).not_after > now)
 
 
 def issuers_of(chain: bytes, authorities: Iterable[bytes]) -> tuple[bytes, ...]:

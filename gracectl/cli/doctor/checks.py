@@ -324,7 +324,7 @@ def certificate_finding(bundles: Sequence[bytes], now: float, *, is_injected: bo
     """The authority that API servers trust; `is_injected`: cert-manager writes it."""
     try:
         lives = [
-            max((certificate_info(each) for each in authorities_in(bundle)), key=lambda info: info.ends)
+            max((certificate_info(each) for each in authorities_in(bundle)), key=lambda info: info.not_after)
             for bundle in bundles
             if bundle
         ]
@@ -335,13 +335,13 @@ def certificate_finding(bundles: Sequence[bytes], now: float, *, is_injected: bo
         injected = "wait for cert-manager to write it (docs/admission.md)"
         remedy = injected if is_injected else REGISTER
         return Finding(CERTIFICATE, CheckState.FAILED, message, remedy)
-    first = min(lives, key=lambda info: info.ends)
-    life = f"since {format_time(first.begins)}, until {format_time(first.ends)}"
+    first = min(lives, key=lambda info: info.not_after)
+    life = f"since {format_time(first.not_before)}, until {format_time(first.not_after)}"
     remedy = "renew it (docs/admission.md#certificates)"
-    if first.ends <= now:
+    if first.not_after <= now:
         return Finding(CERTIFICATE, CheckState.FAILED, f"its authority has expired: valid {life}", remedy)
-    left = f"{int((first.ends - now) // 86_400)} days left"
-    state = CheckState.WARNING if first.ends - now < RENEWAL_SECONDS else CheckState.OK
+    left = f"{int((first.not_after - now) // 86_400)} days left"
+    state = CheckState.WARNING if first.not_after - now < RENEWAL_SECONDS else CheckState.OK
     message = f"its authority is valid {life} ({left})"
     return Finding(CERTIFICATE, state, message, remedy if state is CheckState.WARNING else None)
 

@@ -348,7 +348,7 @@ def is_cut(deletion: Deletion) -> bool:
     """
     if deletion.before is None:
         return deletion.granted < deletion.requested
-    return deletion.before.ends > deletion.pod.deadline
+    return deletion.before.grace_ends > deletion.pod.deadline
 
 
 def deletion_message(deletion: Deletion) -> str:
@@ -359,7 +359,7 @@ def deletion_message(deletion: Deletion) -> str:
     elif before is None:
         action = f"deleted by gracectl with its whole grace ({granted})"
     elif is_cut(deletion):
-        excess = math.ceil(before.ends - deletion.pod.deadline)
+        excess = math.ceil(before.grace_ends - deletion.pod.deadline)
         # A deadline of long ago is an end by hand, which no number makes clearer.
         when = f"{excess} s after the deadline" if excess <= before.grace else "after the deadline"
         action = f"grace cut by gracectl from {before.grace} s, which would end {when}, to {granted}"

@@ -24,7 +24,7 @@ from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
 from gracectl.kube.cache import Cache
-from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal
+from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal_patch
 from gracectl.kube.errors import (
     ApiError,
     BudgetExhausted,
@@ -228,7 +228,7 @@ async def remove_conditions(context: StepContext, tracked: TrackedObject[Node], 
     for type_ in types:
         tracked.written.pop(type_, None)
         tracked.wanted.pop(type_, None)
-    resource, key, patch = tracked.cancellable, tracked.latest.key, condition_removal(types)
+    resource, key, patch = tracked.cancellable, tracked.latest.key, condition_removal_patch(types)
     with suppress(NotFound):
         tracked.wrote(await context.client.patch(resource, key, patch, subresource="status", uid=tracked.uid))
 

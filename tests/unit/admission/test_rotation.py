@@ -45,14 +45,16 @@ def is_trusted(pair: KeyPair, bundle: bytes, now: float) -> bool:
     """What an API server with this bundle says to the pair."""
     facts = certificate_info(pair.certificate)
     vouchers = issuers_of(pair.certificate, authorities_in(bundle))
-    return facts.begins <= now < facts.ends and any(certificate_info(each).ends > now for each in vouchers)
+    return facts.not_before <= now < facts.not_after and any(
+        certificate_info(each).not_after > now for each in vouchers
+    )
 
 
 def test_the_first_one_is_good_for_ninety_days_and_its_authority_for_ten_years() -> None:
     kept = first_state()
     facts = certificate_info(kept.pair.certificate)
-    assert (facts.names, facts.ends) == (frozenset(HOSTS), NOW + LIFE_SECONDS)
-    assert certificate_info(kept.authorities).ends == NOW + AUTHORITY_LIFE_SECONDS == NOW + 3_650 * DAY
+    assert (facts.names, facts.not_after) == (frozenset(HOSTS), NOW + LIFE_SECONDS)
+    assert certificate_info(kept.authorities).not_after == NOW + AUTHORITY_LIFE_SECONDS == NOW + 3_650 * DAY
     assert is_trusted(kept.pair, kept.authorities, NOW)
     assert re.fullmatch("[0-9a-f]{32}", kept.segment)
     assert kept.segment != first_state().segment
@@ -83,7 +85,7 @@ def test_what_is_of_no_use_is_replaced_immediately() -> None:
 def test_a_certificate_never_outlives_its_authority() -> None:
     late = NOW + AUTHORITY_LIFE_SECONDS - 10 * DAY
     last = next_state(first_state(), HOSTS, late, never)
-    assert certificate_info(last.pair.certificate).ends == NOW + AUTHORITY_LIFE_SECONDS
+    assert certificate_info(last.pair.certificate).not_after == NOW + AUTHORITY_LIFE_SECONDS
 
 
 @pytest.mark.parametrize("authority_key", [b"", b"spoilt", issue(HOSTS, NOW, 1e6).pair.key])

@@ -12,7 +12,7 @@ from support.builders import NOW, a_node
 from support.eviction import a_status
 from support.scripted import ScriptedTransport
 
-from gracectl.agent.cordon import ShutdownCordon, cordoning, opening, uncordoning
+from gracectl.agent.cordon import ShutdownCordon, cordon_patch, record_patch, uncordon_patch
 from gracectl.kube.client import KubeClient
 from gracectl.kube.transport import Response
 from gracectl.model import names
@@ -31,23 +31,23 @@ def marked(**fields: Any) -> Node:
 
 
 def test_what_is_added_is_recorded_in_the_same_patch() -> None:
-    assert opening(a_node()) is not None
-    assert opening(marked()) is None
-    patch = cordoning(a_node(annotations={names.SHUTDOWN_CORDONED: ""}))
+    assert record_patch(a_node()) is not None
+    assert record_patch(marked()) is None
+    patch = cordon_patch(a_node(annotations={names.SHUTDOWN_CORDONED: ""}))
     assert patch is not None
     path = f"/metadata/annotations/{names.SHUTDOWN_CORDONED.replace('/', '~1')}"
     assert {"op": "add", "path": path, "value": "taint,label,unschedulable"} in patch.operations
 
 
 def test_what_was_recorded_is_removed() -> None:
-    patch = uncordoning(marked())
+    patch = uncordon_patch(marked())
     assert patch is not None
     assert {"op": "remove", "path": "/spec/unschedulable"} in patch.operations
-    assert uncordoning(a_node(unschedulable=True)) is None
+    assert uncordon_patch(a_node(unschedulable=True)) is None
 
 
 def test_a_node_that_is_being_deleted_keeps_its_cordon() -> None:
-    assert uncordoning(marked(deletion_timestamp=NOW)) is None
+    assert uncordon_patch(marked(deletion_timestamp=NOW)) is None
 
 
 async def test_nothing_is_removed_while_the_machine_is_down() -> None:
