@@ -48,7 +48,7 @@ GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
 helm: $(READY) # helm of a known version, beside our Python; tests of the chart need it
 	@test -x $(HELM) || tools/helm.sh $(HELM_VERSION) $(HELM) "$(GO)"
 
-chart: $(READY) helm ## generate what follows from the chart's values: schema, docs/chart.md, helm/manifests (ARGS=--check: only compare)
+chart: $(READY) helm ## generate schema, tables of docs/chart.md and docs/metrics.md, and helm/manifests (ARGS=--check: only compare)
 	$(BIN)/python tools/chart.py $(ARGS)
 
 # Three workers a core: a story mostly waits for other processes. WORKERS=0 runs all in one process, for a debugger.

@@ -26,12 +26,14 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from gracectl.config.fields import schema as settings_schema
+from gracectl.telemetry.metrics import CATALOGUE, Metric
 
 ROOT: Final = Path(__file__).parent.parent
 CHART: Final = ROOT / "helm" / "gracectl"
 MANIFESTS: Final = ROOT / "helm" / "manifests"
 PAGES: Final = {ROOT / "docs" / "chart.md": "settings.md", CHART / "README.md": "../../docs/settings.md"}
 """Pages with the table, and where from there the page on settings is."""
+METRICS: Final = ROOT / "docs" / "metrics.md"
 METADATA: Final = CHART / "Chart.yaml"
 ICON: Final = ROOT / "gracectl" / "cli" / "ui" / "page" / "icon.svg"
 SCHEMA: Final = CHART / "values.schema.json"
@@ -260,6 +262,24 @@ def page(path: Path, settings: str) -> str:
     return f"{before}{BEGIN}{''.join(rows)}{END}{after}"
 
 
+def metrics_page() -> str:
+    """docs/metrics.md with the catalogue of now: a table below the heading of each section. SystemExit without one."""
+    text = METRICS.read_text(encoding="utf-8")
+    head = "| metric | type | meaning, and what to look at |\n|---|---|---|\n"
+    for section in dict.fromkeys(metric.section for metric in CATALOGUE):
+        rows = "".join(_metric_row(metric) for metric in CATALOGUE if metric.section == section)
+        table = re.compile(rf"(^## {re.escape(section)}\n(?:(?!## ).*\n)*?){re.escape(head)}(?:\|.*\n)*", re.MULTILINE)
+        text, found = table.subn(lambda match, rows=rows: f"{match[1]}{head}{rows}", text)  # type: ignore[misc]
+        if found != 1:
+            sys.exit(f"docs/metrics.md: has no table below the heading {section!r}: add heading and table head")
+    return text
+
+
+def _metric_row(metric: Metric) -> str:
+    labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
+    return f"| `{metric.name}{labels}` | {metric.type} | {metric.text.replace('|', chr(92) + '|')} |\n"
+
+
 def metadata() -> str:
     """Chart.yaml with the icon of now. A data URL: there is no public server, and an index of charts needs none."""
     encoded = base64.b64encode(ICON.read_bytes()).decode()
@@ -308,6 +328,7 @@ def products(*, with_manifests: bool) -> Iterator[tuple[Path, str]]:
         yield path, page(path, settings)
     yield CHART / ICON.name, ICON.read_text(encoding="utf-8")
     yield METADATA, metadata()
+    yield METRICS, metrics_page()
     if with_manifests:
         for one in RENDERS:
             yield MANIFESTS / one.file, rendered(one)
