@@ -35,13 +35,13 @@ class OversizeResponse(requests.RequestException):
 def bounded_session(monotonic: Callable[[], float]) -> requests.Session:
     """Session for an exporter. `monotonic` is in seconds."""
     session = requests.Session()
-    adapter = _BoundedAdapter(monotonic)
+    adapter = BoundedAdapter(monotonic)
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     return session
 
 
-class _BoundedAdapter(HTTPAdapter):
+class BoundedAdapter(HTTPAdapter):
     """Reads each body itself, so that Session finds it read."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -52,7 +52,7 @@ class _BoundedAdapter(HTTPAdapter):
         """See HTTPAdapter. Raises OversizeResponse."""
         response = super().send(request, *arguments, **options)
         try:
-            body = self._read(response)
+            body = self.read(response)
         except HTTPError as error:
             raise requests.ConnectionError(error, request=request) from error
         finally:
@@ -61,7 +61,8 @@ class _BoundedAdapter(HTTPAdapter):
         response._content_consumed = True
         return response
 
-    def _read(self, response: requests.Response) -> bytes:
+    def read(self, response: requests.Response) -> bytes:
+        """The unpacked body. Raises OversizeResponse."""
         deadline = self._monotonic() + RESPONSE_SECONDS
         body = bytearray()
         # read1 returns what one read of the socket brings: read would wait for a dripping body to fill a chunk.

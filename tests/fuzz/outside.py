@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import gzip
 import tempfile
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import requests
 from hypothesis import strategies as st
 from support.builders import NOW
+from urllib3 import HTTPResponse
+from urllib3.exceptions import HTTPError
 
 from fuzz.material import json_bytes, mostly_whole, texts
 from fuzz.samples import META, NODE
 from fuzz.target import POLICY_SHARE, Target
 from gracectl.agent.inhibit_delay import FILE, DropIn
 from gracectl.app.dry_run import InvalidPatch, apply_patch, changed_fields, merge_patch
+from gracectl.cli.ui.events import decode_event as decode_board_event
 from gracectl.cloud.aws.provider import AwsProvider
 from gracectl.cloud.aws.region import instance_of
 from gracectl.cloud.exec import ExecProvider, ProcessResult
 from gracectl.cloud.http import HttpResponse
 from gracectl.cloud.provider import ProviderError, ProviderRefused
 from gracectl.cloud.webhook import WebhookProvider, read_secrets
+from gracectl.config.errors import ConfigError
+from gracectl.config.loading import read_config_map
 from gracectl.controllers.termination.maintenance import maintenance_cordon_patch, record_removal_patch, uncordon_patch
 from gracectl.kube.client.watch import LineSplitter, OversizeLine, read_head
 from gracectl.kube.requests import JsonPatch, MergePatch, StrategicPatch
 from gracectl.kube.resources import untyped
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.model.decode import decode_node
+from gracectl.model.decode import decode_config_map, decode_node
 from gracectl.model.foreign import (
     harmless,
     visible,
@@ -39,6 +48,7 @@ from gracectl.model.foreign import (
     visible_values,
     without_secrets,
 )
+from gracectl.model.names import SETTINGS_KEY
 from gracectl.model.node import Node
 from gracectl.policy.cordon import lacking, marks_in, marks_on, recorded, removals
 from gracectl.policy.deadlines import deadline_of, invalid_deadline
@@ -47,6 +57,7 @@ from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import expires_at, parse_expire_after, parse_jitter
 from gracectl.policy.warnings import keeps_running
 from gracectl.runtime.certificates import KeyPair, authorities_in, certificate_info, check, issue, issuers_of, unexpired
+from gracectl.telemetry.collector import LONGEST_RESPONSE, BoundedAdapter, OversizeResponse
 
 SETTINGS: Final = PolicySettings()
 LONGEST_MESSAGE: Final = 2_000
@@ -246,6 +257,51 @@ OVERSIZE_LINE: Final = (
 )
 
 
+def _config_map(body: bytes) -> None:
+    """Any tenant may label a ConfigMap as the settings."""
+    try:
+        found = decode_config_map(body)
+    except msgspec.DecodeError:
+        return
+    assert len(refusal_of(lambda: read_config_map(found), ConfigError)) < 10_000 + 10 * len(body)
+
+
+def _collector(body: bytes) -> None:
+    """Responses of a collector, packed and as they are."""
+    for packing in ("gzip", "deflate", ""):
+        response = requests.Response()
+        headers = {"content-encoding": packing} if packing else {}
+        response.raw = HTTPResponse(BytesIO(body), headers, preload_content=False)
+        with suppress(OversizeResponse, HTTPError):
+            assert len(BoundedAdapter(lambda: 0.0).read(response)) <= LONGEST_RESPONSE
+
+
+def _board_event(body: bytes) -> None:
+    """Any client may create Events in gracectl's name."""
+    try:
+        event = decode_board_event(body)
+    except msgspec.DecodeError:
+        return
+    assert len(msgspec.json.encode(event.json)) < 20_000
+
+
+EVENT: Final = {
+    "kind": "Event",
+    "metadata": META,
+    "involvedObject": {"kind": "Node", "namespace": "", "name": "a-1", "uid": "u"},
+    "type": "Warning",
+    "reason": "Blocked",
+    "message": "5 pods left",
+    "count": 7,
+    "firstTimestamp": "2026-01-01T00:00:00Z",
+    "eventTime": "2026-01-01T00:00:00.123456Z",
+}
+CONFIG_MAP: Final = {
+    "kind": "ConfigMap",
+    "metadata": META,
+    "data": {SETTINGS_KEY: "drain: {minimumSeconds: 5}\nnodeGroups: &a\n- selector: {}\nprotection: *a\n"},
+}
+
 # -- any text that is shown --------------------------------------------------------------------------------------------
 
 
@@ -275,6 +331,14 @@ OUTSIDE: Final = (
     ),
     Target("ages", texts("720h", "Never", "10%", "0.1", alphabet="0123456789.hm%-"), _ages, is_text=True),
     Target("dry-run-objects", json_bytes(NODE), _difference, POLICY_SHARE),
+    Target("board-events", json_bytes(EVENT), _board_event, POLICY_SHARE),
+    Target("config-maps", json_bytes(CONFIG_MAP), _config_map, 100),
+    Target(
+        "collector-responses",
+        mostly_whole(st.sampled_from((gzip.compress(bytes(100_000)), gzip.compress(b"{}"), b"{}"))),
+        _collector,
+        POLICY_SHARE,
+    ),
     Target("oversize-lines", mostly_whole(st.sampled_from((OVERSIZE_LINE,))), _oversize, POLICY_SHARE),
     Target(
         "shown-texts", texts("Bearer abcdefghijklmnopqrst", "eyJhbGciOiJIUzI1.eyJhbGciOiJIUzI1.x"), _shown, is_text=True
