@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import socket
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -19,36 +18,20 @@ import msgspec
 from gracectl.agent.agent import Agent, AgentDependencies, rights
 from gracectl.agent.shutdown import agent_samples
 from gracectl.agent.watch import Machine
-from gracectl.app.observers import Observers
-from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
-from gracectl.config import ConfigError, Settings
+from gracectl.app.process import Process, Program
+from gracectl.app.settings_reload import SettingsReloader
+from gracectl.config import Settings
 from gracectl.config.changes import AGENT_SCOPE
-from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.errors import ApiError, Forbidden, NotFound
 from gracectl.kube.events import EventRecorder
-from gracectl.kube.metrics import (
-    api_samples,
-    clock_checks,
-    clock_samples,
-    event_samples,
-    throttling_check,
-    watch_samples,
-)
 from gracectl.kube.rbac import missing_permissions, own_username
 from gracectl.kube.resources import NODES
 from gracectl.kube.transport import Transport
-from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.model.foreign import harmless
 from gracectl.runtime.clock import Clock
-from gracectl.runtime.loop_monitor import LoopMonitor
-from gracectl.runtime.supervise import Component, ComponentStatus, run_components
-from gracectl.telemetry.exposition import PATH, PROCESS_COLLECTOR, Exposition
-from gracectl.telemetry.health import Check, check_of_components, check_of_event_loop, probes
-from gracectl.telemetry.metrics import Sample
-from gracectl.telemetry.runtime_metrics import NO_SPANS, connection_samples, process_samples
-from gracectl.telemetry.server import CannotListen, Endpoint, Servers
+from gracectl.runtime.supervise import run_components
 from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
@@ -80,11 +63,8 @@ class NodeAgent:
     ) -> None:
         rng = rng or random.Random()
         current = settings()
-        self._reloader = SettingsReloader(settings, current, clock, AGENT_SCOPE, self._apply_settings)
         self._clock = clock
         self._node = machine.node
-        self._spans = spans
-        self._skew: SkewEstimate | None = None
         timeout = min(current.client.request_timeout_seconds, READ_SECONDS)
         self._reads_as = KUBELET_PREFIX + machine.node if current.agent.impersonate_node else ""
         client = ClientSettings(timeout=timeout, reads_as=self._reads_as)
@@ -93,8 +73,6 @@ class NodeAgent:
         once = msgspec.structs.replace(client, retry=RetrySettings(attempts=1))
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
-        self._started = clock.monotonic()
-        self._loop_monitor, self._component_status = LoopMonitor(clock), ComponentStatus()
         self._stop = anyio.Event()
         dependencies = AgentDependencies(
             machine=machine,
@@ -108,46 +86,36 @@ class NodeAgent:
         )
         self._policy = current.shutdown
         self.agent = Agent(dependencies, self._policy, self._disabled)
-        exposition = Exposition(clock, (self._samples,), (PROCESS_COLLECTOR,))
-        self._servers = servers = Servers(
-            (
-                Endpoint("metrics.listen", current.metrics.listen, {PATH: exposition.handle}),
-                Endpoint("probes.listen", current.probes.listen, probes(self.health, self.readiness)),
-            ),
-            clock,
+        program = Program(
+            clients=(self._client, self._deleting),
+            recorder=self._recorder,
+            reflectors=lambda: self.agent.reflectors,
+            caches=lambda: (self.agent.nodes, self.agent.pods),
+            sources=(lambda: agent_samples(self.agent.statistics()),),
+            readiness=self.agent.readiness,
         )
-        self.observers = Observers(servers, self._loop_monitor, exposition, clock)
-
-    def show_skew(self, skew: SkewEstimate | None) -> None:
-        """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""
-        self._skew = skew
+        self.process = Process(current, clock, program, spans=spans)
+        self.process.reloader = SettingsReloader(settings, current, clock, AGENT_SCOPE, self._apply_settings)
 
     async def run(self, stop: anyio.Event) -> None:
         """Run until `stop` is set, or until the settings have no order for this node; a shutdown under way is completed
         first. Raises ComponentFailed, or ConfigError."""
         try:
-            components = await self._open_servers()
+            components = await self.process.open()
             components |= {"events": self._recorder.run, **self.agent.components}
-            components |= {"rights": self._check_permissions, "settings": self._reloader.run}
+            components["rights"] = self._check_permissions
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop_after, stop)
-                await run_components(components, self._stop, status=self._component_status)
+                await run_components(components, self._stop, status=self.process.components)
                 group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._servers.close()
+                await self.process.close()
 
     async def _stop_after(self, stop: anyio.Event) -> None:
         await stop.wait()
         await self.agent.settled()
         self._stop.set()
-
-    async def _open_servers(self) -> dict[str, Component]:
-        try:
-            await self._servers.open()
-        except CannotListen as error:
-            raise ConfigError(f"{error}; choose another address") from error
-        return self.observers.components()
 
     def _disabled(self, reason: str) -> None:
         logger.info("graceful shutdown disabled: %s; exiting", reason)
@@ -207,36 +175,3 @@ class NodeAgent:
         if settings.shutdown != self._policy:
             self._policy = settings.shutdown
             self.agent.configure(self._policy)
-
-    def _samples(self) -> Iterator[Sample]:
-        clients = (self._client.statistics(), self._deleting.statistics())
-        watches = [reflector.statistics() for reflector in self.agent.reflectors]
-        caches = [self.agent.nodes.statistics(), self.agent.pods.statistics()]
-        return chain(
-            agent_samples(self.agent.statistics()),
-            answer_samples(clients),
-            api_samples(clients),
-            clock_samples(self._skew.statistics() if self._skew else None),
-            watch_samples(watches, caches, self._clock.monotonic(), self._started),
-            reload_samples(self._reloader),
-            connection_samples(self._servers.statistics()),
-            event_samples(self._recorder.statistics()),
-            process_samples(
-                self._loop_monitor.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()
-            ),
-        )
-
-    def health(self) -> Iterator[Check]:
-        """Liveness."""
-        yield check_of_event_loop(self._loop_monitor.statistics(), self._clock.monotonic())
-        yield check_of_components(self._component_status.statistics())
-
-    def readiness(self) -> Iterator[Check]:
-        """Readiness: a shutdown would wait for the pods, long enough, and they are known."""
-        yield from self.agent.readiness()
-        yield throttling_check((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
-        yield from clock_checks(self._skew.statistics() if self._skew else None)
-        yield from reload_checks(self._reloader)
-        for cache in (self.agent.nodes.statistics(), self.agent.pods.statistics()):
-            reason = f"{cache.objects} objects" if cache.live else "waiting for its first list"
-            yield Check(f"cache of {cache.name}", cache.live, reason)

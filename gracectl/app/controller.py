@@ -12,7 +12,6 @@ import random
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
 from typing import Any
 
 import anyio
@@ -24,8 +23,8 @@ from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import admission_permissions
 from gracectl.app.clocks import ClockReporter
 from gracectl.app.dry_run import DryRunTransport
-from gracectl.app.observers import Observers
-from gracectl.app.settings_reload import SettingsReloader, reload_checks, reload_samples
+from gracectl.app.process import Process, Program
+from gracectl.app.settings_reload import SettingsReloader
 from gracectl.cloud.provider import Provider, UsesCluster, instance_key_of
 from gracectl.cloud.wrappers import DryRunProvider, FencedProvider, MeteredProvider
 from gracectl.config import ConfigError, Settings
@@ -39,7 +38,6 @@ from gracectl.controllers.rbac import MissingPermissions, rights_for
 from gracectl.controllers.termination.pod_counts import count_protected_pods
 from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import TerminationStatistics
-from gracectl.eviction.metrics import answer_samples
 from gracectl.kube.auth.credentials import own_namespace
 from gracectl.kube.cache import Cache, CacheStatistics
 from gracectl.kube.cache.reflector import Reflector
@@ -57,37 +55,24 @@ from gracectl.kube.leader.election import (
 )
 from gracectl.kube.leader.settings import DEFAULT_NAMESPACE
 from gracectl.kube.metrics import (
-    api_samples,
-    clock_checks,
-    clock_samples,
-    event_samples,
     leader_samples,
-    throttling_check,
-    watch_samples,
 )
 from gracectl.kube.rbac import READS, Permission, missing_permissions
 from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIMS, NODES, PODS
 from gracectl.kube.transport import Transport
-from gracectl.kube.transport.skew import SkewEstimate, SkewStatistics
 from gracectl.model.names import EventReason
 from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
-from gracectl.runtime.loop_monitor import LoopMonitor
-from gracectl.runtime.supervise import Component, ComponentStatus, run_components
-from gracectl.telemetry.exposition import PATH, PROCESS_COLLECTOR, Exposition
+from gracectl.runtime.supervise import Component, run_components
 from gracectl.telemetry.health import (
     Check,
-    check_of_components,
-    check_of_event_loop,
     check_of_queues,
     check_of_timers,
-    probes,
 )
 from gracectl.telemetry.metrics import DRY_RUN, Sample
 from gracectl.telemetry.node_labels import NodeLabels
-from gracectl.telemetry.runtime_metrics import NO_SPANS, connection_samples, process_samples
-from gracectl.telemetry.server import CannotListen, Endpoint, Servers
+from gracectl.telemetry.server import CannotListen
 from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
@@ -150,7 +135,6 @@ class Controller:
             settings = _without_writers(settings)
         self._provider = MeteredProvider(DryRunProvider(provider) if self._is_dry_run else provider, clock)
         self._settings = settings
-        self._spans = spans
         client_settings = ClientSettings(timeout=settings.client.request_timeout_seconds)
         self._cluster = cluster = empty_cluster_cache(instance_key_of(provider))
         self._client = KubeClient(transport, clock, settings=client_settings, rng=rng, witness=cluster.witness)
@@ -172,8 +156,6 @@ class Controller:
             reflectors.of_node_budgets(self._admitter.budgets),
         )
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng, witness=cluster.witness)
-        self._loop_monitor, self._component_status = LoopMonitor(clock), ComponentStatus()
-        self._started = clock.monotonic()
         self._stop = anyio.Event()
         self._fence = fence = Fence(clock)
         self._provider_rights: tuple[Permission, ...] = ()
@@ -182,6 +164,18 @@ class Controller:
             self._provider_rights = provider.rights()
         self._karpenter = self._make_karpenter_watch(rng)
         self._election = self._make_election(rng)
+        program = Program(
+            clients=(self._client, self._deleting),
+            recorder=self._recorder,
+            reflectors=lambda: self._reflectors,
+            caches=lambda: self._caches,
+            sources=(self._samples_of_work, self._samples_of_protection, self._samples_of_parts),
+            health=self._checks_of_work,
+            readiness=self._checks_of_leadership,
+            requests=lambda: (self._election.requests(),) if self._election else (),
+            listeners=lambda: self._admission.connections() if self._admission else {},
+        )
+        self.process = Process(settings, clock, program, spans=spans, node_labels=settings.metrics.labels)
         self._dependencies = Dependencies(
             client=self._client.fenced(fence),
             deleting=self._deleting.fenced(fence),
@@ -194,7 +188,7 @@ class Controller:
             termination=settings.termination,
             claim_resource=lambda: reflectors.claims.resource,
             statistics=self._statistics,
-            component_status=self._component_status,
+            component_status=self.process.components,
             spans=spans,
             led_until=lambda: None if self._election is None else self._election.led_until,
             rng=rng,
@@ -203,19 +197,7 @@ class Controller:
         self._manager = self._idle_manager()
         clock.subscribe(lambda: self._manager.clock_jumped())
         self._is_leading = False
-        self._reloader: SettingsReloader | None = None
-        self._skew: SkewEstimate | None = None
-        self._clocks = ClockReporter(clock, self._recorder, self._skew_statistics, self._disputed_subjects)
-        sources = (self._samples_of_work, self._samples_of_protection, self._samples_of_process)
-        exposition = Exposition(clock, sources, (PROCESS_COLLECTOR,), settings.metrics.labels)
-        self._servers = servers = Servers(
-            (
-                Endpoint("metrics.listen", settings.metrics.listen, {PATH: exposition.handle}),
-                Endpoint("probes.listen", settings.probes.listen, probes(self.health, self.readiness)),
-            ),
-            clock,
-        )
-        self.observers = Observers(servers, self._loop_monitor, exposition, clock)
+        self._clocks = ClockReporter(clock, self._recorder, self.process.skew_statistics, self._disputed_subjects)
 
     async def check(self) -> str:
         """Check the server, the permissions, and that no Karpenter leads; returns the server's version.
@@ -243,13 +225,12 @@ class Controller:
             components |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
             components |= self._admission.components if self._admission else {}
             components |= {"events": self._recorder.run, "leader election": self._lead}
-            components |= {"settings": self._reloader.run} if self._reloader else {}
-            components |= {"clocks": self._clocks.run}
+            components["clocks"] = self._clocks.run
             components["write limit"] = self._limit_writes  # last, and so the first to be stopped
-            await run_components(components, stop, status=self._component_status)
+            await run_components(components, stop, status=self.process.components)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._servers.close()
+                await self.process.close()
                 if self._admission:
                     await self._admission.close()
                 await self._provider.aclose()
@@ -322,27 +303,20 @@ class Controller:
             self._fence.limit(_LAST_WRITES_SECONDS)
 
     async def _open_servers(self) -> dict[str, Component]:
-        """Components of metrics and probes, if they have addresses; they listen already. Raises ConfigError."""
+        """Components of the process; all servers listen already. Raises ConfigError."""
+        components = await self.process.open()
         try:
-            await self._servers.open()
             if self._admission:
                 await self._admission.open()
         except CannotListen as error:
             raise ConfigError(f"{error}; choose another address") from error
         except ValueError as error:
             raise ConfigError(f"{error}; provide a PEM file, or correct the path") from error
-        return self.observers.components()
+        return components
 
     def compare_clusters(self) -> None:
         """List everything again if a lost connection led to another cluster (see `kube.cache.identity`)."""
         self._identity.is_compared = True
-
-    def show_skew(self, skew: SkewEstimate | None) -> None:
-        """Show this estimate of the server's clock in metrics and probes. To be called before `run`."""
-        self._skew = skew
-
-    def _skew_statistics(self) -> SkewStatistics | None:
-        return self._skew.statistics() if self._skew else None
 
     def _disputed_subjects(self) -> Iterator[Subject]:
         """What waits while clocks are in dispute, for Events."""
@@ -360,7 +334,9 @@ class Controller:
         """Reload settings from `read`, as far as they need no restart. To be called before `run`. `read` raises
         ConfigError for invalid settings."""
         observed = (lambda: _without_writers(read())) if self._is_dry_run else read
-        self._reloader = SettingsReloader(observed, self._settings, self._clock, CONTROLLER_SCOPE, self._apply_settings)
+        self.process.reloader = SettingsReloader(
+            observed, self._settings, self._clock, CONTROLLER_SCOPE, self._apply_settings
+        )
 
     def _apply_settings(self, settings: Settings) -> None:
         """Apply settings that differ only in what may change at run time."""
@@ -433,10 +409,6 @@ class Controller:
         """Trace id for a log line with these keys; None if there is none."""
         return self._manager.tracer.trace_id(keys)
 
-    def samples(self) -> Iterator[Sample | None]:
-        """Samples for the metrics; see exposition.Source."""
-        return chain(self._samples_of_work(), self._samples_of_protection(), self._samples_of_process())
-
     def _samples_of_work(self) -> Iterator[Sample]:
         return work_samples(self._work(), self._statistics, self._clock.now())
 
@@ -450,25 +422,11 @@ class Controller:
         )
         yield from protection_samples(found, self._statistics)
 
-    def _samples_of_process(self) -> Iterator[Sample]:
-        clients = (self._client.statistics(), self._deleting.statistics())
-        watches = [reflector.statistics() for reflector in self._reflectors]
-        caches = [cache.statistics() for cache in self._caches]
-        yield from answer_samples(clients)
+    def _samples_of_parts(self) -> Iterator[Sample]:
         yield from node_budget_samples(self._admitter)
         yield from self._admission.samples() if self._admission else empty_samples()
         yield from self._provider.samples()
-        yield from api_samples((*clients, self._election.requests()) if self._election else clients)
-        yield from clock_samples(self._skew_statistics())
-        yield from watch_samples(watches, caches, self._clock.monotonic(), self._started)
-        listeners = {**self._servers.statistics(), **(self._admission.connections() if self._admission else {})}
-        yield from connection_samples(listeners)
-        yield from event_samples(self._recorder.statistics())
-        yield from process_samples(
-            self._loop_monitor.statistics(), NO_SPANS if self._spans is None else self._spans.statistics()
-        )
         election = None if self._election is None else self._election.statistics()
-        yield from reload_samples(self._reloader)
         yield from leader_samples(self._is_leading, election, self._fence.statistics())
         yield Sample(DRY_RUN, (), int(self._is_dry_run))
 
@@ -476,29 +434,21 @@ class Controller:
     def _caches(self) -> tuple[Cache[Any], ...]:
         return (*self._cluster.caches, self._admitter.budgets)
 
-    def health(self) -> Iterator[Check]:
-        """Liveness: whether a restart would help. Independent of the API server."""
-        now, work, eviction = self._clock.monotonic(), self._work(), self._settings.eviction
+    def _checks_of_work(self) -> Iterator[Check]:
+        """Liveness of the work queues and timers."""
+        work, eviction = self._work(), self._settings.eviction
         limit = max(_HUNG_SECONDS, _HUNG_REQUESTS * self._settings.client.request_timeout_seconds)
         if eviction.qps:
             limit = max(limit, eviction.max_in_flight / eviction.qps)
-        yield check_of_event_loop(self._loop_monitor.statistics(), now)
-        yield check_of_components(self._component_status.statistics())
         yield check_of_queues(work.queues, limit)
-        yield check_of_timers(work.deleter.wheel, now)
+        yield check_of_timers(work.deleter.wheel, self._clock.monotonic())
 
-    def readiness(self) -> Iterator[Check]:
-        """Readiness: the caches are filled, and the process is not stopping; a standby replica is ready as well."""
+    def _checks_of_leadership(self) -> Iterator[Check]:
+        """Readiness, besides that of the process: it is not stopping; a standby replica is ready as well."""
         is_stopping = self._stop.is_set()
         yield Check("running", not is_stopping, "stopping" if is_stopping else "running")
-        for cache in (cache.statistics() for cache in self._caches):
-            reason = f"{cache.objects} objects" if cache.live else "waiting for its first list"
-            yield Check(f"cache of {cache.name}", cache.live, reason)
         if self._admission:
             yield self._admission.readiness()
-        yield throttling_check((self._client.statistics(), self._deleting.statistics()), self._clock.monotonic())
-        yield from clock_checks(self._skew_statistics())
-        yield from reload_checks(self._reloader)
         if self._is_dry_run:
             yield Check("dry run", True, "observes only: nothing is written")
         if rival := self._karpenter.rival:

@@ -69,10 +69,10 @@ async def _run(settings: Settings, provider: Provider, target: ClusterTarget, *,
         program = Controller(
             settings, DryRunTransport(transport, clock) if dry_run else transport, clock, provider, spans=spans
         )
-        program.show_skew(connection.skew)
+        program.process.skew = connection.skew
         if connection.cluster.context is not None:
             program.compare_clusters()
-        program.observers.export = export
+        program.process.export = export
         logs.add_trace_ids(program.trace_id)
         if target.config is not None:
             program.reload_from(target.settings)

@@ -14,7 +14,7 @@ Figure = Any
 def figures(controller: Controller, *names: str) -> dict[tuple[str, ...], Figure]:
     """By name (without its `gracectl_`) and labels, what is not 0; of these metrics, or of all."""
     found: dict[tuple[str, ...], Figure] = {}
-    for sample in filter(None, controller.samples()):
+    for sample in filter(None, controller.process.samples()):
         name = sample.metric.name.removeprefix("gracectl_")
         if names and name not in names:
             continue
@@ -28,6 +28,6 @@ def figures(controller: Controller, *names: str) -> dict[tuple[str, ...], Figure
 
 def series(controller: Controller) -> set[tuple[str, ...]]:
     """Every name with every value of its labels that is shown."""
-    shown = [(sample.metric.name, *map(str, sample.labels)) for sample in filter(None, controller.samples())]
+    shown = [(sample.metric.name, *map(str, sample.labels)) for sample in filter(None, controller.process.samples())]
     assert len(shown) == len(set(shown))
     return set(shown)

@@ -137,8 +137,8 @@ async def _run(settings: Settings, node: str, pod_uid: str, target: ClusterTarge
     ):
         machine = Machine(node, _watcher(settings.agent, connection.clock), pod_uid)
         program = NodeAgent(target.settings, connection.transport, connection.clock, machine, spans=spans)
-        program.show_skew(connection.skew)
-        program.observers.export = export
+        program.process.skew = connection.skew
+        program.process.export = export
         logs.add_trace_ids(program.agent.trace_id)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:

@@ -66,7 +66,7 @@ async def test_the_end_of_a_deleted_node_is_decided_to_the_last_step_and_nothing
             await stage.clock.sleep(120)
             assert controller.under_way() == ()
             [done] = controller.finished()
-            samples = {each.metric.name: each.value for each in controller.samples() if each is not None}
+            samples = {each.metric.name: each.value for each in controller.process.samples() if each is not None}
         assert written(stage) == []
         assert versions(stage) == before
         assert stage.instance_state("n1") == "running"

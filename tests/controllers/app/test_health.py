@@ -24,37 +24,37 @@ async def test_it_is_ready_when_every_cache_is_live_and_until_it_is_told_to_stop
     async with staged("n1") as stage:
         controller = Controller(stage.settings, stage.transport.line(), stage.clock, stage.provider)
         stop = anyio.Event()
-        assert failed(*controller.readiness()) == [f"cache of {name}" for name in CACHES]
+        assert failed(*controller.process.readiness()) == [f"cache of {name}" for name in CACHES]
         async with anyio.create_task_group() as group:
             group.start_soon(controller.run, stop)
             await stage.settle(controller)
-            is_ready, text = report(controller.readiness())
+            is_ready, text = report(controller.process.readiness())
             assert is_ready
             assert text.startswith("ok running: running\nok cache of nodes: 1 objects\n")
             stage.transport.is_listening = False
             await stage.clock.sleep(3600)
-            assert not failed(*controller.readiness())
+            assert not failed(*controller.process.readiness())
             stop.set()
-            assert failed(*controller.readiness()) == ["running"]
-        assert failed(*controller.readiness()) == ["running"]
+            assert failed(*controller.process.readiness()) == ["running"]
+        assert failed(*controller.process.readiness()) == ["running"]
 
 
 async def test_it_lives_through_work_and_through_a_server_that_is_not_there() -> None:
     async with staged("n1") as stage, stage.controller() as controller:
-        assert not failed(*controller.health())
+        assert not failed(*controller.process.health())
         await stage.settle(controller)
         await stage.create(
             a_budget_manifest("web", maxUnavailable=1), a_workload("Deployment", "web", 3), a_pod_manifest("free", "n1")
         )
         await stage.delete_node("n1")
         for _ in range(20):
-            assert not failed(*controller.health())
+            assert not failed(*controller.process.health())
             await stage.clock.sleep(1)
         stage.transport.is_listening = False
         for _ in range(10):  # for longer than a worker that hangs is borne
             await stage.clock.sleep(120)
-            assert not failed(*controller.health())
-        assert [check.name for check in controller.health()] == ["loop", "components", "queues", "timers"]
+            assert not failed(*controller.process.health())
+        assert [check.name for check in controller.process.health()] == ["loop", "components", "queues", "timers"]
 
 
 async def test_a_worker_that_hangs_is_told_when_no_honest_look_could_take_so_long(
@@ -67,11 +67,11 @@ async def test_a_worker_that_hangs_is_told_when_no_honest_look_could_take_so_lon
     async with staged("n1") as stage, stage.controller() as controller:
         await controller.wait_live()
         await stage.clock.sleep(899)
-        assert not failed(*controller.health())
+        assert not failed(*controller.process.health())
         await stage.clock.sleep(10)
-        assert failed(*controller.health()) == ["queues"]
-        assert "finalizers: same key in work for 90" in report(controller.health())[1]
-        assert not failed(*controller.readiness())
+        assert failed(*controller.process.health()) == ["queues"]
+        assert "finalizers: same key in work for 90" in report(controller.process.health())[1]
+        assert not failed(*controller.process.readiness())
 
 
 async def test_stalled_workers_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,12 +82,12 @@ async def test_stalled_workers_are_reported(monkeypatch: pytest.MonkeyPatch) -> 
     async with staged("n1") as stage, stage.controller() as controller:
         await controller.wait_live()
         await stage.clock.sleep(910)
-        assert failed(*controller.health()) == ["queues"]
-        assert "keys wait, no worker progress for 9" in report(controller.health())[1]
+        assert failed(*controller.process.health()) == ["queues"]
+        assert "keys wait, no worker progress for 9" in report(controller.process.health())[1]
 
 
 async def test_a_standby_does_nothing_that_could_hang() -> None:
     async with staged("n1") as stage:
         controller = Controller(stage.settings, stage.transport.line(), stage.clock, stage.provider)
         await stage.clock.sleep(5000)
-        assert not failed(*controller.health())
+        assert not failed(*controller.process.health())

@@ -156,7 +156,7 @@ async def test_a_forged_lease_pauses_a_controller_that_runs_for_a_minute_at_most
         assert gone - begun <= 15 + 60 + 4.4 + 2.1
         await stage.clock.sleep(300)
         assert controller.statistics().election is not None
-        assert [check for check in controller.readiness() if check.name == "karpenter"] == []
+        assert [check for check in controller.process.readiness() if check.name == "karpenter"] == []
 
 
 async def test_a_released_lease_and_one_elsewhere_are_no_obstacle() -> None:
@@ -231,9 +231,9 @@ async def test_a_standby_does_not_take_over_while_a_karpenter_lives_and_does_whe
             await second.wait_live()
             await karpenter_renews(stage, 60)
             assert writes(stage) == []
-            (told,) = [check.reason for check in second.readiness() if check.name == "karpenter"]
+            (told,) = [check.reason for check in second.process.readiness() if check.name == "karpenter"]
             assert HOLDER in told
-            assert all(check.is_ok for check in second.readiness())
+            assert all(check.is_ok for check in second.process.readiness())
             node = stage.node("n1")
             assert node is not None
             assert finalizers_of(node) == []
@@ -241,7 +241,7 @@ async def test_a_standby_does_not_take_over_while_a_karpenter_lives_and_does_whe
             await stage.settle(second)
             # It counts from when its last renewal was seen, up to 4.4 s after it; a standby looks every two to 4.4 s.
             assert 14 <= stage.clock.monotonic() - gone <= 14 + 2 * 4.4
-            assert [check for check in second.readiness() if check.name == "karpenter"] == []
+            assert [check for check in second.process.readiness() if check.name == "karpenter"] == []
     told_of = [each.message for each in caplog.records if "Karpenter" in each.message]
     assert len(told_of) == 2
     assert "on standby" in told_of[0]
@@ -256,10 +256,10 @@ async def test_of_two_that_stood_by_the_one_that_does_not_lead_then_tells_nothin
                 await each.wait_live()
             await stage.clock.sleep(5)
             for each in (first, second):
-                assert "karpenter" in [check.name for check in each.readiness()]
+                assert "karpenter" in [check.name for check in each.process.readiness()]
             await stage.clock.sleep(30)
             for each in (first, second):
-                assert "karpenter" not in [check.name for check in each.readiness()]
+                assert "karpenter" not in [check.name for check in each.process.readiness()]
 
 
 async def test_without_permission_to_look_for_karpenter_it_does_not_take_over() -> None:
@@ -307,7 +307,7 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
         await stage.clock.sleep(begun + 14.9 - stage.clock.monotonic())
         await karpenter_leads(stage)
         assert [each.name for each in controller.under_way()] == ["n1"]
-        assert "karpenter" not in [check.name for check in controller.readiness()]
+        assert "karpenter" not in [check.name for check in controller.process.readiness()]
         await stage.clock.sleep(0.2)
         assert controller.under_way() == ()
         await karpenter_renews(stage, 3)
@@ -316,7 +316,7 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
         await stage.call("DELETE", "/api/v1/namespaces/shop/pods/a")
         await karpenter_renews(stage, 60)
         assert [each for each in writes(stage) if not each.endswith(" events")] == []
-        (told,) = [check for check in controller.readiness() if check.name == "karpenter"]
+        (told,) = [check for check in controller.process.readiness() if check.name == "karpenter"]
         assert told.is_ok
         assert HOLDER in told.reason
         assert all(stage.node(name) for name in ("n1", "n2"))
@@ -330,7 +330,7 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
         await stage.until_gone("n1", "n2")
         # Its Lease counts from when its last renewal was seen, and is looked at every two to 4.4 s; a drain takes two.
         assert 14 <= stage.clock.monotonic() - gone <= 14 + 2 * 4.4 + 2.1
-        assert [check for check in controller.readiness() if check.name == "karpenter"] == []
+        assert [check for check in controller.process.readiness() if check.name == "karpenter"] == []
     told_of = [
         each.message for each in caplog.records if "Karpenter leads" in each.message and "Event" not in each.message
     ]

@@ -34,7 +34,7 @@ def gauges(controller: Controller) -> dict[tuple[str, ...], float]:
     """By name and labels, what is not 0."""
     return {
         (sample.metric.name, *sample.labels): sample.value
-        for sample in filter(None, controller.samples())
+        for sample in filter(None, controller.process.samples())
         if sample.metric.name in GAUGES and not isinstance(sample.value, Distribution) and sample.value
     }
 
@@ -43,7 +43,7 @@ def held(controller: Controller) -> dict[tuple[str, ...], tuple[int, float]]:
     """By labels, how many have held a drain, and for how long together."""
     return {
         sample.labels: (sum(sample.value.counts), sample.value.total)
-        for sample in filter(None, controller.samples())
+        for sample in filter(None, controller.process.samples())
         if sample.metric is PROTECTION_HELD and isinstance(sample.value, Distribution) and any(sample.value.counts)
     }
 
@@ -51,7 +51,7 @@ def held(controller: Controller) -> dict[tuple[str, ...], tuple[int, float]]:
 async def test_every_series_is_there_from_the_beginning() -> None:
     async with staged("n1") as stage, stage.controller() as controller:
         await stage.settle(controller)
-        samples = list(filter(None, controller.samples()))
+        samples = list(filter(None, controller.process.samples()))
         samples = [sample for sample in samples if sample.metric.name in {*GAUGES, PROTECTION_HELD.name}]
         assert len(samples) == len({(sample.metric.name, sample.labels) for sample in samples}) == 5 + 5 + 2 + 8
         assert (gauges(controller), held(controller)) == ({}, {})

@@ -317,9 +317,9 @@ async def test_what_needs_a_restart_is_not_taken_over() -> None:
         await stage.delete_node("n1")
         await stage.until_gone("n1")
         assert asked_to_end(stage) == [17.0]
-        found = {each.metric.name: each.value for each in filter(None, controller.samples())}
+        found = {each.metric.name: each.value for each in filter(None, controller.process.samples())}
         assert found["gracectl_settings_restart_needed"] == 1
-        assert any("nodeSelector" in check.reason for check in controller.readiness())
+        assert any("nodeSelector" in check.reason for check in controller.process.readiness())
 
 
 async def test_a_lane_of_a_budget_waits_by_the_new_pauses() -> None:
@@ -370,4 +370,6 @@ async def test_a_standby_takes_new_settings_over_and_leads_with_them() -> None:
 
 
 def leads(controller: Controller) -> bool:
-    return any(each.metric.name == "gracectl_leader" and each.value == 1 for each in filter(None, controller.samples()))
+    return any(
+        each.metric.name == "gracectl_leader" and each.value == 1 for each in filter(None, controller.process.samples())
+    )

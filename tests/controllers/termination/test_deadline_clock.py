@@ -81,7 +81,7 @@ async def on_a_machine(stage: Stage, ahead: float) -> AsyncIterator[tuple[Contro
     """A controller on a machine with a clock that is so many seconds ahead of the server's."""
     line = DatedLine(stage, ours := ShiftedClock(stage.clock, ahead))
     controller = Controller(stage.settings, line, ours, stage.provider)
-    controller.show_skew(line.skew)
+    controller.process.skew = line.skew
     stop = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(controller.run, stop)
@@ -117,10 +117,10 @@ async def test_while_clocks_are_an_hour_apart_no_deadline_takes_a_protected_pod_
             assert "is paused: clocks contradict each other" in condition["message"]
             events = {name: message for name, reason, message in await stage.events() if reason == "ClocksDisagree"}
             assert "deadlines are paused" in events["n1"]
-            assert [check.name for check in controller.readiness() if not check.is_ok] == ["clock"]
-            assert [sample.value for sample in controller.samples() if sample and sample.metric is CLOCK_DISPUTED] == [
-                1
-            ]
+            assert [check.name for check in controller.process.readiness() if not check.is_ok] == ["clock"]
+            assert [
+                sample.value for sample in controller.process.samples() if sample and sample.metric is CLOCK_DISPUTED
+            ] == [1]
             await until(stage, 7200.0)
             assert deletions(stage) == []
         async with on_a_machine(stage, 0.0):  # set right, and restarted

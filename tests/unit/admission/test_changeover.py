@@ -187,12 +187,14 @@ async def test_a_replica_that_is_told_to_stop_answers_until_all_clients_know() -
     ):
         await place.routed(first)
         await place.register()
-        await place.until(lambda: all(check.is_ok for check in (*going.readiness(), *staying.readiness())))
+        await place.until(
+            lambda: all(check.is_ok for check in (*going.process.readiness(), *staying.process.readiness()))
+        )
         async with asking(place) as asked:
             await asked.again()
             stop.set()
             await asked.again()  # so long the Service goes on leading to it
-            assert not all(check.is_ok for check in going.readiness())
+            assert not all(check.is_ok for check in going.process.readiness())
             await place.routed(second)
             await anyio.sleep(LINGER)
             await asked.again()

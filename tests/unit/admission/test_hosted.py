@@ -151,7 +151,7 @@ async def three_replicas(place: Hosted) -> AsyncIterator[dict[int, tuple[Control
             running = place.controller(port=port, leaderElection={"enabled": True, "namespace": "infra"})
             found[port] = await stack.enter_async_context(running)
         await registered(place, next(iter(found)))
-        await place.until(lambda: all(check.is_ok for each, _ in found.values() for check in each.readiness()))
+        await place.until(lambda: all(check.is_ok for each, _ in found.values() for check in each.process.readiness()))
         yield found
 
 
@@ -200,7 +200,7 @@ async def test_readiness_waits_for_a_certificate() -> None:
         await place.call("DELETE", "/api/v1/namespaces/infra")
         async with place.controller(port=free_port()) as (controller, _):
             await controller.wait_live()
-            [check] = [each for each in controller.readiness() if each.name == "admission"]
+            [check] = [each for each in controller.process.readiness() if each.name == "admission"]
             assert not check.is_ok
             assert check.reason.startswith("no certificate yet")
             assert not place.is_registered()
@@ -216,13 +216,14 @@ async def test_readiness_says_what_is_wrong_with_the_configurations_and_waits_fo
             await controller.wait_live()
 
             def said() -> str:
-                [check] = [each for each in controller.readiness() if each.name == "admission"]
+                [check] = [each for each in controller.process.readiness() if each.name == "admission"]
                 return check.reason if check.is_ok else ""
 
             await place.until(lambda: said().endswith("; run gracectl webhooks --apply"))
             await registered(place, port)
             await place.until(lambda: said() != "" and "; " not in said())
-            [gauge] = [each.value for each in controller._samples_of_process() if each.metric is ADMISSION_REGISTERED]
+            samples = filter(None, controller.process.samples())
+            [gauge] = [each.value for each in samples if each.metric is ADMISSION_REGISTERED]
             assert gauge == 1
 
 

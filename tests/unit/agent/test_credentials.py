@@ -74,7 +74,7 @@ async def test_who_may_not_impersonate_the_node_is_told_why(token: str, caplog: 
         transport = connect(stage, token)
         async with an_agent(stage, IMPERSONATING) as played:
             await stage.clock.sleep(5)
-            (cache,) = (check for check in played.agent.readiness() if check.name == "cache of pods")
+            (cache,) = (check for check in played.agent.process.readiness() if check.name == "cache of pods")
             assert not cache.is_ok
         assert {each.impersonate for each in reads(transport)} == {"system:node:n1"}
     message = errors(caplog)[-1]

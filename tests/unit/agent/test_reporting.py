@@ -82,7 +82,7 @@ async def test_metrics_and_probes_say_whether_the_machine_would_wait() -> None:
         await a_pod_of(stage, "a", 0, grace=50, **STUBBORN)
         await played.live()
         assert (agent.statistics().is_locked, agent.statistics().granted, agent.statistics().wanted) == (True, 660, 660)
-        assert all(check.is_ok for check in played.agent.readiness())
+        assert all(check.is_ok for check in played.agent.process.readiness())
         played.logind.shut_down()
         await stage.clock.sleep(5)
         during = agent.statistics()
@@ -107,7 +107,7 @@ async def test_a_delay_that_is_too_short_is_an_event_and_no_machine_is_ready_wit
             played.agent.agent.state_changed(WatchState(is_locked=True, delay=5, wanted=660, problem=problem))
         await stage.clock.sleep(10)
         assert await told_of(stage, "n1") == [("ShutdownDelayTooShort", problem)]
-        assert [check.name for check in played.agent.readiness() if not check.is_ok] == ["logind"]
+        assert [check.name for check in played.agent.process.readiness() if not check.is_ok] == ["logind"]
 
 
 async def test_what_happens_before_the_node_is_known_is_told_when_it_is() -> None:
@@ -155,10 +155,10 @@ async def test_a_node_that_does_not_exist_is_told_of_once_and_is_not_ready(caplo
         assert [text for text in caplog.messages if "node missing" in text] == [
             "node missing: not found; set --node-name or $NODE_NAME to its name in the cluster"
         ]
-        assert ("node", False) in [(check.name, check.is_ok) for check in played.agent.readiness()]
+        assert ("node", False) in [(check.name, check.is_ok) for check in played.agent.process.readiness()]
         await stage.add_nodes("missing")
         await stage.clock.sleep(30)
-        assert all(check.is_ok for check in played.agent.readiness())
+        assert all(check.is_ok for check in played.agent.process.readiness())
 
 
 async def test_a_kubelet_that_does_the_same_is_told_of_once() -> None:

@@ -14,14 +14,11 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from support.collector import HANGING, WILLING, Collector, Conduct, SeenMetrics, attributes_of, collecting
 
-from gracectl.app.observers import Observers
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution, Histogram, SpanRef
-from gracectl.runtime.loop_monitor import LoopMonitor
 from gracectl.telemetry.exposition import PROCESS_COLLECTOR, Exposition
 from gracectl.telemetry.metrics import LEADER, PODS_DRAINED, TERMINATION_DURATION, Sample
 from gracectl.telemetry.otlp_metrics import MetricExport
-from gracectl.telemetry.server import Servers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -164,15 +161,6 @@ async def test_one_that_hangs_delays_neither_the_loop_nor_the_end(monkeypatch: p
                 await clock.sleep(OFTEN)
             assert len(hanging.headers) == 1
         # It has ended, and the collector answers at the end of its own block only.
-
-
-async def test_it_needs_no_server_of_metrics() -> None:
-    clock = LoopClock()
-    monitor, exposition = LoopMonitor(clock), Exposition(clock, ())
-    observers = Observers(Servers((), clock), monitor, exposition, clock)
-    assert observers.components() == {}
-    observers.export = MetricExport(NEVER, lambda: 0.0)
-    assert list(observers.components()) == ["metric export", "loop monitor"]
 
 
 async def test_headers_and_timeout_are_those_of_the_variables(
