@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from gracectl.cloud.provider import InstanceGone, ProviderError
 from gracectl.controllers.cluster.tracked import AnyTracked
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import ScheduledDeletion
@@ -29,6 +30,7 @@ from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
+from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.cordon import SPELT, Mark, marks_on, recorded
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.explain import explain, listed, stuck_text
@@ -263,9 +265,11 @@ def still_attached(message: str) -> Event:
     return _warning(EventReason.VOLUMES_STILL_ATTACHED, message)
 
 
-def node_budgets_block(message: str, dedup_key: str) -> Event:
-    """Node disruption budgets block the deletion of a claim's nodes."""
-    return Event(EventReason.DISRUPTION_HELD, message, dedup_key=dedup_key)
+def node_budgets_block(blocked: Mapping[str, Refusal]) -> Event:
+    """Node disruption budgets block the deletion of a claim's nodes, by name."""
+    message = "; ".join(f"deletion of node {name} blocked: {refusal}" for name, refusal in blocked.items())
+    gist = " ".join(f"{name} {refusal.budget} {refusal.allowance}" for name, refusal in blocked.items())
+    return Event(EventReason.DISRUPTION_HELD, message, dedup_key=gist)
 
 
 # -- instance ----------------------------------------------------------------------------------------------------------
@@ -285,14 +289,14 @@ def instance_returned(provider_id: str, state: str) -> Event:
     return _warning(EventReason.INSTANCE_SHARED, message)
 
 
-def instance_terminating(message: str) -> Event:
+def instance_terminating(provider_id: str) -> Event:
     """The provider has accepted the termination."""
-    return Event(EventReason.INSTANCE_TERMINATING, message)
+    return Event(EventReason.INSTANCE_TERMINATING, f"instance {provider_id}: termination requested")
 
 
-def instance_terminated(message: str) -> Event:
+def instance_terminated(gone: InstanceGone) -> Event:
     """The provider has confirmed that the instance is gone."""
-    return Event(EventReason.INSTANCE_TERMINATED, message)
+    return Event(EventReason.INSTANCE_TERMINATED, str(gone))
 
 
 def machine_keeps_running(message: str) -> Event:
@@ -301,9 +305,10 @@ def machine_keeps_running(message: str) -> Event:
     return _warning(reason, f"{message}; {remedy(reason)}")
 
 
-def instance_termination_failed(message: str) -> Event:
-    """The provider has not terminated the instance."""
-    return _warning(EventReason.INSTANCE_TERMINATION_FAILED, message)
+def instance_termination_failed(provider: str, error: ProviderError, provider_id: str) -> Event:
+    """The provider has not terminated the instance; `provider_id`: empty if it is unknown."""
+    then = "; retrying until the instance is gone" if provider_id else ""
+    return _warning(EventReason.INSTANCE_TERMINATION_FAILED, f"provider {provider}: {error}{then}")
 
 
 # -- pods --------------------------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
     except InstanceGone as gone:
         if context.provider.needs_provider_id:  # else nothing was terminated, and the machine may still run
             memo.is_gone = True
-            return _recorded_as_gone(state, events.instance_terminated(str(gone)))
+            return _recorded_as_gone(state, events.instance_terminated(gone))
         message = keeps_running(provider_id)
         return Answer(Next.PROCEED, events=(events.machine_keeps_running(message),) if message else ())
     except ProviderError as error:
@@ -204,10 +204,10 @@ async def _accepted(context: StepContext, state: AnyState) -> None:
     """Report the termination before the provider is polled, which may be slow."""
     is_first = state.instance.requested_at is None
     state.instance.requested_at = context.clock.monotonic()
-    message = f"instance {state.provider_id}: termination requested"
+    event = events.instance_terminating(state.provider_id)
     if is_first:
-        emit(context, state.objects, events.instance_terminating(message))
-    update = ConditionUpdate(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", message)
+        emit(context, state.objects, event)
+    update = ConditionUpdate(names.INSTANCE_TERMINATING, names.TRUE, "InstanceTerminating", event.message)
     await set_condition(context, state.objects, update)
 
 
@@ -216,11 +216,9 @@ def _failed(context: StepContext, state: AnyState, error: ProviderError) -> Answ
     state.observer.failed("instance", error, context.clock.now())
     seconds = memo.retry.next()
     memo.next_call = context.clock.monotonic() + seconds
-    message = f"provider {context.provider.name}: {error}"
-    if state.provider_id:
-        message += "; retrying until the instance is gone"
-    update = ConditionUpdate(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", message)
-    return Answer(Next.WAIT, seconds, message, (update,), (events.instance_termination_failed(message),))
+    event = events.instance_termination_failed(context.provider.name, error, state.provider_id)
+    update = ConditionUpdate(names.INSTANCE_TERMINATING, names.FALSE, "ProviderFailed", event.message)
+    return Answer(Next.WAIT, seconds, event.message, (update,), (event,))
 
 
 async def _respond(state: AnyState, call: Awaitable[T], seconds: float) -> T:

@@ -357,15 +357,13 @@ async def delete_node(context: StepContext, node: Node) -> None:
 
 def _wait_for_node_budgets(context: StepContext, state: NodeClaimState, blocked: dict[str, Refusal]) -> Answer:
     """Report what blocks the nodes; they are deleted when their budgets change, or when the deadline demands it."""
-    message = "; ".join(f"deletion of node {name} blocked: {refusal}" for name, refusal in blocked.items())
-    gist = " ".join(f"{name} {refusal.budget} {refusal.allowance}" for name, refusal in blocked.items())
-    is_news, state.reported_budgets = gist != state.reported_budgets, gist
-    update = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDisruptionBudget", message)
+    event = events.node_budgets_block(blocked)
+    is_news, state.reported_budgets = event.dedup_key != state.reported_budgets, event.dedup_key
+    update = ConditionUpdate(names.DRAINED, names.FALSE, "NodeDisruptionBudget", event.message)
     nodes = [node for node in state.nodes if node.name in blocked]
     due = [at for node in nodes if (at := forced_at(context, state, node)) is not None]
     seconds = min([NODES_SECONDS, *(max(at - context.clock.now(), 0.0) for at in due)])
-    emitted = (events.node_budgets_block(message, gist),) if is_news else ()
-    return Answer(Next.WAIT, seconds, message, (update,), emitted)
+    return Answer(Next.WAIT, seconds, event.message, (update,), (event,) if is_news else ())
 
 
 def forced_at(context: StepContext, state: NodeClaimState, node: Node) -> float | None:
