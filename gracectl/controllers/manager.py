@@ -83,21 +83,23 @@ class ManagerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class ControllerManager:
     """Controller manager; made by `open_manager`."""
 
-    def __init__(self, means: Dependencies) -> None:
-        self._clock = RelayedClock(means.clock)
-        cluster, eviction = means.cluster, means.eviction
-        self._eviction, self._settings = means.eviction, means.termination
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._clock = RelayedClock(dependencies.clock)
+        cluster, eviction = dependencies.cluster, dependencies.eviction
+        self._eviction, self._settings = dependencies.eviction, dependencies.termination
 
         def patience() -> Backoff:
             eviction = self._eviction
-            return Backoff(eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=means.rng)
+            return Backoff(eviction.backoff_initial_seconds, eviction.backoff_maximum_seconds, rng=dependencies.rng)
 
-        self._evictor = Evictor(means.client, cluster.pods, cluster.budgets, self._clock, eviction, patience)
-        self._deleter = PodDeleter(means.deleting, cluster.pods, self._clock, eviction, patience, disruption_target)
-        pod_events = PodEventReporter(means.recorder)
-        self.tracer = Tracer(means.spans, self._clock, lambda: self._settings.policy, means.led_until())
+        self._evictor = Evictor(dependencies.client, cluster.pods, cluster.budgets, self._clock, eviction, patience)
+        self._deleter = PodDeleter(
+            dependencies.deleting, cluster.pods, self._clock, eviction, patience, disruption_target
+        )
+        pod_events = PodEventReporter(dependencies.recorder)
+        self.tracer = Tracer(dependencies.spans, self._clock, lambda: self._settings.policy, dependencies.led_until())
         pod_outcomes = PodOutcomeTracker(
-            means.statistics.pod_outcomes,
+            dependencies.statistics.pod_outcomes,
             lambda uid: (self._evictor.is_evicting(uid), self._deleter.is_deleting(uid)),
         )
         for listener in (pod_events, self.tracer, pod_outcomes):
@@ -108,35 +110,35 @@ class ControllerManager:
         self._background = Background()
         self._status_writes = BoundedBackground(self._clock, STATUS_WRITES, status_group)
         self._context = context = StepContext(
-            client=means.client,
+            client=dependencies.client,
             cluster=cluster,
             evictor=self._evictor,
-            provider=means.provider,
-            recorder=means.recorder,
+            provider=dependencies.provider,
+            recorder=dependencies.recorder,
             clock=self._clock,
             current=lambda: self._settings,
             deleter=self._deleter,
-            admitter=means.admitter,
-            claim_resource=means.claim_resource,
-            statistics=means.statistics,
+            admitter=dependencies.admitter,
+            claim_resource=dependencies.claim_resource,
+            statistics=dependencies.statistics,
             memberships=self._memberships,
             pod_outcomes=pod_outcomes,
             background=self._background,
             status_writes=self._status_writes,
             without_instance=WeakValueDictionary(),
         )
-        backoff = partial(Backoff, rng=means.rng)
+        backoff = partial(Backoff, rng=dependencies.rng)
         self.terminations = NodeController(context, backoff)
         self.claims = NodeClaimController(context, backoff)
         for registry in (self.terminations.registry, self.claims.registry):
             registry.subscribe(self.tracer)
-        self._component_status = means.component_status
+        self._component_status = dependencies.component_status
         self._pending = PendingNodes(context, backoff)
         self._voluntary = DisruptionController(context, backoff, self._pending)
         self._keeper = FinalizerController(context, backoff)
         self._invalid_annotations = InvalidAnnotationReporter(context)
         report_undecodable(context)
-        self._counting = StatusController(means.admitter, means.client, self._clock, backoff)
+        self._counting = StatusController(dependencies.admitter, dependencies.client, self._clock, backoff)
 
     async def run(self) -> None:
         """Run all controllers until cancelled; writes in progress are completed. Raises ComponentFailed."""
@@ -163,8 +165,8 @@ class ControllerManager:
         self._evictor.configure(eviction)
         self._deleter.configure(eviction)
         self._memberships.configure(eviction.settle_seconds)
-        for told in (self.terminations, self.claims, self._voluntary):
-            told.configured()
+        for controller in (self.terminations, self.claims, self._voluntary):
+            controller.configured()
 
     def queues(self) -> dict[str, QueueStatistics]:
         """Statistics of all work queues, by the names that their components give them."""
@@ -202,7 +204,7 @@ class ControllerManager:
 
 
 @contextmanager
-def open_manager(means: Dependencies) -> Iterator[ControllerManager]:
+def open_manager(dependencies: Dependencies) -> Iterator[ControllerManager]:
     """A manager whose subscriptions to the caches end with the block."""
-    with means.cluster.scoped_subscriptions(), means.admitter.budgets.scoped_subscriptions():
-        yield ControllerManager(means)
+    with dependencies.cluster.scoped_subscriptions(), dependencies.admitter.budgets.scoped_subscriptions():
+        yield ControllerManager(dependencies)

@@ -15,16 +15,14 @@ _Key = tuple[Literal["deadline", "deletions"], str]
 
 
 class DeadlineTimer:
-    """Timer of what deadlines demand of nodes, whatever their reconciles wait for.
+    """Timers of the deadlines of nodes, which fire whatever their reconciles wait for.
 
-    Two timers a node: one for the deadline itself; one that gives the drain UNPLANNED_SECONDS after an event to plan
-    the deletions that the deadline demands, before they are scheduled without it. Invariant: it is armed by events and
-    by deadlines only, never by its own firing while nothing happens.
+    A node has two: one for the deadline itself, which calls `passed`; one that calls `due` UNPLANNED_SECONDS after an
+    event, if the drain has not planned the deletions by then. Invariant: events and deadlines arm them, never their own
+    firing while nothing happens.
 
-    `passed` is called with the name of each node whose deadline has passed.
-
-    `due` is called with a name and the monotonic instant of the last event of its node; it returns False to be called
-    again after UNPLANNED_SECONDS.
+    `due` gets a name and the monotonic instant of the last event of its node. It returns False to be called again after
+    UNPLANNED_SECONDS.
     """
 
     def __init__(self, clock: Clock, passed: Callable[[str], None], due: Callable[[str, float], bool]) -> None:
@@ -51,7 +49,7 @@ class DeadlineTimer:
         self._arm_deadline(name)
 
     def changed(self, name: str) -> None:
-        """Something has changed that a plan of this node's drain depends on."""
+        """Note an event that a plan of this node's drain depends on."""
         now = self._clock.monotonic()
         if name not in self._changed:  # else it is armed
             self._wheel.arm(("deletions", name), now + UNPLANNED_SECONDS)

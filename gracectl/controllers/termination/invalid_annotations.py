@@ -81,7 +81,7 @@ class InvalidAnnotationReporter:
             self._queue.add(new.key)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Its pods may have come before it, or it has become a managed one."""
+        """Look at the pods of a node that is new, or managed from now on."""
         if new is None or (old is not None and old.labels == new.labels):
             return
         for pod in self._context.cluster.pods_on(new.name):
@@ -89,6 +89,6 @@ class InvalidAnnotationReporter:
 
 
 def _topic(pod: Pod, value: str) -> tuple[str, str]:
-    """Key of what is reported once: UID of the pod's controller, or its own, and the value."""
+    """Key of a report: UID of the pod's controller, or else of the pod, and the value."""
     owner = pod.controller
     return (pod.uid if owner is None else owner.uid, printable(value))

@@ -236,7 +236,7 @@ class TerminationState(ABC, Generic[H]):
 def _spent_before(thing: Node | NodeClaim, now: float) -> dict[str, float]:
     """Seconds that other processes have spent at steps of the same termination, as the node's conditions show them.
 
-    Those of a claim are written by the termination of its node.
+    A claim has none: the termination of its node writes its conditions.
     """
     if thing.deletion_timestamp is None or not isinstance(thing, Node):
         return {}
@@ -434,10 +434,7 @@ LASTING_SECONDS: Final = 60.0
 
 
 class Failures:
-    """Failures that last, each cause reported once until they end.
-
-    Of each failing key: since when (monotonic), and which causes were reported.
-    """
+    """Failures that last, by key; each cause is reported once until the key succeeds."""
 
     def __init__(self) -> None:
         self._since: dict[Hashable, float] = {}
@@ -463,7 +460,7 @@ class Failures:
 
 
 class TerminationObserver:
-    """Observer of one termination; this one ignores all that happens. No method may fail or block.
+    """Observer of one termination; this one ignores everything. No method may fail or block.
 
     Tracing implements it, so that the steps do not know tracing.
     """

@@ -1,4 +1,4 @@
-"""Statistics of all terminations of this process, over all times that it has led."""
+"""Statistics of all terminations of this process, over all its terms of leadership."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TERMINATION_KINDS: Final[tuple[TerminationKind, ...]] = ("node", "nodeclaim", "m
 
 
 class TerminationDurations:
-    """Durations of terminations that are over, whole and by step."""
+    """Durations of finished terminations, whole and by step."""
 
     def __init__(self) -> None:
         self._whole: dict[tuple[str, ...], Histogram] = {}
@@ -38,7 +38,7 @@ class TerminationDurations:
         labels: tuple[str, ...] = (),
         span: SpanRef | None = None,
     ) -> None:
-        """Count a termination that has taken `seconds`, and each of its `steps` so long.
+        """Count a termination that has taken `seconds`, and its `steps` (seconds by name).
 
         `labels`: its NodeLabels; `span`: its root, if it has a trace.
         """
