@@ -136,8 +136,8 @@ class Forecasts(Rule):
             self._maintained.discard(facts.uid)
             said = self._open.pop(facts.uid, ())
             self.counts.never += sum(isinstance(answer, Never) for _, answer in said)
-        is_drained = deed.new is None or condition(deed.new, names.DRAINED).get("status") == names.TRUE
-        if is_drained:
+        is_written = deed.request is not None and condition(deed.new, names.DRAINED).get("status") == names.TRUE
+        if deed.new is None or is_written:  # what a kubelet writes there is no word of ours
             for at, answer in self._open.pop(facts.uid, ()):
                 self._judge(facts.name, at, answer, self.seen.unix)
 
