@@ -40,7 +40,7 @@ from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.kube.auth.credentials import own_namespace
 from gracectl.kube.cache import Cache, CacheStatistics
-from gracectl.kube.cache.reflector import Reflector
+from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import INTERACTIVE, ClientSettings, KubeClient
 from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.client.statistics import ClientStatistics
@@ -84,6 +84,9 @@ _LAST_WRITES_SECONDS = 10.0
 # Seconds for the read of a pod whose DELETE for a deadline may have been carried out. The DELETE itself has the timeout
 # of every write.
 _READ_SECONDS = 10.0
+
+# `check` has shown that everything may be read: a later refusal is that of a server that has not read its roles yet.
+_CHECKED = ReflectorSettings(proven=True)
 
 # Without a Lease of its own, a standby controller checks this often whether the Karpenter is gone.
 _STANDBY_SECONDS = 2.0
@@ -143,7 +146,7 @@ class Controller:
         # A client of its own: each try has its own grace, and deadlines do not wait for other requests to a busy
         # server.
         once = ClientSettings(timeout=min(client_settings.timeout, _READ_SECONDS), retry=RetrySettings(attempts=1))
-        reflectors = Reflectors(self._client, cluster, clock, rng=rng)
+        reflectors = Reflectors(self._client, cluster, clock, settings=_CHECKED, rng=rng)
         self._identity = reflectors.identity
         # Every replica admits and writes to the store, not only the leader: resource versions keep replicas apart.
         self._admitter = Admitter(self._client, cluster.nodes, Cache("node-budgets"), clock, rng=rng)

@@ -93,7 +93,7 @@ class Reflectors:
     def of_pods(self, into: Writable[Pod], *, node: str = "", proven: bool = False) -> Reflector[Pod]:
         """Reflector of all pods, or of those bound to `node`; `proven` as in the settings."""
         selection = bound_to(node) if node else ALL
-        settings = msgspec.structs.replace(self._settings, selection=selection, proven=proven)
+        settings = msgspec.structs.replace(self._settings, selection=selection, proven=proven or self._settings.proven)
         return self._reflector(self._sources.pods, into, settings)
 
     def of_node_budgets(self, into: Writable[NodeDisruptionBudget]) -> Reflector[NodeDisruptionBudget]:

@@ -20,7 +20,7 @@ from gracectl.controllers.finalizer import controller as keeper
 from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingPermissions, lease_rights
 from gracectl.eviction.deleter import PLACES_FACTOR
 from gracectl.eviction.pdb_queue import PLACES_PER_NAMESPACE
-from gracectl.kube.errors import Forbidden, ServerError, Unauthorized, Unreachable
+from gracectl.kube.errors import ServerError, Unauthorized, Unreachable
 from gracectl.kube.http import HttpSettings
 from gracectl.kube.rbac import Permission
 from gracectl.model.pod import Pod
@@ -199,13 +199,19 @@ async def test_a_part_that_dies_takes_the_process_down_with_its_name() -> None:
         assert stage.provider.is_closed
 
 
-async def test_rights_that_are_taken_away_before_the_first_list_end_it() -> None:
-    clock = LoopClock()
-    controller, _ = a_controller(await guarded(clock, "gracectl", *EVERYTHING[1:]), clock, "t")
-    with pytest.raises(ComponentFailed) as caught:
-        await controller.run(anyio.Event())
-    assert caught.value.component == "watch of nodes"
-    assert isinstance(caught.value.__cause__, Forbidden)
+async def test_a_server_that_refuses_after_the_check_is_waited_for() -> None:
+    """An API server that starts answers 403 until it has read its roles (seen on Kubernetes 1.37)."""
+    clock, stop = LoopClock(), anyio.Event()
+    server = await guarded(clock, "gracectl", *EVERYTHING[1:])
+    controller, _ = a_controller(server, clock, "t")
+    async with anyio.create_task_group() as group:
+        group.start_soon(controller.run, stop)
+        await anyio.sleep(60)
+        (cache,) = (each for each in controller.readiness() if each.name == "cache of nodes")
+        assert not cache.is_ok
+        await grant(server, {"kind": "User", "name": "gracectl"}, EVERYTHING[0], name="late")
+        await controller.wait_live()
+        stop.set()
 
 
 async def test_told_to_stop_it_returns_and_gives_back_the_provider() -> None:
