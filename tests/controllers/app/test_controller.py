@@ -207,8 +207,8 @@ async def test_a_server_that_refuses_after_the_check_is_waited_for() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(controller.run, stop)
         await anyio.sleep(60)
-        (cache,) = (each for each in controller.readiness() if each.name == "cache of nodes")
-        assert not cache.is_ok
+        (nodes,) = (each for each in controller.statistics().caches if each.name == "nodes")
+        assert not nodes.live
         await grant(server, {"kind": "User", "name": "gracectl"}, EVERYTHING[0], name="late")
         await controller.wait_live()
         stop.set()
