@@ -142,6 +142,8 @@ def display(value: Any) -> str:
             text = ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
         case date():
             text = value.isoformat()
+        case int() | float() if not isinstance(value, bool):  # JSON has no integers of any length, and no infinity
+            text = repr(value)
         case _:
             text = encode(value).decode()
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

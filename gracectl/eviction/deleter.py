@@ -415,7 +415,7 @@ class PodDeleter:
 
     def _is_of_leader_before(self, state: _DeletionState) -> bool:
         """Whether another leader may have sent this deletion, as far as this process has seen of the pod."""
-        if state.is_read or state.at is None:
+        if state.is_read or state.at is None or state.deletion.begins is not None:  # an agent has no leader before it
             return False
         return self._clock.now() - state.at > self._clock.monotonic() - self._started + ROUNDING_SECONDS
 
