@@ -52,6 +52,11 @@ PLAIN: Final = {
     r"whose|likewise|all the same|as ever": "name the thing",
 }
 """Pattern (whole words) → the field's phrase. Pages only, outside code blocks and what programs write into them."""
+CODE: Final = {
+    pattern: PLAIN[pattern]
+    for pattern in ("for ever", "beside", "told|asks? for patience", "gives? back|takes? up again")
+} | {r"lest|thus": "rewrite the sentence"}
+"""The part of them that the product's code does without as well."""
 
 WHERE: Final = ("*.py", "*.md", "*.yaml", "*.tpl", "*.toml", "Makefile")
 EXCEPT: Final = re.compile(
@@ -69,7 +74,7 @@ def compiled(words: dict[str, str]) -> re.Pattern[str]:
     return re.compile("|".join(rf"(?P<w{i}>\b(?:{pattern})\b)" for i, pattern in enumerate(words)), re.IGNORECASE)
 
 
-WORD, PHRASE = compiled(INSTEAD), compiled(PLAIN)
+WORD, PHRASE, CODE_PHRASE = compiled(INSTEAD), compiled(PLAIN), compiled(CODE)
 
 
 def found_in(path: str) -> list[str]:
@@ -78,6 +83,8 @@ def found_in(path: str) -> list[str]:
     found = _found(path, text, WORD, INSTEAD)
     if path.endswith(".md"):
         found += _found(path, WRITTEN.sub(lambda block: "\n" * block[0].count("\n"), text), PHRASE, PLAIN)
+    if path.startswith("gracectl/") and path.endswith(".py"):
+        found += _found(path, text, CODE_PHRASE, CODE)
     return found
 
 

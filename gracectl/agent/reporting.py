@@ -1,7 +1,7 @@
 """Reporting of a shutdown: Events on the node and its pods, log lines, the condition ShuttingDown, and a trace.
 
 A trace has a span for the whole, one for each range of pods, one for each pod. On a node that is being terminated they
-belong to the trace of that termination, beside the controller's spans; a shutdown is never resumed, as the agent dies
+belong to the trace of that termination, next to the controller's spans; a shutdown is never resumed, as the agent dies
 with the machine. Invariant: the shutdown waits for none of it, and fails for none.
 """
 

@@ -130,7 +130,7 @@ class NodeChoice(msgspec.Struct, frozen=True):
 
     @property
     def no_match(self) -> str:
-        """What people are told when there is none."""
+        """Message for a selector without a match."""
         return f"No node matches the selector {self.selector}."
 
     def among(self, nodes: Iterable[Node]) -> tuple[str, ...]:

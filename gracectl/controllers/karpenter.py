@@ -3,7 +3,7 @@
 It owns the same finalizer: where both act, one lets nodes go that the other still drains, and instances are left over.
 So nothing of ours begins while its Lease is fresh, and the leader looks again and steps back when one has come later;
 a Lease that has run out, or was released, is no obstacle. A controller that may not read Leases of a namespace sees no
-Karpenter there, which is told once and stops nothing.
+Karpenter there, which is reported once and stops nothing.
 
 Many may write a Lease, so little of it is believed. It counts from when it was seen to change, for LONGEST_SECONDS at
 most whatever its record says, and only where Karpenter is installed: its NodePools are served, which needs the right to
@@ -77,7 +77,7 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveKarpenter(Exception):
-    """gracectl does not start beside a live Karpenter, the `rival`."""
+    """A live Karpenter, the `rival`, leads: gracectl does not start."""
 
     def __init__(self, rival: Rival) -> None:
         super().__init__(f"{rival.words}. Nothing was changed; {rival.remedy}")

@@ -28,7 +28,7 @@ class InstanceSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class KarpenterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Namespaces of Karpenter's Lease, beside our own: while it is fresh, gracectl does not act."""
+    """Namespaces of Karpenter's Lease, in addition to our own. While it is fresh, gracectl does not act."""
 
     namespaces: tuple[Namespace, ...] = ("kube-system", "karpenter")
 

@@ -1,6 +1,6 @@
 """Queue of the pods that wait for the same PodDisruptionBudget, and the choice of the pod to evict next.
 
-A queue does no I/O. It is told what the server answered and which pods have changed, and returns the pod to evict or
+A queue does no I/O. It gets the server's answers and the changed pods, and returns the pod to evict or
 how long to wait. Invariants: an evicted pod is never chosen again; until the watch shows what an eviction has cost, its
 disruption counts as taken; after a refusal nothing is requested before the backoff is over, unless a newer version of
 the budget appears. A decision takes as long in a queue of 5,000 pods as in one of ten.
@@ -33,7 +33,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 PLACES_PER_NAMESPACE = 2
-"""A workload gets no more places than are free beside it: of twice `max_in_flight` one alone gets just that."""
+"""A workload gets at most as many places as remain free: of twice `max_in_flight`, one alone gets half."""
 
 
 class EvictionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

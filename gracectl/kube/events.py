@@ -7,7 +7,7 @@ Invariants: `record` never blocks and never fails; the backlog is bounded, and s
 (what does not fit is dropped, counted and logged); at most one write per object, reason and `dedup_key` in `window`
 seconds, never a LIST to deduplicate: the first is written at once, repeats are counted and written with the total
 when the window ends, or at shutdown. An Event that cannot be written is dropped. While many other requests are in
-flight, Events let them go first, but not for ever.
+flight, Events let them go first, but not indefinitely.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Concurrency limit of a work queue, shared fairly between groups of keys, with extra slots for slow work.
 
 A group is what tends to hang together: a workload's pods, or a single key. Invariants: a group never holds more slots
-than are still free beside it (dynamic thresholds, Choudhury and Hahne 1998), so one that hangs leaves room for all
+than are still free (dynamic thresholds, Choudhury and Hahne 1998), so one that hangs leaves room for all
 others; work that lasts longer than SLOW_SECONDS moves to the slow slots as long as there are any, and a group whose
 last work was slow starts there until some of its work is quick again.
 
@@ -13,7 +13,7 @@ Groups may have a parent, as workloads have a namespace. Then a parent never hol
 are still free, and a group no more than twice what its parent may still start: one group alone has half of the slots
 again, one parent three quarters, and whatever hangs leaves room for other groups of its parent, and for other parents.
 
-So a key of a quick group starts at once beside any group that hangs, and at most SLOW_SECONDS later when many groups
+So a key of a quick group starts immediately next to a group that hangs, and at most SLOW_SECONDS later when many groups
 turn slow at the same time, as long as they have fewer keys than there are slots of both kinds.
 """
 

@@ -5,7 +5,7 @@ cost, and a cancelled timer leaves nothing behind.
 
 The wheel counts ticks of one resolution. A timer goes into the first slot that is not before its instant. Slots near
 the present are one tick wide, those further away 256 ticks, 256², and so on; when the present reaches a wide slot, its
-timers are spread over narrower ones. A timer is thus touched once for each level between it and the present (three
+timers are spread over narrower ones. A timer is touched once for each level between it and the present (three
 times for one that is an hour ahead).
 
 Invariants: no timer fires before its instant; each fires once, unless it is cancelled or armed again before; timers of
@@ -103,7 +103,7 @@ class TimerWheel(Generic[K]):
         """Fire this key at `at`, a monotonic instant of the clock, instead of the instant it was armed for before.
 
         An instant that has passed fires in the next turn of `run`, never in here. An instant computed from Unix seconds
-        carries their rounding, a quarter of a microsecond: round it to six digits lest it fall into the next slot.
+        carries their rounding, a quarter of a microsecond: round it to six digits, or it falls into the next slot.
         Raises ValueError if it is not finite.
         """
         tick = self._tick(at)

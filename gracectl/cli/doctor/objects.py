@@ -122,9 +122,8 @@ def annotation_finding(pods: Iterable[Pod]) -> Finding:
     found = sorted((f"{pod.namespace}/{pod.name}" for pod in pods), key=natural_key)
     if not found:
         return Finding(ANNOTATIONS, CheckState.OK, f"no pod has an invalid {names.DO_NOT_DISRUPT}")
-    message = (
-        f'{listed(found, SHOWN)}: {names.DO_NOT_DISRUPT} is not "true" or a positive duration, and protects for ever'
-    )
+    invalid = f'{names.DO_NOT_DISRUPT} is not "true" or a positive duration, and protects indefinitely'
+    message = f"{listed(found, SHOWN)}: {invalid}"
     namespace, _, name = found[0].partition("/")
     help_ = remedy("InvalidProtection", namespace=namespace, pod=name)
     return Finding(ANNOTATIONS, CheckState.FAILED, message, help_, tuple(found))

@@ -23,7 +23,7 @@ SHOWN: Final = 20
 UNNAMED: Final = "other causes"
 
 REMEMBERED: Final = 500
-"""Causes of one drain that are told apart; the time of further ones counts as UNNAMED."""
+"""Causes of one drain that have names; the time of further ones counts as UNNAMED."""
 
 
 class Hold(msgspec.Struct, frozen=True):

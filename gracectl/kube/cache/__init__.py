@@ -5,7 +5,7 @@ Invariants: objects, indexes and notifications never disagree (a subscriber that
 notification); every difference is notified once and in order; until the first complete list the cache is syncing, and
 nothing may be decided from it. Writers of partitions are not in step with each other.
 
-There may be half a million objects, so beside each there is little: it is found by namespace and name without a key of
+There may be half a million objects, so little is kept for each: it is found by namespace and name without a key of
 its own, an index has one pointer to it, and a new list is taken over without a second view of the old one.
 """
 
