@@ -1,8 +1,7 @@
-"""The API server without sockets: a request in, an answer out.
+"""The API server without sockets: `ApiServer.handle` takes a request and returns a response.
 
-`ApiServer.handle` is the whole surface; HTTP is a thin face over it. Between reading an object and writing it nothing
-awaits, so every request that changes something is atomic. Failures of a request are answers, never exceptions (the one
-exception is an injected ConnectionLost).
+Nothing awaits between reading an object and writing it, so every write is atomic. A failed request is a response, never
+an exception, except for an injected ConnectionLost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Clocks: real time, the event loop's time (which may be virtual), and a clock that is wrong on purpose.
+"""Clocks: real time, the event loop's time (which may be virtual), and a clock that is deliberately wrong.
 
-Nothing else in this package reads the time, so a cluster on a `LoopClock` runs at the speed of its event loop: where
-that has virtual time, days of a cluster take milliseconds.
+No other module reads the time, so a cluster on a `LoopClock` is as fast as its event loop.
 """
 
 from __future__ import annotations

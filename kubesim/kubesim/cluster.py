@@ -1,7 +1,7 @@
-"""A simulated cluster: the API server, the controllers and kubelets around it, and the cloud under it.
+"""A simulated cluster: API server, controllers, kubelets and a cloud.
 
-Runs on the real clock or on virtual time; without sockets, or behind the HTTP face of `kubesim.http` (the caller's
-to open). Every part is a client of the server like any other: switched off here, it can be run from elsewhere instead.
+Runs on the real clock or on virtual time, without sockets or behind `kubesim.http`. Every part is a client of the
+server and can be switched off and run from elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Callers of webhooks: the Protocol, and the one for webhooks in this process (for virtual time).
+"""Callers of webhooks: the Protocol, and one for webhooks in this process (for virtual time).
 
-A caller only carries bytes: it knows nothing of reviews, and its deadline is its caller's. What goes wrong on the way
-is a `CallFailed` in Go's words.
+A caller only carries bytes; its own caller sets the deadline. Transport errors are `CallFailed` in Go's words.
 """
 
 from __future__ import annotations

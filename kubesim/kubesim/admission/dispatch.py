@@ -1,8 +1,7 @@
-"""Dispatch to webhooks: mutating ones one after another, validating ones all at once.
+"""Dispatch to webhooks: mutating ones one after another, validating ones concurrently.
 
-Invariants: a mutating webhook sees what the one before it left; one that said IfNeeded is asked a second time when
-another changed the object after it; validating webhooks are all asked, whatever the others say, and the first refusal
-to arrive counts. What a webhook does to the store while it is asked is an ordinary write: the caller looks again.
+Invariants: a mutating webhook sees the object as the previous one left it; a webhook with IfNeeded is called a second
+time if another one changed the object later; every validating webhook is called, and the first refusal wins.
 """
 
 from __future__ import annotations

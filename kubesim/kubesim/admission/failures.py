@@ -1,7 +1,7 @@
-"""Denials and failures of webhooks, as the client is told of them (recordings admission, admission-nodes).
+"""Denials and failures of webhooks, as clients see them (recordings admission, admission-nodes).
 
-A denial is the webhook's own Status under a prefix; everything that goes wrong is a 500 with the message twice. Only a
-`CallFailed` is subject to the failurePolicy: a patch that does not apply fails the write even under Ignore.
+A denial is the webhook's own Status with a prefix; a failure is a 500 with its message twice. The failurePolicy applies
+only to a `CallFailed`: a patch that does not apply fails the write even under Ignore.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Webhooks over HTTPS: the authority of the configuration's caBundle, the host's name as Go checks it, Go's words.
+"""Webhooks over HTTPS: trust by caBundle, host names checked as Go checks them, errors in Go's words.
 
-The session is opened with the first call and closed with the server. Deadlines are the caller's (a cancelled scope
-drops the connection).
+The session opens with the first call and closes with the server. The caller sets deadlines by cancelling.
 """
 
 from __future__ import annotations

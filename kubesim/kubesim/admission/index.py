@@ -1,8 +1,7 @@
-"""Index of the webhooks in the store, and whether any of them may concern a write.
+"""Index of the stored webhooks: can any of them concern a write?
 
-Invariant: the index is that of the store at the moment of the question. It is rebuilt when one of the two tables has
-changed, which the sum of their positions tells (they only grow); until then the answer for a place and an operation is
-one look into a dict.
+Invariant: the index reflects the store. It is rebuilt when the sum of its tables' positions has changed; until then an
+answer is one dict lookup.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Matching of webhooks: rules, selectors, match conditions (kube-apiserver's ShouldCallHook).
 
-A rule that names another version or group of the same stored objects matches too, where the webhook says Equivalent;
-the webhook is then shown the object in that version.
+With matchPolicy Equivalent a rule also matches by another version or group of the stored object; the webhook then sees
+the object in that version.
 """
 
 from __future__ import annotations

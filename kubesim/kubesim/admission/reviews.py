@@ -1,7 +1,7 @@
-"""AdmissionReviews as they are sent to webhooks (recordings admission, finalizer-race).
+"""AdmissionReviews as webhooks receive them (recordings admission, finalizer-race).
 
-A review is built whole from the write and from the object as the webhook's rules name it. Reviews of v1 and of v1beta1
-differ in nothing but the apiVersion.
+A review combines the write and the object in the version of the webhook's rules. Reviews of v1 and v1beta1 differ only
+in the apiVersion.
 """
 
 from __future__ import annotations

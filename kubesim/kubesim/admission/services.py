@@ -1,7 +1,7 @@
 """Addresses of webhooks behind Services: a simulated cluster has no service network.
 
-The Service's Endpoints or EndpointSlices are used where there are any, as a real server with aggregator routing does;
-else the address in the Service's annotation `kubesim/url`; else the call fails as it does there.
+Uses the Service's Endpoints or EndpointSlices, as a real server with aggregator routing does; else the Service's
+annotation `kubesim/url`; else the call fails as on a real server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Objects as webhooks see them, in the version of their rules, and back.
 
-A webhook sees the object in the version that its rules name; of a scale it sees a Scale; an Eviction or a Binding is
-no stored object and has one version.
+A scale is shown as a Scale; an Eviction or a Binding is never stored and has one version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The `x-kubernetes-validations` of a schema: compiled when a definition is looked at, run when an object is written.
+"""Rules of a schema (`x-kubernetes-validations`): compiled with the definition, run when an object is written.
 
-A rule that mentions oldSelf is about changes and runs only where there is an old value to compare with. What did not
-change is not held against the writer (ratcheting; the real server warns of it).
+A rule that uses oldSelf runs only if there is an old value. An unchanged value is not checked again (ratcheting).
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules
 """
 

@@ -1,7 +1,7 @@
-"""Custom resources: how objects of a definition behave on writes, and how each version shows what is stored.
+"""Custom resources: what a write does to an object, and how each version shows the stored object.
 
-Conversion is by None: versions differ in apiVersion and in what their schemas keep and fill in. Objects are stored as
-the storage version's schema makes them; every version reads them through its own.
+There is no conversion: versions differ in apiVersion, pruning and defaults. Objects are stored in the shape of the
+storage version.
 """
 
 from __future__ import annotations

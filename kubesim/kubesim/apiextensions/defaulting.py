@@ -1,7 +1,7 @@
-"""Pruning and defaulting by a schema: unknown fields go, defaults come, names stand in order.
+"""Pruning and defaulting by a schema.
 
-Invariant: the result shares with what it was made from whatever did not change, and the object as it was is never
-touched. `metadata` is the server's own and is read as Go reads an ObjectMeta, in embedded objects too.
+Invariant: the result shares unchanged parts with its source, and the source is never modified. `metadata` is read as Go
+reads an ObjectMeta, in embedded objects too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The JSONPath of printer columns and selectable fields: fields, indexes, `[*]`, and filters of one comparison.
+"""JSONPath of printer columns: fields, indexes, `[*]`, and filters of one comparison.
 
-kubectl's own dialect (https://kubernetes.io/docs/reference/kubectl/jsonpath/) without ranges, unions and `..`, for
-which columns have no use. What leads nowhere is nothing, never an error.
+kubectl's dialect (https://kubernetes.io/docs/reference/kubectl/jsonpath/) without ranges, unions and `..`. A path that
+leads nowhere selects nothing and is no error.
 """
 
 from __future__ import annotations

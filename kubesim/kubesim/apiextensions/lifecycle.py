@@ -1,8 +1,7 @@
-"""Lifecycle of definitions: their names are accepted, their endpoints come, change and go.
+"""Lifecycle of definitions: names are accepted, endpoints are added, changed and removed.
 
-All of it happens on the server's agenda, a moment after the write that calls for it, so that a watch of a definition
-sees its conditions arrive one by one (recording crds). Every step looks at what is stored and does what is missing:
-steps may be repeated, and come late.
+Each step runs on the server's timers, shortly after the write that causes it, so that a watch sees the conditions one
+by one (recording crds). Every step reads the stored state, so steps may be repeated or late.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Validation of a definition's schema, node by node, and of its rules.
 
-The rules of a node are compiled only where nothing is wrong with the schema at it or below it: an error about a rule
-would be noise there.
+Rules of a node are compiled only if the schema at and below the node is valid.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Validation of CustomResourceDefinitions, in the words and the order of the real server.
+"""Validation of CustomResourceDefinitions, in the words and the order of a real server.
 
-What all versions have in common is looked at once, under the name that it had when definitions had one version:
-`spec.validation`, `spec.subresources`.
+What all versions share is checked once, under its name from the time when definitions had one version
+(`spec.validation`, `spec.subresources`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -151,7 +151,7 @@ class _Definition:
             yield from column_faults(column, f"{path}.{words['additionalPrinterColumns']}[{index}]")
 
     def _version_list(self) -> Iterator[Cause]:
-        shown = go_versions(self._versions, self._shared, has_list="versions" in self._spec)
+        shown = "[]apiextensions.CustomResourceDefinitionVersion{…}"
         names = [version.get("name", "") for version in self._versions]
         if len(set(names)) < len(names):
             yield go_value("spec.versions", shown, "must contain unique version names")
@@ -243,31 +243,3 @@ def column_faults(column: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield required(f"{path}.JSONPath")
     elif json_path[0] != ".":
         yield invalid_value(f"{path}.JSONPath", json_path, "must be a simple json path starting with .")
-
-
-def go_versions(versions: Sequence[Mapping[str, Any]], shared: Mapping[str, Any], *, has_list: bool) -> str:
-    """The list of versions as Go prints it; addresses in memory are made up."""
-    package = "apiextensions."
-
-    def pointer(type_: str, value: Any) -> str:
-        return f"(*{type_}){'(nil)' if value is None else '(0xc000000000)'}"
-
-    def one(version: Mapping[str, Any]) -> str:
-        own = {key: None if key in shared else version.get(key) for key in SHARED}
-        flags = [
-            f"{word}:{str(bool(version.get(word.lower()))).lower()}" for word in ("Served", "Storage", "Deprecated")
-        ]
-        parts = [
-            f'Name:"{version.get("name", "")}"',
-            *flags,
-            f"DeprecationWarning:{pointer('string', version.get('deprecationWarning'))}",
-            f"Schema:{pointer(f'{package}CustomResourceValidation', own['schema'])}",
-            f"Subresources:{pointer(f'{package}CustomResourceSubresources', own['subresources'])}",
-            f"AdditionalPrinterColumns:[]{package}CustomResourceColumnDefinition(nil)",
-            f"SelectableFields:[]{package}SelectableField(nil)",
-        ]
-        return f"{package}CustomResourceDefinitionVersion{{{', '.join(parts)}}}"
-
-    if not versions and not has_list:
-        return f"[]{package}CustomResourceDefinitionVersion(nil)"
-    return f"[]{package}CustomResourceDefinitionVersion{{{', '.join(map(one, versions))}}}"

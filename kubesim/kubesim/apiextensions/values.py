@@ -1,8 +1,8 @@
 """Validation of values against schemas, in the words and the order of kube-openapi's validator.
 
-The order: type, then anyOf, oneOf, allOf and not, then what the type allows (length, format, range, items), enum, and
-last properties and what is required. On updates what did not change is not held against the writer (ratcheting,
-https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting).
+Order: type; anyOf, oneOf, allOf, not; length, format, range, items; enum; properties and required fields. An unchanged
+value is not checked again (ratcheting).
+https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Access to the server: authentication, impersonation, authorization (recording auth).
 
-Invariant: where no tokens are asked for and a request has no user, nothing is looked up at all. 401 comes before 403,
-403 before any 404.
+Invariant: without tokens, a request without a user needs no lookup. 401 precedes 403, and 403 precedes 404.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Authentication: client certificates, bearer tokens, those of ServiceAccounts, anonymous (recording auth).
+"""Authentication: client certificates, bearer tokens, ServiceAccount tokens, anonymous (recording auth).
 
-Where tokens are asked for, no token is system:anonymous, which may do next to nothing, and an unknown one is 401
-everywhere. Where none are asked for (`tokens` is None) every client is the administrator, but one with a
-certificate, or the token of a ServiceAccount, is what that says: so a role can be tried out on an open server, too.
+If tokens are required, a request without one is system:anonymous, and an unknown token is 401 everywhere. If not
+(`tokens` is None), every client is the administrator, unless its certificate or ServiceAccount token names a user.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The roles and bindings that every cluster has from its first moment, as data (names, rules and order as in 1.33).
+"""Roles and bindings that every cluster has from the start (names, rules and order of Kubernetes 1.33).
 
-Left out are the roles of components that are not here (kubelet, scheduler, kube-proxy, the controllers of
-kube-controller-manager): what stands in for them comes as a superuser. The rules of `view`, `edit` and `admin` are
-gathered here as the aggregation controller would gather them.
+Roles of components that are not simulated are left out; the parts that replace them are superusers. `view`, `edit` and
+`admin` hold the rules that the aggregation controller would gather.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Escalation checks: the author of a role must hold its rules, the author of a binding those of its role, and what is
-created by PUT or by server-side apply needs the right to create it.
+"""Escalation checks: the author of a role must hold its rules, the author of a binding the rules of its role.
 
-The verbs `escalate` (on roles) and `bind` (on the role that is bound) are the way round; superusers need neither. As in
-kube-apiserver the check comes before the kind's own validation, and does not mind a write of owners and finalizers
-alone.
+An object that a PUT or an apply creates also needs the right to create. The verbs `escalate` and `bind` lift the
+checks, and superusers need neither. As in kube-apiserver the check precedes validation and ignores writes of owners and
+finalizers only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Authorization by the stored roles and bindings (rbac.authorization.k8s.io/v1).
 
-Invariant: an answer always reflects the newest roles and bindings. What a user's bindings come to is worked out once
-and kept until one of the four tables changes; a question that names no single object is then one look into a dict.
+Invariant: an answer reflects the newest roles and bindings. A user's rules are cached until one of the four tables
+changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Rules of roles: what one allows, what one covers of another, and how Go words one.
+"""Rules of roles: what a rule allows, which rules it covers, and how Go prints it.
 
-Pure values and algebra, after the behaviour of kube-apiserver's RBAC authorizer. Rights only add up: no rule ever takes
-one away. `*` is anything; a rule with resourceNames never allows what has no name yet (create, list, deletecollection).
+Rules only add rights. `*` matches anything; a rule with resourceNames never allows create, list or deletecollection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Tokens of ServiceAccounts: their claims and their validity.
 
-A token has the shape of the real one (a JWT with the same claims) so that clients may look into it; it is signed with a
-key of this server alone. What it says is kept once it has been read; whether its time, its account and the object that
-it is bound to are still good is looked up each time it is shown. (A real server notices a deletion up to 10 s late.)
+A token is a JWT with the claims of a real one, signed with a key of this server. Its content is cached; its expiry, its
+account and its bound object are checked at every use. (A real server notices a deletion up to 10 s late.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions by name, each with the signatures it has: what the compiler checks and what the evaluator calls.
+"""Functions by name, with their signatures, for the compiler and the evaluator.
 
 A signature is text: `size(string) int`, `string.matches(string) bool` (a method), `_+_(int, int) int` (an operator).
 Single capitals are type variables.

@@ -1,7 +1,7 @@
-"""A tree becomes a program: every part is checked against the types of its parts and turned into a closure.
+"""Compiler: a tree of nodes becomes a typed closure.
 
-Invariant: a program that compiled can fail only for what its values are (a missing key, an overflow, the inside of an
-int-or-string), never for a name or a signature that does not exist.
+Invariant: a compiled program fails only because of its values (a missing key, an overflow, the content of an
+int-or-string), never because of an unknown name or signature.
 """
 
 from __future__ import annotations

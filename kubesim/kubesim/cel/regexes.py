@@ -1,7 +1,7 @@
 """Regular expressions as Go reads them (RE2), for patterns of schemas and for expressions.
 
-Python's own are close: what differs in practice is translated (`$` is the end of the text and nothing else; digits,
-words and spaces are ASCII; `\\z`; POSIX classes); what RE2 has not (look-around, back-references) is refused.
+Differences to Python are translated (`$` matches only at the end; ASCII classes; `\\z`; POSIX classes), and syntax that
+RE2 lacks (look-around, back-references) is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The types that expressions are checked against, and how a schema becomes one.
 
-A type of a schema knows how the JSON of its values becomes what expressions see (a timestamp for a string of format
-date-time); where nothing needs a change the value itself is passed on, so most objects are looked at and not copied.
+A schema's type also converts JSON to the values of expressions (a date-time string to a timestamp). A value that needs
+no conversion is used as it is, without a copy.
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules
 """
 

@@ -1,8 +1,7 @@
-"""What expressions compute with: JSON values as they are, and the few types that JSON lacks.
+"""Values of expressions: JSON values, and the few types that JSON lacks.
 
-CEL's int is Python's int (and never a bool), double is float, list and map are list and dict. Invariant: equality is
-CEL's: numbers compare across types, everything else only with its own kind; lists of type set and map compare without
-regard to order.
+CEL's int is Python's int (never a bool), double is float, list and map are list and dict. Invariant: `equals` is CEL's
+equality: numbers compare across types; lists of type set and map compare without regard to order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Volumes: claims get a volume, and a volume is attached to the node whose pods use it and detached when none does.
+"""Volumes: a claim gets a volume; the volume is attached to the node of the pods that use it, and detached after them.
 
-Plays three parts: the provisioner that binds claims, the attach/detach controller that makes and deletes
-VolumeAttachments, and the CSI attacher that holds each with a finalizer until it is really detached.
+Plays the provisioner, the attach/detach controller (VolumeAttachments), and the CSI attacher, which blocks the deletion
+of a VolumeAttachment with a finalizer until the volume is detached.
 """
 
 from __future__ import annotations

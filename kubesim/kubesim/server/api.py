@@ -1,8 +1,7 @@
 """Requests and responses of the API server, with or without sockets.
 
-JSON values are plain Python values. Objects that leave the server (bodies of answers, objects of watch events) are the
-stored values themselves, shared with all readers: **never change one in place**, build a new dict instead. What
-comes in is copied by the server before it is kept.
+JSON values are plain Python values. Objects in responses and watch events are the stored values, shared by all readers:
+**never change one in place**. The server copies what it receives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Request bodies: bytes become JSON, JSON becomes the object that the path expects (recording writes-refused).
+"""Request bodies: from bytes to the object that the path expects (recording writes-refused).
 
-Invariant: nothing that a caller can still change reaches the store. Bytes are parsed here; of what a caller in the same
-process hands in, the body check makes objects of its own.
+Invariant: nothing that a caller can still change reaches the store. The body check copies in-process objects.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """DELETE: preconditions, grace, finalizers, collections (recordings pod-deletion, deletes-finalizers, deletes-options).
 
-An object goes at once unless a finalizer or its grace holds it. A held object gets its deletionTimestamp; a kind with
-grace (pods) gets now + grace, which a later DELETE may shorten and never lengthen, counted from the first one. Even a
-pod that goes at once shows two changes: its grace of 0, then its end.
+An object is removed immediately unless a finalizer or a grace period blocks it. A blocked object gets its
+deletionTimestamp; for pods that is now + grace, which a later DELETE may only shorten, counted from the first DELETE.
+Even a pod without grace shows two changes: grace 0, then the removal.
 """
 
 from __future__ import annotations

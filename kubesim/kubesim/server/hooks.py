@@ -1,7 +1,6 @@
 """Interfaces of the server's core: admission, field ownership, checks of bodies.
 
-Each is a Protocol that a room above implements. Invariant: a write that concerns no webhook never awaits between
-reading an object and storing it, so the plain case stays atomic and cheap.
+Invariant: a write that concerns no webhook never awaits between reading an object and storing it.
 """
 
 from __future__ import annotations

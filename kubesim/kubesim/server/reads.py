@@ -1,7 +1,7 @@
 """GET and LIST: which revision a reader sees, and in what pages (recordings list-pages, list-versions).
 
-All pages of a list show the instant of the first one. A list may ask for an exact past version, for one not older than
-a version, or (resourceVersion=0) for whatever the cache has: then `limit` is ignored.
+All pages of a list show the state at the first page. A list may request an exact past version, a minimum version, or
+(resourceVersion=0) the cache, which ignores `limit`.
 """
 
 from __future__ import annotations

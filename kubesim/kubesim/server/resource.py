@@ -1,7 +1,7 @@
-"""Resources: where a kind is served, what may be selected, and its strategy.
+"""Resources: where a kind is served, what can be selected, and its strategy.
 
-A `Resource` is data. What a kind does differently from all others (defaults, validation, graceful deletion) is a
-`Strategy`, a word borrowed from kube-apiserver's registries; most kinds use the plain one.
+A `Resource` is data. A `Strategy` (kube-apiserver's term) is the behavior of a kind on writes: defaults, validation,
+graceful deletion. Most kinds use the plain one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Routing: from a path to a resource, perhaps a namespace, an object, a subresource.
+"""Routing: from a path to a resource, namespace, object and subresource.
 
-A path under a served group that names no resource is a 404 Status; a path under nothing is a 404 in plain text
-(recording discovery).
+An unknown resource of a served group is a 404 Status; an unknown path is a 404 in plain text (recording discovery).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Refusals, worded as kube-apiserver words them (recordings writes-refused, writes-create, deletes-options, eviction).
 
-A verb that cannot do what it was asked raises `Refusal`; the core turns it into the answer. Nothing else in the sim
-builds Status bodies, so a client that parses one parses them all.
+A verb that refuses a request raises `Refusal`; the core turns it into a response. No other module builds Status bodies.
 """
 
 from __future__ import annotations

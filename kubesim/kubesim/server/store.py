@@ -1,9 +1,8 @@
 """The store: objects, one global revision, and a window of history.
 
-Invariants: a stored object is never changed, only replaced; every write of any kind raises the one global revision by
-one and leaves exactly one Change in its table's log (but for those of a load, before which the log then does not
-reach back); the log is in order of revision. Readers therefore need no copies
-and no locks, and a watch is nothing but a position in the log.
+Invariants: a stored object is replaced, never modified; every write raises the global revision by one and appends one
+Change to its table's log, in order of revision. A load leaves no Change; its table's log starts after it. So readers
+need no copies and no locks, and a watch is a position in the log.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Strategic merge: the patch that knows how the lists of a kind merge (recording writes-patch).
 
-A list merges by key or as a set where its type says so, and is replaced as a whole where it says nothing (spec.taints
-is one: there is nothing to merge by, and its `$patch` directives are read as taints). What a merged list's order is
-follows the original: items that the patch does not name keep their place before the named ones that they preceded,
-new ones come first. (https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/\
-strategic-merge-patch.md)
+A list merges by key or as a set if its type says so; else it is replaced (spec.taints has no merge key, so its `$patch`
+directives are read as taints). Items that the patch does not name keep their place, and new items come first.
+https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Timers of the server: a definition becomes served, an event expires.
 
-Clients cannot tell when a server did something before their request. So due work is carried out on demand: before
-each request, and when a sleeping watch wakes for it. That needs no task, and happens at exact instants.
+Due work runs before each request, and when a sleeping watch wakes for it. That needs no task and happens at exact
+instants; clients cannot tell the difference.
 """
 
 from __future__ import annotations

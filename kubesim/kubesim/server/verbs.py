@@ -1,7 +1,7 @@
 """The verbs of a route: get, list, watch, create, update, patch, delete, deletecollection.
 
-Invariant: a verb that the resource does not list is refused (405) before anything is read. Which handler answers for a
-subresource, or for a kind that is never stored, is told here and asked first.
+Invariant: an unsupported verb is refused (405) before anything is read. Handlers of subresources and of kinds that are
+never stored are registered here and come first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""A watch: a position in a table's log, a filter, and the server's own end to it (recordings watch-changes, watch-
-versions).
+"""A watch: a position in a table's log, a filter, and a timeout (recordings watch-changes, watch-versions).
 
-Selectors turn changes into what they mean to this watcher: entering is ADDED, leaving is DELETED with the object as it
-last matched, changes outside are silent. A watcher that falls behind the window, or asks for a version older than it,
-gets one ERROR event and the end of the stream.
+With a selector, an object that starts to match is ADDED; one that stops to match is DELETED, as it last matched; other
+changes are silent. A watcher behind the window gets one ERROR event and the end of the stream.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""POST, PUT and PATCH: the one path that every write of an object takes (recordings writes-create, -refused, -patch).
+"""POST, PUT and PATCH: the one path of every write (recordings writes-create, writes-refused, writes-patch).
 
-Order, as in the real server: decode, find the old object, apply the change, check uid and version, put back what only
-the server may set, let the kind's strategy prepare and validate, and store only what really changed. An update that
-takes the last finalizer off an object under deletion removes it: the DELETED event still shows the finalizer, the
-answer does not.
+Order, as in a real server: decode, find the old object, apply the change, check uid and version, restore server-owned
+fields, prepare and validate by the kind's strategy, store only a real change. An update that takes the last finalizer
+off a deleted object removes it: the DELETED event still shows the finalizer, the response does not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Bodies as a real server reads them: into Go structs and out again, with fieldValidation as the client asked for it.
+"""Bodies as a real server reads them: into Go structs and out again, with the client's fieldValidation.
 
-Built-in kinds only; what a custom resource may hold its own definition says. Invariant: what leaves here is canonical
-(see `canonical`), and what the caller handed in is neither kept nor changed. A body that is right costs one way
-through msgspec; only one that is not is looked at in Python, to say in Go's words what is wrong with it.
+Built-in kinds only. Invariant: the result is canonical (see `canonical`), and the caller's object is neither kept nor
+changed. A valid body takes one pass through msgspec; an invalid one is read again in Python for Go's error text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Objects as Go would write them after reading them: nothing unknown, nothing null, zero values left out or filled in.
+"""Objects as Go would write them after reading them: nothing unknown, nothing null, zero values omitted or filled in.
 
-A real server decodes each object into a Go struct and encodes it again, and so an empty list vanishes and a container
-always shows `resources`. Here msgspec does both ways in C, with struct types made from the catalogue; this is faster
-than a copy in Python. It refuses what is not quite right, without Go's words: those are the business of `reading`.
+A real server decodes an object into a Go struct and encodes it again: an empty list vanishes, and a container always
+has `resources`. msgspec does both in C, with struct types made from the catalog. `decoding` explains what it refuses.
 """
 
 from __future__ import annotations

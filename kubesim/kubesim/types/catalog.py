@@ -1,7 +1,7 @@
-"""The built-in kinds: their OpenAPI schemas and the Go structs behind them, read from a data file of this package.
+"""The built-in kinds: their OpenAPI schemas and Go structs, from a data file of this package.
 
-The file is made by tools/kubernetes_types.py from the API description of Kubernetes (Apache-2.0, Copyright The
-Kubernetes Authors). It is read once a process, when the first kind is asked for.
+tools/kubernetes_types.py makes the file from the API description of Kubernetes (Apache-2.0, Copyright The Kubernetes
+Authors). It is read once per process, at first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Decoding of a JSON value as Go's decoder reads it into a struct, where `canonical` found it unfit.
+"""Decoding of a JSON value as Go's decoder does it, where `canonical` refuses the value.
 
-What comes out fits, or a fault says in Go's words why it cannot. As in Go, the first fault is the one that is told,
-and unknown or repeated fields are collected by their paths in the order in which they stand.
-(https://github.com/kubernetes-sigs/json, the decoder of a real server.)
+The result fits its type, or a fault says why not, in Go's words. As in Go, only the first fault is reported; unknown
+and repeated fields are collected by path, in order. (https://github.com/kubernetes-sigs/json)
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Bodies in application/vnd.kubernetes.protobuf, read as JSON.
+"""Bodies in application/vnd.kubernetes.protobuf, read as JSON. kubectl creates built-in kinds with them.
 
-kubectl and other Go clients send built-in kinds so. A body is the prefix `k8s\\0` and a runtime.Unknown, which names
-the kind and holds the object; which field has which number the catalogue knows. Fields with an unknown number are
-skipped, as Go does. What Go encodes although it is zero arrives as a zero; `canonical` drops it. Answers are JSON
-always.
+A body is the prefix `k8s\\0` and a runtime.Unknown with the kind and the object; the catalog has the field numbers.
+Unknown fields are skipped, as in Go. Encoded zeros stay zeros; `canonical` drops them. Responses are JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Values that Go reads and writes in a way of its own: times, quantities, durations, base64.
+"""Values that Go reads and writes in its own way: times, quantities, durations, base64.
 
-Each function takes a JSON value and gives it back as Go would write it after reading it. Errors are ValueErrors in Go's
-words; a value of a wrong JSON type is a TypeError whose text names the Go type that would have been right.
+Each function takes a JSON value and returns it as Go would write it. A ValueError has Go's words; a TypeError's text is
+the expected Go type.
 """
 
 from __future__ import annotations

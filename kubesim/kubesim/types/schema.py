@@ -1,8 +1,7 @@
-"""One node of an OpenAPI v3 schema, read with Kubernetes' extensions: how lists and maps merge, what is kept unknown.
+"""One node of an OpenAPI v3 schema with Kubernetes' extensions.
 
-The same class serves the built-in types (catalog) and the schemas of CustomResourceDefinitions. Invariant: a schema is
-a value. Its children are made when first asked for and are the same objects ever after, so that a reader that walks or
-compiles a schema may remember things by node; types may contain themselves.
+Used for built-in types (catalog) and for CustomResourceDefinitions. Invariant: a schema is a value; its children are
+created at first use and stay the same objects, so that readers can cache by node. Types may contain themselves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Coverage of the verifier: for how long it saw nothing.
 
-A watch that is resumed has missed nothing, however long it was cut; one that begins anew with a list has, and what
-happened in between is known by its outcome only. This sits between a witness and its API server and tells the two
-apart.
+A resumed watch has missed nothing; a new list has, and only the outcome is known. This sits between a verifier and its
+API server and tells the two apart.
 """
 
 from __future__ import annotations

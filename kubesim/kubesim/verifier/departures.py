@@ -1,7 +1,7 @@
-"""Departures: pods that left, and their replacements, from the order of events in one pod stream alone.
+"""Departures: pods that left, and their replacements, from the order of events in one pod stream.
 
-A departure is a living pod whose deletion begins (or that vanishes without that). The next pod that the same workload
-creates replaces it, one for one; a StatefulSet's by its name. Every pod is a uid.
+A departure is a living pod that is deleted or vanishes. The next pod that its workload creates replaces it, one for
+one; in a StatefulSet the pod of the same name. Pods are identified by uid.
 """
 
 from __future__ import annotations

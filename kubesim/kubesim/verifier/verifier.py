@@ -1,9 +1,8 @@
 """Independent verifier of a drain: it watches pods, budgets and nodes, and trusts no other component.
 
-What every budget requires it works out itself, from the spec and from the pods that each workload had when the
-watching began; then it counts the healthy pods at every single event of one pod stream, in order. So it sees what a
-controller's own word, or a look now and then, would hide. It runs against any API server: versions are opaque, budgets
-may come and change later, and a watch may be cut (then it says for how long it was blind, and judges only what it saw).
+It computes the requirement of each budget from the spec and the pods at the start, then counts healthy pods at every
+event of one pod stream, in order. It runs against any API server: versions are opaque, budgets may appear and change
+later, and a watch may break (the verifier then reports how long it was blind).
 """
 
 from __future__ import annotations

@@ -157,29 +157,11 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        "all resources and one",
-        {"rules": [rule("*", "pods")]},
-        [
-            'rules[0].resources: Invalid value: []string{"*", "pods"}: if \'*\' is present, must not specify other '
-            "resources without subresources"
-        ],
-    ),
-    (
         "everything and one",
         {"rules": [rule("*/*", "pods")]},
         [
             'rules[0].resources: Invalid value: []string{"*/*", "pods"}: if \'*/*\' is present, must not specify '
             "other resources"
-        ],
-    ),
-    (
-        "subresources twice",
-        {"rules": [rule("pods/*", "pods/status", "*/x", "nodes/x", "")]},
-        [
-            "rules[0].resources[1]: Invalid value: \"pods/status\": if 'pods/*' is present, must not specify "
-            "pods/status",
-            "rules[0].resources[3]: Invalid value: \"nodes/x\": if '*/x' is present, must not specify nodes/x",
-            "rules[0].resources[4]: Required value",
         ],
     ),
     (

@@ -25,6 +25,7 @@ ANSWERS = Path(__file__).parent / "answers"
 NO_SCALE = "custom resources have no scale: its paths are not checked, and nothing was scaled"
 DIFFER = {
     "definitions": {
+        **dict.fromkeys(("two storage", "no storage", "no versions", "dup versions"), "Go prints all versions"),
         "empty spec": "Go tells a list that is missing from an empty one",
         "status root anyOf": "Go prints the whole schema, and the names of its own fields",
         "cel oldSelf in atomic list": "the cost of rules is not estimated",
