@@ -47,18 +47,6 @@ async def test_one_that_cannot_be_evaluated_refuses_or_spares_as_the_policy_says
     assert hook.requests == []
 
 
-async def test_conditions_see_the_request_and_both_objects() -> None:
-    stage = Stage()
-    hook = await conditional(
-        stage, "request.operation == 'UPDATE'", "!has(object.data) || oldObject.metadata.labels.a == 'b'"
-    )
-    await stage.create(CONFIGMAPS, config_map("one", a="c"))
-    await stage.patch(f"{CONFIGMAPS}/one", {"metadata": {"labels": {"a": "b"}}})
-    assert len(hook.requests) == 1
-    await stage.patch(f"{CONFIGMAPS}/one", {"data": {"x": "y"}})
-    assert len(hook.requests) == 2
-
-
 async def test_what_is_none_is_refused() -> None:
     """Wording: a real server, 1.33."""
     conditions = [

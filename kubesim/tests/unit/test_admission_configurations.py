@@ -212,16 +212,6 @@ async def test_two_webhooks_of_one_name_are_refused() -> None:
     )
 
 
-async def test_a_ca_bundle_must_be_base64() -> None:
-    raw = webhook(clientConfig={"url": "https://x", "caBundle": "%%"})
-    response = await Stage().call("POST", MUTATING, configuration("mutating", raw))
-    assert (response.status, response.body["message"]) == (
-        400,
-        'MutatingWebhookConfiguration in version "v1" cannot be handled as a MutatingWebhookConfiguration: illegal '
-        "base64 data at input byte 0",
-    )
-
-
 async def test_defaults_are_filled_in() -> None:
     stage = Stage()
     raw = webhook(clientConfig={"service": {"name": "s", "namespace": "n"}})
@@ -250,18 +240,3 @@ async def test_a_generation_counts_changes_of_the_webhooks_which_merge_by_name()
     assert {each["name"]: each["timeoutSeconds"] for each in changed["webhooks"]} == {NAME: 10, "b.rec.example": 5}
     labelled = await stage.patch(f"{MUTATING}/rec", {"metadata": {"labels": {"a": "b"}}})
     assert labelled["metadata"]["generation"] == 2
-
-
-async def test_a_put_needs_a_version() -> None:
-    stage = Stage()
-    created = await stage.configure("mutating", webhook())
-    body = {**created, "metadata": {"name": "rec"}}
-    response = await stage.call("PUT", f"{MUTATING}/rec", body)
-    assert response.status == 422
-    assert "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update" in response.body["message"]
-
-
-async def test_without_webhooks_it_is_empty() -> None:
-    created = await Stage().configure("validating")
-    assert created.keys() == {"kind", "apiVersion", "metadata"}
-    assert created["metadata"]["generation"] == 1

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import anyio
 import orjson
 import pytest
 from kubesim.faults.rules import Rule, SlowWebhook
 from kubesim.server.api import JsonObject
-from kubesim_support.caller import NODES
 from kubesim_support.webhooks import (
-    CONFIGMAPS,
-    FAILED,
-    NAME,
     Hook,
     Stage,
     attempt,
-    config_map,
-    internal,
     patching,
-    rule,
-    webhook,
 )
 
 pytestmark = pytest.mark.anyio
@@ -62,31 +53,6 @@ async def test_who_asked_for_it_is_asked_again_after_a_later_change_and_once_onl
     assert first.last["object"]["metadata"]["labels"] == {"x": "y", "a": "1"}
 
 
-async def test_a_change_in_the_second_round_asks_those_behind_it_again() -> None:
-    stage = Stage()
-    first = await stage.hook("mutating", configuration="1", reinvocationPolicy="IfNeeded")
-    second = await stage.hook("mutating", configuration="2", name="b.rec.example", reinvocationPolicy="IfNeeded")
-    second.patches(ADD_A)
-
-    def answer(request: JsonObject) -> JsonObject:
-        if "a" not in request["object"]["metadata"]["labels"]:
-            return {"allowed": True}
-        return patching(b'[{"op": "add", "path": "/metadata/labels/b", "value": "2"}]')
-
-    first.answer = answer
-    assert set((await attempt(stage)).body["metadata"]["labels"]) == {"x", "a", "b"}
-    assert [len(hook.requests) for hook in (first, second)] == [2, 2]
-
-
-async def test_no_webhook_is_reinvoked_when_nothing_changed() -> None:
-    stage = Stage()
-    first = await stage.hook("mutating", configuration="1", reinvocationPolicy="IfNeeded")
-    second = await stage.hook("mutating", configuration="2", name="b.rec.example")
-    second.patches({"op": "add", "path": "/metadata/labels/x", "value": "y"}, {"op": "add", "path": "/odd", "value": 1})
-    await attempt(stage)
-    assert len(first.requests) == 1
-
-
 async def test_validating_webhooks_are_all_asked_at_once_and_the_first_refusal_counts() -> None:
     stage = Stage()
     hooks: list[Hook] = []
@@ -102,44 +68,7 @@ async def test_validating_webhooks_are_all_asked_at_once_and_the_first_refusal_c
     assert [len(hook.requests) for hook in hooks] == [1, 1, 1]
 
 
-async def test_validating_webhooks_come_after_mutating_ones_and_after_the_kinds_own_validation() -> None:
-    stage = Stage()
-    mutating, validating = await stage.hook("mutating"), await stage.hook("validating")
-    mutating.patches({"op": "add", "path": "/metadata/labels/a", "value": "_bad_"})
-    assert (await attempt(stage)).status == 422
-    assert validating.requests == []
-    mutating.patches(ADD_A)
-    await attempt(stage)
-    assert validating.last["object"]["metadata"]["labels"] == {"x": "y", "a": "1"}
-
-
 # -- no answer --------------------------------------------------------------------------------------------------------
-
-
-async def test_no_server_at_the_address() -> None:
-    stage = Stage()
-    client = {"url": "https://absent.example:8443/a/b/"}
-    await stage.configure("validating", webhook(clientConfig=client, timeoutSeconds=3))
-    fault = (
-        'failed to call webhook: Post "https://absent.example:8443/a/b?timeout=3s": dial tcp absent.example:8443: '
-        "connect: connection refused"
-    )
-    assert internal(await attempt(stage)) == f"{FAILED}{fault}"
-
-
-@pytest.mark.parametrize(("policy", "status"), [("Fail", 500), ("Ignore", 201)])
-@pytest.mark.parametrize("kind", ["mutating", "validating"])
-async def test_a_slow_webhook_is_given_its_timeout_and_no_more(kind: str, policy: str, status: int) -> None:
-    stage = Stage()
-    hook = await stage.hook(kind, timeoutSeconds=2, failurePolicy=policy)
-    hook.delay = 2.5
-    before = stage.clock.monotonic()
-    response = await attempt(stage)
-    assert stage.clock.monotonic() - before == 2
-    assert (response.status, len(hook.requests)) == (status, 1)
-    if status == 500:
-        fault = f'failed to call webhook: Post "https://{NAME}/{kind}?timeout=2s": context deadline exceeded'
-        assert internal(response) == f"{FAILED}{fault}"
 
 
 async def test_a_fault_makes_a_webhook_slow() -> None:
@@ -151,33 +80,7 @@ async def test_a_fault_makes_a_webhook_slow() -> None:
     assert stage.clock.monotonic() - before == 1.5
 
 
-async def test_other_requests_go_on_meanwhile() -> None:
-    stage = Stage()
-    hook = await stage.hook("validating", rules=[rule("configmaps")])
-    hook.delay = 5
-    async with anyio.create_task_group() as group:
-        group.start_soon(attempt, stage)
-        await anyio.wait_all_tasks_blocked()
-        before = stage.clock.monotonic()
-        await stage.create(NODES, {"metadata": {"name": "n1"}})
-        assert stage.clock.monotonic() == before
-
-
 # -- the whole request -------------------------------------------------------------------------------------------------
-
-
-async def test_a_request_waits_no_longer_than_its_client_wants() -> None:
-    stage = Stage()
-    hook = await stage.hook("mutating", timeoutSeconds=10, failurePolicy="Ignore")
-    hook.delay = 9
-    before = stage.clock.monotonic()
-    response = await stage.call("POST", CONFIGMAPS, config_map("one"), timeout="1500ms")
-    assert stage.clock.monotonic() - before == 1.5
-    assert (response.status, response.body["reason"], response.body["message"]) == (
-        504,
-        "Timeout",
-        "Timeout: request did not complete within requested timeout - context deadline exceeded",
-    )
 
 
 async def test_and_never_longer_than_the_server_does() -> None:

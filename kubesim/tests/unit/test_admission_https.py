@@ -208,13 +208,6 @@ async def test_a_service_elsewhere() -> None:
         assert why_not(response) == 'unsupported service type "ExternalName"'
 
 
-async def test_a_service_with_an_address_in_its_annotation() -> None:
-    async with serving() as server, asking(SERVICE) as caller:
-        annotations = {"kubesim/url": f"https://127.0.0.1:{server.port}"}
-        assert (await through_service(caller, metadata={"annotations": annotations})).status == 201
-    assert [(path, host) for path, host, _ in server.seen] == [("/asked?timeout=10s", "hook.default.svc:443")]
-
-
 ENDPOINTS = "/api/v1/namespaces/default/endpoints"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 
@@ -250,12 +243,3 @@ async def test_the_certificate_must_bear_the_name_of_the_service() -> None:
         "tls: failed to verify certificate: x509: certificate is not valid for any names, but wanted to match "
         "hook.default.svc"
     )
-
-
-async def test_a_closed_server_asks_again_all_the_same() -> None:
-    async with serving() as server:
-        client = {"url": f"https://127.0.0.1:{server.port}/", "caBundle": AUTHORITY}
-        async with asking(client) as caller:
-            await attempt(caller)
-            await caller.server.aclose()
-            assert (await attempt(caller)).status == 201

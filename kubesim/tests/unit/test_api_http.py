@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import AsyncIterator
-from email.utils import parsedate_to_datetime
 
 import aiohttp
 import anyio
 import orjson
 import pytest
 from kubesim.apiserver import ApiServer
-from kubesim.clock import LoopClock, ShiftedClock, SystemClock
+from kubesim.clock import LoopClock, SystemClock
 from kubesim.faults import CutBody, Refuse, Reset, Rule
 from kubesim.http import HttpFace
 from kubesim.server.api import Request, Response
@@ -47,27 +46,6 @@ async def served() -> AsyncIterator[Served]:
             await face.stop()
 
 
-async def test_requests_and_answers_pass_through(served: Served) -> None:
-    async with served.session.post(NODES, json={"metadata": {"name": "n1"}}) as reply:
-        assert (reply.status, reply.content_type) == (201, "application/json")
-    async with served.session.get(NODES, params={"labelSelector": "a in (b"}) as reply:
-        assert reply.status == 400
-    async with served.session.delete(f"{NODES}/n1") as reply:
-        assert (await reply.json())["status"] == "Success"
-    async with served.session.get("/nowhere") as reply:
-        assert (reply.status, await reply.text()) == (404, "404 page not found\n")
-
-
-async def test_a_watch_is_one_object_a_line_as_it_happens(served: Served) -> None:
-    await served.caller.create(NODES, {"metadata": {"name": "n1"}})
-    async with served.session.get(NODES, params={"watch": "1"}) as reply:
-        first = orjson.loads(await reply.content.readline())
-        await served.caller.create(NODES, {"metadata": {"name": "n2"}})
-        second = orjson.loads(await reply.content.readline())
-    assert [first["type"], second["type"]] == ["ADDED", "ADDED"]
-    assert second["object"]["metadata"]["name"] == "n2"
-
-
 async def test_stopping_ends_open_watches_at_once() -> None:
     face = HttpFace(ApiServer(LoopClock()))
     url = await face.start()
@@ -75,17 +53,6 @@ async def test_stopping_ends_open_watches_at_once() -> None:
         with anyio.fail_after(PATIENCE):
             await face.stop()
             assert await reply.content.read() == b""
-
-
-async def test_the_date_is_the_servers_own() -> None:
-    clock = ShiftedClock(SystemClock(), -3600.0)
-    face = HttpFace(ApiServer(clock))
-    url = await face.start()
-    before = clock.now()
-    async with aiohttp.ClientSession(url) as session, session.get("/healthz") as reply:
-        date = parsedate_to_datetime(reply.headers["Date"]).timestamp()
-    await face.stop()
-    assert int(before) <= date <= clock.now()
 
 
 async def test_a_lost_connection_is_really_lost(served: Served) -> None:
@@ -125,12 +92,6 @@ async def test_retry_after_reaches_the_client(served: Served) -> None:
     served.caller.server.faults.add(Rule(fault=Refuse(429, retry_after=3)))
     async with served.session.get(NODES) as reply:
         assert (reply.status, reply.headers["Retry-After"]) == (429, "3")
-
-
-async def test_mounts_answer_over_http_and_in_process(served: Served) -> None:
-    async with served.session.delete("/cloud/v1/instances/i-1") as reply:
-        assert (reply.status, await reply.json()) == (202, {"path": "/cloud/v1/instances/i-1"})
-    assert (await served.caller.call("GET", "/cloud/v1/instances/i-1")).status == 202
 
 
 async def test_a_body_that_cannot_be_unpacked_is_refused(served: Served) -> None:

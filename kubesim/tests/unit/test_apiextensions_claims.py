@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubesim_support.caller import MERGE
 from kubesim_support.definitions import CLAIM_DEFINITION, CLAIMS, claim, serving
 
 pytestmark = pytest.mark.anyio
@@ -59,28 +58,6 @@ async def test_what_its_rules_refuse_is_refused(requirement: dict[str, Any], fie
     assert response.body["details"]["causes"] == [
         {"reason": "FieldValueInvalid", "message": f"Invalid value: {words}", "field": field}
     ]
-
-
-async def test_a_missing_field_in_a_rule_is_an_error_of_the_rule() -> None:
-    api = await serving(CLAIM_DEFINITION)
-    response = await api.call("POST", CLAIMS, claim({"key": "example.com/x", "operator": "In"}))
-    assert [cause["message"] for cause in response.body["details"]["causes"]] == [
-        'Invalid value: "array": no such key: values evaluating rule: In needs values'
-    ]
-
-
-async def test_the_spec_is_immutable_and_the_rest_is_not() -> None:
-    api = await serving(CLAIM_DEFINITION)
-    await api.create(CLAIMS, claim())
-    response = await api.call(
-        "PATCH", f"{CLAIMS}/c", {"spec": {"expireAfter": "Never"}}, headers={"content-type": MERGE}
-    )
-    assert response.status == 422
-    assert 'spec: Invalid value: "object": spec is immutable' in response.body["message"]
-    labelled = await api.patch(f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}})
-    assert labelled["metadata"]["generation"] == 1
-    written = await api.patch(f"{CLAIMS}/c/status", {"status": {"nodeName": "n", "capacity": {"cpu": "2"}}})
-    assert written["status"] == {"nodeName": "n", "capacity": {"cpu": "2"}}
 
 
 async def test_columns_show_labels_and_conditions() -> None:

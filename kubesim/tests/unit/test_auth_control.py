@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
-from kubesim.server.calls import User
 from kubesim_support.accounts import RBAC, grant, guarded, rule
 from kubesim_support.caller import LEASES, NODES, PODS, Caller
 
@@ -21,59 +20,6 @@ ADMIN = {"authorization": "Bearer of-the-admin"}
 
 async def status_of(server: ApiServer, method: str, path: str, headers: Mapping[str, str], **query: str) -> int:
     return (await Caller(server).call(method, path, {}, headers=headers, **query)).status
-
-
-async def test_tokens_let_in_and_keep_out() -> None:
-    caller = Caller(ApiServer(LoopClock(), tokens={"secret": "admin"}))
-    assert (await caller.call("GET", NODES, headers={"authorization": "Bearer secret"})).status == 200
-    assert (await caller.call("GET", "/healthz", headers={"authorization": "Bearer wrong"})).status == 401
-    assert (await caller.call("GET", "/version")).status == 200
-    assert (await caller.call("GET", "/apis")).status == 403
-    assert (await caller.call("GET", NODES, headers={"authorization": "Basic Zm9v"})).status == 403
-    refused = await caller.call("POST", f"{PODS}/web/eviction", {})
-    assert refused.status == 403
-    assert refused.body["message"] == (
-        'pods "web" is forbidden: User "system:anonymous" cannot create resource "pods/eviction" in API group "" '
-        'in the namespace "default"'
-    )
-
-
-async def test_without_tokens_every_request_is_allowed() -> None:
-    caller = Caller(ApiServer(LoopClock()))
-    assert (await caller.call("GET", NODES)).status == 200
-    assert (await caller.call("GET", NODES, headers={"authorization": "Bearer whatever"})).status == 200
-
-
-async def test_a_user_may_do_what_its_cluster_role_says_and_nothing_else() -> None:
-    server = await guarded(LoopClock(), "robot", rule("get list", "nodes"), rule("create", "pods/eviction"))
-    assert await status_of(server, "GET", NODES, T) == 200
-    assert await status_of(server, "GET", f"{NODES}/n1", T) == 404
-    assert await status_of(server, "GET", NODES, T, watch="1") == 403
-    assert await status_of(server, "DELETE", f"{NODES}/n1", T) == 403
-    assert await status_of(server, "GET", f"{PODS}/x", T) == 403
-    assert await status_of(server, "POST", PODS, T) == 403
-    assert await status_of(server, "POST", f"{PODS}/x/eviction", T) == 400
-    assert await status_of(server, "GET", "/apis", T) == 200
-    assert await status_of(server, "GET", "/metrics", T) == 403
-
-
-async def test_a_role_binding_gives_rights_in_its_namespace_only() -> None:
-    server = await guarded(LoopClock(), "guest")
-    role = {"metadata": {"name": "r"}, "rules": [rule("list", "pods")]}
-    await admin(server, "POST", f"{RBAC}/namespaces/default/roles", role)
-    await admin(server, "POST", f"{RBAC}/namespaces/default/rolebindings", binding("r", user("guest")))
-    assert await status_of(server, "GET", PODS, T) == 200
-    assert await status_of(server, "GET", "/api/v1/namespaces/kube-system/pods", T) == 403
-    assert await status_of(server, "GET", "/api/v1/pods", T) == 403
-
-
-async def test_a_role_binding_may_name_a_cluster_role() -> None:
-    server = await guarded(LoopClock(), "guest")
-    view = binding("b", user("guest"), kind="ClusterRole", role="view")
-    await admin(server, "POST", f"{RBAC}/namespaces/default/rolebindings", view)
-    assert await status_of(server, "GET", PODS, T) == 200
-    assert await status_of(server, "GET", "/api/v1/namespaces/default/secrets", T) == 403
-    assert await status_of(server, "GET", "/api/v1/pods", T) == 403
 
 
 async def test_rights_follow_every_change_of_roles_and_bindings() -> None:
@@ -118,33 +64,6 @@ async def test_creating_by_put_or_apply_needs_the_permission_to_create() -> None
     assert (await caller.call("PATCH", f"{CONFIGMAPS}/cm", body, headers=apply, fieldManager="m")).status == 200
 
 
-async def test_names_narrow_a_rule() -> None:
-    named = {**rule("get delete list", "nodes"), "resourceNames": ["n1"]}
-    server = await guarded(LoopClock(), "robot", named)
-    assert await status_of(server, "GET", f"{NODES}/n2", T) == 403
-    assert await status_of(server, "GET", f"{NODES}/n1", T) == 404
-    assert await status_of(server, "GET", NODES, T) == 403
-    assert await status_of(server, "GET", NODES, T, fieldSelector="metadata.name=n1") == 200
-
-
-@pytest.mark.parametrize(
-    ("subject", "allowed"),
-    [
-        ({"kind": "User", "name": "robot"}, True),
-        ({"kind": "User", "name": "devs"}, False),
-        ({"kind": "Group", "name": "devs"}, True),
-        ({"kind": "Group", "name": "system:authenticated"}, True),
-        ({"kind": "Group", "name": "system:unauthenticated"}, False),
-        ({"kind": "ServiceAccount", "name": "robot", "namespace": "default"}, False),
-    ],
-)
-async def test_subjects(subject: dict[str, str], allowed: bool) -> None:
-    robot = User("robot", groups=("devs",))
-    server = ApiServer(LoopClock(), tokens={"t": robot, "of-the-admin": "admin"})
-    await grant(server, subject, rule("list", "nodes"))
-    assert (await status_of(server, "GET", NODES, T) == 200) is allowed
-
-
 async def test_a_role_that_is_not_there_is_told_where_it_might_have_helped() -> None:
     server = await guarded(LoopClock(), "guest")
     await admin(server, "POST", f"{RBAC}/namespaces/default/rolebindings", binding("gone", user("guest")))
@@ -177,15 +96,6 @@ async def test_impersonation_is_a_permission_of_its_own() -> None:
     assert await status_of(server, "GET", NODES, headers) == 403
     await grant(server, user("robot"), rule("impersonate", "groups"), name="of")
     assert await status_of(server, "GET", NODES, headers) == 200
-
-
-async def test_impersonation_without_tokens_is_held_to_roles() -> None:
-    caller = Caller(ApiServer(LoopClock()))
-    assert (await caller.call("GET", NODES, headers={"impersonate-user": "jane"})).status == 403
-    headers = {"impersonate-user": "jane", "impersonate-group": "devs, ops"}
-    assert (await caller.call("GET", NODES, headers=headers)).status == 403
-    await grant(caller.server, {"kind": "Group", "name": "ops"}, rule("list", "nodes"))
-    assert (await caller.call("GET", NODES, headers=headers)).status == 200
 
 
 async def test_impersonating_a_group_without_a_user_is_refused() -> None:

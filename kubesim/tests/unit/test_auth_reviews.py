@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
-from kubesim.server.calls import User
 from kubesim_support.accounts import as_admin, guarded, rule
 from kubesim_support.caller import Caller
 
@@ -30,21 +29,6 @@ async def refusal(path: str, body: Any) -> tuple[int, str]:
     return answer.status, answer.body["message"]
 
 
-async def test_may_i() -> None:
-    server = await guarded(LoopClock(), "robot", rule("create", "pods/eviction"))
-
-    async def may(token: str, **attributes: str) -> Any:
-        body = {"spec": {"resourceAttributes": attributes}}
-        return (await review(server, f"{ACCESS}/selfsubjectaccessreviews", body, token))["status"]
-
-    assert await may("t", verb="create", resource="pods", subresource="eviction", namespace="a") == {
-        "allowed": True,
-        "reason": 'RBAC: allowed by ClusterRoleBinding "granted" of ClusterRole "granted" to User "robot"',
-    }
-    assert await may("t", verb="create", resource="pods") == {"allowed": False}
-    assert await may("of-the-admin", verb="create", resource="pods") == {"allowed": True}
-
-
 async def test_may_they() -> None:
     server = await guarded(LoopClock(), "robot", rule("list", "pods"))
     subject = {"user": "robot", "groups": ["system:authenticated"]}
@@ -61,36 +45,6 @@ async def test_may_they() -> None:
     assert await may({"user": "x", "groups": ["system:masters"], "resourceAttributes": {**PODS, "verb": "delete"}})
     local = f"{ACCESS}/namespaces/default/localsubjectaccessreviews"
     assert await may({"resourceAttributes": PODS}, local, metadata={"namespace": "default"})
-
-
-async def test_what_may_i() -> None:
-    server = await guarded(LoopClock(), "robot", {**rule("get", "nodes"), "resourceNames": ["n1"]})
-    found = await review(server, f"{ACCESS}/selfsubjectrulesreviews", {"spec": {"namespace": "default"}})
-    assert found["spec"] == {}
-    status = found["status"]
-    assert {"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"], "resourceNames": ["n1"]} in status[
-        "resourceRules"
-    ]
-    assert {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]} in status[
-        "resourceRules"
-    ]
-    assert status["incomplete"] is False
-    assert any("/openapi" in each["nonResourceURLs"] for each in status["nonResourceRules"])
-    everything = await review(server, f"{ACCESS}/selfsubjectrulesreviews", {"spec": {"namespace": "x"}}, "of-the-admin")
-    assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in everything["status"]["resourceRules"]
-
-
-async def test_who_am_i() -> None:
-    robot = User("robot", "u-1", ("devs",), {"scopes": ("a", "b")})
-    server = ApiServer(LoopClock(), tokens={"t": robot})
-    found = await review(server, f"{IDENTITY}/selfsubjectreviews", {})
-    assert found["status"]["userInfo"] == {
-        "username": "robot",
-        "uid": "u-1",
-        "groups": ["devs", "system:authenticated"],
-        "extra": {"scopes": ["a", "b"]},
-    }
-    assert found["metadata"]["creationTimestamp"]
 
 
 async def test_who_am_i_said_to_be() -> None:
@@ -193,8 +147,3 @@ async def test_a_local_question_stays_in_its_namespace() -> None:
         '.authorization.k8s.io "" is invalid: spec.resourceAttributes.namespace: Invalid value: "other": must match '
         "metadata.namespace",
     )
-
-
-async def test_reviews_are_only_ever_created() -> None:
-    caller = Caller(ApiServer(LoopClock()))
-    assert (await caller.call("GET", f"{ACCESS}/selfsubjectaccessreviews")).status == 405

@@ -27,28 +27,6 @@ def caller() -> Caller:
     return Caller(ApiServer(LoopClock()))
 
 
-async def test_api_groups_are_filled_in(caller: Caller) -> None:
-    subjects = [
-        {"kind": "User", "name": "u"},
-        {"kind": "Group", "name": "g"},
-        {"kind": "ServiceAccount", "name": "s", "namespace": ""},
-    ]
-    body = {"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "r"}, "subjects": subjects}
-    made = await caller.create(BINDINGS, body)
-    assert made["roleRef"] == {"apiGroup": GROUP, "kind": "Role", "name": "r"}
-    assert made["subjects"] == [
-        {"kind": "User", "apiGroup": GROUP, "name": "u"},
-        {"kind": "Group", "apiGroup": GROUP, "name": "g"},
-        {"kind": "ServiceAccount", "name": "s"},
-    ]
-
-
-async def test_names_are_free_and_no_rules_are_null(caller: Caller) -> None:
-    made = await caller.create(CLUSTER_ROLES, {"metadata": {"name": "sys:Strange:Name"}, "rules": []})
-    assert made["rules"] is None
-    assert (await caller.get(f"{CLUSTER_ROLES}/sys:Strange:Name"))["metadata"]["uid"] == made["metadata"]["uid"]
-
-
 @pytest.mark.parametrize(
     ("path", "body", "causes"),
     [
@@ -123,29 +101,6 @@ async def test_a_binding_keeps_its_role(caller: Caller) -> None:
     )
 
 
-async def test_a_put_makes_a_role_that_is_not_there(caller: Caller) -> None:
-    role = {"metadata": {"name": "r"}, "rules": [rule("get", "pods")]}
-    assert (await caller.call("PUT", f"{ROLES}/r", role)).status == 201
-
-
-async def test_every_cluster_begins_with_some(caller: Caller) -> None:
-    roles = {role["metadata"]["name"]: role for role in (await caller.get(CLUSTER_ROLES))["items"]}
-    assert {"cluster-admin", "admin", "edit", "view", "system:basic-user", "system:discovery"} <= roles.keys()
-    view, edit, admin = (roles[name]["rules"] for name in ("view", "edit", "admin"))
-    assert all(each in edit for each in view)
-    assert all(each in admin for each in edit)
-    assert roles["edit"]["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"] == "true"
-    assert len((await caller.get(CLUSTER_BINDINGS))["items"]) == 4
-
-
-async def test_tables_name_the_subjects(caller: Caller) -> None:
-    subjects = [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s", "namespace": "n"}]
-    body = {"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "r"}, "subjects": subjects}
-    await caller.create(BINDINGS, body)
-    table = await caller.call("GET", BINDINGS, headers={"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"})
-    assert table.body["rows"][0]["cells"] == ["b", "Role/r", "0s", "u", "", "n/s"]
-
-
 # -- no user grants more than it has -----------------------------------------------------------------------------------
 
 MAKER = rule("create update patch", "roles clusterroles rolebindings clusterrolebindings", GROUP)
@@ -155,28 +110,6 @@ HOLDS = 'user "maker" (groups=["system:authenticated"]) is attempting to grant R
 async def as_maker(server: ApiServer, method: str, path: str, body: Any) -> Response:
     kind = MERGE if method == "PATCH" else {}
     return await Caller(server).call(method, path, body, headers={"authorization": "Bearer t", **kind})
-
-
-async def test_a_role_with_more_than_its_maker_has() -> None:
-    server = await guarded(LoopClock(), "maker", MAKER, rule("get", "pods"))
-    rules = [
-        {"apiGroups": ["", "apps"], "resources": ["pods"], "verbs": ["get", "list"]},
-        {"nonResourceURLs": ["/x"], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"], "resourceNames": ["b", "a"]},
-    ]
-    refused = await as_maker(server, "POST", CLUSTER_ROLES, {"metadata": {"name": "esc"}, "rules": rules})
-    assert refused.status == 403
-    assert refused.body["message"] == (
-        f'clusterroles.{GROUP} "esc" is forbidden: {HOLDS}'
-        '{APIGroups:[""], Resources:["nodes"], ResourceNames:["a"], Verbs:["get"]}\n'
-        '{APIGroups:[""], Resources:["nodes"], ResourceNames:["b"], Verbs:["get"]}\n'
-        '{APIGroups:[""], Resources:["pods"], Verbs:["list"]}\n'
-        '{APIGroups:["apps"], Resources:["pods"], Verbs:["get" "list"]}\n'
-        '{NonResourceURLs:["/x"], Verbs:["get"]}'
-    )
-    assert refused.body["details"] == {"name": "esc", "group": GROUP, "kind": "clusterroles"}
-    held = {"metadata": {"name": "mine"}, "rules": [rule("get", "pods")]}
-    assert (await as_maker(server, "POST", CLUSTER_ROLES, held)).status == 201
 
 
 async def test_a_change_of_a_role_is_looked_at_as_a_whole() -> None:

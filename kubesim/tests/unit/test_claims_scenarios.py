@@ -12,11 +12,10 @@ import pytest
 from kubesim.clock import LoopClock
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.client import Refused
-from kubesim.controllers.nodeclaims import NODE_CLAIM, ClaimSpec
-from kubesim.controllers.paths import DEFINITIONS, NODES, path_of
-from kubesim.scenarios.library import scenario_named
+from kubesim.controllers.nodeclaims import ClaimSpec
+from kubesim.controllers.paths import NODES, path_of
 from kubesim.scenarios.parser import ScenarioError, read_text
-from kubesim.scenarios.plan import plan_of, scaled
+from kubesim.scenarios.plan import plan_of
 from kubesim.scenarios.scenario import Scenario
 from kubesim.scenarios.simulation import Simulation
 from kubesim.server.api import JsonObject
@@ -111,74 +110,11 @@ async def test_claims_are_as_karpenter_leaves_them(start: str) -> None:
     assert "finalizers" not in claim["metadata"]
 
 
-@pytest.mark.parametrize("start", ["grown", "prebuilt"])
-async def test_nodes_carry_the_labels_of_their_claims_and_belong_to_them(start: str) -> None:
-    async with running(read(CLAIMED, start)) as (cluster, _):
-        claims, nodes = await listed(cluster, CLAIM), await listed(cluster, NODES)
-        pods = cluster.pods()
-    claim, metadata = claims["spot-1-claim"], nodes["spot-1"]["metadata"]
-    assert claim["metadata"]["labels"].items() <= metadata["labels"].items()
-    assert metadata["labels"]["karpenter.sh/registered"] == metadata["labels"]["karpenter.sh/initialized"] == "true"
-    assert metadata["ownerReferences"] == [
-        {
-            "apiVersion": "karpenter.sh/v1",
-            "kind": "NodeClaim",
-            "name": "spot-1-claim",
-            "uid": claim["metadata"]["uid"],
-            "blockOwnerDeletion": True,
-        }
-    ]
-    plain = nodes["plain"]["metadata"]
-    assert "ownerReferences" not in plain
-    assert not [label for label in plain["labels"] if label.startswith("karpenter.sh/")]
-    assert {pod["spec"]["nodeName"] for pod in pods} == {"spot-2"}
-
-
 async def test_a_node_goes_with_its_claim_when_neither_has_a_finalizer() -> None:
     async with running(read(CLAIMED)) as (cluster, _):
         await cluster.api.call("DELETE", f"{CLAIM}/older")
         await quiet()
         assert set(await listed(cluster, NODES)) == {"spot-1", "spot-2", "plain"}
-
-
-async def test_nodes_that_come_later_bring_their_claims() -> None:
-    text = "nodes: [{name: a}]\npods: [{name: p}]\ntimeline:\n"
-    text += "  - {at: 5, addNodes: [{name: b, claims: {terminationGracePeriod: 1m}}]}\n"
-    text += "  - {at: 6, delete: {kind: NodeClaim, name: b-*}}\n"
-    async with running(read(text)) as (cluster, told):
-        assert await listed(cluster, CLAIM) == {}
-        await cluster.pace.sleep(5.5)
-        assert (await listed(cluster, CLAIM))["b-claim"]["spec"]["terminationGracePeriod"] == "1m"
-        await cluster.pace.sleep(1)
-        assert await listed(cluster, CLAIM) == {}
-    assert told == ["5 added nodes b", "6 deleted NodeClaim b-claim"]
-
-
-async def test_the_definition_can_be_left_out() -> None:
-    async with running(read("server: {crds: false}\nnodes: [{name: a}]")) as (cluster, _):
-        assert await listed(cluster, DEFINITIONS) == {}
-    async with running(read("nodes: [{name: a}]")) as (cluster, _):
-        definitions = await listed(cluster, DEFINITIONS)
-        assert await listed(cluster, CLAIM) == {}
-    assert list(definitions) == ["nodeclaims.karpenter.sh"]
-    definition = definitions["nodeclaims.karpenter.sh"]
-    assert [each["type"] for each in definition["status"]["conditions"]] == ["NamesAccepted", "Established"]
-    assert definition["status"]["storedVersions"] == ["v1"]
-
-
-@pytest.mark.parametrize("start", ["grown", "prebuilt"])
-async def test_a_definition_of_ones_own_takes_the_place_of_ours(start: str) -> None:
-    mine = {**NODE_CLAIM, "metadata": {**NODE_CLAIM["metadata"], "labels": {"mine": "yes"}}}
-    claim = {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodeClaim",
-        "metadata": {"name": "c"},
-        "spec": {"nodeClassRef": {"name": "x"}, "requirements": []},
-    }
-    scenario = msgspec.structs.replace(read("nodes: [{name: a}]", start), objects=(mine, claim))
-    async with running(scenario) as (cluster, _):
-        assert (await listed(cluster, DEFINITIONS))["nodeclaims.karpenter.sh"]["metadata"]["labels"] == {"mine": "yes"}
-        assert set(await listed(cluster, CLAIM)) == {"c"}
 
 
 OWN = """
@@ -226,51 +162,12 @@ def test_claims_that_cannot_be_are_refused_with_their_place(text: str, expected:
     assert expected in str(error.value)
 
 
-def test_a_larger_world_has_more_claims() -> None:
-    nodes = plan_of(scaled(read("nodes: [{name: x, claims: {name: 'c-{n}'}}]"), 3)).nodes
-    assert [(node.name, node.claim.name_for(node.name)) for node in nodes if node.claim] == [
-        ("x-1", "c-1"),
-        ("x-2", "c-2"),
-        ("x-3", "c-3"),
-    ]
-
-
-async def test_deadlines_has_what_it_says() -> None:
-    async with running(scenario_named("deadlines")) as (cluster, _):
-        claims = await listed(cluster, CLAIM)
-        periods = {name: claim["spec"].get("terminationGracePeriod") for name, claim in claims.items()}
-        orders = {pod["spec"]["nodeName"] for pod in cluster.pods() if pod["metadata"]["labels"]["app"] == "orders"}
-    assert periods == {
-        **{f"patient-{number}-claim": "2m" for number in (1, 2, 3)},
-        **{f"seed-{number}-claim": "1m30s" for number in (1, 2, 3)},
-        "endless-claim": None,
-    }
-    assert orders == {"seed-1", "seed-2", "seed-3"}
-
-
 # -- the same for tests ------------------------------------------------------------------------------------------------
 
 
 async def bare(**options: Any) -> EmbeddedCluster:
     """A cluster that does not run."""
     return EmbeddedCluster(LoopClock(), ClusterOptions(**options))
-
-
-async def test_definitions_are_served_from_the_first_request_on() -> None:
-    cluster = await bare(definitions=(NODE_CLAIM,))
-    assert await listed(cluster, CLAIM) == {}
-    await cluster.add_node(NodeSpec(name="n", claim=ClaimSpec(name="c", termination_grace_period="15m")))
-    assert (await listed(cluster, CLAIM))["c"]["status"]["nodeName"] == "n"
-    made = await cluster.create(
-        {
-            "apiVersion": "karpenter.sh/v1",
-            "kind": "NodeClaim",
-            "metadata": {"name": "d"},
-            "spec": {"nodeClassRef": {"group": "a", "kind": "b", "name": "c"}, "requirements": []},
-        }
-    )
-    assert made["metadata"]["generation"] == 1
-    assert cluster.pace.clock.monotonic() == 0
 
 
 async def test_a_claim_needs_its_definition() -> None:

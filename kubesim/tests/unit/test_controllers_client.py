@@ -11,7 +11,7 @@ import pytest
 from kubesim.clock import LoopClock, SystemClock
 from kubesim.cluster import PARTS, ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.behaviour import PodBehaviour, Stage
-from kubesim.controllers.client import ApiClient, Disconnected, OverHttp, Refused, ask, follow
+from kubesim.controllers.client import ApiClient, Disconnected, OverHttp, follow
 from kubesim.controllers.informers import Informer, Informers
 from kubesim.controllers.kubelet import HollowKubelet, KubeletSettings
 from kubesim.controllers.objects import is_ready
@@ -113,14 +113,6 @@ async def test_a_version_that_is_too_old_means_list_again_and_tell_the_differenc
         assert seen.index(("DELETED", "is-replaced")) < seen.index(("ADDED", "is-replaced"))
 
 
-async def test_a_refusal_says_what_was_asked_and_what_was_answered() -> None:
-    cluster = await an_empty_server()
-    with pytest.raises(Refused, match=r'GET /api/v1/pods/x: 404|pods "x" not found') as caught:
-        await ask(cluster.api, "GET", path_of(PODS, NAMESPACE, "x"))
-    assert caught.value.status == 404
-    assert (await ask(cluster.api, "GET", path_of(PODS, NAMESPACE, "x"), allow=(404,)))[0] == 404
-
-
 def seen_at(version: int, name: str = "one", uid: str = "u1") -> JsonObject:
     return {"metadata": {"namespace": "ns", "name": name, "uid": uid, "resourceVersion": str(version)}}
 
@@ -138,20 +130,6 @@ def test_a_view_never_goes_back_in_time() -> None:
     view.remember(seen_at(7))
     assert version(view.get("ns", "one")) == 7
     assert told == [(None, 5), (5, 7)]
-
-
-def test_another_object_under_a_name_is_a_departure_and_an_arrival() -> None:
-    view = Informer("/api/v1/things")
-    view.index("uid", lambda object_: (object_["metadata"]["uid"],))
-    told: list[str] = []
-    view.subscribe(lambda old, new: told.append("gone" if new is None else "here" if old is None else "changed"))
-    view.remember(seen_at(5, uid="u1"))
-    view.remember(seen_at(6, uid="u2"))
-    assert told == ["here", "gone", "here"]
-    assert view.by("uid", "u1") == []
-    assert len(view.by("uid", "u2")) == 1
-    view.remember(seen_at(9, uid="u1"))  # A late answer about the dead one.
-    assert view.by("uid", "u1") == []
 
 
 async def test_what_was_written_and_deleted_out_of_sight_does_not_stay() -> None:

@@ -86,15 +86,3 @@ async def test_chance_failures_are_the_seeds_and_answers_can_be_slow() -> None:
     assert set(first) == {200, 500}
     assert await statuses(1) == first
     assert await statuses(2) != first
-
-
-async def test_two_instances_end_each_at_its_own_instant() -> None:
-    async with running("a", "b", cloud=CloudSettings(terminate_delay=5)) as cluster:
-        begun = cluster.pace.clock.now()
-        first, second = cluster.cloud.instances
-        cluster.cloud.terminate(first.id)
-        await cluster.pace.clock.sleep(2)
-        cluster.cloud.terminate(second.id)
-        await cluster.pace.clock.sleep(10)
-        ended = [(round(e.instant - begun, 3), e.id) for e in cluster.cloud.journal if e.what == "terminated"]
-        assert ended == [(5, first.id), (7, second.id)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kubesim.cluster import EmbeddedCluster
-from kubesim.controllers.paths import CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, PODS, SECRETS, path_of
+from kubesim.controllers.paths import CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, PODS, path_of
 from kubesim.server.api import Json, JsonObject
 from kubesim_support.clusters import NAMESPACE, get, names, patch, quiet, running, workload
 
@@ -110,19 +110,6 @@ async def test_a_custom_object_waits_in_the_foreground_for_those_that_block_it()
         assert "other" not in await names(cluster, path_of(CONFIG_MAPS, NAMESPACE))
 
 
-async def test_what_a_custom_object_leaves_as_orphans_stays() -> None:
-    async with running() as cluster:
-        await defined(cluster)
-        owner = await garden(cluster)
-        await config_map(cluster, "owned", owned_by(owner))
-        await delete(cluster, path_of(GARDENS, NAMESPACE, "one"), "Orphan")
-        await settle(cluster)
-        assert await names(cluster, GARDENS) == []
-        left = await get(cluster, path_of(CONFIG_MAPS, NAMESPACE, "owned"))
-        assert left is not None
-        assert not left["metadata"].get("ownerReferences")
-
-
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
 async def test_one_of_two_owners_keeps_an_object_and_the_other_is_struck_off(propagation: str) -> None:
     async with running() as cluster:
@@ -138,17 +125,6 @@ async def test_one_of_two_owners_keeps_an_object_and_the_other_is_struck_off(pro
         assert [each["name"] for each in left["metadata"]["ownerReferences"]] == ["stays"]
 
 
-async def test_what_is_born_of_an_owner_that_never_was_goes() -> None:
-    async with running() as cluster:
-        await defined(cluster)
-        owner = await garden(cluster)
-        reference = owned_by(owner)
-        await config_map(cluster, "of-another-uid", {**reference, "uid": "another"})
-        await config_map(cluster, "of-missing", {**reference, "name": "missing", "uid": "missing"})
-        await settle(cluster)
-        assert await names(cluster, path_of(CONFIG_MAPS, NAMESPACE)) == ["kube-root-ca.crt"]
-
-
 async def test_dependents_of_an_unknown_kind_stay_until_it_is_defined() -> None:
     async with running() as cluster:
         await defined(cluster)
@@ -159,18 +135,6 @@ async def test_dependents_of_an_unknown_kind_stay_until_it_is_defined() -> None:
         await post(cluster, DEFINITIONS, definition("estates", "Estate", "Cluster"))
         await settle(cluster)
         assert "owned" not in await names(cluster, path_of(CONFIG_MAPS, NAMESPACE))
-
-
-async def test_a_kind_of_another_group_with_a_familiar_name_is_not_mistaken() -> None:
-    async with running() as cluster:
-        await defined(cluster)
-        await post(cluster, DEFINITIONS, definition("services", "Service"))
-        await settle(cluster)
-        body = {"apiVersion": "example.com/v1", "kind": "Service", "metadata": {"name": "one"}}
-        owner = await post(cluster, path_of("/apis/example.com/v1/services", NAMESPACE), body)
-        await config_map(cluster, "owned", owned_by(owner))
-        await settle(cluster)
-        assert "owned" in await names(cluster, path_of(CONFIG_MAPS, NAMESPACE))
 
 
 async def test_what_an_uninstalled_kind_owned_goes_too() -> None:
@@ -189,32 +153,3 @@ async def test_what_an_uninstalled_kind_owned_goes_too() -> None:
         await delete(cluster, path_of(GARDENS, NAMESPACE, "one"))
         await settle(cluster)
         assert await names(cluster, path_of(CONFIG_MAPS, NAMESPACE)) == ["kube-root-ca.crt"]
-
-
-async def test_a_version_that_is_served_no_more_takes_nothing_along() -> None:
-    async with running() as cluster:
-        await defined(cluster)
-        await config_map(cluster, "owned", owned_by(await garden(cluster)))
-        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-        versions = [
-            {"name": "v1", "served": False, "storage": False, "schema": schema},
-            {"name": "v2", "served": True, "storage": True, "schema": schema},
-        ]
-        await patch(cluster, path_of(DEFINITIONS, name="gardens.example.com"), {"spec": {"versions": versions}})
-        await settle(cluster)
-        assert "owned" in await names(cluster, path_of(CONFIG_MAPS, NAMESPACE))
-        await delete(cluster, path_of("/apis/example.com/v2/gardens", NAMESPACE, "one"))
-        await settle(cluster)
-        assert "owned" not in await names(cluster, path_of(CONFIG_MAPS, NAMESPACE))
-
-
-async def test_a_settled_owner_of_a_secret() -> None:
-    """Kinds that no part of the world looks at are collected as well."""
-    async with running() as cluster:
-        await defined(cluster)
-        owner = await config_map(cluster, "owner")
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "ownerReferences": [owned_by(owner)]}}
-        await post(cluster, path_of(SECRETS, NAMESPACE), secret)
-        await delete(cluster, path_of(CONFIG_MAPS, NAMESPACE, "owner"))
-        await settle(cluster)
-        assert await names(cluster, path_of(SECRETS, NAMESPACE)) == []

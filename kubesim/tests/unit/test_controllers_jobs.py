@@ -9,7 +9,7 @@ from kubesim.cluster import EmbeddedCluster
 from kubesim.controllers.objects import condition_of, is_active
 from kubesim.controllers.paths import JOBS, PODS, path_of
 from kubesim.server.api import JsonObject
-from kubesim_support.clusters import NAMESPACE, delete_pod, evict, get, names, patch, quiet, running, sim
+from kubesim_support.clusters import NAMESPACE, get, names, patch, quiet, running, sim
 
 pytestmark = pytest.mark.anyio
 
@@ -120,20 +120,6 @@ async def test_a_suspended_job_has_no_pods_until_it_goes_on() -> None:
         assert await state(cluster) == (0, 1, 0, "Complete")
 
 
-async def test_an_evicted_pod_of_a_job_is_replaced_and_counts_once() -> None:
-    async with running("a", "b") as cluster:
-        await cluster.create(a_job(annotations=sim(exit_seconds=100, ignores_sigterm=True)))
-        await cluster.pace.clock.sleep(5)
-        (first,) = await names(cluster, PODS)
-        assert await evict(cluster, first) == 201
-        await quiet()
-        assert len(await names(cluster, PODS)) == 2  # Replaced when it begins to go.
-        await cluster.pace.clock.sleep(30)
-        await quiet()
-        assert (await state(cluster))[:3] == (1, 0, 1)
-        assert first not in await names(cluster, PODS)
-
-
 async def test_a_policy_may_end_a_job_or_overlook_a_failure() -> None:
     async with running("a") as cluster:
         rules = [
@@ -160,14 +146,3 @@ async def test_restarts_of_a_pod_count_as_failures_too() -> None:
         assert (await state(cluster))[3] == ""
         await cluster.pace.clock.sleep(8)
         assert await reason(cluster) == "BackoffLimitExceeded"
-
-
-async def test_the_pods_of_a_job_outlive_their_end_but_not_their_job() -> None:
-    async with running("a") as cluster:
-        await cluster.create(a_job())
-        await cluster.pace.clock.sleep(11)
-        (name,) = await names(cluster, PODS)
-        await delete_pod(cluster, name)
-        await quiet()
-        assert await names(cluster, PODS) == []
-        assert (await state(cluster))[1:] == (1, 0, "Complete")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 from kubesim.cluster import PARTS, EmbeddedCluster
 from kubesim.controllers.behaviour import PodBehaviour, Stage
-from kubesim.controllers.client import STRATEGIC
-from kubesim.controllers.kubelet import UNSTARTED_SECONDS, KubeletSettings
-from kubesim.controllers.nodestatus import stretch
+from kubesim.controllers.kubelet import KubeletSettings
 from kubesim.controllers.objects import condition_of, is_ready
 from kubesim.controllers.paths import LEASES, NODES, PODS, path_of
 from kubesim.server.api import JsonObject
 from kubesim.values import parse_time
-from kubesim_support.clusters import NAMESPACE, Timeline, delete_pod, get, names, pod, quiet, running, sim
+from kubesim_support.clusters import NAMESPACE, Timeline, delete_pod, get, pod, quiet, running, sim
 
 pytestmark = pytest.mark.anyio
 
@@ -52,18 +50,6 @@ async def test_a_pod_runs_and_is_ready_at_the_exact_instants() -> None:
         assert ready["status"]["containerStatuses"][0]["ready"] is True
 
 
-async def test_speed_shortens_every_delay() -> None:
-    behaviour = PodBehaviour(start_delay=2, ready_delay=3)
-    settings = KubeletSettings(behaviours=(Stage(behaviour),))
-    async with (
-        running("a", speed=10.0, kubelet=settings) as cluster,
-        Timeline(cluster).watching() as timeline,
-    ):
-        await cluster.create(pod("one", "a"))
-        await cluster.pace.clock.sleep(1)
-        assert timeline.of("one") == [(0.0, "ADDED bound"), (0.2, "MODIFIED bound"), (0.5, "MODIFIED ready")]
-
-
 @pytest.mark.parametrize(
     ("annotations", "grace", "ends_at", "phase"),
     [
@@ -92,83 +78,6 @@ async def test_a_deleted_pod_ends_when_it_stops_or_is_killed(
         assert phases[-1] == phase
 
 
-async def test_a_stopped_pod_is_not_ready_before_it_goes() -> None:
-    async with running("a") as cluster:
-        await cluster.create(pod("one", "a", annotations=sim(stop_seconds=4)))
-        await quiet()
-        states: list[tuple[bool, int]] = []
-
-        def changed(old: JsonObject | None, new: JsonObject | None) -> None:
-            if new is not None and "deletionGracePeriodSeconds" in new["metadata"]:
-                states.append((is_ready(new), new["metadata"]["deletionGracePeriodSeconds"]))
-
-        cluster.informers.of(PODS).subscribe(changed)
-        await delete_pod(cluster, "one")
-        await cluster.pace.clock.sleep(3.9)
-        assert states == [(True, 30)]
-        await cluster.pace.clock.sleep(0.2)
-        assert states == [(True, 30), (False, 30), (False, 0)]
-
-
-async def test_a_second_delete_with_a_grace_that_is_over_leaves_one_second() -> None:
-    async with running("a") as cluster:
-        await cluster.create(pod("one", "a", annotations=sim(ignores_sigterm=True)))
-        await quiet()
-        async with Timeline(cluster).watching() as timeline:
-            await delete_pod(cluster, "one")
-            await cluster.pace.clock.sleep(10)
-            await delete_pod(cluster, "one", gracePeriodSeconds=60)
-            await delete_pod(cluster, "one", gracePeriodSeconds=5)
-            await cluster.pace.clock.sleep(30)
-            # Counted from the first DELETE, 5 s are over: the server makes it 1 s, which the kubelet counts from then.
-            assert timeline.of("one")[-1] == (11.0, "DELETED")
-
-
-async def test_a_shorter_grace_never_makes_a_pod_live_longer() -> None:
-    async with running("a") as cluster:
-        await cluster.create(pod("one", "a", annotations=sim(stop_seconds=12)))
-        await quiet()
-        async with Timeline(cluster).watching() as timeline:
-            await delete_pod(cluster, "one")
-            await cluster.pace.clock.sleep(10)
-            await delete_pod(cluster, "one", gracePeriodSeconds=20)
-            await cluster.pace.clock.sleep(30)
-            assert timeline.of("one")[-1] == (12.0, "DELETED")
-
-
-async def test_a_pod_that_never_started_goes_at_once() -> None:
-    async with running("a") as cluster:
-        await cluster.create(pod("one", "a", annotations=sim(start_seconds=100, stop_seconds=20)))
-        await cluster.pace.clock.sleep(UNSTARTED_SECONDS)
-        await delete_pod(cluster, "one")
-        assert not await is_there(cluster, "one")
-
-
-async def test_a_pod_that_is_deleted_as_often_as_it_is_made_takes_time() -> None:
-    async with running("a") as cluster, Timeline(cluster).watching() as timeline:
-        for _ in range(3):
-            await cluster.create(pod("one", "a", annotations=sim(start_seconds=1)))
-            await quiet()
-            await delete_pod(cluster, "one", gracePeriodSeconds=1)
-            await cluster.pace.clock.sleep(UNSTARTED_SECONDS)
-            await quiet()
-        assert [at for at, what in timeline.of("one") if what == "DELETED"] == [0.5, 1.0, 1.5]
-
-
-async def test_a_finalizer_keeps_a_stopped_pod_and_nothing_spins() -> None:
-    async with running("a") as cluster:
-        held = pod("one", "a")
-        held["metadata"]["finalizers"] = ["example.com/hold"]
-        await cluster.create(held)
-        await quiet()
-        await delete_pod(cluster, "one")
-        await cluster.pace.clock.sleep(1)
-        version = (await pod_now(cluster, "one"))["metadata"]["resourceVersion"]
-        await cluster.pace.clock.sleep(100)
-        kept = await pod_now(cluster, "one")
-        assert (kept["metadata"]["resourceVersion"], kept["status"]["phase"]) == (version, "Succeeded")
-
-
 async def test_a_pod_that_never_stops_outlives_its_grace_until_its_object_is_removed() -> None:
     async with running("a") as cluster:
         await cluster.create(pod("one", "a", annotations=sim(never_stops=True)))
@@ -178,20 +87,6 @@ async def test_a_pod_that_never_stops_outlives_its_grace_until_its_object_is_rem
         assert (await pod_now(cluster, "one"))["status"]["phase"] == "Running"
         await delete_pod(cluster, "one", gracePeriodSeconds=0)
         assert not await is_there(cluster, "one")
-
-
-async def test_never_ready_and_a_stage_for_some_pods_only() -> None:
-    stages = (
-        Stage(PodBehaviour(never_ready=True), "app=sick"),
-        Stage(PodBehaviour(ready_delay=5), namespace=NAMESPACE),
-    )
-    async with running("a", kubelet=KubeletSettings(behaviours=stages)) as cluster:
-        await cluster.create(pod("sick", "a"))
-        await cluster.create(pod("well", "a"))
-        await cluster.pace.clock.sleep(100)
-        sick = await pod_now(cluster, "sick")
-        assert (sick["status"]["phase"], is_ready(sick)) == ("Running", False)
-        assert is_ready(await pod_now(cluster, "well"))
 
 
 async def test_a_crash_is_restarted_after_a_growing_back_off() -> None:
@@ -217,25 +112,6 @@ async def test_a_crash_is_restarted_after_a_growing_back_off() -> None:
             (40.0, True, 2),
             (45.0, False, 3),
         ]
-
-
-async def test_a_crash_without_restarts_fails_the_pod() -> None:
-    async with running("a") as cluster:
-        await cluster.create(pod("one", "a", annotations=sim(crash_seconds=5), restartPolicy="Never"))
-        await cluster.pace.clock.sleep(6)
-        assert (await pod_now(cluster, "one"))["status"]["phase"] == "Failed"
-
-
-async def test_a_partitioned_node_says_nothing_and_catches_up() -> None:
-    async with running("a") as cluster:
-        await cluster.create(pod("one", "a"))
-        await quiet()
-        cluster.kubelet.partition("a")
-        await delete_pod(cluster, "one")
-        await cluster.pace.clock.sleep(100)
-        assert await is_there(cluster, "one")
-        cluster.kubelet.heal("a")
-        assert not await is_there(cluster, "one")
 
 
 async def test_another_pod_under_the_same_name_is_another_pod() -> None:
@@ -279,54 +155,6 @@ async def test_a_node_gives_a_sign_of_life_every_ten_seconds_until_it_falls_sile
         assert int((await heard())[0]) == 80
 
 
-async def test_an_unchanged_status_is_written_every_five_minutes_a_wrong_one_is_put_right() -> None:
-    async with running("a", parts=PARTS - {"node-lifecycle"}) as cluster:
-        begun = cluster.pace.clock.now()
-        path = path_of(NODES, name="a")
-
-        async def written() -> tuple[str, float]:
-            await quiet()
-            ready = condition_of(await get(cluster, path) or {}, "Ready")
-            assert ready is not None
-            return ready["status"], parse_time(ready["lastHeartbeatTime"]) - begun
-
-        await cluster.pace.clock.sleep(299)
-        assert await written() == ("True", 0)
-        await cluster.pace.clock.sleep(1)
-        assert await written() == ("True", 300)
-        wrong = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "lastHeartbeatTime": None}]}}
-        await cluster.api.call("PATCH", f"{path}/status", wrong, content_type=STRATEGIC)
-        await cluster.pace.clock.sleep(10)
-        assert await written() == ("True", 310)
-
-
-@pytest.mark.parametrize(("nodes", "factor"), [(1, 1.0), (200, 1.0), (400, 2.0), (5000, 25.0)])
-def test_many_nodes_speak_less_often(nodes: int, factor: float) -> None:
-    assert stretch(nodes) == factor
-
-
-@pytest.mark.parametrize(
-    ("policy", "annotations", "phase", "restarts"),
-    [
-        ("Always", sim(exit_seconds=5), "Running", 2),
-        ("OnFailure", sim(exit_seconds=5), "Succeeded", 0),
-        ("Never", sim(exit_seconds=5), "Succeeded", 0),
-        ("OnFailure", sim(crash_seconds=5), "Running", 2),
-        ("Never", sim(crash_seconds=5, exit_code=42), "Failed", 0),
-        ("Always", sim(crash_seconds=5, crash_times=1), "Running", 1),
-    ],
-)
-async def test_a_pod_whose_program_ends(policy: str, annotations: dict[str, str], phase: str, restarts: int) -> None:
-    async with running("a") as cluster:
-        await cluster.create(pod("one", "a", annotations=annotations, restartPolicy=policy))
-        await cluster.pace.clock.sleep(25)
-        found = await pod_now(cluster, "one")
-        status = found["status"]["containerStatuses"][0]
-        assert (found["status"]["phase"], status["restartCount"]) == (phase, restarts)
-        if "kubesim/exit-code" in annotations:
-            assert status["state"]["terminated"]["exitCode"] == 42
-
-
 async def test_a_machine_that_crashes_and_comes_back_starts_its_pods_anew() -> None:
     async with running("a") as cluster:
         await cluster.create(pod("one", "a", annotations=sim(start_seconds=2, stop_seconds=5)))
@@ -366,26 +194,3 @@ async def test_a_kubelet_that_restarts_forgets_what_it_had_counted_and_its_pods_
         assert await is_there(cluster, "one")  # Its grace is counted from the start of the kubelet.
         await cluster.pace.clock.sleep(0.1)
         assert not await is_there(cluster, "one")
-
-
-async def test_a_static_pod_comes_back_as_long_as_its_node_is_there() -> None:
-    path = path_of(PODS, "kube-system", "proxy-a")
-    async with running("a") as cluster:
-        manifest = pod("proxy")
-        manifest["metadata"]["namespace"] = "kube-system"
-        cluster.add_static_pod("a", manifest)
-        await quiet()
-        first = await get(cluster, path)
-        assert first is not None
-        assert is_ready(first)
-        assert "kubernetes.io/config.mirror" in first["metadata"]["annotations"]
-        assert first["metadata"]["ownerReferences"][0]["kind"] == "Node"
-        await cluster.api.call("DELETE", path)
-        await quiet()
-        second = await get(cluster, path)
-        assert second is not None
-        assert is_ready(second)
-        assert second["metadata"]["uid"] != first["metadata"]["uid"]
-        await cluster.api.call("DELETE", path_of(NODES, name="a"))
-        await quiet()
-        assert await names(cluster, PODS) == []

@@ -11,11 +11,10 @@ from kubesim.controllers.paths import (
     EVENTS,
     NAMESPACES,
     PODS,
-    SERVICE_ACCOUNTS,
     path_of,
 )
 from kubesim.server.api import JsonObject
-from kubesim_support.clusters import NAMESPACE, budget, get, names, patch, pod, quiet, running, sim, workload
+from kubesim_support.clusters import NAMESPACE, budget, get, patch, pod, quiet, running, sim, workload
 
 pytestmark = pytest.mark.anyio
 PATH = path_of(NAMESPACES, name=NAMESPACE)
@@ -24,23 +23,6 @@ PATH = path_of(NAMESPACES, name=NAMESPACE)
 async def namespace_now(cluster: EmbeddedCluster) -> JsonObject | None:
     await quiet()
     return await get(cluster, PATH)
-
-
-async def test_every_namespace_has_its_account_and_its_certificate() -> None:
-    async with running(root_ca="the certificate") as cluster:
-        assert await names(cluster, path_of(SERVICE_ACCOUNTS, "kube-system")) == ["default"]
-        await cluster.create(pod("one"))
-        await quiet()
-        assert await names(cluster, path_of(SERVICE_ACCOUNTS, NAMESPACE)) == ["default"]
-        path = path_of(CONFIG_MAPS, NAMESPACE, "kube-root-ca.crt")
-        for _ in range(2):
-            bundle = await get(cluster, path)
-            assert bundle is not None
-            assert bundle["data"] == {"ca.crt": "the certificate"}
-            await cluster.api.call("DELETE", path)
-            await cluster.api.call("DELETE", path_of(SERVICE_ACCOUNTS, NAMESPACE, "default"))
-            await quiet()
-        assert await names(cluster, path_of(SERVICE_ACCOUNTS, NAMESPACE)) == ["default"]
 
 
 async def test_a_deleted_namespace_goes_when_its_last_pod_has() -> None:

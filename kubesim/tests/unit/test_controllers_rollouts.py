@@ -6,24 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kubesim.cluster import EmbeddedCluster
-from kubesim.controllers.objects import annotations_of, condition_of, is_active, is_ready, key_of
+from kubesim.controllers.objects import annotations_of, condition_of, is_active, is_ready
 from kubesim.controllers.paths import (
     DAEMON_SETS,
     DEPLOYMENTS,
-    EVENTS,
     PODS,
     REPLICA_SETS,
     REVISIONS,
     STATEFUL_SETS,
     path_of,
 )
-from kubesim.controllers.replicasets import victims
-from kubesim.controllers.rollout import Bounds, SetState, bounds_of, next_of_new, scale_in_proportion, shrink_old
+from kubesim.controllers.rollout import Bounds, SetState, scale_in_proportion
 from kubesim.server.api import JsonObject
-from kubesim_support.clusters import NAMESPACE, Timeline, get, names, patch, pod, quiet, running, sim, workload
+from kubesim_support.clusters import NAMESPACE, Timeline, get, names, patch, quiet, running, sim, workload
 
 pytestmark = pytest.mark.anyio
 
@@ -180,106 +176,10 @@ async def test_pods_count_as_available_only_after_a_while() -> None:
         assert (await deployment_now(cluster))["status"]["availableReplicas"] == 2
 
 
-async def test_what_happened_is_told() -> None:
-    async with running("a") as cluster:
-        await cluster.create(workload("Deployment", "web", 2))
-        await cluster.pace.clock.sleep(1)
-        await patch(cluster, WEB, {"spec": {"replicas": 1}})
-        await cluster.pace.clock.sleep(1)
-        (name,) = await names(cluster, REPLICA_SETS)
-        _, answer = await cluster.api.call("GET", EVENTS)
-        told = [e["message"] for e in answer["items"] if e["reason"] == "ScalingReplicaSet"]
-        assert sorted(told) == [
-            f"Scaled down replica set {name} from 2 to 1",
-            f"Scaled up replica set {name} from 0 to 2",
-        ]
-        reasons = [e["reason"] for e in answer["items"] if e["involvedObject"]["kind"] == "ReplicaSet"]
-        assert sorted(reasons) == ["SuccessfulCreate", "SuccessfulCreate", "SuccessfulDelete"]
-
-
-async def test_a_replication_controller_keeps_its_pods() -> None:
-    async with running("a") as cluster:
-        controller = workload("ReplicationController", "old", 2)
-        controller["apiVersion"] = "v1"
-        controller["spec"]["selector"] = {"app": "old"}
-        await cluster.create(controller)
-        await quiet()
-        assert len(cluster.pods()) == 2
-
-
-def dated(name: str, node: str, ready_at: str = "", **more: Any) -> JsonObject:
-    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": ready_at}] if ready_at else []
-    made = pod(name, node, annotations=more.pop("annotations", {}))
-    made["metadata"] |= {"creationTimestamp": more.pop("created", "2026-01-01T00:00:00Z"), "resourceVersion": "1"}
-    containers = [{"restartCount": more.pop("restarts", 0)}]
-    return {
-        **made,
-        "status": {"phase": more.pop("phase", "Running"), "conditions": conditions, "containerStatuses": containers},
-    }
-
-
-def test_the_order_of_deletion_when_there_are_too_many() -> None:
-    early, late = "2026-01-01T00:10:00Z", "2026-01-01T00:20:00Z"
-    cheap = {"controller.kubernetes.io/pod-deletion-cost": "-10"}
-    ordered = [
-        dated("unbound", "", phase="Pending"),
-        dated("pending", "a", phase="Pending"),
-        dated("unready", "a"),
-        dated("cheap", "b", early, annotations=cheap),
-        dated("crowded", "c", early),
-        dated("crowd", "c", early, created="2025-01-01T00:00:00Z"),
-        dated("late", "d", late),
-        dated("restarted", "e", early, restarts=3),
-        dated("young", "f", early, created="2026-01-01T00:00:09Z"),
-        dated("old", "g", early),
-    ]
-    assert [key_of(each)[1] for each in victims(ordered[::-1])] == [key_of(each)[1] for each in ordered]
-
-
-def test_the_bounds_of_a_deployment() -> None:
-    assert bounds_of({"replicas": 10}) == Bounds(10, 3, 2)
-    assert bounds_of({"replicas": 3, **rolling("25%", 0)}) == Bounds(3, 1, 0)
-    assert bounds_of({"replicas": 3, **rolling(0, "10%")}) == Bounds(3, 0, 1)
-    assert bounds_of({"replicas": 3, "strategy": {"type": "Recreate"}}) == Bounds(3, 0, 3)
-
-
 def test_a_change_of_size_in_the_middle_is_spread() -> None:
     sets = [SetState("new", 2, 2), SetState("old", 10, 10)]
     assert scale_in_proportion(Bounds(20, 4, 2), sets, 12) == {"new": 4, "old": 20}
     assert scale_in_proportion(Bounds(0, 0, 0), sets, 12) == {"new": 0, "old": 0}
-
-
-@given(
-    replicas=st.integers(0, 20),
-    surge=st.integers(0, 5),
-    unavailable=st.integers(0, 5),
-    start=st.lists(st.integers(0, 20), min_size=1, max_size=3),
-    data=st.data(),
-)
-def test_every_step_keeps_the_bounds_and_the_last_one_is_the_goal(
-    replicas: int, surge: int, unavailable: int, start: list[int], data: st.DataObject
-) -> None:
-    bounds = Bounds(replicas, surge, max(min(unavailable, replicas), 0 if surge else min(1, replicas)))
-    total = sum(start)
-    old, new = [SetState(f"o{i}", count, count) for i, count in enumerate(start)], SetState("new", 0, 0)
-    for _ in range(200):
-        if new.replicas == new.available == replicas and not any(each.replicas for each in old):
-            return
-        new = SetState(
-            "new", next_of_new(bounds, new.replicas, new.replicas + sum(e.replicas for e in old)), new.available
-        )
-        wanted = new.replicas + sum(each.replicas for each in old)
-        assert wanted <= max(replicas + bounds.surge, total)
-        total = wanted
-        plan = shrink_old(bounds, new, old)
-        before = new.available + sum(each.available for each in old)
-        old = [SetState(e.name, n := plan.get(e.name, e.replicas), min(e.available, n)) for e in old]
-        after = new.available + sum(each.available for each in old)
-        assert after == before or after >= replicas - bounds.unavailable
-        total = new.replicas + sum(each.replicas for each in old)
-        ready = data.draw(st.integers(0, new.replicas - new.available)) if new.replicas > new.available else 0
-        new = SetState("new", new.replicas, min(new.replicas, new.available + max(ready, 1)))
-    raise AssertionError(f"no end: {new} {old}")
 
 
 DB, AGENT = path_of(STATEFUL_SETS, NAMESPACE, "db"), path_of(DAEMON_SETS, NAMESPACE, "agent")
@@ -332,15 +232,6 @@ async def test_a_partition_keeps_the_lower_pods_as_they_are() -> None:
         assert images(cluster) == {"new": 3}
 
 
-async def test_a_parallel_stateful_set_starts_all_at_once() -> None:
-    async with running("a") as cluster, Timeline(cluster).watching() as timeline:
-        annotations = sim(ready_seconds=2)
-        stateful_set = workload("StatefulSet", "db", 3, annotations=annotations, podManagementPolicy="Parallel")
-        await cluster.create(stateful_set)
-        await cluster.pace.clock.sleep(3)
-        assert [at for at, _, what in timeline.rows if what == "ADDED unbound"] == [0.0, 0.0, 0.0]
-
-
 @pytest.mark.parametrize(("bound", "instants"), [(1, [0.0, 3.0, 6.0, 9.0]), ("50%", [0.0, 0.0, 3.0, 3.0])])
 async def test_a_daemon_set_rolls_no_more_pods_at_once_than_it_may(bound: int | str, instants: list[float]) -> None:
     async with running("a", "b", "c", "d") as cluster:
@@ -355,15 +246,3 @@ async def test_a_daemon_set_rolls_no_more_pods_at_once_than_it_may(bound: int | 
             assert [at for at, _, what in timeline.rows if what == "MODIFIED terminating, grace 30"] == instants
         status = await status_of(cluster, AGENT)
         assert (status["updatedNumberScheduled"], status["numberAvailable"]) == (4, 4)
-
-
-async def test_a_daemon_set_that_is_updated_by_hand_waits_for_it() -> None:
-    async with running("a", "b") as cluster:
-        await cluster.create(workload("DaemonSet", "agent", updateStrategy={"type": "OnDelete"}))
-        await cluster.pace.clock.sleep(1)
-        await patch(cluster, AGENT, {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "new"}]}}}})
-        await cluster.pace.clock.sleep(1)
-        assert images(cluster) == {"pause": 2}
-        await cluster.api.call("DELETE", path_of(PODS, NAMESPACE, cluster.pods()[0]["metadata"]["name"]))
-        await cluster.pace.clock.sleep(1)
-        assert images(cluster) == {"pause": 1, "new": 1}

@@ -11,7 +11,6 @@ from kubesim.controllers.nodefit import fits, preference
 from kubesim.controllers.objects import condition_of, node_of
 from kubesim.controllers.paths import EVENTS, NODES, PODS, path_of
 from kubesim.controllers.quantities import quantity, requests_of
-from kubesim.controllers.scheduler import enough
 from kubesim.server.api import JsonObject
 from kubesim_support.clusters import NAMESPACE, get, patch, pod, quiet, running, workload
 
@@ -94,12 +93,6 @@ async def test_why_nothing_fits_is_counted() -> None:
         )
 
 
-async def test_without_nodes_there_is_nothing_to_count() -> None:
-    async with running() as cluster:
-        await cluster.create(pod("one"))
-        assert await told(cluster, "one") == "no nodes available to schedule pods"
-
-
 async def test_pods_that_avoid_each_other_and_those_that_are_avoided() -> None:
     async with running("a", "b") as cluster:
         for name in ("one", "two", "three"):
@@ -125,15 +118,6 @@ async def test_pods_that_want_to_be_together() -> None:
         assert await told(cluster, "guest") == "0/3 nodes are available: 3 node(s) didn't match pod affinity rules."
         await cluster.create(pod("cache", "b", labels={"app": "cache"}))
         assert (await where(cluster))["guest"] in ("b", "c")
-
-
-async def test_the_first_of_a_group_may_go_anywhere() -> None:
-    together = {"affinity": {"podAffinity": {REQUIRED: [term("web", ZONE)]}}}
-    async with running() as cluster:
-        await zones(cluster, a="z1", b="z2", c="z2")
-        await cluster.create(workload("Deployment", "web", 4, spec=together))
-        placed = set((await where(cluster)).values())
-        assert placed in ({"a"}, {"b", "c"})
 
 
 @pytest.mark.parametrize(("action", "unbound"), [("DoNotSchedule", 1), ("ScheduleAnyway", 0)])
@@ -217,8 +201,3 @@ def test_what_a_pod_asks_for() -> None:
     init = [{**container(cpu="3")[0]}, {**container(memory="1Gi")[0], "restartPolicy": "Always"}]
     asking = pod("p", containers=container(cpu="1") * 2, initContainers=init, overhead={"cpu": "100m"})
     assert list(requests_of(asking)) == pytest.approx([3.1, 2**30, 0])
-
-
-@pytest.mark.parametrize(("nodes", "searched"), [(5, 5), (100, 100), (200, 100), (5000, 250), (20000, 1000)])
-def test_only_a_part_of_many_nodes_is_looked_at(nodes: int, searched: int) -> None:
-    assert enough(nodes) == searched

@@ -10,7 +10,6 @@ from kubesim.controllers.paths import ATTACHMENTS, CLAIMS, NODES, STATEFUL_SETS,
 from kubesim.server.api import JsonObject
 from kubesim_support.clusters import (
     NAMESPACE,
-    Timeline,
     delete_pod,
     get,
     names,
@@ -105,26 +104,6 @@ async def test_a_claim_takes_the_volume_that_is_kept_for_it() -> None:
         assert await names(cluster, VOLUMES) == ["kept"]
 
 
-async def test_one_attachment_serves_all_pods_of_a_node() -> None:
-    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}
-    async with running("a") as cluster:
-        claim: JsonObject = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "shared", "namespace": NAMESPACE},
-            "spec": TEMPLATE["spec"],
-        }
-        await cluster.create(pod("one", "a", volumes=[volume]))
-        await cluster.create(pod("two", "a", volumes=[volume]))
-        assert await attachments(cluster) == []  # The claim is not there yet.
-        await cluster.create(claim)
-        assert await attachments(cluster) == [("a", True, False)]
-        await delete_pod(cluster, "one")
-        assert await attachments(cluster) == [("a", True, False)]
-        await delete_pod(cluster, "two")
-        assert await attachments(cluster) == []
-
-
 async def test_the_volumes_of_a_dead_node_stay_attached_until_its_pods_are_gone() -> None:
     async with running("a", "b", quarantine_seconds=40) as cluster:
         await cluster.create(workload("StatefulSet", "db", 1, volumeClaimTemplates=[TEMPLATE]))
@@ -154,20 +133,6 @@ async def test_a_volume_is_unstaged_only_while_a_plugin_runs_on_its_node() -> No
         assert await attachments(cluster) == []
 
 
-async def test_a_volume_is_unstaged_some_time_after_its_pod() -> None:
-    async with running("a", unstage_seconds=2.0, detach_seconds=1.0) as cluster:
-        await cluster.create(workload("StatefulSet", "db", 1, volumeClaimTemplates=[TEMPLATE]))
-        await quiet()
-        await patch(cluster, path_of(STATEFUL_SETS, NAMESPACE, "db"), {"spec": {"replicas": 0}})
-        await quiet()
-        await cluster.pace.clock.sleep(1.9)
-        assert await attachments(cluster) == [("a", True, False)]
-        await cluster.pace.clock.sleep(0.2)
-        assert await attachments(cluster) == [("a", True, True)]
-        await cluster.pace.clock.sleep(1.0)
-        assert await attachments(cluster) == []
-
-
 def test_the_claims_of_a_pod() -> None:
     volumes = [
         {"name": "a", "persistentVolumeClaim": {"claimName": "x"}},
@@ -175,15 +140,6 @@ def test_the_claims_of_a_pod() -> None:
         {"name": "c", "emptyDir": {}},
     ]
     assert claims_of(pod("one", volumes=volumes)) == ("x", "one-b")
-
-
-async def test_a_pod_starts_when_its_volume_is_attached() -> None:
-    async with running("a", attach_seconds=3.0) as cluster:
-        annotations = sim(start_seconds=2)
-        await cluster.create(workload("StatefulSet", "db", 1, annotations=annotations, volumeClaimTemplates=[TEMPLATE]))
-        async with Timeline(cluster).watching() as timeline:
-            await cluster.pace.clock.sleep(10)
-            assert timeline.of("db-0")[-1] == (5.0, "MODIFIED ready")
 
 
 async def test_a_volume_that_is_only_mounted_is_not_attached() -> None:

@@ -29,19 +29,6 @@ async def working(queue: WorkQueue[str], reconcile: Reconcile, workers: int = 2)
         group.cancel_scope.cancel()
 
 
-async def test_a_key_is_handed_out_once_and_in_order() -> None:
-    queue, seen = a_queue(), list[str]()
-
-    async def reconcile(key: str) -> None:
-        seen.append(key)
-
-    for key in "abab":
-        queue.add(key)
-    async with working(queue, reconcile):
-        await anyio.sleep(1)
-    assert seen == ["a", "b"]
-
-
 async def test_the_earliest_wake_up_wins_and_an_add_cancels_it() -> None:
     queue, seen = a_queue(), list[tuple[str, float]]()
 
@@ -77,20 +64,6 @@ async def test_a_key_added_while_a_worker_has_it_is_handed_out_afterwards() -> N
         queue.add("a")
         await anyio.sleep(10)
     assert (most, seen) == (1, [0.0, 2.0])
-
-
-async def test_no_more_than_so_many_at_a_time() -> None:
-    queue, seen = a_queue(), list[tuple[str, float]]()
-
-    async def reconcile(key: str) -> None:
-        seen.append((key, anyio.current_time()))
-        await anyio.sleep(1)
-
-    for key in "abcde":
-        queue.add(key)
-    async with working(queue, reconcile, workers=2):
-        await anyio.sleep(10)
-    assert [at for _, at in seen] == [0.0, 0.0, 1.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("failure", [LookupError("expected"), RuntimeError("unexpected")])

@@ -7,7 +7,6 @@ import pytest
 from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.faults import (
-    CutBody,
     Expire,
     Latency,
     Partition,
@@ -32,12 +31,6 @@ def clock() -> LoopClock:
 @pytest.fixture
 def caller(clock: LoopClock) -> Caller:
     return Caller(ApiServer(clock, seed=3))
-
-
-async def test_a_rule_may_be_for_one_client_only(caller: Caller) -> None:
-    caller.server.faults.add(Rule(fault=Refuse(503), client="^victim/"))
-    assert (await caller.call("GET", NODES, headers=VICTIM)).status == 503
-    assert (await caller.call("GET", NODES)).status == 200
 
 
 async def test_most_of_a_slow_tail_is_fast_and_some_of_it_is_not(caller: Caller, clock: LoopClock) -> None:
@@ -130,46 +123,11 @@ async def test_even_the_newest_may_be_old_if_it_is_asked_for(caller: Caller) -> 
     assert (await caller.get(LEASES))["items"] == []
 
 
-async def test_a_cut_body_was_carried_out(caller: Caller) -> None:
-    caller.server.faults.add(Rule(fault=CutBody(0.25), method="POST"))
-    assert (await caller.call("POST", NODES, {"metadata": {"name": "n1"}})).cut == 0.25
-    assert (await caller.call("GET", f"{NODES}/n1")).status == 200
-
-
-async def test_webhooks_slow_down_by_name(caller: Caller, clock: LoopClock) -> None:
-    caller.server.faults.add(Rule(fault=SlowWebhook(4.0, webhook="nodes")))
-    await caller.server.faults.before_webhook("pods.example.com")
-    assert clock.monotonic() == 0.0
-    await caller.server.faults.before_webhook("nodes.example.com")
-    assert clock.monotonic() == 4.0
-
-
 async def test_several_rules_add_up(caller: Caller, clock: LoopClock) -> None:
     caller.server.faults.add(Rule(fault=Latency(2.0, 2.0)))
     caller.server.faults.add(Rule(fault=Refuse(500)))
     assert (await caller.call("GET", NODES)).status == 500
     assert clock.monotonic() == 2.0
-
-
-async def test_stale_reads_go_on_when_the_past_is_forgotten(caller: Caller) -> None:
-    caller.server.faults.add(Rule(fault=StaleReads(60, consistent=True)))
-    await caller.create(NODES, {"metadata": {"name": "n1"}})
-    table = caller.server.store.table("nodes")
-    caller.server.store.load(table, [{"metadata": {"name": "n2", "uid": "2"}, "spec": {}, "status": {}}])
-    assert (await caller.call("GET", f"{NODES}/n1")).status == 200
-    assert [node["metadata"]["name"] for node in (await caller.get(NODES))["items"]] == ["n1", "n2"]
-    caller.server.store.compact()
-    assert (await caller.call("GET", f"{NODES}/n1")).status == 200
-
-
-async def test_a_stale_list_has_pages(caller: Caller) -> None:
-    for name in ("n1", "n2", "n3"):
-        await caller.create(NODES, {"metadata": {"name": name}})
-    caller.server.faults.add(Rule(fault=StaleReads(0.5, consistent=True)))
-    await anyio.sleep(1)
-    first = await caller.get(NODES, limit="2")
-    rest = await caller.get(NODES, limit="2", **{"continue": first["metadata"]["continue"]})
-    assert [node["metadata"]["name"] for node in (*first["items"], *rest["items"])] == ["n1", "n2", "n3"]
 
 
 async def test_a_slow_webhook_may_be_slow_once_only(caller: Caller, clock: LoopClock) -> None:

@@ -117,12 +117,6 @@ async def test_workloads(caller: Caller, plural: str, change: dict[str, Any], me
     assert await refused(caller, f"{APPS}/{plural}", {"metadata": {"name": "w"}, "spec": spec}) == message
 
 
-async def test_a_job_says_how_its_pods_are_restarted(caller: Caller) -> None:
-    body = {"metadata": {"name": "j"}, "spec": {"template": {"spec": {"containers": [CONTAINER]}}}}
-    message = await refused(caller, "/apis/batch/v1/namespaces/default/jobs", body)
-    assert message == 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
-
-
 async def test_what_a_workload_selects_stays(caller: Caller) -> None:
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
     await caller.create(f"{APPS}/deployments", {"metadata": {"name": "d"}, "spec": spec})
@@ -178,15 +172,6 @@ async def test_services_get_what_they_do_not_say(caller: Caller) -> None:
 )
 async def test_services(caller: Caller, spec: dict[str, Any], message: str) -> None:
     assert await refused(caller, SERVICES, {"metadata": {"name": "s"}, "spec": spec}) == message
-
-
-async def test_secrets_encode_their_text(caller: Caller) -> None:
-    path = "/api/v1/namespaces/default/secrets"
-    made = await caller.create(path, {"metadata": {"name": "x"}, "stringData": {"a": "b"}})
-    assert (made["type"], made["data"]) == ("Opaque", {"a": "Yg=="})
-    assert "stringData" not in made
-    changed = await caller.patch(f"{path}/x", {"stringData": {"c": "d"}})
-    assert changed["data"] == {"a": "Yg==", "c": "ZA=="}
 
 
 async def test_priorities_have_a_ceiling_and_stay(caller: Caller) -> None:

@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from kubesim.managedfields import pathelements, updater
-from kubesim.managedfields.comparison import compare
-from kubesim.managedfields.extraction import fields_of, with_named_fields
-from kubesim.managedfields.fieldsets import NOTHING, FieldSet
+from kubesim.managedfields import updater
+from kubesim.managedfields.extraction import fields_of
 from kubesim.managedfields.managers import APPLY, NO_OWNERS, UPDATE, Managed, Manager, decoded, encoded
 from kubesim.managedfields.merging import merged
-from kubesim.managedfields.pruning import without_fields
 from kubesim.managedfields.updater import Author, Conflicts
 from kubesim.types.schema import Schema
 
@@ -44,12 +41,6 @@ GADGET = Schema(
 )
 
 
-def test_without_a_schema_maps_have_parts_and_lists_are_one_thing() -> None:
-    value = {"a": {"b": [{"name": "x"}], "c": {}}}
-    assert fields_of(value, None).encoded() == {"f:a": {".": {}, "f:b": {}, "f:c": {}}}
-    assert merged({"a": {"b": [1]}}, {"a": {"b": [2], "d": 1}}, None) == {"a": {"b": [2], "d": 1}}
-
-
 @pytest.mark.parametrize(
     ("live", "applied", "result"),
     [
@@ -70,31 +61,7 @@ def test_the_order_of_merged_lists(live: str, applied: str, result: str) -> None
     assert "".join(new["tags"]) == result
 
 
-def test_fields_are_taken_out() -> None:
-    value = {"size": 1, "tags": ["a", "b"], "parts": [{"name": "p", "value": "1"}], "options": {"a": "1", "b": "1"}}
-    gone = {"f:size": {}, "f:tags": {'v:"a"': {}}, "f:parts": {'k:{"name":"p","port":80}': {"f:value": {}}}}
-    rest = without_fields(value, FieldSet.decoded({**gone, "f:options": {"f:a": {}, "f:b": {}}}), GADGET)
-    assert rest == {"tags": ["b"], "parts": [{"name": "p"}], "options": None}
-
-
-def test_a_field_and_what_lies_in_it_belong_to_a_set_apart() -> None:
-    both = FieldSet.decoded({"f:a": {".": {}, "f:b": {}}})
-    parent = FieldSet.decoded({"f:a": {}})
-    assert (both - parent).encoded() == {"f:a": {"f:b": {}}}
-    assert both.without(parent) == NOTHING
-    assert (both & parent) == parent
-    assert with_named_fields(FieldSet.decoded({"f:deep": {"f:x": {}}}), GADGET).encoded() == {
-        "f:deep": {".": {}, "f:x": {}}
-    }
-
-
 NAMES = st.sampled_from("abc")
-ELEMENTS = st.one_of(
-    NAMES.map(pathelements.field),
-    NAMES.map(pathelements.item),
-    st.builds(lambda name, port: pathelements.item_with({"name": name, "port": port}), NAMES, st.integers(80, 81)),
-)
-SETS = st.lists(st.lists(ELEMENTS, min_size=1, max_size=3).map(tuple), max_size=8).map(FieldSet.of)
 GADGETS = st.fixed_dictionaries(
     {},
     optional={
@@ -115,31 +82,6 @@ GADGETS = st.fixed_dictionaries(
         "free": st.dictionaries(NAMES, st.dictionaries(NAMES, st.just([1]), min_size=1), min_size=1),
     },
 )
-
-
-@given(SETS)
-def test_sets_survive_their_spelling(fields: FieldSet) -> None:
-    assert FieldSet.decoded(fields.encoded()) == fields
-    assert FieldSet.of(fields.paths()) == fields
-
-
-@given(SETS, SETS)
-def test_sets_obey_the_laws_of_sets(one: FieldSet, other: FieldSet) -> None:
-    assert (one - other) | (one & other) == one
-    assert one | other == other | one
-    assert set((one & other).paths()) == set(one.paths()) & set(other.paths())
-    assert not (one - other) & other
-    assert set(one.without(other).paths()) <= set((one - other).paths())
-
-
-@given(GADGETS, GADGETS)
-def test_comparing_finds_what_merging_changed(live: Any, applied: Any) -> None:
-    new = merged(live, applied, GADGET)
-    change = compare(live, new, GADGET)
-    assert not change.removed
-    assert not compare(applied, new, GADGET).modified
-    said = with_named_fields(fields_of(applied, GADGET), GADGET)
-    assert not change.written - said
 
 
 def author(name: str, operation: str = APPLY, now: str = "2026-01-01T00:00:00Z") -> Author:

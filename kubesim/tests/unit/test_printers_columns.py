@@ -105,11 +105,6 @@ def test_the_cells_of_small_kinds(plural: str, object_: JsonObject, cells: list[
     assert shown(plural, object_) == cells
 
 
-def test_the_default_class_says_so() -> None:
-    metadata = {"name": "sc", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
-    assert COLUMNS["storageclasses"][0].cell({"metadata": metadata, "provisioner": "p"}, NOW) == "sc (default)"
-
-
 @pytest.mark.parametrize(
     ("spec", "status", "cells"),
     [
@@ -153,9 +148,3 @@ def test_selectors_are_told_whole() -> None:
     *_, node_selector, names, images, shown_selector = shown("daemonsets", daemons)
     assert (node_selector, names, images) == ("arch=bar,os=foo", "a", "i")
     assert shown_selector == "a in (c,d),m,o notin (x),!q,z=b"
-
-
-def test_a_restart_says_how_long_ago_it_was() -> None:
-    state = {"name": "a", "restartCount": 2, "lastState": {"terminated": {"finishedAt": "2026-01-01T00:04:00Z"}}}
-    pod = {"spec": {"containers": [{"name": "a"}]}, "status": {"phase": "Running", "containerStatuses": [state]}}
-    assert "2 (60s ago)" in shown("pods", pod)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from kubesim.clock import LoopClock
 from kubesim.controllers.objects import is_ready, key_of, node_of
-from kubesim.controllers.paths import NODES, PODS, path_of
+from kubesim.controllers.paths import NODES
 from kubesim.scenarios.library import scenario_named
 from kubesim.scenarios.parser import ScenarioError, read_text
 from kubesim.scenarios.plan import scaled
@@ -98,53 +98,6 @@ async def test_it_is_what_would_have_grown() -> None:
     counts, put_in = await everything(settled())
     assert counts == grown_counts
     assert put_in == grown
-
-
-async def test_no_controller_finds_anything_to_do() -> None:
-    async with running(settled()) as simulation:
-        store, cluster = simulation.cluster.server.store, simulation.cluster
-        pods = {pod["metadata"]["uid"]: pod for pod in store.table("pods")}
-        revision = store.revision
-        await cluster.pace.sleep(9)  # a heartbeat comes after ten
-        assert store.revision == revision
-        assert {pod["metadata"]["uid"]: pod for pod in store.table("pods")} == pods
-        assert all(map(is_ready, cluster.pods()))
-
-
-async def test_every_pod_has_what_is_its_own_and_shares_the_rest() -> None:
-    async with running(settled()) as simulation:
-        pods = [pod for pod in simulation.cluster.server.store.table("pods") if key_of(pod)[1].startswith("web-")]
-        assert len(pods) == 7
-        for path in (("metadata", "uid"), ("metadata", "name"), ("metadata", "resourceVersion"), ("status", "podIP")):
-            assert len({pod[path[0]][path[1]] for pod in pods}) == 7
-        assert len({pod["status"]["containerStatuses"][0]["containerID"] for pod in pods}) == 7
-        assert len({id(pod["spec"]["containers"]) for pod in pods}) == 1
-        by_node = Counter(map(node_of, pods))
-        assert by_node.keys() == {"a-1", "a-2", "a-3"}
-        assert max(by_node.values()) - min(by_node.values()) <= 1
-
-
-async def test_versions_are_in_order_and_the_window_begins_behind_them() -> None:
-    async with running(settled()) as simulation:
-        table = simulation.cluster.server.store.table("pods")
-        versions = [int(pod["metadata"]["resourceVersion"]) for pod in table]
-        assert len(set(versions)) == len(versions)
-        assert max(versions) <= simulation.cluster.server.store.revision
-        events = simulation.cluster.api.watch(PODS, {"resourceVersion": str(min(versions))})
-        first = await anext(events)
-        assert (first.type, first.object["code"]) == ("ERROR", 410)
-        await events.aclose()
-
-
-async def test_an_evicted_pod_is_replaced() -> None:
-    async with running(settled()) as simulation:
-        cluster = simulation.cluster
-        namespace, name = key_of(next(pod for pod in cluster.pods() if key_of(pod)[1].startswith("web-")))
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
-        status, _ = await cluster.api.call("POST", path_of(PODS, namespace, name, "eviction"), body)
-        await cluster.pace.sleep(1)
-        left = [key_of(pod)[1] for pod in cluster.pods() if key_of(pod)[1].startswith("web-")]
-        assert (status, len(left), name in left) == (201, 7, False)
 
 
 async def test_deleting_a_deployment_takes_its_pods_along() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kubesim.controllers.behaviour import PodBehaviour, Stage
-from kubesim.faults import Refuse, Rule
 from kubesim.scenarios.parser import ScenarioError, read_file, read_text
 from kubesim.scenarios.plan import plan_of, scaled
 from kubesim.scenarios.scenario import Scenario
@@ -82,11 +80,6 @@ def test_what_is_no_mapping(text: str) -> None:
         read_text(text, "file")
 
 
-def test_every_unknown_field_is_told_at_once() -> None:
-    told = complaint("nodes: [{name: x, a: 1}]\nb: 2\nfaults: {f: {c: 3, reset: {}}}")
-    assert [line.split(": ")[1] for line in told.splitlines()] == ["nodes[0].a", "b", "faults.f.c"]
-
-
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="cannot be read: No such file or directory"):
         read_file(tmp_path / "none")
@@ -94,49 +87,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     path.write_bytes(b"name: \xe4")
     with pytest.raises(ScenarioError, match="is not UTF-8 text"):
         read_file(path)
-
-
-def test_seconds_are_numbers_or_durations() -> None:
-    scenario = read(
-        "kubelet: {heartbeatSeconds: 1m30s, behaviours: [{behaviour: {stopDelay: 0.5, crashesAfter: 250ms}}]}"
-    )
-    assert scenario.kubelet.heartbeat_seconds == 90
-    assert scenario.kubelet.behaviours == (Stage(PodBehaviour(stop_delay=0.5, crashes_after=0.25)),)
-
-
-def test_a_percentage_is_no_duration() -> None:
-    bound = read("pods: [{name: x, budget: {maxUnavailable: 30%}}]").pods[0].budget
-    assert bound is not None
-    assert bound.max_unavailable == "30%"
-
-
-def test_a_fault_is_written_as_its_name() -> None:
-    rule = read("faults: {busy: {method: POST, probability: 0.5, refuse: {status: 429, retryAfter: 2}}}").faults["busy"]
-    assert rule == Rule(fault=Refuse(status=429, retry_after=2), method="POST", probability=0.5)
-
-
-def test_a_fault_without_fields_may_stand_alone() -> None:
-    assert (
-        read("faults: {gone:   {expire: }}").faults["gone"].fault == read("faults: {g: {expire: {}}}").faults["g"].fault
-    )
-
-
-def test_copies_are_numbered_wherever_they_say_so() -> None:
-    plan = plan_of(
-        read('deployments: [{name: "w-{n}", namespace: "t-{n}", labels: {tier: "x{n}"}, count: 2, budget: {}}]')
-    )
-    metadata = [(o["kind"], o["metadata"]["namespace"], o["metadata"]["name"]) for o in plan.objects]
-    assert metadata == [
-        (kind, f"t-{number}", f"w-{number}") for number in (1, 2) for kind in ("Deployment", "PodDisruptionBudget")
-    ]
-    assert plan.objects[2]["spec"]["template"]["metadata"]["labels"] == {"app": "w-2", "tier": "x2"}
-    assert [node.name for node in plan_of(read("nodes: [{name: x, count: 2}]")).nodes] == ["x-1", "x-2"]
-    assert [node.name for node in plan_of(read("nodes: [{name: x}]")).nodes] == ["x"]
-
-
-def test_zones_are_dealt_out_in_turn() -> None:
-    plan = plan_of(read("nodes: [{name: x, count: 5, zones: [a, b]}]"))
-    assert [node.zone for node in plan.nodes] == ["a", "b", "a", "b", "a"]
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,6 @@ def thing(name: str, namespace: str = "ns") -> JsonObject:
     return {"metadata": {"name": name, "namespace": namespace}}
 
 
-def test_each_object_has_a_version_of_its_own_in_their_order() -> None:
-    store = Store()
-    table = store.table("things")
-    first = store.put(table, thing("z"), None)
-    store.load(table, [thing("b"), thing("a"), thing("c", "other")])
-    versions = {o["metadata"]["name"]: int(o["metadata"]["resourceVersion"]) for o in table}
-    before = int(first["metadata"]["resourceVersion"])
-    assert versions == {"z": before, "b": before + 1, "a": before + 2, "c": before + 3}
-    assert store.revision == before + 3
-    assert [o["metadata"]["name"] for o in table.listed(None)] == ["a", "b", "z", "c"]
-
-
 def test_the_past_is_forgotten_and_the_future_is_not() -> None:
     store = Store()
     table = store.table("things")
@@ -43,14 +31,6 @@ def test_the_past_is_forgotten_and_the_future_is_not() -> None:
     store.put(table, {**old, "more": 1}, old)
     assert [change.revision for change in table.changes(later)] == [loaded + 1]
     assert store.snapshot(table, loaded).objects == [old, table.get("ns", "z")]
-
-
-def test_other_tables_keep_their_history() -> None:
-    store = Store()
-    other = store.table("others")
-    store.put(other, thing("a"), None)
-    store.load(store.table("things"), [thing("a")])
-    assert len(other.changes(0)) == 1
 
 
 @pytest.mark.parametrize("names", [["a", "a"], ["b", "taken"]])

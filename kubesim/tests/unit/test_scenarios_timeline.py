@@ -9,13 +9,11 @@ import anyio
 import pytest
 from kubesim.clock import LoopClock
 from kubesim.cluster import EmbeddedCluster
-from kubesim.controllers.client import InProcess
 from kubesim.controllers.cloud import PREFIX
-from kubesim.controllers.objects import is_ready, labels_of
-from kubesim.controllers.paths import NODES, PODS, path_of
+from kubesim.controllers.objects import labels_of
+from kubesim.controllers.paths import NODES, PODS
 from kubesim.scenarios.parser import read_text
 from kubesim.scenarios.simulation import Simulation
-from kubesim_support.clusters import get
 
 pytestmark = pytest.mark.anyio
 
@@ -49,24 +47,6 @@ async def living(text: str, speed: float = 1.0) -> AsyncIterator[tuple[Simulatio
         group.cancel_scope.cancel()
 
 
-async def test_steps_happen_at_their_instants_in_order() -> None:
-    text = """
-timeline:
-  - {at: 20s, removeFaults: [slow]}
-  - {at: 5s, addFaults: {slow: {latency: {least: 1, most: 1}}}}
-  - {at: 5s, every: 10s, times: 2, clockOffset: 3}
-"""
-    async with living(text, speed=2) as (simulation, told):
-        await simulation.cluster.pace.sleep(30)
-        assert told == [
-            (2.5, 5, "fault slow begins"),
-            (2.5, 5, "the server's clock is wrong by 3 s"),
-            (7.5, 15, "the server's clock is wrong by 3 s"),
-            (10, 20, "fault slow ends"),
-        ]
-        assert simulation.cluster.server.stamps.seconds - simulation.cluster.pace.clock.now() == 3
-
-
 async def test_objects_are_created_patched_and_deleted() -> None:
     text = """
 timeline:
@@ -91,29 +71,6 @@ timeline:
         assert [labels_of(node).get("seen") for node in nodes["items"]] == ["yes", "yes", None, None, None]
         after = {pod["metadata"]["uid"] for pod in simulation.cluster.pods()}
         assert (len(after), len(before - after)) == (6, 1)
-
-
-async def test_nodes_are_cut_off_and_healed_and_machines_end() -> None:
-    text = """
-timeline:
-  - {at: 1, partitionNodes: {names: n-1}}
-  - {at: 1, endInstances: {names: n-2}}
-  - {at: 100, healNodes: {}}
-"""
-    async with living(text) as (simulation, _):
-        cluster = simulation.cluster
-        await cluster.pace.sleep(90)
-        ready = {}
-        for name in ("n-1", "n-2", "n-3"):
-            node = await get(cluster, path_of(NODES, name=name))
-            assert node is not None
-            ready[name] = is_ready(node)
-        assert ready == {"n-1": False, "n-2": False, "n-3": True}
-        assert [instance.node for instance in cluster.cloud.instances if instance.state == "terminated"] == ["n-2"]
-        await cluster.pace.sleep(60)
-        node = await get(cluster, path_of(NODES, name="n-1"))
-        assert node is not None
-        assert is_ready(node)
 
 
 async def test_the_cloud_refuses_to_end_a_machine_while_it_is_protected() -> None:
@@ -148,16 +105,6 @@ timeline:
         assert what[0].startswith("timeline[0] failed: the server has no kind Unicorn")
         assert what[1].startswith("timeline[1] failed: POST /api/v1/namespaces/default/pods: 422")
         assert what[2] == "the server's clock is wrong by 1 s"
-
-
-async def test_faults_begin_when_the_world_has_settled_and_spare_it() -> None:
-    text = "faults: {down: {refuse: {status: 503}}}"
-    async with living(text) as (simulation, _):
-        cluster = simulation.cluster
-        outsider = InProcess(cluster.server.handle, {"user-agent": "kubectl/v1.32"})
-        assert (await outsider.call("GET", PODS))[0] == 503
-        assert (await cluster.api.call("GET", PODS))[0] == 200
-        assert all(map(is_ready, cluster.pods()))
 
 
 async def test_a_fault_may_be_for_the_world_too() -> None:

@@ -12,10 +12,9 @@ from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.server.api import Request
 from kubesim.server.store import Change, Table
-from kubesim_support.caller import BUDGETS, PODS, Caller
+from kubesim_support.caller import Caller
 from kubesim_support.storm import DEFINING, SERVED, Storm
 from kubesim_support.watcher import Watcher
-from kubesim_support.webhooks import Hook, Stage, rule
 
 pytestmark = pytest.mark.anyio
 
@@ -110,39 +109,3 @@ async def test_lists_and_watches_agree_and_nothing_stored_changes(seed: int, mon
     assert sum(watcher.events for watcher in watchers) > 500
     assert sum(watcher.expired for watcher in watchers) > 0
     assert [now for now, then in stored if orjson.dumps(now) != then] == []
-
-
-@pytest.mark.seeds(2)
-async def test_no_budget_is_overspent_however_many_ask_at_once(seed: int) -> None:
-    rng, stage = random.Random(seed), Stage()
-    for number in range(12):
-        await stage.pod(f"p{number}", ready=number < 10)
-    await stage.budget(allowed=3, healthy=10, desired=7)
-    hook: Hook = await stage.hook("validating", rules=[rule("pods", "pods/eviction", operations=("CREATE", "DELETE"))])
-    granted: list[str] = []
-
-    async def evict(name: str, dry_run: bool) -> None:
-        await anyio.sleep(rng.random())
-        query = {"dryRun": "All"} if dry_run else {}
-        answer = await stage.evict(name, rng.choice((None, {"gracePeriodSeconds": 0})), **query)
-        if answer.status == 201 and not dry_run:
-            granted.append(name)
-        else:
-            assert answer.status in (201, 404, 429)
-
-    hook.delay = 0.5
-    async with anyio.create_task_group() as group:
-        for number in range(10):
-            for _ in range(3):
-                group.start_soon(evict, f"p{number}", rng.random() < 0.3)
-    status = (await stage.get(f"{BUDGETS}/web"))["status"]
-    spent = status["disruptedPods"]
-    assert status["disruptionsAllowed"] == 0
-    assert 0 < len(spent) <= 3
-    assert set(granted) == set(spent)
-    left = {
-        pod["metadata"]["name"]
-        for pod in (await stage.get(PODS))["items"]
-        if "deletionTimestamp" not in pod["metadata"]
-    }
-    assert left == {f"p{number}" for number in range(12)} - set(granted)

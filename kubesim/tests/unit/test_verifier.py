@@ -59,21 +59,6 @@ class TestBudgets:
         assert (record.healthy, record.violations) == (3, 1)
 
     @pytest.mark.anyio
-    async def test_evictions_that_wait_for_each_other_violate_nothing(self) -> None:
-        async with running("n1", "n2") as cluster:
-            await cluster.create(workload("Deployment", "web", 3, annotations=SLOW))
-            await cluster.create(budget("web", maxUnavailable=1))
-            names = await settled(cluster)
-            async with refereed(cluster) as verifier:
-                for name in names:
-                    assert await evict(cluster, name) == 201
-                    await anyio.sleep(5)
-                findings = verifier.findings()
-        assert findings.violations == ()
-        assert findings.budgets[0].lowest == 2
-        assert [departure.pod for departure in findings.departures] == [f"test/{name}" for name in names]
-
-    @pytest.mark.anyio
     async def test_each_further_fall_is_a_violation_of_its_own(self) -> None:
         async with running("n1") as cluster:
             await cluster.create(workload("Deployment", "web", 4, annotations=SLOW))
@@ -153,18 +138,6 @@ class TestBudgets:
         tracker.begin({"w": expected}.__getitem__)
         assert tracker.record().required == required
 
-    def test_null_selects_nothing_and_pods_without_controller_count_for_health_only(self) -> None:
-        manifest = budget("web", maxUnavailable=1)
-        manifest["metadata"]["uid"] = "b"
-        loose = a_pod("p")
-        del loose["metadata"]["ownerReferences"]
-        tracker = BudgetTracker(manifest)
-        assert tracker.see("p", PodState.of(loose))
-        tracker.begin(lambda workload: pytest.fail(f"asked for {workload}"))
-        assert (tracker.record().expected, tracker.record().healthy) == (0, 1)
-        manifest["spec"]["selector"] = None
-        assert not BudgetTracker(manifest).see("p", PodState.of(loose))
-
 
 class TestMoves:
     @pytest.mark.anyio
@@ -210,20 +183,6 @@ class TestMoves:
         assert first.replacement == second.replacement
         assert first.replacement.uid not in (first.uid, second.uid)
         assert (first.replacement.pod, first.replacement.is_running) == ("test/db-0", True)
-
-    @pytest.mark.anyio
-    async def test_pods_that_belong_to_their_node_are_not_replaced(self) -> None:
-        async with running("n1") as cluster:
-            await cluster.create(workload("DaemonSet", "agent"))
-            cluster.add_static_pod("n1", pod("proxy"))
-            await cluster.until(lambda: len(cluster.pods()) == 2)
-            async with refereed(cluster) as verifier:
-                for each in cluster.pods():
-                    await delete_pod(cluster, each["metadata"]["name"])
-                await anyio.sleep(5)
-                departures = verifier.findings().departures
-        assert [departure.pod.startswith("test/agent-") for departure in departures] == [True]
-        assert not departures[0].is_replaceable
 
     @pytest.mark.anyio
     async def test_a_grace_that_is_changed_counts_and_a_repeat_that_changes_nothing_does_not(self) -> None:
