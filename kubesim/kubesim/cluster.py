@@ -160,9 +160,7 @@ class EmbeddedCluster:
     # -- putting things in ---------------------------------------------------------------------------------------------
 
     async def add_node(self, spec: NodeSpec) -> str:
-        """Start an instance and register its node, with its claim if it is to have one; returns the instance's id.
-        Raises Refused (409: the name is taken).
-        """
+        """Start an instance, register its node and claim, return the instance's id. Raises Refused (409)."""
         chance = self.pace.chance("instance", spec.name, len(self.cloud.instances))
         id_ = f"i-{chance.getrandbits(68):017x}"
         node, claim = _node(spec, PROVIDER_ID + id_), None

@@ -72,9 +72,7 @@ async def listening(
 
 
 def write_kubeconfig(path: Path, url: str, *, token: str = "", ca: bytes = b"", name: str = "kubesim") -> None:
-    """Write a kubeconfig for a cluster at `url`, readable by its owner only. `ca`: the certificate (PEM) that proves
-    the server. Raises OSError.
-    """
+    """Write a kubeconfig, readable by its owner only. `ca`: the server's certificate (PEM). Raises OSError."""
     proof = {"certificate-authority-data": b64encode(ca).decode()} if ca else {}
     config = {
         "apiVersion": "v1",

@@ -50,8 +50,7 @@ class InProcessWebhooks:
         self._handlers: dict[str, Handler] = {}
 
     def register(self, url: str, handler: Handler) -> None:
-        """Let `handler` answer at `url` from now on (of a webhook behind a Service:
-        `https://NAME.NAMESPACE.svc:PORT/PATH`)."""
+        """Let `handler` answer at `url` (of a webhook behind a Service: `https://NAME.NAMESPACE.svc:PORT/PATH`)."""
         self._handlers[url.rstrip("/")] = handler
 
     def remove(self, url: str) -> None:

@@ -86,8 +86,7 @@ class HttpsCaller:
 
 
 def trusting(ca_bundle: str) -> ssl.SSLContext:
-    """A context that trusts the authorities of a caBundle (base64 of PEM), or the system's if there is none, as Go
-    does: also a server's own certificate, no common names. Raises CallFailed."""
+    """TLS context for a caBundle (base64 of PEM; empty: the system's authorities). Raises CallFailed."""
     try:
         pem = base64.b64decode(ca_bundle).decode("ascii")
         context = ssl.create_default_context(cadata=pem or None)

@@ -35,8 +35,7 @@ NOT_BASE64: Final = re.compile(r"[^A-Za-z0-9+/=\r\n]")
 
 
 class Verdict(NamedTuple):
-    """An answer that has been verified. `status`: why it was denied, if the webhook said; `patch`: a JSON patch, or
-    nothing."""
+    """A verified answer. `status`: the webhook's reason for a denial, if any; `patch`: a JSON patch, or nothing."""
 
     allowed: bool
     status: JsonObject | None

@@ -30,8 +30,7 @@ SCALE: Final = ("autoscaling", "v1", "Scale")
 
 
 class Match(NamedTuple):
-    """A webhook that must be asked, and the resource as its rules name it (which may be an equivalent of the one that
-    the request named)."""
+    """A webhook to call, and the resource as its rules name it (an equivalent of the requested one)."""
 
     webhook: Webhook
     resource: Resource

@@ -49,8 +49,7 @@ def stored(resource: Resource, write: Write, made: JsonObject, before: JsonObjec
 
 
 def completed(resource: Resource, write: Write, object_: JsonObject) -> JsonObject:
-    """An object that is written, as Go would show it: in its namespace, and with a creationTimestamp that a client
-    left out as null."""
+    """An object as Go would show it: with its namespace, and creationTimestamp null if the client left it out."""
     metadata: JsonObject = dict(object_["metadata"])
     if write.call.route.namespace:
         metadata.setdefault("namespace", write.call.route.namespace)

@@ -39,8 +39,7 @@ class Rule(msgspec.Struct, frozen=True):
     scope: str
 
     def covers(self, operation: str, place: Place, namespace: str) -> bool:
-        """Whether the rule is about an operation there. A namespace is itself cluster-scoped, though its `namespace`
-        is its name."""
+        """Whether the rule covers an operation there. A namespace is cluster-scoped, despite its `namespace`."""
         return (
             self.touches(operation, place.plural, place.subresource)
             and _has(self.groups, place.group)
@@ -69,8 +68,7 @@ class Service(NamedTuple):
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Where a webhook is found. `url` has a path (`/` at least) and no query; `ca_bundle` is base64 (or empty: the
-    system's authorities)."""
+    """Address of a webhook. `url` has a path and no query; `ca_bundle` is base64 ("": the system's authorities)."""
 
     url: str
     ca_bundle: str

@@ -18,8 +18,7 @@ DESCRIPTION: Final = "Custom resource definition column (in JSONPath format): {}
 
 
 def columns_of(raw: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """The columns of a version; the age where it asks for none. What is no JSONPath ends the list, as it does in the
-    real server."""
+    """The columns of a version, by default the age. As on a real server an invalid JSONPath ends the list."""
     given = list(raw)
     if not given:
         return (NAME, AGE._replace(type="date"))

@@ -81,8 +81,7 @@ class Shape:
         return Shaped(self.defaulted(self.prune(object_, report)), report)
 
     def prune(self, value: Any, report: Report, known: JsonObject = NOTHING) -> Any:
-        """A value without what its schema does not know; the report is told. Fields that it shares with `known`, which
-        was pruned before, are passed on."""
+        """Remove unknown fields and add them to the report. Fields shared with `known` are pruned already."""
         return self._pruned(value, "", report, known)
 
     # -- pruning -------------------------------------------------------------------------------------------------------
@@ -119,8 +118,7 @@ class Shape:
     # -- defaults ------------------------------------------------------------------------------------------------------
 
     def defaulted(self, value: Any, known: JsonObject = NOTHING) -> Any:
-        """A value with the defaults of fields that are absent; nulls that cannot be go. Fields that it shares with
-        `known`, which has its defaults, are passed on."""
+        """Add defaults of absent fields; drop invalid nulls. Fields shared with `known` have their defaults."""
         if isinstance(value, list):
             items = self._items
             return value if items is None else _shared(value, [items.defaulted(item) for item in value])

@@ -82,8 +82,7 @@ class DefinitionController:
         return self._store.table(TABLE)
 
     def _changed(self, name: str) -> None:
-        """A definition is about to be written. All steps that may follow are put down now, since each is counted from
-        the write, and not from the next request."""
+        """Schedule all steps that may follow the write of a definition: each is counted from the write."""
         self._timers.later(0.0, lambda: self._look(name))
         self._timers.later(NAMING_SECONDS, lambda: self._name(name))
         self._timers.later(NAMING_SECONDS + ESTABLISHING_SECONDS, lambda: self._establish(name))

@@ -28,20 +28,13 @@ from kubesim.types.schema import Schema
 TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 UNSUPPORTED: Final = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
-ALLOWED_AT_ROOT: Final = {
-    "description", "type", "format", "title", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
-    "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "required", "items",
-    "properties", "externalDocs", "example", "x-kubernetes-preserve-unknown-fields", VALIDATIONS, "nullable",
-}  # fmt: skip
-"""Beside a status subresource."""
-
 META: Final = ("metadata", "kind", "apiVersion")
 LINES: Final = re.compile(r"[\n\r]")
 
 
-def schema_faults(node: Node, path: str, *, has_status: bool) -> list[Cause]:
+def schema_faults(node: Node, path: str) -> list[Cause]:
     """Everything wrong with the schema of one version; `path` is its field."""
-    found = list(_beside_status(node, path)) if has_status else []
+    found: list[Cause] = []
     if node.get("nullable"):
         found.append(forbidden_value(f"{path}.nullable", "nullable cannot be true at the root"))
     sound = is_readable(node)
@@ -51,16 +44,6 @@ def schema_faults(node: Node, path: str, *, has_status: bool) -> list[Cause]:
     specification = _Specification()
     specification.visit(node, Here(path, True, root=True), exposed(Schema(node), root=True) if sound else None)
     return [*found, *specification.faults, *specification.rule_faults]
-
-
-def _beside_status(node: Node, path: str) -> Iterator[Cause]:
-    if node.get("type") != "object":
-        why = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
-        yield invalid_value(f"{path}.type", node.get("type", ""), why)
-    elif any(value for key, value in node.items() if key not in ALLOWED_AT_ROOT):
-        words = " ".join(sorted(ALLOWED_AT_ROOT - {"nullable"}))
-        why = f"only [{words}] fields are allowed at the root of the schema if the status subresource is enabled"
-        yield go_value(path, "apiextensions.JSONSchemaProps{}", why)
 
 
 class Here(NamedTuple):

@@ -169,8 +169,7 @@ def _nested(node: Node, path: str) -> Iterator[Cause]:
 
 
 def _completeness(nested: Node, outer: Node | None, place: str, path: str) -> Iterator[Cause]:
-    """What the alternatives at the root speak of must be specified outside of them, too (and only there: the real
-    server does not look at the alternatives of fields)."""
+    """Fields in the alternatives of the root must be specified outside too (as on a real server only there)."""
     for key in ("not", "allOf", "anyOf", "oneOf"):
         found = nested.get(key) or ()
         for index, child in enumerate([found] if isinstance(found, Mapping) else found):

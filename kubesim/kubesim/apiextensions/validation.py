@@ -145,8 +145,7 @@ class _Definition:
         whole = version or (self._versions[0] if self._versions else {})
         schema = (whole.get("schema") or {}).get("openAPIV3Schema")
         if parts.get("schema") and schema:
-            has_status = (whole.get("subresources") or {}).get("status") is not None
-            yield from schema_faults(schema, f"{path}.{words['schema']}.openAPIV3Schema", has_status=has_status)
+            yield from schema_faults(schema, f"{path}.{words['schema']}.openAPIV3Schema")
         for index, column in enumerate(parts.get("additionalPrinterColumns") or ()):
             yield from column_faults(column, f"{path}.{words['additionalPrinterColumns']}[{index}]")
 

@@ -28,8 +28,7 @@ ABSENT: Final = object()
 
 
 class Findings:
-    """The faults of a value, and how many checks it passed: of several failing alternatives the one with the most
-    passed checks is reported."""
+    """Faults and passed checks of a value: of several failing alternatives the best one is reported."""
 
     def __init__(self) -> None:
         self.faults: list[Cause] = []

@@ -36,8 +36,7 @@ class Decision(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Rules that a user holds in one namespace (or everywhere): each with the binding it comes from, and the roles
-    that bindings name but that do not exist."""
+    """Rules of a user in one namespace (or everywhere), each with its binding, and missing roles of bindings."""
 
     rules: tuple[tuple[Rule, str], ...]
     missing: tuple[str, ...]

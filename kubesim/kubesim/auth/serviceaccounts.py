@@ -48,8 +48,7 @@ class Bound(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a token of ours says: when it expires, its audiences, its account, and its object (the claims of
-    Kubernetes)."""
+    """Claims of a token: expiry, audiences, account, bound object."""
 
     expires: int
     audiences: tuple[str, ...]
@@ -68,8 +67,7 @@ class AccountTokens:
         self._said: dict[str, Said] = {}
 
     def issue(self, account: JsonObject, audiences: Sequence[str], seconds: int, bound: Sequence[Bound] = ()) -> str:
-        """A token for an account that is good for so many seconds. `bound`: what it is bound to, and the node of a pod
-        (which is only told)."""
+        """Issue a token of an account for so many seconds. `bound`: its bound object, and the node of a pod."""
         metadata = account["metadata"]
         namespace, name, now = metadata["namespace"], metadata["name"], int(self._stamps.seconds)
         ours: JsonObject = {"namespace": namespace, "serviceaccount": {"name": name, "uid": metadata["uid"]}}

@@ -44,9 +44,7 @@ def place_of(attachment: JsonObject) -> str:
 
 
 class Provisioner(Controller[Key]):
-    """Binds every claim that is Pending: to the volume it names, to one that is reserved for it (claimRef), or to one
-    made for it. Keys: claims.
-    """
+    """Binds Pending claims: to the volume they name, to one reserved for them, or to a new one. Keys: claims."""
 
     def __init__(self, informers: Informers, pace: Pace) -> None:
         super().__init__(informers, pace, CLAIMS, VOLUMES)

@@ -32,9 +32,7 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(NamedTuple):
-    """What happened (`created`, `refused: …`, `failed`, `shutting-down`, `terminated`) to which instance, and when
-    (epoch).
-    """
+    """An event (`created`, `refused: …`, `failed`, `shutting-down`, `terminated`) of an instance, and its epoch."""
 
     instant: float
     id: str

@@ -72,9 +72,7 @@ class Scales:
         }
 
     def of(self, pod: JsonObject) -> tuple[str, int] | None:
-        """(uid of the controller that has the scale, its replicas); None for a pod without controller.
-        ScaleUnknownError.
-        """
+        """The uid and the replicas of a pod's controller; None if there is none. Raises ScaleUnknownError."""
         reference = controller_of(pod)
         if reference is None:
             return None

@@ -25,9 +25,7 @@ class Heartbeats:
         self._leased: dict[str, tuple[str, int]] = {}
 
     async def beat(self, node: JsonObject, known: int, *, leases: bool) -> float:
-        """Let a node give a sign of life, one of `known`; returns the simulated seconds until the next. Raises
-        Refused, Disconnected.
-        """
+        """Send a heartbeat of a node; return the simulated seconds until the next. Raises Refused, Disconnected."""
         name, factor = node["metadata"]["name"], stretch(known)
         now = self._pace.clock.monotonic()
         told = self._told.get(name)

@@ -30,9 +30,7 @@ class NodeLifecycle(Controller[str]):
     """Keys: names of nodes."""
 
     def __init__(self, informers: Informers, pace: Pace, *, grace: float = LEASE_SECONDS, events: bool = True) -> None:
-        """`grace`: simulated seconds of silence after which a node is Unknown (--node-monitor-grace-period); a node
-        whose Lease says a longer duration has that long.
-        """
+        """`grace`: simulated seconds of silence before a node is Unknown; a longer duration in its Lease wins."""
         super().__init__(informers, pace, NODES, PODS)
         self._grace = grace
         self._events = Recorder(informers.api, pace, COMPONENT, enabled=events)

@@ -57,9 +57,7 @@ def crashed(pod: JsonObject, *, restarts: int, exit_code: int, now: float) -> Js
 
 
 def ended(pod: JsonObject, *, phase: str, exit_code: int, now: float) -> JsonObject:
-    """The containers have exited for good. Since Kubernetes 1.27 a pod is in a final phase before its kubelet lets go
-    of it.
-    """
+    """The containers have exited for good. Since 1.27 the phase is final before the kubelet deletes the pod."""
     reason = "Completed" if exit_code == 0 else "Error"
     state = {"terminated": {"exitCode": exit_code, "reason": reason, "finishedAt": format_time(now)}}
     why = "PodCompleted" if phase == "Succeeded" else "PodFailed"

@@ -40,9 +40,7 @@ SAFE = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def template_hash(template: JsonObject) -> str:
-    """The pod-template-hash of a template: stable, ten safe characters (not the real server's value: that hashes Go
-    structs).
-    """
+    """The pod-template-hash of a template: stable, ten safe characters (a real server hashes Go structs)."""
     number = int.from_bytes(hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).digest()[:8], "big")
     text = ""
     for _ in range(10):
@@ -67,9 +65,7 @@ def pod_from(template: JsonObject, metadata: JsonObject, spec: JsonObject | None
 
 
 class ReplicaSets(Controller[Key]):
-    """Keeps as many active pods as `spec.replicas` says. Keys: ReplicaSets (or ReplicationControllers). Does not adopt
-    orphans.
-    """
+    """Keeps `spec.replicas` active pods. Keys: ReplicaSets or ReplicationControllers. Adopts no orphans."""
 
     def __init__(
         self, informers: Informers, pace: Pace, collection: str = REPLICA_SETS, *, events: bool = True

@@ -33,9 +33,7 @@ Plan = dict[str, int]
 
 
 def bounds_of(spec: JsonObject) -> Bounds:
-    """The bounds that a Deployment's spec sets. Surge rounds up, unavailable rounds down; both 0 would be a standstill,
-    so one may be unavailable then. Recreate knows no bounds.
-    """
+    """Bounds of a Deployment. Surge rounds up, unavailable rounds down; if both are 0, one may be unavailable."""
     replicas = spec.get("replicas", 1)
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":

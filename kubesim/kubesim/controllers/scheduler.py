@@ -44,9 +44,7 @@ REMEMBERED_WISHES = 256
 
 
 def enough(nodes: int) -> int:
-    """After how many nodes that would do the search ends: a hundred, or a twentieth of all if that is more (the least
-    that numFeasibleNodesToFind ever takes; the real one takes up to half of a small cluster).
-    """
+    """Number of fitting nodes that ends the search: a hundred, or a twentieth of all nodes if that is more."""
     return min(nodes, max(100, nodes // 20))
 
 

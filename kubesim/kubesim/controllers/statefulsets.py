@@ -66,9 +66,7 @@ class StatefulSets(Controller[Key]):
         return current.removeprefix(name)
 
     async def _raise(self, stateful_set: JsonObject, update: str, current: str) -> bool:
-        """Make what is missing, in order; False as soon as one has to wait for another (podManagementPolicy
-        OrderedReady).
-        """
+        """Create missing pods in order; return False if one must wait for another (OrderedReady)."""
         namespace, name = key_of(stateful_set)
         is_parallel = stateful_set["spec"].get("podManagementPolicy") == "Parallel"
         is_steady = True

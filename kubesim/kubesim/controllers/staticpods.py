@@ -21,9 +21,7 @@ NAMESPACE = "kube-system"
 
 
 class StaticPods:
-    """The static pods of the nodes of one kubelet: `is_up` tells of a node whether its kubelet lives, and `look_at`
-    asks the kubelet to reconcile the static pod of a node and a name.
-    """
+    """Static pods of one kubelet's nodes. `is_up`: whether a node's kubelet runs; `look_at`: requeue a static pod."""
 
     def __init__(self, informers: Informers, is_up: Callable[[str], bool], look_at: Callable[[str, str], None]) -> None:
         self._api = informers.api

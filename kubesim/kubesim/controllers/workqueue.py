@@ -32,8 +32,7 @@ DOUBLINGS = 16
 
 
 class WorkQueue(Generic[K]):
-    """See the module. A failed key waits `initial` seconds, twice as long each time, up to `maximum`; up to half of
-    each wait is left to `chance`."""
+    """Delays a failed key by `initial` seconds, doubling up to `maximum`, minus up to half by `chance`."""
 
     def __init__(self, clock: Clock, initial: float, maximum: float, chance: random.Random) -> None:
         self._clock = clock

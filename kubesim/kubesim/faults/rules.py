@@ -52,8 +52,7 @@ class Reset(msgspec.Struct, frozen=True, tag=True):
 
 
 class CutBody(msgspec.Struct, frozen=True, tag=True):
-    """The request is carried out and the connection breaks in the middle of its answer, after this `share` of the
-    body. Watches are left alone."""
+    """The request is carried out; the connection breaks after this `share` of the response body. Not for watches."""
 
     share: float = 0.5
 
@@ -79,8 +78,7 @@ class DropWatch(msgspec.Struct, frozen=True, tag=True):
 
 
 class FreezeWatch(msgspec.Struct, frozen=True, tag=True):
-    """The stream of a watch stays open and shows nothing more, so many seconds after it began (or, if it was open
-    before, after the rule came)."""
+    """A watch stays open and silent, so many seconds after it began, or after the rule came if that was later."""
 
     after: float
 

@@ -84,9 +84,7 @@ SCALE = ("scale", "status")
 
 
 def built_in(store: Store, expiry: Expiry | None = None, *, service_accounts: bool = False) -> tuple[Resource, ...]:
-    """Every built-in resource. Strategies that look other objects up read them from `store`; `expiry` is told of every
-    event that is written; `service_accounts`: every pod needs one that is there.
-    """
+    """Every built-in resource. `expiry` notes written events; `service_accounts`: every pod needs an existing one."""
     priorities, accounts = store.table("priorityclasses.scheduling.k8s.io"), store.table("serviceaccounts")
     pods = AccountedPods(priorities, accounts) if service_accounts else PodStrategy(priorities)
     return (*_core(pods, expiry), *_apps(), *_others(expiry), *_policy(), *_storage(), *access_kinds(), *inert_kinds())

@@ -19,9 +19,7 @@ Key = tuple[str, str]
 
 
 class Expiry:
-    """Knows when each event of a store was last written, and removes those whose time is over. `ttl` (seconds on the
-    clock) may be changed before the first event comes.
-    """
+    """Removes events `ttl` seconds after their last write. Set `ttl` before the first event."""
 
     def __init__(self, store: Store, clock: Clock, timers: Timers, ttl: float = EVENT_TTL) -> None:
         self.ttl = ttl

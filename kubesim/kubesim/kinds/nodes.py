@@ -47,9 +47,8 @@ class NodeStrategy(Strategy):
     }
 
     def __init__(self, *, new_are_tainted: bool = False) -> None:
-        """`new_are_tainted`: a new node takes no pods until a node lifecycle controller has seen it Ready (the
-        admission plugin TaintNodesByCondition; the recordings were made without).
-        """
+        """`new_are_tainted`: taint new nodes until they are Ready (admission plugin TaintNodesByCondition; recordings
+        lack it)."""
         self._new_are_tainted = new_are_tainted
 
     def prepare_create(self, new: JsonObject, occasion: Occasion) -> JsonObject:

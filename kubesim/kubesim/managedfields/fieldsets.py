@@ -66,8 +66,7 @@ class FieldSet:
         return self.children.get(element, NOTHING)
 
     def paths(self) -> Iterator[Path]:
-        """Every field of the set, in the order in which conflicts are told: what belongs to a node, then what lies
-        below it."""
+        """Every field of the set, in the order of conflicts: the members of a node, then its children."""
         for element in in_order(self.members):
             yield (element,)
         for element in in_order(self.children):

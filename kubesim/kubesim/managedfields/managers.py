@@ -38,8 +38,7 @@ class Manager(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """What a manager owns: its fields, the version in which they are spelled, when it last wrote (RFC 3339, "" if
-    unknown)."""
+    """Fields of a manager, the version that spells them, and its last write (RFC 3339, "" if unknown)."""
 
     fields: FieldSet
     api_version: str

@@ -54,8 +54,7 @@ def _merged_list(live: list[Json], applied: list[Json], schema: Schema) -> list[
 
 
 def _order(live: Sequence[Element], applied: Sequence[Element]) -> Iterator[tuple[int, Element | None]]:
-    """The items of a merged list: (place in the live list, None) for one that stays as it is, (-1, element) for an
-    applied one."""
+    """Items of a merged list: (index in the live list, None) for a live item, (-1, element) for an applied one."""
     ours = set(live)
     wanted = set(applied)
     anchors = deque(element for element in applied if element in ours)

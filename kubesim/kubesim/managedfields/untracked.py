@@ -98,8 +98,7 @@ def _author_of(change: Change, by: Signature, author: Author) -> Author:
 
 
 def zero(schema: Schema | None) -> JsonObject:
-    """A new object of a built-in type before anything is said of it: what Go's types hold of themselves. Custom
-    resources hold nothing."""
+    """The zero object of a built-in type, as Go has it; {} for custom resources."""
     if schema is None or schema.embedded:
         return {}
     found: dict[str, Json] = {}

@@ -38,8 +38,7 @@ def schema_name(resource: Resource, *, of_list: bool = False) -> str:
 
 
 def definitions(resources: Iterable[Resource], others: Iterable[str]) -> dict[str, Node]:
-    """The schemas of the resources, of their lists and of `others` (types of the catalogue), with all that they refer
-    to, by name."""
+    """Schemas of the resources, their lists and `others` (types of the catalog), with their references, by name."""
     found: dict[str, Node] = {}
     waiting = [*SHARED, *others]
     for resource in resources:

@@ -32,9 +32,7 @@ UNCOUNTED = "uncounted"
 
 
 class InitialState(msgspec.Struct, frozen=True):
-    """The cluster when its faults and timeline began. `unready`: pods that were not Ready after `readyTimeout`;
-    `uncounted`: budgets without a status.
-    """
+    """The cluster when faults and timeline began: pods not Ready after `readyTimeout`, budgets without a status."""
 
     nodes: int
     pods: int

@@ -48,8 +48,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def as_json(value: Json) -> Json:
-    """What YAML says, as JSON says it: keys are texts, and numbers that no JSON parser here reads as whole are floats.
-    Raises ValueError for what JSON cannot say."""
+    """YAML as JSON: keys become text, numbers beyond 64 bits floats. Raises ValueError for what JSON lacks."""
     if isinstance(value, dict):
         return {_as_key(key): as_json(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -125,8 +124,7 @@ class Bodies:
             raise bad_request("error decoding patch: unexpected end of JSON input") from None
 
     def object(self, request: Request, kind: str) -> Json:
-        """The body of a POST or PUT that must hold an object of `kind`; a caller that keeps any of it takes a copy.
-        Raises Refusal (400, 415)."""
+        """The body of a POST or PUT with an object of `kind`; copy it before keeping it. Raises Refusal (400, 415)."""
         if not isinstance(request.body, bytes) and request.body is not None:
             return request.body
         raw: bytes = request.body or b""

@@ -37,8 +37,7 @@ class Begun(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What a DELETE does to an object: nothing new if it is `pending`; else it becomes `object`, and stays for a while
-    if it `waits`. `grace`: the seconds that it is given, where its kind knows grace."""
+    """Effect of a DELETE: none if `pending`; else `object` replaces the old one, and stays if it `waits`."""
 
     pending: bool
     waits: bool
@@ -104,8 +103,7 @@ class Deleter:
         return self._gone(resource, await self._admitted(write, route, options), options)
 
     async def _admitted(self, write: Write, route: Route, options: DeleteOptions) -> JsonObject:
-        """The newest object, once the webhooks have let exactly that one go: they are asked again when it has changed
-        meanwhile. Raises Refusal (404, 409, and a webhook's)."""
+        """The newest object that the webhooks have admitted; they are asked again if it changed. Raises Refusal."""
         table = self._store.table(route.resource.table)
         while True:
             current = table.get(*route.key)

@@ -37,13 +37,11 @@ class Ownership(Protocol):
         ...
 
     def updated(self, call: Call, new: JsonObject, old: JsonObject) -> JsonObject:
-        """A changed object, with the changed fields moved to their new owner. Where nothing changes, `new` as it
-        is."""
+        """The object with its changed fields moved to the new owner; `new` itself if nothing changes."""
         ...
 
     def applied(self, call: Call, configuration: JsonObject, live: JsonObject | None) -> JsonObject:
-        """What server-side apply of a configuration makes of the live object (None: there is none). Raises Refusal
-        (409, 422)."""
+        """Apply a configuration to the live object (None: there is none). Raises Refusal (409, 422)."""
         ...
 
 
@@ -55,8 +53,7 @@ class BodyCheck(Protocol):
         ...
 
     def patched(self, call: Call, patched: JsonObject, old: JsonObject) -> JsonObject:
-        """The object that a patch made of `old`; parts that the two share need no second look. Raises Refusal (400,
-        422)."""
+        """The patched object; parts shared with `old` are not checked again. Raises Refusal (400, 422)."""
         ...
 
     def layout(self, resource: Resource) -> Layout | None:
@@ -68,8 +65,7 @@ class Permission(Protocol):
     """Looks at what is written, where the right to write at all is not enough."""
 
     def check(self, call: Call, new: JsonObject, old: JsonObject | None) -> None:
-        """`new` is about to take the place of `old` (None: of nothing). Must be fast, and is asked for every write.
-        Raises Refusal (403)."""
+        """Check that `new` may replace `old` (None: nothing). Runs at every write. Raises Refusal (403)."""
         ...
 
 

@@ -21,8 +21,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 def change(media_type: str, patch: Json, layout: Layout | None = None) -> Callable[[Json], Json]:
-    """What a patch of this type does to an object. `layout` tells a strategic merge how the object's lists and maps
-    merge. Raises Refusal (415)."""
+    """The function of a patch. `layout`: how the object's lists merge (strategic merge). Raises Refusal (415)."""
     match media_type:
         case "application/merge-patch+json":
             return partial(merge, patch=patch)
@@ -55,8 +54,7 @@ def _strategic(target: Json, patch: Json, layout: Layout | None) -> Json:
 
 
 def json_patch(target: Json, operations: Json) -> Json:
-    """RFC 6902. Raises Refusal: 400 if the patch is no list of objects, 422 with one fixed message if it does not
-    apply."""
+    """RFC 6902. Raises Refusal: 400 unless a list of objects, 422 (one fixed message) if it does not apply."""
     if not isinstance(operations, list):
         raise _undecodable(operations, "[]handlers.jsonPatchOp")
     for operation in operations:

@@ -12,9 +12,7 @@ from kubesim.server.status import no_such_resource, not_here
 
 
 class Route(NamedTuple):
-    """What a request is about. `namespace` None means all of them (or a cluster-scoped kind); `name` "" the
-    collection.
-    """
+    """Target of a request. `namespace` None: all, or a cluster-scoped kind; `name` "": the collection."""
 
     resource: Resource
     namespace: str | None

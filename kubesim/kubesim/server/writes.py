@@ -178,8 +178,7 @@ class Writer:
         return 201, resource.shown(self._store.put(table, new, None, call.signed(occasion.now)))
 
     def _draft(self, resource: Resource, body: JsonObject, namespace: str) -> JsonObject:
-        """A new object as mutating webhooks see it: with its defaults, but before the server gives it a uid, a time, a
-        generation and a status."""
+        """A new object as mutating webhooks see it: with defaults, without uid, time, generation and status."""
         strategy = resource.strategy
         metadata = meta.for_create(body["metadata"], resource, namespace, self._stamps.now, lambda: "")
         new = strategy.normalise(strategy.prepare_create({**body, "metadata": metadata}, self._occasion(namespace)))

@@ -36,8 +36,7 @@ class TypedBodies:
         self._custom = custom
 
     def sent(self, call: Call, body: JsonObject) -> JsonObject:
-        """The object of a POST or PUT; an applied configuration stays as it is, for it owns just the fields that it
-        names. Raises Refusal (400, 422)."""
+        """The object of a POST or PUT; an applied configuration stays as it is. Raises Refusal (400, 422)."""
         resource = call.route.resource
         struct = type_name(resource.group, resource.version, resource.kind)
         if not struct:

@@ -158,8 +158,7 @@ class Reading:
 
 
 class Conversion(Reading):
-    """An object read from a map in memory, which is how a strategic patch is read; only the words differ.
-    (https://github.com/kubernetes/apimachinery/blob/master/pkg/runtime/converter.go)"""
+    """A strategic patch, read from a map in memory; only the words differ (apimachinery, runtime/converter.go)."""
 
     def __init__(self, struct: str, value: JsonObject) -> None:
         """See Reading."""

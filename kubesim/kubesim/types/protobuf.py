@@ -39,8 +39,7 @@ class Envelope(NamedTuple):
 
 
 def decoded(body: bytes, kind: str) -> JsonObject:
-    """The object in a body; `kind` is what the path expects and serves for one that names no kind. Raises Refusal
-    (400)."""
+    """The object in a body; `kind`: the path's, for a body that names none. Raises Refusal (400)."""
     try:
         found = envelope(body)
     except WireError as error:

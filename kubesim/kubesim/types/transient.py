@@ -20,8 +20,7 @@ SCALE: Final = ("autoscaling", "v1", "Scale")
 
 
 def transient(kind: GroupVersionKind, body: Json) -> JsonObject:
-    """A fresh copy of a body that must hold an object of a built-in kind, as Go would write it; unknown fields go.
-    Raises Refusal (400) for values of wrong types."""
+    """A copy of a built-in object as Go would write it, without unknown fields. Raises Refusal (400)."""
     if not isinstance(body, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind[2]})")
     struct = type_name(*kind)

@@ -79,9 +79,7 @@ class PodState(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """The pod that came for one that left; `ready_at` (epoch) is when it was first Ready, `is_running` whether it is
-    now.
-    """
+    """The pod that replaced another; `ready_at` (epoch): first Ready; `is_running`: running now."""
 
     uid: str
     pod: str
