@@ -1,7 +1,4 @@
-"""`kubesim up`: a cluster left running, for kubectl and for controllers in any language.
-
-A program that embeds this package offers the same command under a name of its own: `up_command`.
-"""
+"""`kubesim up`: a running cluster for kubectl and controllers. Embedding programs offer it too: `up_command`."""
 
 from __future__ import annotations
 

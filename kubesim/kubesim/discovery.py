@@ -1,7 +1,7 @@
 """Discovery: version, groups, resources, health (recording discovery).
 
-A core-group resource list carries no apiVersion; groups and paths that are not served are 404 in plain text. Clients of
-today ask for all groups and resources at once (aggregated discovery); those of the recordings' time read list by list.
+A core-group resource list has no apiVersion; unserved groups and paths are 404 in plain text. New clients use
+aggregated discovery, older ones one list per group.
 """
 
 from __future__ import annotations

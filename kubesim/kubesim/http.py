@@ -1,8 +1,7 @@
-"""HTTP for an API server: translates, and nothing else.
+"""HTTP for an API server: translates requests and responses.
 
-aiohttp gives every request to `ApiServer.handle` and writes the answer; a watch is written one JSON object per line.
-The Date header comes from the server's clock, which may be off on purpose. A ConnectionLost breaks the connection for
-real.
+A watch is one JSON object per line. The Date header comes from the server's clock, which may be wrong deliberately. A
+ConnectionLost breaks the real connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The pytest plugin: a cluster in the test's own process, one over HTTP, and virtual time.
-
-Nothing of the cluster is imported before a test asks for it.
-"""
+"""The pytest plugin: a cluster in the test's process, one over HTTP, virtual time. Imports are lazy."""
 
 from __future__ import annotations
 

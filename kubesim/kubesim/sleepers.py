@@ -1,7 +1,4 @@
-"""Tasks that sleep until something changes, or for so long: at less than half the cost of an event in a cancel scope.
-
-Watches and work queues do little else.
-"""
+"""Tasks that sleep until a change or a timeout: half the cost of an event in a cancel scope."""
 
 from __future__ import annotations
 

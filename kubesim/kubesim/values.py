@@ -1,6 +1,5 @@
-"""Values that Go and Kubernetes write in a grammar of their own: durations, times, int-or-percent.
+"""Values in Go's and Kubernetes' own grammar: durations, times, int-or-percent (checked against tests/oracles).
 
-Held against the answers of Go's and Kubernetes' own libraries (tests/oracles).
 A duration is a whole number of nanoseconds, an instant is seconds since the Unix epoch.
 """
 

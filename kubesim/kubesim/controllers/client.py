@@ -1,8 +1,7 @@
-"""The client of the controllers: in-process, or over HTTP to any API server at all.
+"""The client of the controllers: in-process, or over HTTP to any API server.
 
-Everything in this package is an ordinary client. It knows the server through `ApiClient` only, sees nothing that a
-watch does not show, and never assumes that its own write has already come back. So the same kubelet that fills the
-simulated cluster also fills a real one.
+Controllers see the server only through `ApiClient` and its watches, and never assume that their write has come back.
+So the kubelet of the simulated cluster also runs against a real one.
 """
 
 from __future__ import annotations

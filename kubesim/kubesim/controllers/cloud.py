@@ -1,8 +1,7 @@
-"""The simulated cloud: machines that end when they are told to, sometimes late, sometimes not at first.
+"""The simulated cloud: instances that terminate on request, sometimes late, sometimes not at the first request.
 
-Answers `/cloud/v1/instances/{id}` as one more handler beside the API server, so it is reached in-process or over the
-same HTTP face. Invariant: an instance only ever goes running → shutting-down → terminated, and everything that happens
-to it stands in the journal, in order.
+Serves `/cloud/v1/instances/{id}` next to the API server. Invariant: an instance goes running → shutting-down →
+terminated; the journal has every step, in order.
 """
 
 from __future__ import annotations

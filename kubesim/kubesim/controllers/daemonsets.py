@@ -1,7 +1,7 @@
-"""DaemonSets: one pod on every node that the template takes, bound by the controller itself.
+"""DaemonSets: one pod on every node that accepts the template, bound by the controller itself.
 
-The real controller tolerates a cordon, so an evicted daemon pod comes back to a node that is only cordoned, as soon as
-the old one is gone; a taint of its own (karpenter.sh/disrupted) keeps it away.
+DaemonSet pods tolerate a cordon: an evicted one comes back to a cordoned node. Another taint
+(karpenter.sh/disrupted) keeps it away.
 """
 
 from __future__ import annotations

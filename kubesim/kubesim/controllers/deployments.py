@@ -1,8 +1,7 @@
 """Deployments: one ReplicaSet per template, and a rolling update from the old ones to the newest.
 
-What `kubectl rollout status`, `history`, `undo`, `pause` and `restart` read and write is there: revisions, the
-pod-template-hash, the conditions Available and Progressing. Invariant: replicas are moved in small steps, each decided
-by what the ReplicaSets say of themselves, so a Deployment that is forgotten in the middle goes on where it was.
+Supports `kubectl rollout status`, `history`, `undo`, `pause` and `restart`. Invariant: each step is decided by the
+status of the ReplicaSets, so an interrupted rollout continues.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The disruption controller: writes into every PodDisruptionBudget how many pods it lets go.
+"""The disruption controller: writes into every PodDisruptionBudget how many disruptions it allows.
 
-Its own arithmetic, after kube-controller-manager's `disruption.go`, checked against the recordings pdb-status and
-eviction-of-another-uid. Invariant: the status is written with the version it was read at (the eviction API decrements
-it at the same time), and never allows anything that was not counted.
+Arithmetic of kube-controller-manager's `disruption.go` (recordings pdb-status, eviction-of-another-uid). Invariant: the
+status is written at the version that was read, because evictions decrement it concurrently.
 """
 
 from __future__ import annotations

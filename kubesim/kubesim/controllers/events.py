@@ -1,7 +1,6 @@
 """Events of the controllers and kubelets (core/v1), written as client-go's recorder writes them.
 
-Invariant: an Event is never worth a failure. What the server refuses (a namespace that is going, a missing right) is
-dropped, and a thing said again within the life of its Event raises the count instead of making another.
+Invariant: a refused Event (terminating namespace, missing right) is dropped. A repeated Event raises the count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The garbage collector and PodGC: what outlives its owner, and what outlives its node.
+"""The garbage collector and PodGC: objects that outlive their owner, pods that outlive their node.
 
-Invariant: nothing is deleted on the word of a view alone. Before a dependent or an orphaned pod goes, the server itself
-is asked whether the owner (the node) is really gone, and the DELETE carries the uid.
+Invariant: before a DELETE the server confirms that the owner (or node) is gone, and the DELETE carries the uid.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Informers: a cache of one kind of object that follows the server and notifies subscribers of changes.
+"""Informers: a cache of one kind that follows the server and notifies subscribers of changes.
 
-Invariant: a view never goes back in time. An object learnt from the answer to one's own write (`remember`) is not
-undone by older events that arrive later, and what was deleted does not rise again. That is what lets a controller count
-on its own writes without the bookkeeping of expectations.
+Invariant: a view never goes back in time: an older event does not undo an object learned from one's own write
+(`remember`). So a controller can count on its own writes without expectations.
 """
 
 from __future__ import annotations

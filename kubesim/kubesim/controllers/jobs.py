@@ -1,8 +1,7 @@
-"""Jobs: pods that are to end well, a number of them, a number at a time.
+"""Jobs: a number of pods that must succeed, some at a time.
 
-Invariant: a pod counts once, whatever becomes of it: its end is written into the Job's status together with its uid
-(`uncountedTerminatedPods`) before the finalizer comes off that holds it (batch.kubernetes.io/job-tracking). Left out:
-indexed completion, and success policies.
+Invariant: a pod counts once: its end is in the Job's status with its uid (`uncountedTerminatedPods`) before its
+finalizer (batch.kubernetes.io/job-tracking) goes. Left out: indexed completion, success policies.
 """
 
 from __future__ import annotations

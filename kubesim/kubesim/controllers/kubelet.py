@@ -1,9 +1,8 @@
-"""The hollow kubelet: one process that plays the kubelets of many nodes, without containers.
+"""The hollow kubelet: one process plays the kubelets of many nodes, without containers.
 
-It knows a pod from the watch alone, speaks to the server as a real kubelet does (status through /status by strategic
-merge with the pod's uid, the last DELETE with grace 0 and the uid as precondition), and therefore runs against any API
-server. Invariants: a pod is a uid, never a name; a grace period counts from when the kubelet sees it and can only get
-shorter; a node that is down says nothing.
+It watches pods and writes as a real kubelet does (status with the pod's uid, a last DELETE with grace 0), so it runs
+against any API server. Invariants: a pod is identified by uid; a grace period starts when the kubelet sees it and only
+gets shorter; a node that is down is silent.
 """
 
 from __future__ import annotations

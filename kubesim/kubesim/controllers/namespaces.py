@@ -1,7 +1,7 @@
-"""Namespaces: a new one gets its service account and the cluster's root certificate, a deleted one is emptied.
+"""Namespaces: a new one gets its service account and the root certificate, a deleted one is emptied.
 
-The namespace controller asks the server what kinds there are, as the real one does, so custom resources go too.
-Invariant: the finalizer `kubernetes` is taken off only after every kind has been listed and found empty.
+As in Kubernetes, discovery names the kinds, so custom resources go too. Invariant: the finalizer `kubernetes` goes only
+when every kind is empty.
 """
 
 from __future__ import annotations

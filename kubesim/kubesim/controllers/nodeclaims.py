@@ -1,7 +1,6 @@
-"""NodeClaims as Karpenter leaves them once their nodes have joined: the machine is launched, the node registered and
-initialized, and both carry the same labels.
+"""NodeClaims as Karpenter leaves them when their nodes have joined: launched, registered, initialized, same labels.
 
-Pure: what is made here, the cluster puts in together with the node. No controller of this package acts on a claim.
+Pure. The cluster creates them with their nodes; no controller of this package acts on a claim.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The node lifecycle controller: a node that falls silent becomes Unknown, is tainted, and its pods are not Ready.
+"""The node lifecycle controller: a silent node becomes Unknown and tainted, and its pods are not Ready.
 
-Invariants: a node is silent from the last renewal of its Lease or the last heartbeat of its status, whichever came
-later, by this controller's own clock; nothing is done per heartbeat but to note when it came. (The real controller
-looks every 5 s; this one is there at the instant. Zones in full disruption are no exception here.)
+Invariant: silence starts at the last Lease renewal or status heartbeat, by this controller's clock. (The real one
+checks every 5 s, this one at the exact instant; zones in full disruption are no exception.)
 """
 
 from __future__ import annotations

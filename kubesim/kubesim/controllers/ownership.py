@@ -1,7 +1,7 @@
-"""Which collections can own and be owned: the built-in ones, and those of the CustomResourceDefinitions there are.
+"""Collections that can own objects or be owned: built-in ones, and those of CustomResourceDefinitions.
 
-An owner reference names a group and a kind; where that lives, the server's discovery tells a real garbage collector,
-and here the definitions do, as they come and go. Invariant: of a kind that is not known nothing is concluded.
+An owner reference names a group and a kind; a real garbage collector uses discovery, this one the definitions.
+Invariant: objects of an unknown kind are left alone.
 """
 
 from __future__ import annotations

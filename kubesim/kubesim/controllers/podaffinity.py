@@ -1,7 +1,6 @@
-"""Whether a pod fits a node by the pods that are there already: (anti-)affinity and topology spread.
+"""Pod affinity, anti-affinity and topology spread: does a pod fit a node, given the placed pods?
 
-Counts are made once for a pod, over the pods that its selectors take, and then asked for each node. A pod counts from
-the moment it was placed, before its binding has come back.
+Counts are computed once per pod, then asked for each node. A pod counts from its placement, before its binding returns.
 """
 
 from __future__ import annotations

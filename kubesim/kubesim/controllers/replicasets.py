@@ -1,7 +1,7 @@
-"""ReplicaSets (and ReplicationControllers): a pod is replaced the moment it begins to terminate.
+"""ReplicaSets and ReplicationControllers: a pod is replaced as soon as it begins to terminate.
 
-(`StatefulSet` is the opposite and lives next door.) Recording node-drain-end-to-end: the replacement is ADDED at the
-deletionTimestamp of the old pod, not when that is gone. Beside them what all controllers of workloads share.
+Recording node-drain-end-to-end: the replacement is ADDED at the old pod's deletionTimestamp. (StatefulSets wait until
+the old pod is gone.) Also here: what all workload controllers share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The arithmetic of rolling updates: how many replicas each ReplicaSet of a Deployment should have next. Pure.
+"""Arithmetic of rolling updates: replicas of each ReplicaSet of a Deployment. Pure.
 
-After kube-controller-manager's `rolling.go` and `deployment_util.go`. Invariants: never more pods wanted than replicas
-+ maxSurge, and none taken from the old sets while fewer than replicas - maxUnavailable are available.
+After `rolling.go` and `deployment_util.go`. Invariants: at most replicas + maxSurge pods are wanted; old sets keep
+pods while fewer than replicas - maxUnavailable are available.
 """
 
 from __future__ import annotations

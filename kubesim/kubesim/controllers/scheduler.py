@@ -1,8 +1,7 @@
-"""The scheduler: binds pods to nodes, the most important first, as soon as there is something to bind or room for it.
+"""The scheduler: binds pods to nodes by priority, as soon as there is room.
 
-Invariants: a pod counts on a node from the moment its binding is asked for, so that two pods never take one place; what
-a change of one node costs does not grow with the number of nodes. In large clusters only a part of the nodes is looked
-at for each pod, as the real scheduler does. No pod is preempted.
+Invariants: a pod counts on its node from the binding request on; the cost of a change of one node does not grow with
+the number of nodes. In large clusters only some nodes are examined per pod. Preempts no pod.
 """
 
 from __future__ import annotations

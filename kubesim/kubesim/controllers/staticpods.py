@@ -1,7 +1,6 @@
 """Static pods: run by a kubelet from its own files, shown to the server as mirror pods.
 
-The server cannot end them. A mirror pod that is deleted is finished off by its kubelet and made anew, for as long as
-the node is there; its process never notices.
+Deleting a mirror pod only makes the kubelet create a new one while the node exists; the process continues.
 """
 
 from __future__ import annotations

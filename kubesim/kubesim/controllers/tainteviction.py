@@ -1,7 +1,7 @@
-"""The taint eviction controller: pods leave a node tainted NoExecute when their tolerations say so.
+"""The taint eviction controller: deletes pods (without asking budgets) that do not tolerate a NoExecute taint.
 
-It deletes, it does not evict: no budget is asked. Invariant: the time of a pod under a taint counts from when the taint
-(or the pod) came, and ends when the last taint is gone; a taint that returns starts it anew.
+Invariant: toleration time starts with the taint (or the pod) and ends when the last taint is gone; a new taint starts
+it again.
 """
 
 from __future__ import annotations

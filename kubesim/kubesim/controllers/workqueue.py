@@ -1,7 +1,7 @@
-"""The work queue of a controller: keys to look at, each by one worker at a time.
+"""The work queue of a controller: each key is reconciled by one worker at a time.
 
-Invariants: a key is queued once, however often it was added; a key that is added while a worker has it is handed out
-again afterwards; of several wake-ups the earliest wins; adding a key now cancels its later wake-up.
+Invariants: a key is queued once; a key added while a worker has it is queued again; the earliest of several wake-ups
+wins; adding a key cancels its wake-up.
 """
 
 from __future__ import annotations

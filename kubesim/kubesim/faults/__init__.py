@@ -1,7 +1,7 @@
-"""Faults on request: what an unlucky client meets, by rule and by seed.
+"""Faults on request, by rule and by seed.
 
-A rule says which requests it is for, how likely it strikes and how often at most; its fault says what happens.
-Everything random comes from one seeded source, so a run with the same seed and the same requests meets the same faults.
+A rule selects requests, a probability and a maximum count; its fault says what happens. One seeded source decides, so
+the same seed and requests meet the same faults.
 """
 
 from kubesim.faults.engine import Faults

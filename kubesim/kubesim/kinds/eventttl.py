@@ -1,7 +1,6 @@
-"""Events expire: the API server gives each an hour from its last write, and then forgets it (--event-ttl).
+"""Event expiry (--event-ttl): an Event is removed an hour after its last write.
 
-Invariant: an event goes `ttl` seconds after its last write, never because of an earlier one. Watchers see it DELETED,
-as they do when a lease of etcd runs out. There is no task: what is due is removed with the next request.
+Watchers see it DELETED. There is no task: due Events are removed with the next request.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""POST pods/NAME/eviction: what a budget allows, and what asking costs (recordings eviction, eviction-of-another-uid).
+"""POST pods/NAME/eviction: what a budget allows and what it costs (recordings eviction, eviction-of-another-uid).
 
-The accounting is the real server's, in its order: a pod that cannot matter to a budget (pending, ended, terminating)
-goes free; more than one budget is a 500; a pod that is not ready goes free as far as the budget's policy says;
-otherwise the budget is verified and decremented *before* the pod is deleted. A deletion refused by a precondition has
-therefore spent the budget all the same.
+In the real server's order: a pod that no budget counts (pending, finished, terminating) is free; two budgets are a 500;
+an unready pod is free if the budget's policy says so; else the budget is decremented *before* the pod is deleted. So a
+deletion refused by a precondition has spent the budget.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Kinds that are kept, checked against their types and shown, and on which nothing acts: so that charts can be applied.
+"""Kinds that are validated and stored but do nothing, so that charts can be applied.
 
-A CronJob here never runs, an Ingress lets no traffic in, a ResourceQuota limits nothing, a ValidatingAdmissionPolicy
-denies nothing.
+For example CronJob, Ingress, ResourceQuota, ValidatingAdmissionPolicy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Pods: what the server fills in, what may not change, how much grace a DELETE gives (recordings writes-create, pod-
-deletion).
+"""Pods: defaults, immutable fields, grace of a DELETE (recordings writes-create, pod-deletion).
 
-The priority admission and the default-tolerations admission of the real server are part of the defaults here.
+Includes the defaults of the priority and default-tolerations admission.
 """
 
 from __future__ import annotations

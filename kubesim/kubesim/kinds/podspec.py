@@ -1,7 +1,6 @@
-"""Defaults of pod specs: the same for pods and for the templates of workloads.
+"""Defaults of pod specs, for pods and templates (k8s.io/kubernetes pkg/apis/core/v1/defaults.go).
 
-The defaults are those of k8s.io/kubernetes pkg/apis/core/v1/defaults.go as they show in answers; what admission adds to
-pods (priority, tolerations) is not among them. Values are shared, never changed in place.
+Admission defaults (priority, tolerations) are elsewhere. Values are shared, never changed in place.
 """
 
 from __future__ import annotations

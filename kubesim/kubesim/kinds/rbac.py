@@ -1,7 +1,6 @@
-"""Roles and bindings, and the kinds that only ask (recording auth; words of refusals as kube-apiserver's).
+"""Roles, bindings and access reviews (recording auth; refusals in kube-apiserver's words).
 
-Their names are free: `system:basic-user` is one. A binding's roleRef never changes; a binding to another role is made
-another binding.
+Names are free (`system:basic-user`). A binding's roleRef is immutable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Pods and their ServiceAccounts: the admission plug-in of that name, which a server may run without.
+"""Pods and their ServiceAccounts: the admission plug-in of that name, which is optional.
 
-A pod gets the account `default` if it names none, and must name one that is there. The volume with its token is left
-out: nothing here would mount it.
+A pod gets the account `default` if it names none; the account must exist. No token volume is added.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Sets of fields, as managedFields keep them (FieldsV1), and their algebra.
 
-A set is a tree: at each node the elements that belong to it, and below which elements there is more. A field and what
-lies in it belong to a set independently. Invariants: a set is a value; no node below the root is empty; the object
-itself () belongs to no set.
+A set is a tree of nodes with members and children. A field and its parts belong to a set independently. Invariants: a
+set is a value; no node below the root is empty; the object itself () belongs to no set.
 """
 
 from __future__ import annotations

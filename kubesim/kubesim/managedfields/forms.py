@@ -1,8 +1,7 @@
-"""Granularity of values for server-side apply: maps and lists with owners of their parts, or one thing (atomic).
+"""Granularity of values for server-side apply: maps and lists with owners of their parts, or atomic values.
 
-Where no schema is known it is deduced as for custom resources that preserve unknown fields: maps have parts, lists are
-one thing. A value that its schema does not allow is one thing, too. The rules are those of
-https://github.com/kubernetes/kube-openapi/blob/master/pkg/schemaconv/openapi.go.
+Without a schema, maps have parts and lists are atomic. A value that its schema does not allow is atomic. Rules:
+https://github.com/kubernetes/kube-openapi/blob/master/pkg/schemaconv/openapi.go
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Managers and their fields: metadata.managedFields, read and written.
 
-A manager is told apart by its name, its operation, the version it wrote in (Update only: an applier remains itself
-when it moves to another version) and the subresource it wrote through. Invariant: what is written is in one order
-(operation, time, name, version, subresource), so that equal ownership is equal JSON.
+A manager is identified by name, operation, version (Update only) and subresource. Invariant: entries are ordered by
+operation, time, name, version, subresource, so equal ownership is equal JSON.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What an applied configuration makes of the object that is there.
+"""Merge of an applied configuration into the live object. Nothing is removed.
 
-Nothing is removed by merging. Lists that merge keep the order of the live object; where the configuration orders the
-shared items otherwise, its order wins, and its new items stand between the shared ones as it has them. The order is
-that of structured-merge-diff (typed/merge.go).
+Merged lists keep the live order. If the configuration orders shared items differently, its order wins, and its new
+items stay between them. Order of structured-merge-diff (typed/merge.go).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Owners of fields that were written before managedFields were kept (before-first-apply).
+"""Owners of fields that were written before the first apply.
 
-Keeping account of every write would cost more than the writes themselves. So an object's managedFields begin with the
-first configuration that is applied to it, and what happened before is then read from the store's log, which holds the
-last changes of every kind and their authors. What is older than the log belongs to `before-first-apply`, as with
-objects that a real server finds without managedFields. Invariant: an object that once had managedFields and lost them
-(a client took them away) has no history.
+Tracking every write would double its cost. So managedFields begin with the first applied configuration, and the owners
+of earlier writes come from the store's log of recent changes and authors; older fields belong to `before-first-apply`,
+as on a real server. Invariant: an object whose managedFields a client removed has no history.
 """
 
 from __future__ import annotations

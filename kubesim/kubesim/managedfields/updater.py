@@ -1,9 +1,8 @@
-"""How ownership moves when an object is written (structured-merge-diff, merge/update.go).
+"""Ownership after a write (structured-merge-diff, merge/update.go).
 
-The manager of an ordinary write owns the fields that it changes, alone. An applier owns what its configuration
-says, together with those that said the same; what others own with another value is a conflict. What an applier leaves
-out it gives up, and what has no other owner then goes. Invariant: no field belongs to a manager that has not written
-it, or whose value was overwritten since.
+An ordinary write owns the fields that it changes, alone. An applier owns the fields of its configuration, shared with
+others that set the same value; a different value is a conflict. A field that an applier leaves out goes if it has no
+other owner. Invariant: a manager owns only fields that it wrote and no other write has changed since.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Whether an applied configuration fits its type; worded as structured-merge-diff words it (typed/validate.go).
+"""Shape of an applied configuration, worded as structured-merge-diff words it (typed/validate.go).
 
-Only shape is checked here: fields that the type does not know, lists without keys or with one item twice, a map where
-a list should be. What values mean is checked later, when the merged object is decoded and validated like any other.
+Checks unknown fields, list keys, duplicates and types. Values are validated later, with the merged object.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Schemas of a document: the kinds of one group and version, and all that they refer to.
+"""Schemas of a document: the kinds of one group and version, and their references.
 
-Built-in kinds bring theirs from the catalogue. A custom resource brings the schema of its definition, to which the
-server adds what every object has, under a name that reads the group backwards (`sh.karpenter.v1.NodeClaim`).
+Built-in kinds come from the catalog, custom resources from their definition plus the fields of every object, under a
+name that reads the group backwards (`sh.karpenter.v1.NodeClaim`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""OpenAPI v3: documents are made when first asked for, and kept until what is served changes.
+"""OpenAPI v3: documents are built at first use and cached until the served kinds change.
 
-There is an index and a document for each group and version; the index names each document with a hash, by which
-clients keep it for ever. Documents are JSON: a client that takes nothing but protobuf gets 406, at which clients fall
-back.
+The index names a document for each group and version, with a hash by which clients cache it. Documents are JSON; a
+client that accepts only protobuf gets 406 and falls back.
 """
 
 from __future__ import annotations

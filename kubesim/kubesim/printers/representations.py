@@ -1,7 +1,6 @@
-"""Content negotiation: the object itself, a Table for kubectl, or metadata only (recordings tables, discovery).
+"""Content negotiation: the object, a Table for kubectl, or metadata only (recordings tables, discovery).
 
-`Accept` lists the shapes that the client can read, best first; the first one that the server can make wins, and one
-that names nothing known is 406. Errors stay Status whatever was asked for.
+The first shape in `Accept` that the server knows wins; none is 406. Errors are always a Status.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The scenario `demo`: nodes and workloads in any size from two nodes and one pod up.
+"""The scenario `demo`: nodes and workloads of any size, from two nodes and one pod.
 
-Pure data: the same arguments give the same objects, name by name. Invariants of every size: each node could take all
-ordinary pods at once (a drain never fails for lack of room), and no budget forbids an eviction for ever.
+Pure. Invariants: each node has room for all ordinary pods (a drain never lacks room), and no budget forbids an eviction
+indefinitely.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""From the short forms of a scenario to the objects that they mean.
+"""Manifests from the short forms of a scenario. Pure.
 
-Pure: the same short form makes the same manifests. `{n}` is the number of a copy, from 1 to `count`; a name without it
-gets `-{n}` where there is more than one.
+`{n}` is the number of a copy, from 1 to `count`; a name without it gets `-{n}` if there are several copies.
 """
 
 from __future__ import annotations

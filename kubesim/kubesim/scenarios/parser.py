@@ -1,7 +1,6 @@
-"""Strict parser of scenario files: nothing is overlooked, nothing is guessed.
+"""Strict parser of scenario files.
 
-Invariant: a scenario that comes out means everything that was written. Each complaint names the file, the path of the
-field, what is wrong and what would be right.
+Each complaint names the file, the path of the field, the mistake and the correct form.
 """
 
 from __future__ import annotations

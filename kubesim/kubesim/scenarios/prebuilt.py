@@ -1,7 +1,7 @@
-"""Prebuilt clusters: pods are put into the store at once, bound, Running and Ready, as if they had run for long.
+"""Prebuilt clusters: pods are loaded into the store bound, Running and Ready.
 
-Invariant: what stands in the store afterwards is what controllers and kubelets would have written, so that none of them
-finds anything to do but to count. It is done before the cluster runs; what is watched from without starts over.
+Invariant: the store has what controllers and kubelets would have written, so they find nothing to do but count. Runs
+before the cluster; external watches start over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The fields of a scenario file: nodes and workloads, how they behave, faults and timeline.
+"""The fields of a scenario file: nodes, workloads, behaviors, faults and timeline.
 
-Every field of the file is a field here, or of the settings of the controllers and the rules of faults that it takes as
-they are; docs/scenarios.md describes each. Invariant: a scenario is data; the same file, seed and scale make the same
+docs/scenarios.md describes each field. Invariant: a scenario is data; the same file, seed and scale make the same
 cluster.
 """
 

@@ -1,8 +1,7 @@
-"""The timeline of a scenario: its steps, each at its instant, counted from when the cluster was ready.
+"""The timeline of a scenario: steps at instants after the cluster is ready.
 
-Invariant: steps happen one after another, in the order of their instants and then of the file; what chance picks
-depends on `seed`, the step and what there is to pick from, and on nothing else. A step that fails is told of, and
-the next one comes.
+Invariant: steps run one after another, by instant, then by position; random choices depend only on `seed`, the step and
+the candidates. A failed step is reported, and the next one runs.
 """
 
 from __future__ import annotations
