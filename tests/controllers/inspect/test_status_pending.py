@@ -83,7 +83,7 @@ def test_a_node_that_is_due_is_pending_although_no_controller_has_written_so(
     assert (status.state, status.step) == (NodePhase.PENDING, "pending")
     assert status.pending is not None
     assert (status.pending.causes, status.pending.hold) == ((cause,), hold)
-    assert status.waits_for.startswith(f"{cause}; {hold}: " if hold else f"{cause}; nothing holds it back")
+    assert status.waits_for.startswith(f"{cause}; {hold}: " if hold else f"{cause}; nothing blocks it")
 
 
 def test_since_when_it_waits_follows_from_what_is_due() -> None:
