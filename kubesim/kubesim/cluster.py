@@ -61,10 +61,8 @@ class ClusterOptions(PartOptions, frozen=True, kw_only=True):
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A node to be: `pods` is how many it takes, `capacity` what else it has room for (resource quantities, over those
-    that every node has); `labels` are added to those that every node has, `taints` are as manifests write them.
-    `claim`: its NodeClaim, for which the cluster must have the definition.
-    """
+    """A node to add. `pods`: its pod limit; `capacity`, `labels`: on top of the defaults of every node; `taints` as in
+    manifests. `claim`: its NodeClaim, if the cluster has the definition."""
 
     name: str
     pods: int = 110

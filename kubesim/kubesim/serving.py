@@ -50,10 +50,8 @@ async def listening(
     token: str = "",
     certificate: Certificate | None = None,
 ) -> AsyncIterator[str]:
-    """Serve a cluster while the block runs; gives the URL. The kubeconfig is written first. Raises CannotServe.
-
-    The cluster itself is the caller's to run.
-    """
+    """Serve a cluster while the block runs; yields the URL, after writing the kubeconfig. The caller runs the cluster.
+    Raises CannotServe."""
     face = HttpFace(cluster.server)
     try:
         try:

@@ -37,12 +37,8 @@ async def running(
     clock: Clock | None = None,
     **options: Any,
 ) -> AsyncIterator[EmbeddedCluster]:
-    """A cluster that runs while the block does: so many nodes called `node-1`, `node-2`, …, or a `scenario` (a name of
-    the library, a file, a Scenario), which is ready.
-
-    `definitions`: CustomResourceDefinitions that are served from the first moment. `clock`: by default the event
-    loop's own. `options`: fields of ClusterOptions, for a cluster without a scenario.
-    """
+    """A running cluster with that many nodes (`node-1`, …) or a ready `scenario` (name, file, Scenario). `definitions`:
+    served CustomResourceDefinitions. `clock`: default is the event loop's. `options`: fields of ClusterOptions."""
     time = clock or LoopClock()
     async with anyio.create_task_group() as group:
         if scenario:
@@ -67,11 +63,8 @@ async def running(
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time moves only when everything waits, and then to the next timer: sleeping takes no time.
-
-    Time begins at 0. Sockets and threads are looked at between timers, and never waited for while one is pending: what
-    depends on them needs an ordinary loop.
-    """
+    """An event loop whose time, from 0, jumps to the next timer when everything waits. Sockets and threads are polled
+    between timers only; code that depends on them needs an ordinary loop."""
 
     def __init__(self) -> None:
         self._now = 0.0

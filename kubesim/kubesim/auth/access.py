@@ -27,10 +27,8 @@ from kubesim.server.store import Store
 
 
 class Access:
-    """Lets requests pass or refuses them.
-
-    `permission` looks at writes of roles, `reviews` and `token_requests` answer what is asked about access.
-    """
+    """Admits or refuses requests. `permission` checks writes of roles; `reviews` and `token_requests` answer about
+    access."""
 
     def __init__(
         self, store: Store, stamps: Stamps, bodies: Bodies, *, tokens: Mapping[str, str | User] | None, seed: int

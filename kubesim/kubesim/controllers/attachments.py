@@ -133,10 +133,8 @@ class Attachments(Controller[Key]):
         unstage_delay: float = 0.0,
         node_plugin: str = "",
     ) -> None:
-        """Delays in simulated seconds: until an attachment says `attached`, from the end of its pods until its kubelet
-        has unstaged it, and from its DELETE until it is gone. `node_plugin`: see PartOptions. Raises Refusal for a
-        selector that cannot be read.
-        """
+        """Simulated seconds until a volume is attached, unstaged after its last pod, and detached. `node_plugin`: see
+        PartOptions. Raises Refusal for an invalid selector."""
         super().__init__(informers, pace, PODS, CLAIMS, VOLUMES, ATTACHMENTS)
         self._attach_delay = attach_delay
         self._detach_delay = detach_delay

@@ -200,11 +200,9 @@ async def ask(
 
 
 async def follow(api: ApiClient, path: str, query: Mapping[str, str], clock: Clock) -> AsyncGenerator[Event, None]:
-    """List and watch for ever: ADDED, MODIFIED, DELETED, and SYNCED after each complete list.
-
-    Resumes a watch that ended, lists again when its version is too old; what vanished in between comes as DELETED (as
-    it was last seen). Never raises for the server's sake: it pauses (50 ms, doubling to 5 s) and tries again.
-    """
+    """List and watch indefinitely: ADDED, MODIFIED, DELETED, and SYNCED after each complete list. Resumes a watch, or
+    lists again if its version is too old; missed deletions come as DELETED. On errors it retries after 50 ms, doubling
+    to 5 s."""
     known: dict[tuple[str, str], JsonObject] = {}
     version, pause = "", FIRST_PAUSE
     while True:

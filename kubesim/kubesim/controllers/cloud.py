@@ -20,10 +20,8 @@ State = Literal["running", "shutting-down", "terminated"]
 
 
 class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Simulated seconds: `terminate_delay` from the request to the end, `answer_delay` before each answer.
-
-    `failure_probability`: the part of requests that are answered 500 (drawn from `seed`).
-    """
+    """Simulated seconds: `terminate_delay` to the end, `answer_delay` before a response. `failure_probability` of a
+    500."""
 
     terminate_delay: float = 0.0
     answer_delay: float = 0.0

@@ -16,10 +16,8 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Controller(Generic[K]):
-    """Level-based: a key says that something about it may have changed, `reconcile` looks at the views and acts.
-
-    Subclasses set `needs` (collections that must be known before anything is decided) in their constructor.
-    """
+    """Level-based: a key says that something may have changed; `reconcile` reads the views and acts. Subclasses set
+    `needs` (collections that must be complete first)."""
 
     workers = 4
 

@@ -244,11 +244,8 @@ class Disruption(Controller[Key]):
 
 
 def expectation(spec: JsonObject, pods: list[JsonObject], scales: Scales) -> Expected:
-    """What a budget demands of these pods (`getExpectedPodCount`). ScaleUnknownError.
-
-    Percentages round up for both bounds. An integer minAvailable counts the pods there are; everything else asks the
-    pods' controllers for their scale, and pods without controller then count for nothing.
-    """
+    """Pods that a budget expects (`getExpectedPodCount`). Percentages round up. An integer minAvailable counts the
+    pods; other bounds use the scale of their controllers and ignore pods without one. Raises ScaleUnknownError."""
     minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
     if maximum is not None:
         total = _scale_of(pods, scales)

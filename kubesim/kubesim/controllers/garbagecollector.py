@@ -40,10 +40,8 @@ class Fate(Enum):
 
 
 class GarbageCollector(Controller[tuple[str, str, str]]):
-    """Deletes what has owners when they are all gone; ends the deletions that wait for it (foreground, orphan).
-
-    Keys: (collection, namespace, name). Objects of every kind, custom ones too, can own and be owned.
-    """
+    """Deletes objects whose owners are all gone, and finishes foreground and orphan deletions. Keys: (collection,
+    namespace, name)."""
 
     def __init__(self, informers: Informers, pace: Pace) -> None:
         built_in = [collection.path for collection in BUILT_IN.values()]
@@ -200,12 +198,8 @@ ORPHANED: Final = {
 
 
 class PodGarbage(Controller[Key]):
-    """Removes pods whose node is gone, after a quarantine in which it might come back; and terminating pods whose node
-    is declared out of service (PodGC). Keys: pods.
-
-    It looks at fixed instants, every LOOK seconds from its beginning: an orphan is first seen at one of them, and goes
-    at the first one after its quarantine. So it takes 40 to 60 s (recording nodes-orphans).
-    """
+    """PodGC: removes pods of deleted nodes after a quarantine, and terminating pods of out-of-service nodes. Keys:
+    pods. Checks every LOOK seconds, so an orphan goes after 40 to 60 s (recording nodes-orphans)."""
 
     def __init__(self, informers: Informers, pace: Pace, *, quarantine: float = 40.0) -> None:
         """`quarantine`: simulated seconds (the real one: 40 s, with a look every 20 s)."""

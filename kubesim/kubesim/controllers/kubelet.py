@@ -52,13 +52,10 @@ GONE = (404, 409, 422)
 
 
 class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`behaviours`: first stage that takes a pod wins. Simulated seconds: `heartbeat_seconds` between two signs of life
-    of a node, `status_seconds` until its unchanged status is written again; both are longer where there are more than
-    200 nodes (nodestatus.stretch).
-
-    `leases`: signs of life are renewals of the node's Lease in kube-node-lease, as real kubelets give them; without,
-    each is a write of its status. `volumes`: a pod starts when its volumes are attached.
-    """
+    """`behaviours`: the first matching stage wins. Simulated seconds: `heartbeat_seconds` between heartbeats,
+    `status_seconds` between writes of an unchanged status; both grow beyond 200 nodes (nodestatus.stretch). `leases`:
+    heartbeats renew Leases in kube-node-lease instead of writing the status. `volumes`: a pod starts when its volumes
+    are attached."""
 
     behaviours: tuple[Stage, ...] = ()
     heartbeat_seconds: float = 10.0
@@ -90,10 +87,8 @@ _Step = Callable[[JsonObject, _Life], Awaitable[None]]
 
 
 class HollowKubelet(Controller[tuple[Literal["node", "pod", "static"], str, str]]):
-    """The kubelets of all nodes that `manages` takes (a predicate over Node objects).
-
-    Keys: ("node", "", name), ("pod", namespace, name), ("static", node, name).
-    """
+    """Kubelets of the nodes that `manages` accepts. Keys: ("node", "", name), ("pod", namespace, name), ("static",
+    node, name)."""
 
     def __init__(
         self,

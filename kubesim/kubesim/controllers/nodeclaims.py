@@ -56,12 +56,8 @@ NODES_OWN: Final = "kubernetes.io/hostname"
 
 
 class ClaimSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A NodeClaim to be, for one node.
-
-    `name`: "" for the node's with `-claim` behind it. `termination_grace_period`, `expire_after`: as the manifest
-    writes them, "" for none. `labels` go to claim and node, `annotations` to the claim. `spec`: more spec, as the
-    manifest writes it; it wins over everything else.
-    """
+    """A NodeClaim for one node. `name` "": the node's with `-claim`. `termination_grace_period`, `expire_after`: as in
+    manifests, "" for none. `labels` go to claim and node, `annotations` to the claim. `spec` overrides everything."""
 
     name: str = ""
     node_pool: str = "default"

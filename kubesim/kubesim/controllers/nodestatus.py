@@ -21,10 +21,8 @@ PRESSURES: Final = {
 
 
 def stretch(nodes: int) -> float:
-    """How much longer than a real one a kubelet pauses between heartbeats, so that all together write no more than
-    twenty Leases a second: 1 up to 200 nodes, 25 with 5,000. Its Lease's duration is as much longer, so no node is
-    thought to be lost for it.
-    """
+    """Factor of the pause between heartbeats, so that all kubelets write at most twenty Leases a second: 1 up to 200
+    nodes, 25 with 5,000. The Lease's duration grows by the same factor."""
     return max(1.0, nodes / MANY_NODES)
 
 

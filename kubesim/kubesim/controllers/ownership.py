@@ -32,11 +32,8 @@ BUILT_IN: Final[dict[GroupKind, Collection]] = {
 
 
 class Ownership:
-    """The collections that are known, by group and kind.
-
-    Of those that are not built in, `came(group and kind, path)` and `went(path, for good)` are told; not for good: the
-    objects are still there, in another version.
-    """
+    """Known collections by group and kind. `came(group and kind, path)` and `went(path, for good)` report custom ones;
+    not for good: another version still serves the objects."""
 
     def __init__(
         self, informers: Informers, came: Callable[[GroupKind, str], None], went: Callable[[str, bool], None]

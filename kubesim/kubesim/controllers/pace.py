@@ -8,11 +8,8 @@ from kubesim.clock import Clock
 
 
 class Pace:
-    """Delays in simulated seconds on a clock in real (or virtual) ones. Time stamps are the clock's own.
-
-    Chance is drawn from `seed` and the name of the thing it happens to, never from a shared sequence, so that the
-    order of events cannot change what happens.
-    """
+    """Simulated seconds on a real or virtual clock. Chance depends on `seed` and the names of its object, never on a
+    shared sequence, so the order of events does not change it."""
 
     def __init__(self, clock: Clock, *, speed: float = 1.0, seed: int = 0) -> None:
         """`speed` 10 makes every delay ten times shorter. Raises ValueError if it is not positive."""

@@ -172,10 +172,8 @@ def ready_for(object_: JsonObject, now: float) -> float:
 
 
 def victims(pods: list[JsonObject]) -> list[JsonObject]:
-    """The active pods of one owner in the order in which they go when there are too many (ActivePodsWithRanks):
-    unbound, Pending, not Ready, cheap to delete, on a node with more of them, Ready for a short time,
-    restarted often, young.
-    """
+    """Active pods of one owner in order of deletion (ActivePodsWithRanks): unbound, Pending, not Ready, cheap to
+    delete, on a crowded node, Ready for a short time, restarted often, young."""
     together = Counter(map(node_of, pods))
 
     def worth(pod: JsonObject) -> tuple[object, ...]:

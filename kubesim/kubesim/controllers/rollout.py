@@ -75,10 +75,8 @@ def shrink_old(bounds: Bounds, new: SetState, old: list[SetState]) -> Plan:
 
 
 def scale_in_proportion(bounds: Bounds, sets: list[SetState], size_before: int) -> Plan:
-    """Spread a change of `spec.replicas` in the middle of a rolling update over the sets that want pods, newest first.
-
-    `size_before`: replicas + surge as they were when the sets were last scaled.
-    """
+    """Spread a change of `spec.replicas` during a rolling update over the sets, newest first. `size_before`: replicas +
+    surge when the sets were last scaled."""
     allowed = bounds.replicas + bounds.surge if bounds.replicas else 0
     change = allowed - sum(each.replicas for each in sets)
     # Up: the largest gives first what is left over; down: likewise. The order of equals is theirs, newest first.

@@ -48,13 +48,9 @@ def enough(nodes: int) -> int:
 
 
 class Scheduler(Controller[Key]):
-    """Binds the pods that name `default-scheduler` (or no scheduler) and have no node. Keys: pods.
-
-    Looks at: spec.unschedulable, taints, the condition Ready where there is one, nodeSelector, required and preferred
-    node affinity, pod (anti-)affinity, topology spread, requests of cpu, memory and ephemeral storage, and how many
-    pods a node takes. Prefers the node that the pod prefers, with the fewest pods of the same controller, then with the
-    fewest pods, then the first by name.
-    """
+    """Binds pods of `default-scheduler` (or no scheduler). Keys: pods. Considers cordon, taints, Ready, nodeSelector,
+    node affinity, pod (anti-)affinity, topology spread, requests (cpu, memory, ephemeral storage) and the pod limit.
+    Prefers the pod's preferred node, fewest pods of the same controller, fewest pods, first name."""
 
     # One after another: each choice depends on the one before.
     workers = 1

@@ -34,10 +34,8 @@ def taints_of(node: JsonObject, *effects: str) -> list[JsonObject]:
 
 
 def wanted_taints(node: JsonObject, now: str) -> list[JsonObject]:
-    """The taints that a node should have: its conditions and its cordon told as taints, all foreign ones as they are.
-
-    A node that has said nothing yet is not ready, but no pod is evicted from it. `now`: the timeAdded of new ones.
-    """
+    """Taints that a node should have: from its conditions and cordon, plus foreign ones. A new node is not ready, but
+    no pod is evicted from it. `now`: timeAdded of new taints."""
     wanted = {(key, "NoSchedule") for key in _conditions_as_keys(node)}
     if node["spec"].get("unschedulable"):
         wanted.add((UNSCHEDULABLE, "NoSchedule"))
@@ -53,10 +51,8 @@ def wanted_taints(node: JsonObject, now: str) -> list[JsonObject]:
 
 
 def tolerated_seconds(taints: list[JsonObject], tolerations: list[JsonObject]) -> float:
-    """For how long a pod may stay under these taints: 0 if it may not, infinite if nothing limits it.
-
-    The shortest tolerationSeconds of the tolerations that cover one of the taints counts (GetMinTolerationTime).
-    """
+    """Seconds that a pod may stay under these taints: 0 if it may not, infinite without a limit
+    (GetMinTolerationTime)."""
     shortest = math.inf
     for taint in taints:
         covering = [toleration for toleration in tolerations if is_tolerated(taint, [toleration])]

@@ -113,10 +113,7 @@ class Faults:
         return True
 
     async def before(self, rules: Sequence[InForce], request: Request) -> Response | None:
-        """Let the faults act before the request is looked at; an answer means that it never will be.
-
-        Raises ConnectionLost.
-        """
+        """Apply faults before the request is handled; a response replaces handling. Raises ConnectionLost."""
         for rule in rules:
             match rule.fault:
                 case Latency(least=least, most=most):

@@ -122,11 +122,8 @@ ON_STREAMS = (DropWatch, FreezeWatch, LateWatch, Partition)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault and the requests it is for: regular expressions over method, path and client (its user agent), each
-    searched for.
-
-    `count`: how often it strikes at most (None: no limit).
-    """
+    """A fault and its requests: regular expressions for method, path and client (user agent). `count`: maximum
+    strikes."""
 
     fault: Fault
     method: str = ""

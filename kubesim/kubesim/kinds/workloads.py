@@ -149,10 +149,8 @@ class Job(Templated):
 
 
 class Budget(Counted):
-    """PodDisruptionBudgets start with zeros and no observedGeneration: evictions wait for the controller.
-
-    What bounds may be is in the recording pdb-status (unhealthyPodEvictionPolicy is younger than that).
-    """
+    """New PodDisruptionBudgets have zeros and no observedGeneration, so evictions wait for the controller. Bounds:
+    recording pdb-status."""
 
     unconditional_update = False
     empty: Mapping[str, Json] = {"spec": {}, "status": BUDGET_STATUS}

@@ -90,11 +90,8 @@ class Owners:
         return self._after(managed, old, new, self._updater(call)) if managed else []
 
     def applied(self, call: Call, configuration: Json, live: JsonObject | None) -> JsonObject:
-        """What an applied configuration makes of the live object (None: there is none), with its managedFields.
-
-        Raises Refusal: 400 for a body that is no object of this version, 409 for conflicts, 500 (as the real server)
-        for one that does not fit its type.
-        """
+        """Apply a configuration to the live object (None: there is none). Raises Refusal: 400 for an object of another
+        version, 409 for conflicts, 500 (as a real server) for one that does not fit its type."""
         resource = call.route.resource
         body = checked({} if configuration is None else configuration, resource)
         schema = self._type(resource)

@@ -64,10 +64,8 @@ def update_author(route: Route, name: str, now: str, schema: Schema | None) -> A
 
 
 def owners_until_now(changes: Sequence[Change], live: JsonObject, author: Author) -> Managed:
-    """The owners of an object without managedFields, to which `author` is about to apply something.
-
-    `changes`: what the log still knows of it, oldest first. Raises ValueError for an item of a list without its keys.
-    """
+    """Owners of an object without managedFields before `author` applies to it. `changes`: from the log, oldest first.
+    Raises ValueError for an item without its keys."""
     if any("managedFields" in (change.previous or {}).get("metadata", {}) for change in changes):
         return _before_first_apply(live, author)
     managed = NO_OWNERS

@@ -29,10 +29,8 @@ SLOW_STOP_SECONDS = 8
 
 
 class App(msgspec.Struct, frozen=True):
-    """A workload of the demo. `share`: its part of the pods; `limit`: at most so many, however large the cluster.
-
-    `bound`: of its budget, ("maxUnavailable" or "minAvailable", value). `extra`: more pod spec.
-    """
+    """A workload of the demo. `share` of the pods, at most `limit`. `bound` of its budget: ("maxUnavailable" or
+    "minAvailable", value). `extra`: more pod spec."""
 
     name: str
     namespace: str
@@ -116,10 +114,8 @@ def demo_plan(*, nodes: int = 8, pods: int = 120, seed: int = 1) -> DemoPlan:
 
 
 def sizes(pods: int, chance: random.Random) -> list[int]:
-    """How many replicas each of APPS gets: all together `pods`, none above its limit, in proportion to its share.
-
-    With fewer pods than apps the first ones get one each.
-    """
+    """Replicas of each of APPS: `pods` in all, by share, within limits. With fewer pods than apps the first ones get
+    one each."""
     counts = [1 if index < pods else 0 for index in range(len(APPS))]
     weights = [app.share * chance.uniform(0.85, 1.15) for app in APPS]
     left = pods - sum(counts)

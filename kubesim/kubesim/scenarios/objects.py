@@ -16,11 +16,8 @@ SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation", "man
 
 
 async def create(cluster: EmbeddedCluster, manifest: JsonObject) -> JsonObject:
-    """Create an object, and its namespace if that is not there; returns it as the server stored it.
-
-    A manifest of a namespaced kind without namespace goes to `default`. Raises Refused, and ScenarioError for a kind
-    that is not served.
-    """
+    """Create an object and its namespace (`default` if it names none); return the stored object. Raises Refused,
+    ScenarioError for a kind that is not served."""
     resource = await _served_soon(cluster, manifest["kind"], manifest.get("apiVersion", ""))
     namespace = ""
     if resource.namespaced:

@@ -73,11 +73,8 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Shaper:
-    """Turns what the file says into what `msgspec.convert` takes, and complains of what it would overlook.
-
-    Fields are written in camelCase, whatever the struct calls them; a number of seconds may be a duration (`1m30s`);
-    a field that is one of several tagged structs is written as its tag (`refuse: {status: 503}`).
-    """
+    """Converts file content for `msgspec.convert` and reports what that would ignore. Fields are camelCase; seconds may
+    be a duration (`1m30s`); a tagged struct is written as its tag (`refuse: {status: 503}`)."""
 
     def __init__(self, complaints: list[str]) -> None:
         self._complaints = complaints

@@ -57,11 +57,8 @@ class Simulation:
         adjust: Callable[[ClusterOptions], ClusterOptions] = lambda options: options,
         tell: Tell = lambda at, what: None,
     ) -> None:
-        """`definitions`: CustomResourceDefinitions for scenarios that do not switch them off; `adjust` has the last
-        word on the cluster's options; `tell` hears of every step of the timeline.
-
-        Raises ScenarioError for a cluster that cannot be.
-        """
+        """`definitions`: served CustomResourceDefinitions; `adjust` overrides cluster options; `tell` gets every
+        timeline step. Raises ScenarioError for an impossible cluster."""
         self.scenario = scenario
         self.plan = plan_of(scenario, definitions)
         self.cluster = EmbeddedCluster(clock, adjust(self.plan.options))

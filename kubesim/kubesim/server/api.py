@@ -45,10 +45,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamEvent:
-    """One event of a watch: `type` (ADDED, MODIFIED, DELETED, BOOKMARK, ERROR) and `object`.
-
-    Its wire form is built when the first reader asks for it and shared by all the others.
-    """
+    """An event of a watch: `type` and `object`. Its wire form is built once and shared by all readers."""
 
     __slots__ = ("_line", "object", "type")
 
@@ -86,10 +83,8 @@ class EventStream(Protocol):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer: a JSON `body` (text if it is a str, ready-made bytes if it is bytes), or the `stream` of a watch.
-
-    `cut`: the connection breaks after this share of the body (an injected fault).
-    """
+    """A JSON `body` (or text, or bytes), or the `stream` of a watch. `cut`: break the connection after this share of
+    the body."""
 
     status: int
     headers: Mapping[str, str] = {}

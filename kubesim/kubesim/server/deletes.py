@@ -78,11 +78,8 @@ class Deleter:
         return resource.shown(new) if fate.waits else self._gone(resource, new, options)
 
     async def _asked(self, write: Write, route: Route, options: DeleteOptions) -> JsonObject:
-        """Delete with the webhooks asked before each of the two writes that a deletion can be.
-
-        Whether there is anything to wait for is decided once, from the object as first seen: a finalizer that comes
-        while the webhooks think holds nothing (kubernetes issue 77988, recording finalizer-race).
-        """
+        """Delete with webhooks called before each of the two possible writes. Whether to wait is decided once, from the
+        first read: a finalizer added meanwhile blocks nothing (issue 77988, recording finalizer-race)."""
         resource = route.resource
         first = self._found(route, options)
         fate = self._fate(resource, first, options)

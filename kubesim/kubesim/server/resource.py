@@ -45,11 +45,8 @@ class Column(NamedTuple):
 
 
 class Strategy:
-    """How a kind behaves on writes. The plain kind: no defaults, anything goes, no generation, deleted at once.
-
-    Objects handed in are values: return a new dict where something changes. Hooks are called in the order
-    prepare, validate, as the real registries do.
-    """
+    """Behavior of a kind on writes; by default no defaults, validation, generation or grace. Hooks (prepare, then
+    validate) return new dicts and never modify an object."""
 
     counts_generations = False
     """The server keeps metadata.generation: 1 at creation, +1 per change of the spec."""
@@ -152,11 +149,7 @@ def fields(*paths: str) -> dict[str, Field]:
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource in one version of its group.
-
-    `stored_as` names the table of another resource that shows the same objects; `view` converts where the shapes
-    differ.
-    """
+    """A resource in one version. `stored_as`: table of another resource with the same objects; `view` converts."""
 
     group: str
     version: str

@@ -199,10 +199,8 @@ class Table:
         self.wake()
 
     def take_in(self, objects: Iterable[JsonObject], revision: int) -> None:
-        """Apply additions that leave no changes behind; `revision` is that of the last one.
-
-        A watch learns that it has missed something, and its client lists again.
-        """
+        """Apply additions without Changes; `revision` is the last one's. A watch sees a gap, and its client lists
+        again."""
         for object_ in objects:
             metadata = object_["metadata"]
             self._by_namespace.setdefault(metadata.get("namespace", ""), {})[metadata["name"]] = object_
@@ -268,12 +266,9 @@ class Store:
         return gone
 
     def load(self, table: Table, objects: Iterable[JsonObject]) -> None:
-        """Put many new objects in at once, as they will be shown, and without a history: the table's watch window
-        begins behind them, as that of a server which was restarted. Each gets a version of its own, in their order.
-
-        The objects become the store's: they get their version in place and must never be touched again. Parts of them
-        may be shared. Raises ValueError for a name that is taken; then nothing has been put in.
-        """
+        """Load many new objects without history: the table's watch window starts after them, as after a restart. Each
+        gets a version, in order. The store owns the objects from now on; they may share parts. Raises ValueError, and
+        loads nothing, if a name is taken."""
         loaded: dict[tuple[str, str], JsonObject] = {}
         for object_ in objects:
             key = object_["metadata"].get("namespace", ""), object_["metadata"]["name"]

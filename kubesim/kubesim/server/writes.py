@@ -189,11 +189,8 @@ class Writer:
         return {**new, "metadata": kept}
 
     async def update(self, call: Call, change: Change, *, dry_run: bool = False) -> JsonObject:
-        """Change one object (or its subresource) as `change` says and return it as shown. Raises Refusal.
-
-        `change` gets the stored object and returns a new one; it may raise Refusal. It is asked again with the newest
-        object when that has changed while webhooks were asked.
-        """
+        """Change an object (or its subresource) and return it as shown. Raises Refusal. `change` maps the stored object
+        to a new one and is repeated if the object changed while webhooks ran."""
         route, resource = call.route, call.route.resource
         table = self._store.table(resource.table)
         asked = self._admission.concerns(call, "UPDATE")

@@ -112,11 +112,8 @@ def _moment_of(given: str, text: str) -> datetime:
 
 
 def quantity_text(value: Json) -> str:
-    """A resource.Quantity in its canonical form: `0.5` is `500m`, `1024Mi` is `1Gi`; a number is taken as its text.
-
-    The largest suffix that loses nothing; parts below a nano are rounded up
-    (https://github.com/kubernetes/apimachinery/blob/master/pkg/api/resource/quantity.go).
-    """
+    """Canonical resource.Quantity: `0.5` is `500m`, `1024Mi` is `1Gi`; the largest lossless suffix, nanos round up.
+    (https://github.com/kubernetes/apimachinery/blob/master/pkg/api/resource/quantity.go)"""
     if isinstance(value, str):
         return _canonical(value)
     if value is None:

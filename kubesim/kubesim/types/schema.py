@@ -92,11 +92,8 @@ class Schema:
 
     @cached_property
     def list_type(self) -> Literal["atomic", "set", "map"]:
-        """How a list merges when it is applied: whole, by value, or by `list_keys`.
-
-        Older types say it by their patch strategy only, and are read as the real server reads them:
-        https://github.com/kubernetes/kube-openapi/blob/master/pkg/schemaconv/smd.go
-        """
+        """Merge of a list by apply: whole, by value, or by `list_keys`. Older types use their patch strategy.
+        https://github.com/kubernetes/kube-openapi/blob/master/pkg/schemaconv/smd.go"""
         match self.raw.get("x-kubernetes-list-type"):
             case "set":
                 return "set"

@@ -26,10 +26,8 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class BudgetRecord(msgspec.Struct, frozen=True):
-    """How a budget fared. `bound` as people write it (`maxUnavailable: 1`); `expected`: pods it should have.
-
-    `lowest`: the fewest healthy pods since it was fulfilled for the first time; None: it never was.
-    """
+    """Record of a budget. `bound`: `maxUnavailable: 1`; `expected`: pods; `lowest`: fewest healthy pods since it was
+    first fulfilled (None: never)."""
 
     name: str
     bound: str
@@ -79,10 +77,8 @@ class BudgetTracker:
         return was_selected or is_selected
 
     def begin(self, size_of: Callable[[str], int]) -> None:
-        """Fix what is required: `size_of` a workload (its controller's uid) is how many pods it should have.
-
-        Pods without a controller are not replaced and count towards health only.
-        """
+        """Fix the requirement: `size_of` is the pod count of a workload (its controller's uid). Pods without a
+        controller count towards health only."""
         workloads = {workload for workload in self._selected.values() if workload}
         self._expected = sum(map(size_of, workloads))
         self.required = self._demanded()

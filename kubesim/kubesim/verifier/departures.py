@@ -90,10 +90,8 @@ class Replacement(msgspec.Struct, frozen=True):
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """A pod that left `node` at `at` (epoch), with `grace` seconds; None: it vanished without a grace period.
-
-    `replacement`: the last of those that came for it, if they had to leave as well.
-    """
+    """A pod that left `node` at `at` (epoch) with `grace` seconds (None: it vanished). `replacement`: the last pod that
+    replaced it."""
 
     uid: str
     pod: str
