@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,9 @@ from kubesim.clock import LoopClock
 from kubesim_support.caller import PODS, Caller
 
 pytestmark = pytest.mark.anyio
+CASES: dict[str, Any] = json.loads((Path(__file__).parent / "answers" / "mistakes.json").read_text())
+"""What a manifest says, and what a real server answers, by test."""
+
 APPS = "/apis/apps/v1/namespaces/default"
 SERVICES = "/api/v1/namespaces/default/services"
 CONTAINER = {"name": "c", "image": "pause"}
@@ -29,36 +34,7 @@ async def refused(caller: Caller, path: str, body: Any) -> str:
     return message
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"containers": []}, "spec.containers: Required value"),
-        ({"containers": [{"image": "pause"}]}, "spec.containers[0].name: Required value"),
-        ({"containers": [{"name": "c"}]}, "spec.containers[0].image: Required value"),
-        ({"containers": [CONTAINER, CONTAINER]}, 'spec.containers[1].name: Duplicate value: "c"'),
-        (
-            {"containers": [{**CONTAINER, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
-            'spec.containers[0].volumeMounts[0].name: Not found: "v"',
-        ),
-        (
-            {"containers": [{**CONTAINER, "ports": [{"containerPort": 0}]}]},
-            "spec.containers[0].ports[0].containerPort: Required value",
-        ),
-        ({"volumes": [{"name": "v"}, {"name": "v"}]}, 'spec.volumes[1].name: Duplicate value: "v"'),
-        (
-            {"restartPolicy": "Sometimes"},
-            'spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"',
-        ),
-        (
-            {"tolerations": [{"key": "k", "operator": "Is"}]},
-            'spec.tolerations[0].operator: Unsupported value: "Is": supported values: "Equal", "Exists"',
-        ),
-        (
-            {"tolerations": [{"key": "k", "operator": "Exists", "value": "v"}]},
-            "spec.tolerations[0].operator: Invalid value: \"v\": value must be empty when `operator` is 'Exists'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), CASES["pods"])
 async def test_pods(caller: Caller, spec: dict[str, Any], message: str) -> None:
     body = {"metadata": {"name": "p"}, "spec": {"containers": [CONTAINER], **spec}}
     assert await refused(caller, PODS, body) == message
@@ -80,38 +56,7 @@ async def test_a_negative_grace_period_becomes_one_second(caller: Caller) -> Non
     ] == 1
 
 
-MISMATCH = (
-    'spec.template.metadata.labels: Invalid value: map[string]string{"a":"b"}: '
-    "`selector` does not match template `labels`"
-)
-
-
-@pytest.mark.parametrize(
-    ("plural", "change", "message"),
-    [
-        ("deployments", {"selector": None}, f"[spec.selector: Required value, {MISMATCH}]"),
-        (
-            "deployments",
-            {"selector": {}},
-            "spec.selector: Invalid value: v1.LabelSelector{MatchLabels:map[string]string(nil), "
-            "MatchExpressions:[]v1.LabelSelectorRequirement(nil)}: empty selector is invalid for deployment",
-        ),
-        ("replicasets", {"selector": {"matchLabels": {"a": "c"}}}, MISMATCH),
-        ("statefulsets", {"selector": {"matchLabels": {"a": "c"}}}, MISMATCH),
-        ("daemonsets", {"selector": {"matchLabels": {"a": "c"}}}, MISMATCH),
-        ("deployments", {"replicas": -1}, "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
-        (
-            "deployments",
-            {"template": {**TEMPLATE, "spec": {"containers": [CONTAINER], "restartPolicy": "Never"}}},
-            'spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"',
-        ),
-        (
-            "deployments",
-            {"template": {**TEMPLATE, "spec": {"containers": []}}},
-            "spec.template.spec.containers: Required value",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("plural", "change", "message"), CASES["workloads"])
 async def test_workloads(caller: Caller, plural: str, change: dict[str, Any], message: str) -> None:
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE, "serviceName": "s", **change}
     assert await refused(caller, f"{APPS}/{plural}", {"metadata": {"name": "w"}, "spec": spec}) == message
@@ -155,21 +100,7 @@ async def test_services_get_what_they_do_not_say(caller: Caller) -> None:
     assert headless["clusterIPs"] == ["None"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"selector": {"a": "b"}}, "spec.ports: Required value"),
-        (
-            {"ports": [{"port": 80}, {"port": 81}]},
-            "[spec.ports[0].name: Required value, spec.ports[1].name: Required value]",
-        ),
-        (
-            {"type": "Foo", "ports": [{"port": 80}]},
-            'spec.type: Unsupported value: "Foo": supported values: "ClusterIP", "ExternalName", "LoadBalancer", '
-            '"NodePort"',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), CASES["services"])
 async def test_services(caller: Caller, spec: dict[str, Any], message: str) -> None:
     assert await refused(caller, SERVICES, {"metadata": {"name": "s"}, "spec": spec}) == message
 
