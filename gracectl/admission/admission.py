@@ -43,7 +43,7 @@ LINGER_SECONDS: Final = 3.0
 """How long API servers may still reach a replica that is stopping."""
 
 SHUTDOWN_SECONDS: Final = 10.0
-"""How long requests under way have to complete after that."""
+"""Time for requests in progress to complete after that."""
 
 
 class AdmissionDependencies(msgspec.Struct, frozen=True, kw_only=True):

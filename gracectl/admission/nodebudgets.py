@@ -1,7 +1,7 @@
 """Validation of NodeDisruptionBudgets: whether a budget can be evaluated, and whether it does what it seems to.
 
-The schema of the CRD rejects most of it as well, in a schema's words. Always allowed: writes that keep the spec,
-whatever was allowed before, and objects that are being deleted.
+The schema of the CRD also rejects most invalid values, with less helpful messages. Always allowed: writes that keep the
+spec, and objects that are being deleted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Validation of NodeClaims: durations and deadlines are readable, and a deadline is never moved later.
 
-Only fields that a write changes are validated: what was allowed before stays, and finalizers and status are never
-looked at. Fields and grammar are Karpenter's, for v1 and v1beta1 alike.
+Only fields that a write changes are validated; finalizers and status are ignored. Fields and grammar are Karpenter's,
+for v1 and v1beta1.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _warnings(claim: NodeClaim, before: NodeClaim) -> Iterator[str]:
     """Warnings about values that are allowed, but perhaps not intended."""
     period = claim.termination_grace_period
     if period not in (None, before.termination_grace_period) and _is_zero(period or ""):
-        yield f"{GRACE_PERIOD}: {period} deletes all pods at once with the claim, protected ones too"
+        yield f"{GRACE_PERIOD}: {period} deletes all pods immediately with the claim, including protected ones"
     if claim.expire_after not in (None, before.expire_after) and expires_at(claim) == claim.created:
         yield f"{EXPIRY}: {claim.expire_after} expires the claim at its creation; to disable expiry, set Never"
 

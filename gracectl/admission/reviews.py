@@ -51,7 +51,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     operation: Operation
     resource: GroupResource
     name: str
-    """"" for an object whose name the server has yet to make."""
+    """"" for an object without a name: the server generates it."""
     username: str
     object: msgspec.Raw | None
     old_object: msgspec.Raw | None

@@ -142,10 +142,10 @@ class WebhookServer:
     def _timeout_of(self, request: web.BaseRequest) -> float:
         """API servers send their timeout in the query: `timeout=10s`."""
         try:
-            asked = parse_seconds(request.query.get("timeout", ""))
+            requested = parse_seconds(request.query.get("timeout", ""))
         except ValueError:
             return self._timeout
-        return min(asked, self._timeout) if asked > 0 else self._timeout
+        return min(requested, self._timeout) if requested > 0 else self._timeout
 
 
 def _names_of(request: web.BaseRequest) -> frozenset[str]:

@@ -52,7 +52,7 @@ class CertificateFiles(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
     @property
     def are_given(self) -> bool:
-        """Whether the certificate comes from files."""
+        """Whether the certificate is in files."""
         return bool(self.cert_file)
 
 

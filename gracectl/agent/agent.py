@@ -1,4 +1,4 @@
-"""Agent of one node: holds an inhibitor lock of logind while the machine is up, and drains the node when it shuts down.
+"""Agent of one node: takes an inhibitor lock of logind while the machine is up, and drains the node at its shutdown.
 
 Its inputs are logind (shutdown, or cancelled), the API server (the node and its pods) and the settings (the order).
 Invariants: a shutdown waits no longer than the periods of its ranges; what a shutdown has put on the node is removed
@@ -88,7 +88,7 @@ class Agent:
         sharing = Sharing()
         self.reflectors: tuple[Reflector[Any], ...] = (
             self._reflector(NODES.read_by(NodeDecoder(sharing)), self.nodes, named(self._name)),
-            # Uncached, 5,000 agents that start at once would each have etcd read all pods for the few of their node.
+            # Uncached, 5,000 agents that start at the same time would each make etcd read all pods for a few.
             self._reflector(PODS.read_by(PodDecoder(sharing)), self.pods, bound_to(self._name), cached=True),
         )
         self._deleter = PodDeleter(
@@ -158,13 +158,13 @@ class Agent:
         return self.nodes.get("", self._name)
 
     def configure(self, policy: PolicySettings) -> None:
-        """Use other settings from now on; a shutdown under way keeps those of its start."""
+        """Use other settings from now on; a shutdown in progress keeps its settings."""
         self._policy = policy
         self._changed.set()
 
     async def settled(self) -> None:
-        """Wait until no shutdown is under way: it is completed even if the process is asked to stop."""
-        while not self._settled.is_set():  # a next shutdown has an event of its own
+        """Wait until no shutdown is in progress: it completes even if the process is stopped."""
+        while not self._settled.is_set():  # the next shutdown has a new event
             await self._settled.wait()
 
     # Calls of logind's watch.
@@ -177,7 +177,7 @@ class Agent:
             return
         if self._shutdown is not None:
             return
-        # Part of the first second has passed by now; no range is to lose a whole one for that.
+        # Part of the first second has passed; no range must lose a whole second for that.
         seconds = min(order.total, math.ceil(delay) if math.isfinite(delay) else delay)
         self._shutdown = MachineShutdown(self._shutdown_dependencies, self._policy, order, seconds)
         self._began, self._ended = self._deps.clock.now(), None
@@ -267,7 +267,7 @@ class Agent:
             self._changed = anyio.Event()
             shutdown = self._shutdown
             if shutdown is not None and shutdown is not started:
-                # In a task of its own: a cancelled one may have a write to finish, which the next cannot wait for.
+                # In its own task: a cancelled one may have to finish a write, and the next cannot wait for it.
                 started = shutdown
                 group.start_soon(self._shut_down, shutdown)
             is_busy = shutdown is not None and shutdown.outcome is None
@@ -317,7 +317,7 @@ class Agent:
         self._is_missing = is_missing
 
     def _choose_order(self) -> None:
-        """Choose the order that applies, and with it how long a shutdown is to wait."""
+        """Choose the applicable order, and with it the delay of a shutdown."""
         node = self.node()
         if node is None and self._policy.node_groups and not self._policy.order.is_timed:
             return  # the order depends on its labels
@@ -380,7 +380,7 @@ def _is_short(state: WatchState) -> bool:
 
 
 def _effective_delay(state: WatchState) -> float:
-    """Seconds that a shutdown waits for this lock: what is granted, and no more than what is wanted."""
+    """Seconds that a shutdown waits for this lock: as granted, at most as wanted."""
     return min(state.delay or 0.0, state.wanted or 0.0)
 
 

@@ -36,7 +36,7 @@ class ConnectionLost(BusError):
 
 
 class NoReply(BusError):
-    """The called service is not there, or has not replied in time; that may change by itself."""
+    """The called service is missing, or has not replied in time; that may change."""
 
 
 class AccessDenied(BusError):
@@ -174,7 +174,7 @@ class Bus:
         try:
             sent = self._connection.send(message)
         except OSError:
-            # dbus-fast writes at once, and an error there makes its own cleanup fail; asyncio would warn of a future
+            # dbus-fast writes immediately, and an error breaks its cleanup; asyncio would warn of a future
             # that is never awaited.
             writer = self._connection._writer
             if writer is not None and writer.fut is not None and writer.fut.done():

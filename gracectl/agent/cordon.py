@@ -1,6 +1,6 @@
 """Cordon of a node while its machine shuts down, with a record on the node of what the shutdown added.
 
-A machine that shuts down usually comes back, and a shutdown may be cancelled. So the additions are recorded in the same
+A machine that shuts down usually returns, and a shutdown may be cancelled. So the additions are recorded in the same
 write, and removed when the machine is up. Invariants: what was there before, and what others still need, is left on the
 node; a removal happens only if the machine is up at the moment of the write.
 """
@@ -56,7 +56,7 @@ def cordon_patch(node: Node, marks: Collection[Mark] = EVERY_MARK) -> JsonPatch 
 
 
 def uncordon_patch(node: Node) -> JsonPatch | None:
-    """Patch that removes what a shutdown has put on a node; None if there is nothing of it.
+    """Patch that removes the additions of a shutdown from a node; None if there are none.
 
     A node that is being deleted keeps its cordon. So does one in maintenance: the additions are entered in that record,
     to be removed with it.
@@ -116,13 +116,13 @@ class ShutdownCordon:
         self._changed.set()
 
     def interrupt(self) -> None:
-        """Cancel a removal under way: a shutdown begins."""
+        """Cancel a removal in progress: a shutdown begins."""
         self._removal_scope.cancel()
 
     async def apply(self, node: Node) -> bool:
         """Cordon the node. False: it is gone, or its name has passed to a node not known yet. Raises ApiError."""
         async with self._lock:
-            # What was removed just now may still be there in the cache.
+            # The cache may still show what was just removed.
             seen = await self._client.get(NODES, node.key) if is_marked(node) else node
             opened = await patch_with_retry(self._client, NODES, seen, record_patch)
             if opened is None:
@@ -133,7 +133,7 @@ class ShutdownCordon:
                 return await patch_with_retry(self._client, NODES, opened, kubelet_cordon_patch) is not None
 
     async def run(self) -> None:
-        """Component: remove what is to be removed, until cancelled."""
+        """Component: remove recorded additions, until cancelled."""
         while True:
             await retried(
                 self._remove,

@@ -51,7 +51,7 @@ class DropIn:
         self._root = root
 
     def ensure(self, seconds: float) -> bool:
-        """Have the file ask for at least this many seconds; never for fewer than it asks for already.
+        """Make the file request at least this many seconds, and never fewer than before.
 
         Written atomically, and only if that changes it; True if it has been. Raises OSError.
         """
@@ -155,8 +155,8 @@ class RaisedDelay(msgspec.Struct, frozen=True):
 
 async def raise_delay(logind: Logind, drop_in: DropIn | None, wanted: float, clock: Clock) -> RaisedDelay:
     """Have logind grant `wanted` seconds, which it does not yet. Raises BusError if logind itself does not respond."""
-    asked = math.ceil(wanted)
-    by_hand = f"set {OPTION}={asked} in the host's logind.conf, then run systemctl kill --signal=HUP {UNIT}"
+    seconds = math.ceil(wanted)
+    by_hand = f"set {OPTION}={seconds} in the host's logind.conf, then run systemctl kill --signal=HUP {UNIT}"
     if drop_in is None:
         return RaisedDelay(await logind.delay(), f"drop-in disabled; {by_hand}")
     try:
@@ -169,7 +169,7 @@ async def raise_delay(logind: Logind, drop_in: DropIn | None, wanted: float, clo
     try:
         await logind.reload()
     except (AccessDenied, CallFailed, NoReply) as error:
-        problem = f"{drop_in.path} has {asked} s, but logind could not be reloaded ({error})"
+        problem = f"{drop_in.path} has {seconds} s, but logind could not be reloaded ({error})"
         return RaisedDelay(await logind.delay(), f"{problem}; run systemctl kill --signal=HUP {UNIT}")
     delay: float = await AsyncRetrying(
         sleep=clock.sleep,
@@ -178,17 +178,17 @@ async def raise_delay(logind: Logind, drop_in: DropIn | None, wanted: float, clo
         retry=retry_if_result(lambda delay: delay < wanted),
         retry_error_callback=lambda state: state.outcome and state.outcome.result(),
     )(logind.delay)
-    return RaisedDelay(delay, "" if delay >= wanted else await run_sync(_obstacle, drop_in, asked))
+    return RaisedDelay(delay, "" if delay >= wanted else await run_sync(_obstacle, drop_in, seconds))
 
 
-def _obstacle(drop_in: DropIn, asked: int) -> str:
+def _obstacle(drop_in: DropIn, seconds: int) -> str:
     winner = drop_in.winner()
     if winner is not None and winner.file != drop_in.path:
         return (
-            f"{winner.file} overrides {drop_in.path} ({asked} s) with {OPTION}={winner.value}; "
+            f"{winner.file} overrides {drop_in.path} ({seconds} s) with {OPTION}={winner.value}; "
             f"remove or raise it there, then run systemctl kill --signal=HUP {UNIT}"
         )
     return (
-        f"{drop_in.path} has {asked} s, but logind has not applied it after a reload; check on the host "
+        f"{drop_in.path} has {seconds} s, but logind has not applied it after a reload; check on the host "
         f"that the file exists and wins (systemd-analyze cat-config systemd/logind.conf), or restart {UNIT}"
     )

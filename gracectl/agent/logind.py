@@ -38,7 +38,7 @@ _RULES: Final = (
 
 
 class ShutdownInProgress(CallFailed):
-    """The machine is shutting down already: logind gives no more locks."""
+    """The machine is already shutting down: logind grants no more locks."""
 
 
 class LogindSignal(Enum):
@@ -165,7 +165,7 @@ def _read(reply: Reply, kind: type[T], what: str) -> T:
 
 
 class InhibitorLock:
-    """Inhibitor lock: a file descriptor, held as long as it is open, whatever happens to bus and logind.
+    """Inhibitor lock: a file descriptor; the lock lasts while it is open, regardless of bus and logind.
 
     Closed exactly once: after a second close the number may belong to another file.
     """

@@ -2,7 +2,7 @@
 
 A trace has a span for the whole, one for each range of pods, one for each pod. On a node that is being terminated they
 belong to the trace of that termination, next to the controller's spans; a shutdown is never resumed, as the agent dies
-with the machine. Invariant: the shutdown waits for none of it, and fails for none.
+with the machine. Invariant: reporting neither delays nor fails the shutdown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class ShutdownReporter:
-    """Emits Events about the node `name`, whose object is `node`; listener of the deleter.
+    """Emits Events about the node `name` (object: `node`); listener of the deleter.
 
     Events before the API server has shown the node are kept until then: an Event is about an object.
     """
@@ -176,7 +176,7 @@ class ShutdownCondition:
 
     def _update(self, update: ConditionUpdate | None) -> None:
         self._latest, self._is_pending = update, True
-        self._write_scope.cancel()  # a request under way completes, but is not repeated
+        self._write_scope.cancel()  # a request in progress completes, but is not repeated
         self._changed.set()
 
     async def run(self) -> None:

@@ -5,7 +5,7 @@ gets the pods to delete now. The deleter deletes each pod once, retries refused 
 not show yet.
 
 Invariants: nothing is decided from a cache before its first complete list; `run` returns when the available time has
-passed, whatever pods and servers do; a pod not deleted when it returns, or is cancelled, is not deleted afterwards.
+passed, regardless of pods and servers; a pod not deleted when it returns, or is cancelled, is not deleted afterwards.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ShutdownSequence:
             with anyio.move_on_after(shutdown.ends - elapsed):
                 await self._changed.wait()
         if decided.deletions:
-            # These pods are not waited for, but their deletion is to be sent.
+            # The shutdown does not wait for these pods, but must send their deletion.
             with anyio.move_on_after(available - elapsed):
                 await self._deleter.settle(self._node)
         return SequenceResult(self._clock.monotonic() - began, decided.left)

@@ -1,7 +1,7 @@
 """One shutdown of the machine, from logind's signal until the lock is released.
 
 The node is cordoned, and its pods are deleted range by range. Invariants: the lock is released when the available time
-is over, whatever the API server, the pods or any component does; a cancelled shutdown deletes no further pod.
+is over, regardless of the API server, the pods and other components; a cancelled shutdown deletes no further pod.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class MachineShutdown:
         self._trace: ShutdownTrace | None = None
         self._sequence: ShutdownSequence | None = None
         self.outcome: ShutdownOutcome | None = None
-        """None while it is under way."""
+        """None while it is in progress."""
 
     @property
     def trace_id(self) -> str | None:
@@ -136,7 +136,7 @@ class MachineShutdown:
         self._report(f"shutting down: waiting for pods until {until} ({total:g} s) at the latest")
         with anyio.move_on_after(min(HEAD_START_SECONDS, total)):
             await self._cordoned.wait()
-        # Neither the head start nor the time to get here may cost a range a whole second.
+        # The head start and the time until here must not cost a range a whole second.
         left = self._start + total + HEAD_START_SECONDS - deps.clock.monotonic()
         available = min(total, math.ceil(left) if math.isfinite(left) else left)
         result = await sequence.run(self._order, available, self._deadline)

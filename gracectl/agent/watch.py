@@ -1,4 +1,4 @@
-"""Watch of logind for shutdowns; holds an inhibitor lock that delays them while pods terminate in order.
+"""Watch of logind for shutdowns, with an inhibitor lock that delays them while pods terminate in order.
 
 Once connected, it subscribes first and reads then, so that nothing is missed between the two; whatever it hears, and
 whatever is requested, everything is read again and put right. So it makes no difference whether a change was signalled,
@@ -105,7 +105,7 @@ class ShutdownWatch:
         self._state = WatchState()
 
     def want(self, seconds: float, why: str) -> None:
-        """Hold a lock, and have a shutdown wait this many seconds for it. No lock is held before the first call."""
+        """Take a lock, and make a shutdown wait this many seconds for it. There is no lock before the first call."""
         self._request = InhibitorRequest(seconds, why)
         self._inhibitor.request()
         self._wake.set()
@@ -214,9 +214,9 @@ class ShutdownWatch:
             self._inhibitor.take(await logind.inhibit(INHIBITOR_NAME, request.reason), request)
         except ShutdownInProgress:
             if self._inhibitor.is_locked:
-                logger.info("shutdown under way: no new inhibitor lock; keeping the present one")
+                logger.info("shutdown in progress: no new inhibitor lock; keeping the current one")
                 return
-            problem = "shutdown under way: logind gives no more locks; pods terminate with the machine"
+            problem = "shutdown in progress: logind grants no more locks; pods terminate with the machine"
             self._problems.set(ProblemKind.LOCK, problem)
             return
         self._problems.set(ProblemKind.LOCK, "")
@@ -340,7 +340,7 @@ class InhibitorState:
 
     Invariants: a new lock is taken before the old one is released; the listener gets `shutting_down` once per shutdown,
     and `cancelled` once after it, never without it; a lock released at the end of a sequence is not taken again before
-    the shutdown is cancelled or a new request comes.
+    the shutdown is cancelled or a new request arrives.
     """
 
     def __init__(self, clock: Clock, listener: ShutdownListener) -> None:
@@ -369,12 +369,12 @@ class InhibitorState:
         return self._is_preparing
 
     def needs_lock(self, request: InhibitorRequest) -> bool:
-        """Whether a lock is to be taken for that request now."""
+        """Whether a lock must be taken for that request now."""
         if self._is_released:
             return False
         if self._lock is None:
             return True
-        # logind gives none during a shutdown; the one that is held counts.
+        # logind grants none during a shutdown; the current one counts.
         return not self._is_preparing and (self._is_stale or request != self._request)
 
     def take(self, lock: InhibitorLock, request: InhibitorRequest) -> None:
@@ -410,7 +410,7 @@ class InhibitorState:
             lock.close()
 
     def mark_stale(self) -> None:
-        """The lock outlives the logind that gave it; one of the new logind is to replace it."""
+        """The lock outlives the logind that granted it; a lock of the new logind must replace it."""
         self._is_stale = True
 
     def disconnected(self) -> None:
@@ -433,7 +433,7 @@ class InhibitorState:
         self._notify_shutdown()
 
     def notify_cancelled(self) -> None:
-        """Notify of a cancelled shutdown, if that is pending; a new lock is held by now, or cannot be had."""
+        """Notify of a pending cancellation; by now there is a new lock, or none can be taken."""
         if self._is_cancel_pending:
             self._is_cancel_pending = self._has_notified = False
             self._listener.cancelled()

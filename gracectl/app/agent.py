@@ -69,7 +69,7 @@ class NodeAgent:
         self._reads_as = KUBELET_PREFIX + machine.node if current.agent.impersonate_node else ""
         client = ClientSettings(timeout=timeout, reads_as=self._reads_as)
         self._client = KubeClient(transport, clock, settings=client, rng=rng)
-        # A client of its own: each try has its own grace.
+        # A separate client: each try has its own grace.
         once = msgspec.structs.replace(client, retry=RetrySettings(attempts=1))
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng)
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
@@ -122,7 +122,7 @@ class NodeAgent:
         self._stop.set()
 
     async def _check_permissions(self) -> None:
-        """Component: log missing permissions as soon as the server can be reached; the agent runs all the same."""
+        """Component: log missing permissions as soon as the server can be reached; the agent still runs."""
         while True:
             try:
                 user = await own_username(self._client)

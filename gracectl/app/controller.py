@@ -77,18 +77,18 @@ from gracectl.telemetry.spans import SpanSink
 
 logger = logging.getLogger(__name__)
 
-# Seconds for writes under way at shutdown. Releasing the Lease and writing the last Events have their own time. All of
+# Seconds for writes in progress at shutdown. Releasing the Lease and the last Events have their own time. All of
 # it takes well below Kubernetes' 30 s, even if the server does not respond.
 _LAST_WRITES_SECONDS = 10.0
 
-# Seconds for the read of a pod whose DELETE for a deadline may have been carried out. The DELETE itself has the timeout
+# Timeout of reading a pod after a DELETE for a deadline with an unknown outcome. The DELETE itself has the timeout
 # of every write.
 _READ_SECONDS = 10.0
 
 # `check` has shown that everything may be read: a later refusal is that of a server that has not read its roles yet.
 _CHECKED = ReflectorSettings(proven=True)
 
-# Without a Lease of its own, a standby controller checks this often whether the Karpenter is gone.
+# Without a Lease, a standby controller checks at this interval whether Karpenter is gone.
 _STANDBY_SECONDS = 2.0
 
 # A worker may have the same key for this long before the process counts as hung: longer than all timeouts and retries
@@ -103,7 +103,7 @@ def _without_writers(settings: Settings) -> Settings:
 
 
 class ControllerStatistics(ManagerStatistics, frozen=True, kw_only=True):
-    """Snapshot of every component: those of the last manager, and those that live as long as the process."""
+    """Snapshot of every component of the last manager and of the process."""
 
     client: ClientStatistics
     election: ElectionStatistics | None
@@ -143,7 +143,7 @@ class Controller:
         self._client = KubeClient(transport, clock, settings=client_settings, rng=rng, witness=cluster.witness)
         self._recorder = EventRecorder(self._client, clock, instance=socket.gethostname())
         self._statistics = TerminationStatistics(labels=NodeLabels(settings.metrics.labels))
-        # A client of its own: each try has its own grace, and deadlines do not wait for other requests to a busy
+        # A separate client: each try has its own grace, and deadlines do not wait for other requests to a busy
         # server.
         once = ClientSettings(timeout=min(client_settings.timeout, _READ_SECONDS), retry=RetrySettings(attempts=1))
         reflectors = Reflectors(self._client, cluster, clock, settings=_CHECKED, rng=rng)
@@ -220,7 +220,8 @@ class Controller:
         return version
 
     async def run(self, stop: anyio.Event) -> None:
-        """Run until `stop` is set; returns when work under way is finished. Raises ComponentFailed or ConfigError."""
+        """Run until `stop` is set; returns when writes in progress are finished. Raises ComponentFailed or
+        ConfigError."""
         self._stop = stop
         try:
             # First to start and last to stop, and opened before anything is changed.
@@ -290,7 +291,7 @@ class Controller:
                     group.cancel_scope.cancel()
         finally:
             self._is_leading = False
-            if not self._stop.is_set():  # a standby keeps nothing of what it did
+            if not self._stop.is_set():  # a standby keeps no state of its term
                 self._manager = self._idle_manager()
 
     def _idle_manager(self) -> ControllerManager:
@@ -322,7 +323,7 @@ class Controller:
         self._identity.is_compared = True
 
     def _disputed_subjects(self) -> Iterator[Subject]:
-        """What waits while clocks are in dispute, for Events."""
+        """Objects that wait while clocks are in dispute, for Events."""
         if self._election is not None:
             yield Subject(LEASES.api_version, LEASES.kind, *self._lease, self._election.lease_uid)
         for resource, progress in (

@@ -281,7 +281,7 @@ class DryRunTransport:
 
 
 class _ShownStream:
-    """A watch whose lines show the changes."""
+    """A watch that shows the changes."""
 
     def __init__(self, stream: Stream, transport: DryRunTransport, operation: Operation) -> None:
         self.status, self.headers = stream.status, stream.headers
@@ -302,7 +302,7 @@ class _ShownStream:
 
 
 def _stale(operation: Operation, seen: JsonObject, wanted: Mapping[str, Any]) -> Response | None:
-    """The refusal if another object, or another state of it, is meant."""
+    """Conflict if the request is for another object, or another state of it."""
     metadata, message = seen["metadata"], f"{operation.target} has been changed"
     if wanted.get("uid", metadata["uid"]) != metadata["uid"]:
         return _refusal(409, "Conflict", f"UID in precondition: {message}")
@@ -358,7 +358,7 @@ def apply_patch(thing: JsonObject, body: Any, content_type: str) -> JsonObject:
 
 
 def _keyed(thing: JsonObject) -> JsonObject:
-    """The object with its conditions by type, so that a merge patch may name one of them; None deletes it."""
+    """The object with its conditions by type, so that a merge patch can name one; None deletes it."""
     status = thing.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     if not isinstance(conditions, list) or not all(isinstance(each, dict) for each in conditions):
@@ -392,7 +392,7 @@ def _merge(old: Any, patch: Any) -> Any:
 def _operate(thing: JsonObject, operation: JsonObject) -> JsonObject:
     """The object after one operation of RFC 6902: add, replace, remove or test.
 
-    Only what lies on the path is copied: the rest may be nested deeper than any recursion reaches.
+    Only objects on the path are copied: the rest may be nested too deeply for a recursion.
     """
     *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
     result = dict(thing)

@@ -107,7 +107,7 @@ class KarpenterWatch:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Namespaces whose Leases the credentials may not read."""
+        """Namespaces in which the credentials may not read Leases."""
         return tuple(self._unseen)
 
     async def look(self) -> Rival | None:
@@ -124,7 +124,7 @@ class KarpenterWatch:
             raise LiveKarpenter(rival)
 
     async def is_clear(self) -> bool:
-        """Whether no Karpenter leads; logs what has changed since the last call. Raises ApiError."""
+        """Whether no Karpenter leads; logs changes since the last call. Raises ApiError."""
         rival = await self.look()
         holder = "" if rival is None else rival.holder
         if rival is not None and holder != self._logged_holder:

@@ -205,6 +205,6 @@ class ControllerManager:
 
 @contextmanager
 def open_manager(dependencies: Dependencies) -> Iterator[ControllerManager]:
-    """A manager whose subscriptions to the caches end with the block."""
+    """A manager with subscriptions to the caches that end with the block."""
     with dependencies.cluster.scoped_subscriptions(), dependencies.admitter.budgets.scoped_subscriptions():
         yield ControllerManager(dependencies)

@@ -1,4 +1,4 @@
-"""Permissions of the controller, checked before it starts; all that are missing are reported at once."""
+"""Permissions of the controller, checked before it starts; missing ones are reported together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lease_rights(lease: Key) -> tuple[Permission, ...]:
 
 
 class MissingPermissions(Exception):
-    """The credentials do not allow all that the controller does; `rights` says what is missing."""
+    """Permissions of the controller are missing; `rights` lists them."""
 
     def __init__(self, rights: tuple[Permission, ...]) -> None:
         super().__init__("the credentials do not allow to " + "; ".join(str(right) for right in rights))

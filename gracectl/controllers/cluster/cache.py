@@ -42,7 +42,7 @@ BY_STARTING = "controller of a pod that is not Ready"
 
 
 class ClusterCache(msgspec.Struct, frozen=True):
-    """The caches that terminations read. Nothing is decided before all of them are live."""
+    """Caches that terminations read. Nothing is decided before all caches are live."""
 
     nodes: Cache[Node]
     pods: Cache[Pod]
@@ -259,7 +259,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
     )
 
 
-# Under values that few pods share, as a place in a long list takes long to find; Cache.indexed gives all of them.
+# Indexed by values that few pods share, since a place in a long list takes long to find.
 
 
 def _asking(pod: Pod) -> tuple[str, ...]:
@@ -273,7 +273,7 @@ def _starting(pod: Pod) -> tuple[str, ...]:
 
 
 def is_finalizing(thing: Node | NodeClaim) -> bool:
-    """Whether the node or claim is being deleted and our finalizer holds it."""
+    """Whether the node or claim is being deleted and has our finalizer."""
     return thing.deletion_timestamp is not None and names.FINALIZER in thing.finalizers
 
 
@@ -305,7 +305,7 @@ class BudgetMatcher:
 
     def __init__(self, budgets: Cache[PodDisruptionBudget]) -> None:
         self._budgets = budgets
-        self._namespaces: dict[str, _Namespace] = {}  # those with budgets whose pods were looked at
+        self._namespaces: dict[str, _Namespace] = {}  # namespaces with budgets and inspected pods
         self._bytes = 0
         self._is_unpacked = False
         budgets.subscribe(self._changed)
@@ -409,7 +409,7 @@ class _Namespace:
     def __init__(self, names: Iterable[str]) -> None:
         self.index = BudgetIndex()
         self.unindexed = dict.fromkeys(names, True)
-        """Names of budgets whose selectors have changed since they were put into the index."""
+        """Names of budgets with selectors that have changed since they were indexed."""
         self.version = 0
         """Counts these changes."""
         self.bytes = 0

@@ -50,7 +50,7 @@ class Sources(msgspec.Struct, frozen=True):
 
 
 def new_informers() -> Sources:
-    """Resources with decoders that share nothing with those of other caches."""
+    """Resources with decoders that share nothing with other caches."""
     sharing = Sharing()
     return Sources(
         nodes=NODES.read_by(NodeDecoder(sharing)),

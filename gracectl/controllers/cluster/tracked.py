@@ -37,7 +37,7 @@ class TrackedObject(Generic[H]):
         self.latest = latest
         self.uid = latest.uid
         self.written: dict[str, WrittenCondition] = {}
-        self.wanted: dict[str, ConditionUpdate] = {}  # conditions as they are to be, whether or not they are written
+        self.wanted: dict[str, ConditionUpdate] = {}  # desired conditions, written or not
         self.next_try = 0.0  # monotonic: when to retry what could not be written
 
     @property
@@ -68,7 +68,7 @@ class TrackedObject(Generic[H]):
             self.latest = cached
 
     def is_echo(self, old: H, new: H) -> bool:
-        """Whether an event of the object shows that conditions are as they are to be, and nothing else."""
+        """Whether an event of the object only shows that its conditions are as desired."""
         if new != msgspec.structs.replace(old, resource_version=new.resource_version, conditions=new.conditions):
             return False
         changed = {condition.type for condition in {*old.conditions} ^ {*new.conditions}}

@@ -18,7 +18,7 @@ from gracectl.kube.resources import VOLUME_CLAIMS
 from gracectl.model.pod import Pod
 
 MOST_OF_NAMESPACE, MOST_AT_A_TIME = 20, 100
-"""Claims that one look at a node reads, of one namespace and in all."""
+"""Maximum claims that one look at a node reads, per namespace and in total."""
 
 MOST_VOLUMES: Final = 20_000
 """Known volumes, beyond which all are read again."""
@@ -56,7 +56,7 @@ async def read_volumes(client: KubeClient, cluster: ClusterCache, claims: Iterab
 
 
 def fair_share(claims: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, str]]:
-    """The claims that one look reads: the first few of each namespace, and of all namespaces together."""
+    """Claims that one look reads: the first ones of each namespace, and of all namespaces together."""
     of_namespace: dict[str, dict[Key, list[tuple[Pod, str]]]] = {}
     for pod, claim in claims:
         found = of_namespace.setdefault(pod.namespace, {})

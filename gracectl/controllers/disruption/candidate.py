@@ -1,4 +1,4 @@
-"""Candidates for voluntary termination, what is remembered of each, and an index of what blocks them."""
+"""Candidates for voluntary termination, their state, and an index of their blockers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class CandidateKey(NamedTuple):
 
 
 CIRCUIT_BREAKER: Final = CandidateKey("circuit breaker")
-"""Check whether the circuit breaker has closed for those that it holds."""
+"""Interval of checks whether the circuit breaker has closed."""
 
 PACE: Final = CandidateKey("pace")
 """Check whether candidates that wait for a slot get one."""
 
 
 class DisruptionCandidate(msgspec.Struct, frozen=True):
-    """What is terminated together: a claim with its nodes, or a node without a claim (or with several).
+    """Objects that are terminated together: a claim with its nodes, or a node without a claim (or with several).
 
     As the caches show it. `tracked` is the object that the DELETE is for.
     """
@@ -84,7 +84,7 @@ class CandidateStatus(msgspec.Struct):
     reported: dict[EventReason, str] = msgspec.field(default_factory=dict)
     """The gist of the last Event, by reason."""
     timed_blockers: dict[str, VoluntaryBlocker] = msgspec.field(default_factory=dict)
-    """By pod UID, protections with a known end, also those that have ended without an Event."""
+    """By pod UID, protections with a known end, also ended ones without an Event."""
 
 
 def candidate_keys(cluster: ClusterCache) -> Iterator[CandidateKey]:
@@ -126,7 +126,7 @@ def find_candidate(
 
 
 def _managed(cluster: ClusterCache, nodes: Iterable[Node], selector: LabelSelector) -> tuple[Node, ...]:
-    """One that is left over is a candidate by itself."""
+    """A node that is left over is a candidate alone."""
     return tuple(node for node in nodes if selector.matches(node.labels) and not cluster.is_left_over(node))
 
 
@@ -153,7 +153,7 @@ def nodes_of_key(cluster: ClusterCache, selector: LabelSelector, key: CandidateK
 class WaitIndex:
     """Finds the candidates that wait for the pods of a node, the budgets of a namespace, or a node disruption budget.
 
-    So that a change wakes those that wait for it, and no others.
+    A change wakes only the candidates that wait for it.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class WaitIndex:
             self._keys.setdefault(topic, {})[key] = None
 
     def drop(self, key: CandidateKey) -> None:
-        """The candidate waits for nothing any more."""
+        """The candidate no longer waits."""
         for topic in self._topics.pop(key, ()):
             found = self._keys[topic]
             del found[key]

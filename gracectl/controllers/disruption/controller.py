@@ -85,7 +85,7 @@ FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 
 
 class Disruption(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate and what is due for it at this look."""
+    """A candidate and its due triggers at this look."""
 
     candidate: DisruptionCandidate
     status: CandidateStatus
@@ -98,7 +98,7 @@ class Disruption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def due(self) -> tuple[Trigger, ...]:
-        """Triggers whose instant has come, without those that are suspended."""
+        """Due triggers, without suspended ones."""
         return self.found.due
 
 
@@ -108,11 +108,11 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     requeue: Requeue | None = None
     pending: PendingTermination | None = None
     keeps_pending: bool = False
-    """The nodes go on showing what they show."""
+    """The nodes keep their conditions."""
 
 
 class DisruptionController:
-    """Reconciles candidates; owns what is remembered of each."""
+    """Reconciles candidates; owns their state."""
 
     def __init__(
         self, context: StepContext, backoff: Callable[[float, float], Backoff], pending_nodes: PendingNodes
@@ -247,7 +247,7 @@ class DisruptionController:
         now = self._context.clock.now()
         pods = pods_that_may_block(self._cluster, candidate, self._policy)
         all_pods = tuple(chain.from_iterable(pods.values()))
-        # What changes during a long search wakes the candidate.
+        # Changes during a long search wake the candidate.
         self._waiting.put(candidate.key, pods, {pod.namespace for pod in all_pods})
         budgets = await self._cluster.slices.run(self._cluster.matcher.by_pod(all_pods))
         self._waiting.drop(candidate.key)
@@ -263,7 +263,7 @@ class DisruptionController:
 
         Without it the node would be gone at once, with its pods; the finalizer controller adds it, which wakes the key.
         """
-        # Rounded: what is left by floats alone is no time that passes.
+        # Rounded: a remainder of floating-point arithmetic is not time to wait.
         pause = round(disruption.status.next_try - self._context.clock.monotonic(), 6)
         if pause <= 0 and names.FINALIZER in disruption.candidate.tracked.latest.finalizers:
             return None
@@ -322,7 +322,7 @@ class DisruptionController:
             self._show_pending(disruption.key, disruption.candidate.managed, stop.pending)
 
     def _hold(self, disruption: Disruption, hold: Hold, requeue: Requeue | None, gist: str = "") -> Stop:
-        """Stop, and report what holds the termination back; anew when `gist` changes."""
+        """Stop, and report the blocker of the termination; again when `gist` changes."""
         due = disruption.due or disruption.found.suspended
         self._events.held(disruption.candidate, disruption.status, due, hold, gist)
         status = disruption.status
@@ -330,7 +330,7 @@ class DisruptionController:
             status.pending_since = pending_since(disruption.candidate.nodes, self._context.clock.now())
         return Stop(requeue=requeue, pending=PendingTermination(due, hold, status.pending_since))
 
-    # -- what is remembered --------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def _policy(self) -> PolicySettings:
@@ -391,7 +391,7 @@ class DisruptionController:
         return None
 
     def configured(self) -> None:
-        """Take over changed settings: count the nodes anew, and look at every candidate."""
+        """Apply changed settings: recount the nodes, and look at every candidate."""
         self._breaker = CircuitBreaker(self._context.settings.node_selector, self._policy.health)
         for node in self._cluster.nodes.values():
             self._breaker.note(None, node)
@@ -406,7 +406,8 @@ class DisruptionController:
         self._queue.add(PACE)
 
     def _requeue_node(self, node: Node) -> None:
-        """Requeue its candidate, and those of its claims and their other nodes: which one is left over may change."""
+        """Requeue its candidate, and the candidates of its claims and their other nodes: the leftover node may
+        change."""
         claims = self._cluster.claims_of(node)
         for claim in claims:
             self._queue.add(CandidateKey("claim", claim.name))
@@ -414,7 +415,7 @@ class DisruptionController:
                 if other.name != node.name:
                     self._queue.add(CandidateKey("node", other.name))
         key = CandidateKey("node", node.name)
-        # A node that was a candidate by itself until its claim came has a status to be forgotten.
+        # Drop the status of a node that was a candidate alone until its claim appeared.
         if len(claims) != 1 or key in self._statuses or self._cluster.is_left_over(node):
             self._queue.add(key)
 
@@ -456,13 +457,13 @@ class DisruptionController:
 
 
 def _relevant(node: Node) -> tuple[Any, ...]:
-    """What of a node can decide about its termination; heartbeats, of thousands, are no part of it."""
+    """Fields of a node that decide about its termination; heartbeats are not among them."""
     identity = (node.labels, node.finalizers, node.provider_id, node.deletion_timestamp, node.annotations)
     return (*identity, node.conditions)
 
 
 def _gist(budget: PodDisruptionBudget) -> tuple[Any, ...]:
-    """What of a budget decides about each pod by itself; its figures change with every eviction."""
+    """Fields of a budget that decide about each pod alone; its figures change with every eviction."""
     is_counted = budget.observed_generation >= budget.generation
     failure = failure_of(budget)
     return (budget.generation, is_counted, failure, budget.disruptions_allowed > 0, allows_unready(budget))

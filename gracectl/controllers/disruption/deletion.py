@@ -33,7 +33,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class RefusedDeletion(msgspec.Struct, frozen=True):
-    """The server has refused the DELETE, which is sent again after `seconds`."""
+    """The server has refused the DELETE; it is retried after `seconds`."""
 
     seconds: float
     hold: Hold

@@ -1,4 +1,4 @@
-"""Events about voluntary terminations: what is due, and what blocks it. Each once, until its gist changes."""
+"""Events about voluntary terminations: due triggers and blockers. Each is emitted once, until its gist changes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DisruptionEvents:
         """The server has accepted the DELETE."""
         message = "terminating: " + "; ".join(trigger.message for trigger in due)
         if is_forced:
-            message += "; at once, with everything on it (health.force)"
+            message += "; immediately, with all its pods (health.force)"
         is_expired_claim = due[0].cause is Cause.EXPIRED and candidate.claim is not None
         reason = EventReason.CLAIM_EXPIRED if is_expired_claim else REASONS[due[0].cause]
         self._emit(candidate, status, reason, message)
@@ -63,7 +63,7 @@ class DisruptionEvents:
         hold: Hold,
         gist: str = "",
     ) -> None:
-        """Its termination is due, and held back. Reported anew when `gist` changes."""
+        """Report that its termination is due and blocked; again when `gist` changes."""
         reason = HOLD_REASONS.get(hold.reason, EventReason.DISRUPTION_HELD)
         self._emit(candidate, status, reason, explain_hold(due, hold), gist)
 
@@ -74,7 +74,7 @@ class DisruptionEvents:
         due: Sequence[Trigger],
         blockers: tuple[VoluntaryBlocker, ...],
     ) -> None:
-        """Called at each look: report the protections with a known end once the last of them has ended.
+        """Called at each look: report protections with a known end after the last one has ended.
 
         Not before: the node cannot be terminated earlier, and is not looked at.
         """

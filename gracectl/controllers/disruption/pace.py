@@ -45,7 +45,7 @@ UNKNOWN_OUTCOME_SECONDS: Final = 60.0
 """How long a DELETE without a response may still be carried out: API servers end a request after that time."""
 
 TAKEOVER_SECONDS: Final = 30.0
-"""How long a new leader waits for pods that may replace those of nodes that went before it led; most do not."""
+"""How long a new leader waits for replacements of pods on nodes that were terminated before it led."""
 
 RECHECK_SECONDS: Final = 60.0
 """How often to look again whether a drain without progress is blocked, while a node that is not Ready waits."""
@@ -224,8 +224,8 @@ class Pace:
         return slot.is_taken(slot.released_at is None or is_replaced(starting, slot.since), now, self._settings)
 
     async def _confirm(self) -> None:
-        """Read once from the server what is being deleted: another process may have begun what the watch does not show
-        yet, and pods that are starting may be replacements for nodes that went before."""
+        """Read once from the server what is being deleted: another process may have begun deletions that the watch does
+        not show yet, and pods that are starting may be replacements for nodes that went before."""
         if self._is_confirmed:
             return
         nodes = await read_all(self._context.client, NODES, keep=is_finalizing)

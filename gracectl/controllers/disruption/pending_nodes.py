@@ -105,7 +105,7 @@ class PendingNodes:
     async def _reconcile_cordon(self, tracked: TrackedObject[Node], pending: PendingTermination | None) -> None:
         if uncordoned(tracked.latest, pending) is not None:
             if await self._write(tracked, lambda node: uncordoned(node, pending)) and not tracked.latest.unschedulable:
-                message = "uncordoned: neither labelled terminable nor unhealthy any more"
+                message = "uncordoned: no longer labelled terminable or unhealthy"
                 emit(self._context, (tracked,), Event(EventReason.UNCORDONED, message))
         elif pending is not None and cordoned(tracked.latest, pending) is not None:
             if pending.reason is not HoldReason.PROTECTION and not self._has_room(tracked.name):

@@ -47,7 +47,7 @@ FINISHED: Final = (names.SUCCEEDED, names.FAILED)
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """What gracectl has left in a cluster: nodes and claims with our finalizer, and nodes with our cordon.
+    """Leftovers of gracectl in a cluster: nodes and claims with our finalizer, and nodes with our cordon.
 
     `claims_resource`: the version of node claims that the cluster serves; None: none.
     """
@@ -140,7 +140,7 @@ class FinalizerCleanup:
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._returns: Counter[str] = Counter()  # by UID, removals at a time when no leader can add it any more
+        self._returns: Counter[str] = Counter()  # by UID, removals at a time when no leader can add it
         self._successes = 0
         self._given_up: set[str] = set()
         self.removed: dict[tuple[str, str], None] = {}
@@ -192,7 +192,7 @@ class FinalizerCleanup:
         return uids - self._given_up
 
     async def _remove_all(self, inventory: Inventory, *, is_quiet: bool) -> bool:
-        """Remove the finalizer; whether any was removed. `is_quiet`: no leader can add it any more."""
+        """Remove the finalizer; returns whether any was removed. `is_quiet`: no leader can add it."""
         before = self._successes
         limit = anyio.CapacityLimiter(CONCURRENCY)
         nodes = msgspec.structs.replace(NODES, cancellable=True)

@@ -31,14 +31,14 @@ from gracectl.runtime.workers import run_workers
 logger = logging.getLogger(__name__)
 
 CONCURRENCY = 16
-"""Nodes, and claims, that are written at once; as many more may hang."""
+"""Concurrent writes of nodes, and of claims; as many more may hang."""
 
 FIRST_RETRY, LAST_RETRY = 0.05, 60.0
 """Seconds before a failed write is retried; doubled with each failure."""
 
 
 class FinalizerController:
-    """Queues each managed node and claim that lacks the finalizer, in the queue of its kind."""
+    """Queues each managed node and claim without the finalizer, in the queue of its kind."""
 
     def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
         self._context = context
@@ -63,13 +63,13 @@ class FinalizerController:
         return {"finalizers": self._nodes.statistics(), "finalizers-nodeclaims": self._claims.statistics()}
 
     async def reconcile_node(self, name: str) -> None:
-        """Add the finalizer to a node that lacks it; safe to repeat."""
+        """Add the finalizer to a node without it; idempotent."""
         node = self._cluster.node(name)
         if node is not None and lacks(node) and self._selector.matches(node.labels):
             await self._add(TrackedObject(NODES, node), f"node {name}")
 
     async def reconcile_claim(self, name: str) -> None:
-        """Add the finalizer to a claim that lacks it; safe to repeat."""
+        """Add the finalizer to a claim without it; idempotent."""
         claim = self._cluster.claim(name)
         if claim is not None and lacks(claim) and self._is_managed(claim):
             await self._add(TrackedObject(self._context.claim_resource(), claim), f"node claim {name}")

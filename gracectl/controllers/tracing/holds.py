@@ -1,4 +1,4 @@
-"""Holds: what has kept a pod or a node waiting, by name, and for how long.
+"""Holds: causes that kept a pod or a node waiting, by name, with durations.
 
 A hold is named while it lasts, so a budget that is deleted later is still named. Invariant: time that this process has
 not observed is not counted.
@@ -15,7 +15,7 @@ from gracectl.model.times import format_time
 from gracectl.policy.plan import Blocker, Outcome, Plan, PodPlan
 
 SHORTEST_SECONDS: Final = 1.0
-"""A shorter hold is counted, and has no span of its own."""
+"""A shorter hold is counted, but has no span."""
 
 SHOWN: Final = 20
 """Causes in an attribute; the longest come first."""
@@ -40,7 +40,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 def hold_of(entry: PodPlan, plan: Plan, wave: int) -> str | None:
-    """What holds a pod by its plan; `wave`: the one whose turn it is. None: nothing but its own end."""
+    """Cause that blocks a pod in its plan; `wave`: the current one. None: it only has to terminate."""
     if entry.blocker is Blocker.UNDECODABLE:
         return "blocked by an object that cannot be decoded"
     if entry.blocker is Blocker.WAVE:
@@ -73,7 +73,7 @@ class HoldTimer:
         self._over: list[Hold] = []
 
     def update(self, name: str | None, now: float) -> None:
-        """Take note of what holds it from `now` on; None: nothing."""
+        """Record the blocker from `now` on; None: no blocker."""
         if name == self._name:
             return
         if self._name is not None:
@@ -94,7 +94,7 @@ class HoldTotals:
         self._seconds: dict[str, float] = {}
 
     def update(self, causes: Iterable[str], now: float) -> list[Hold]:
-        """Take note of the causes that hold pods from `now` on; returns the holds of the node that end."""
+        """Record the causes that block pods from `now` on; returns the holds of the node that end."""
         current = dict.fromkeys(causes)
         ended = [self._end(cause, now) for cause in list(self._since) if cause not in current]
         for cause in current:
@@ -123,6 +123,6 @@ class HoldTotals:
 
 
 def listed_holds(seconds: Mapping[str, float]) -> list[str]:
-    """`["1968.0 s: blocked by budget bank/vault"]`, the longest first; what is shorter than 1 s is left out."""
+    """`["1968.0 s: blocked by budget bank/vault"]`, the longest first; without holds below 1 s."""
     lasting = sorted(((spent, cause) for cause, spent in seconds.items() if spent >= SHORTEST_SECONDS), reverse=True)
     return [f"{spent:.1f} s: {cause}" for spent, cause in lasting[:SHOWN]]

@@ -25,7 +25,7 @@ from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.telemetry.spans import GAP, Span, SpanEvent, Trace, Value, interval, span_attributes
 
 LEAVING: Final = frozenset({Outcome.DELETE, Outcome.TERMINATING})
-"""Outcomes of pods whose turn has come before that of their wave."""
+"""Outcomes of pods with a turn before that of their wave."""
 
 QUEUED: Final = frozenset({Outcome.EVICT, Outcome.BLOCKED})
 """Outcomes during which a pod waits in the queue of its budget."""
@@ -51,15 +51,15 @@ MOMENTS: Final = 20
 """Events of a pod's span; further ones are only counted."""
 
 TERMINATING_SECONDS: Final = 0.5
-"""A pod that is gone sooner after it was asked has no span `pod terminating`."""
+"""A pod that terminates faster has no span `pod terminating`."""
 
 
 EXPORT_SECONDS: Final = 2.0
-"""A span that has ended so long ago was exported (see DELAY_MILLISECONDS of `telemetry.tracing`)."""
+"""Age after which a finished span was exported (see DELAY_MILLISECONDS of `telemetry.tracing`)."""
 
 
 class PriorProgress(msgspec.Struct, frozen=True):
-    """What a node shows of a termination that another process began. Instants are Unix seconds."""
+    """State of a termination that another process began, as the node shows it. Instants are Unix seconds."""
 
     resumed_at: float
     drain_began: float
@@ -76,7 +76,7 @@ class PriorProgress(msgspec.Struct, frozen=True):
 
 
 class PodSpan:
-    """A pod that holds the node, from the first plan that lists it to the first that does not."""
+    """A pod that blocks the node, from the first plan that lists it to the first that does not."""
 
     def __init__(self, entry: PodPlan, now: float, *, is_first: bool) -> None:
         self.entry = entry
@@ -112,7 +112,7 @@ class PodSpan:
         self._external = self._external or "terminated by another client"  # unless it turns out that it was us
 
     def held(self, hold: str | None, now: float) -> None:
-        """Take note of what holds it by the newest plan."""
+        """Record its blocker in the newest plan."""
         self.hold = hold or self._refusal
         self._timer.update(self.hold, now)
 
@@ -141,11 +141,11 @@ class PodSpan:
         self._note(SpanEvent(DELETED, now, {**granted, **late}))
 
     def left(self, outcome: PodOutcome, fallback: str) -> str:
-        """How it has left. `fallback`: if neither gracectl nor another client ended it."""
+        """How it has left. `fallback`: if no client removed it."""
         return WORDS.get(outcome) or self._external or fallback
 
-    def asked(self, trace: Trace, parent: int, end: float, left: str) -> list[Span]:
-        """The span that is over, and before it those of its holds; what follows is another span's."""
+    def removal_spans(self, trace: Trace, parent: int, end: float, left: str) -> list[Span]:
+        """The finished span, after the spans of its holds."""
         self._count_time(end)
         start, end = interval(end if self.begun is None else self.begun, end)
         # A wait for its wave ends where the span begins: the drain has it.
@@ -294,7 +294,7 @@ class DrainSpans:
             self._count_holds(now)
 
     def _count_holds(self, now: float) -> None:
-        """The totals, and a span for each wave that others have waited for: it holds no pod of its own."""
+        """The totals, and a span for each wave that others have waited for."""
         for hold in self.totals.update((span.hold for span in self._pods.values() if span.hold is not None), now):
             if hold.lasted and hold.name.startswith("waiting for wave "):
                 start, end = interval(hold.start, hold.end, self._start)
@@ -323,7 +323,7 @@ class DrainSpans:
         if span.begun is None:
             self._begin(span, self._plan, now)
         was_held = span.hold is not None
-        spans = span.asked(self._trace, self._parent_of(span), now, left)
+        spans = span.removal_spans(self._trace, self._parent_of(span), now, left)
         self._emit_pods(span, spans)
         span.asked_at = max(now, spans[-1].end + GAP)
         if was_held:
@@ -367,7 +367,7 @@ class DrainSpans:
         if current < len(plan.order.waves) and prior.drain_ended is None:
             # It may have begun at any time since the drain has, and has pods from then.
             self._waves[current] = WaveSpan(plan.order.waves[current].name, self._start)
-        # No object says when a wave was over; what no process has seen is no part of it.
+        # No object shows when a wave ended; time that no process has seen is not part of it.
         seen = prior.resumed_at if prior.led_until is None else min(prior.led_until, prior.resumed_at)
         for index in range(current):
             end = seen if prior.drain_ended is None else prior.drain_ended
@@ -395,7 +395,7 @@ class DrainSpans:
             self.outcomes[left] += 1
             parent = self._parent_of(span)
             if span.asked_at is None:
-                self._emit_pods(span, span.asked(self._trace, parent, now, left))
+                self._emit_pods(span, span.removal_spans(self._trace, parent, now, left))
             elif (terminating := span.terminating(self._trace, parent, now, left)) is not None:
                 self._emit_pods(span, [terminating])
         busy = {span.entry.wave for span in self._pods.values() if span.begun is not None}
@@ -439,7 +439,7 @@ class DrainSpans:
         return self._trace.root if self._is_written else self._id
 
     def _parent_of(self, span: PodSpan) -> int:
-        """Its wave; the root for a pod that has come when the drain, or its wave, was over."""
+        """Its wave; the root for a pod that arrived after the drain, or its wave, had ended."""
         return self._wave_id(span.entry.wave) if span.entry.wave in self._waves else self._parent
 
     def _wave_id(self, wave: int) -> int:
@@ -454,7 +454,7 @@ def held_attribute(seconds: Mapping[str, float]) -> dict[str, Value]:
 
 
 def _is_held_alike(one: PodPlan, other: PodPlan) -> bool:
-    """Whether `hold_of` says the same of both; every pod is asked at every plan."""
+    """Whether `hold_of` is equal for both; called for every pod of every plan."""
     return (
         one.outcome is other.outcome
         and one.blocker is other.blocker

@@ -21,7 +21,7 @@ from gracectl.policy.plan import Plan
 from gracectl.telemetry.spans import GAP, Span, SpanEvent, SpanSink, Trace, Value, interval, span_attributes
 
 DRAIN: Final = "drain"
-"""The step whose span has children."""
+"""The step with a span that has children."""
 
 FIRST_WAIT_SECONDS: Final = 60.0
 WAIT_SHARE: Final = 0.1
@@ -103,7 +103,7 @@ class TerminationTrace(TerminationObserver):
         return self._sink.is_sampled(trace)
 
     def step_over(self, step: str, since: float, until: float, waits_for: str) -> None:
-        """Write the span of the step, and what has failed in it."""
+        """Write the span of the step, and its failures."""
         failures = self._failing.pop(step, None)
         start, end = interval(since, until, self._free)
         span = Span(
@@ -277,7 +277,7 @@ class NodeClaimTrace(TerminationObserver):
 
     @property
     def _node_trace(self) -> Trace | None:
-        if not self._has_own:  # a node that is deleted later has a trace of its own
+        if not self._has_own:  # a node that is deleted later has its own trace
             self._joined = self._joined or self._find()
         return self._joined
 
@@ -310,7 +310,7 @@ class NodeClaimTrace(TerminationObserver):
 
     @property
     def next_wait(self) -> float:
-        """See TerminationTrace; in the node's trace the node writes what is waited for."""
+        """See TerminationTrace; in the node's trace the node writes the waits."""
         return math.inf if self._node_trace is not None else self._own.next_wait
 
     def waits(self, now: float, attributes: Mapping[str, Value]) -> None:

@@ -92,7 +92,7 @@ class Tracer:
         self._opened.set()
 
     def _is_open(self, state: NodeClaimState, trace: Trace) -> bool:
-        """Whether the root of a node of this claim is still to be written here; one that is over takes no more."""
+        """Whether the root of a node of this claim is not written yet."""
         nodes = (self._nodes[node.name][1] for node in state.nodes if node.name in self._nodes)
         roots = (root.trace for root in self._roots.get(state.claim.name, ()))
         return any(each.trace == trace for each in (*nodes, *roots))
@@ -115,7 +115,7 @@ class Tracer:
             self._close_roots(state.tracked.name, opened.last)
 
     def _close_roots(self, claim: str, last: float) -> None:
-        """Write the roots that wait for the claim, whose last span ends at `last`."""
+        """Write the roots that wait for the claim; its last span ends at `last`."""
         for root in self._roots.pop(claim, ()):
             root.trace.close(max(root.ended, last), root.attributes, root.error)
 
@@ -126,7 +126,7 @@ class Tracer:
             self._close_roots(state.tracked.name, opened.last)
 
     def trace_id(self, keys: Mapping[str, object]) -> str | None:
-        """The trace to which a log line with these keys belongs; None if none is, or it is not known yet which."""
+        """Trace of a log line with these keys; None without one, or if it is unknown yet."""
         found = self._nodes.get(str(keys.get("node", ""))) or self._claims.get(str(keys.get("nodeclaim", "")))
         trace = None if found is None else found[1].trace
         is_sampled = trace is not None and self._sink is not None and self._sink.is_sampled(trace)
@@ -183,7 +183,7 @@ class Tracer:
         return found[1]
 
     def _prior_progress(self, thing: Node | NodeClaim) -> PriorProgress | None:
-        """What the object shows of the same termination in another process; None if that has not written its trace."""
+        """State of the termination in another process, as the object shows it; None if that process wrote no trace."""
         if _written(thing) != _trace_of(thing):
             return None
         assert thing.deletion_timestamp is not None
@@ -211,7 +211,7 @@ def _claim_of(state: AnyState) -> NodeClaim | None:
 
 
 def _labels_of_node(state: NodeState) -> dict[str, Value]:
-    """What every span of a node's termination has."""
+    """Attributes of every span of a node's termination."""
     claim = _claim_of(state)
     return span_attributes(
         k8s__node__name=state.node.name,
@@ -221,7 +221,7 @@ def _labels_of_node(state: NodeState) -> dict[str, Value]:
 
 
 def _labels_of_claim(state: NodeClaimState) -> dict[str, Value]:
-    """What every span of a claim's termination has."""
+    """Attributes of every span of a claim's termination."""
     claim = state.claim
     return span_attributes(
         k8s__node__name=claim.node_name or None, k8s__nodeclaim__name=claim.name, k8s__nodeclaim__uid=state.uid
@@ -247,7 +247,7 @@ def _written(thing: Node | NodeClaim) -> Trace | None:
 
 
 def _waiting_attributes(state: AnyState, now: float) -> dict[str, Value]:
-    """What a span `waiting` says: where the termination is, and what holds it."""
+    """Attributes of a span `waiting`: current step and blocker."""
     progress = state.progress(now)
     found = span_attributes(
         gracectl__step=progress.step,

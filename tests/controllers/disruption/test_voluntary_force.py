@@ -53,7 +53,7 @@ async def test_forced_the_deadline_is_now_and_holds_for_every_pod() -> None:
             deadline = (stage.claim(claim) or {})["metadata"]["annotations"][names.TERMINATION_TIMESTAMP]
             assert instant_of(stage, deadline) == pytest.approx(lost + 900.0)
             told = {reason: words for name, reason, words in await stage.events() if name == "n1"}
-            assert told["NodeUnhealthy"].endswith("; at once, with everything on it (health.force)")
+            assert told["NodeUnhealthy"].endswith("; immediately, with all its pods (health.force)")
 
 
 async def test_forced_a_deadline_in_the_past_is_kept_and_one_in_the_future_is_not() -> None:

@@ -119,7 +119,7 @@ async def test_what_karpenter_takes_passes(spec: dict[str, Any], version: str) -
     [
         (
             {"terminationGracePeriod": "0s"},
-            "spec.terminationGracePeriod: 0s deletes all pods at once with the claim, protected ones too",
+            "spec.terminationGracePeriod: 0s deletes all pods immediately with the claim, including protected ones",
         ),
         ({"expireAfter": "0s"}, "spec.expireAfter: 0s expires the claim at its creation; to disable expiry, set Never"),
     ],

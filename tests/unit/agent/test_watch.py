@@ -183,7 +183,7 @@ async def test_a_shutdown_that_is_under_way_gives_no_locks_any_more(tmp_path: Pa
             async with watching(machine) as (_, late):
                 await late.until(has_problem)
                 assert not late.state.is_locked
-                assert "shutdown under way" in late.state.problem
+                assert "shutdown in progress" in late.state.problem
                 watch.release()
                 await machine.gone_on()
                 machine.systemd.cancel_job()
