@@ -50,6 +50,7 @@ PLAIN: Final = {
     r"gives? back|takes? up again": "releases, resumes",
     r"has a line": "say what has what",
     r"whose|likewise|all the same|as ever": "name the thing",
+    r"labelled|colours?|grey|defences?|towards": "US spelling",
 }
 """Pattern (whole words) → the field's phrase. Pages only, outside code blocks and what programs write into them."""
 CODE: Final = {

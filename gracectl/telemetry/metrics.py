@@ -192,7 +192,7 @@ VOLUNTARY_PENDING_OLDEST: Final = _gauge(
 VOLUNTARY_ACTIVE: Final = _gauge(
     "voluntary_terminations_active",
     "state",
-    "Terminations that count towards `voluntary.maximumAtOnce`. `replacing` for long: pods that cannot be scheduled.",
+    "Terminations that count toward `voluntary.maximumAtOnce`. `replacing` for long: pods that cannot be scheduled.",
 )
 VOLUNTARY_MAXIMUM: Final = _gauge(
     "voluntary_terminations_maximum",
