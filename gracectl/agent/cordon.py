@@ -25,8 +25,8 @@ from gracectl.policy.cordon import (
     OPEN_TO_DAEMON_SETS,
     Mark,
     annotation,
-    lacking,
     marks_in,
+    missing_marks,
     recorded,
     removals,
     without,
@@ -48,7 +48,7 @@ def record_patch(node: Node) -> MergePatch | None:
 
 def cordon_patch(node: Node, marks: Collection[Mark] = EVERY_MARK) -> JsonPatch | None:
     """Patch that cordons a node with an open record; None if nothing is missing."""
-    added = lacking(node, marks)
+    added = missing_marks(node, marks)
     if not added:
         return None
     record = recorded({*_added(node), *added})

@@ -272,7 +272,7 @@ class Controller:
         """Whether no Karpenter leads; one that starts to lead meanwhile is reported by Events. Raises ApiError."""
         is_clear = await self._karpenter.is_clear()
         if not is_clear and self._is_leading and (rival := self._karpenter.rival):
-            message = f"{rival.words}; gracectl is on standby; {rival.remedy}"
+            message = f"{rival.message}; gracectl is on standby; {rival.remedy}"
             subjects = [Subject(LEASES.api_version, LEASES.kind, *rival.lease, rival.uid)]
             subjects += [Subject(NODES.api_version, NODES.kind, "", each.name, each.uid) for each in self.under_way()]
             for subject in subjects:
@@ -457,7 +457,7 @@ class Controller:
             yield Check("dry run", True, "observes only: nothing is written")
         if rival := self._karpenter.rival:
             # Always ok: a restart would not help.
-            yield Check("karpenter", True, f"{rival.words}; on standby")
+            yield Check("karpenter", True, f"{rival.message}; on standby")
 
     def statistics(self) -> ControllerStatistics:
         """Statistics of every component."""

@@ -57,7 +57,7 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
     until: float
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """Its Lease and holder, for messages."""
         namespace, name = self.lease
         since = "" if self.since is None else f" since {format_time(self.since)}"
@@ -80,7 +80,7 @@ class LiveKarpenter(Exception):
     """A live Karpenter, the `rival`, leads: gracectl does not start."""
 
     def __init__(self, rival: Rival) -> None:
-        super().__init__(f"{rival.words}. Nothing was changed; {rival.remedy}")
+        super().__init__(f"{rival.message}. Nothing was changed; {rival.remedy}")
         self.rival = rival
 
 
@@ -128,7 +128,7 @@ class KarpenterWatch:
         rival = await self.look()
         holder = "" if rival is None else rival.holder
         if rival is not None and holder != self._logged_holder:
-            logger.warning("%s; on standby; %s", rival.words, rival.remedy)
+            logger.warning("%s; on standby; %s", rival.message, rival.remedy)
         elif rival is None and self._logged_holder:
             logger.info("no Karpenter leads now: this process may lead again")
         self._logged_holder = holder

@@ -40,7 +40,7 @@ SPELT = {
 """Descriptions for messages."""
 
 
-def lacking(node: Node, marks: Collection[Mark] = EVERY_MARK) -> dict[Mark, Operation]:
+def missing_marks(node: Node, marks: Collection[Mark] = EVERY_MARK) -> dict[Mark, Operation]:
     """The missing ones of these marks of a cordon, with the operations that add them.
 
     A taint of that key and effect counts regardless of its value: the API server allows only one.
@@ -87,7 +87,7 @@ def removals(node: Node, marks: Iterable[Mark]) -> list[Operation]:
 
 def marks_on(node: Node) -> tuple[Mark, ...]:
     """The marks of a cordon on a node, set by anything."""
-    absent = lacking(node)
+    absent = missing_marks(node)
     return tuple(mark for mark in Mark if mark not in absent)
 
 

@@ -50,7 +50,7 @@ from gracectl.model.foreign import (
 )
 from gracectl.model.names import SETTINGS_KEY
 from gracectl.model.node import Node
-from gracectl.policy.cordon import lacking, marks_in, marks_on, recorded, removals
+from gracectl.policy.cordon import marks_in, marks_on, missing_marks, recorded, removals
 from gracectl.policy.deadlines import deadline_of, invalid_deadline
 from gracectl.policy.maintenance import maintenance_ended_at, maintenance_since, recorded_marks
 from gracectl.policy.settings import PolicySettings
@@ -197,7 +197,7 @@ def _marks(node: Node) -> None:
         if patch is not None:
             apply_patch(whole, patch.operations, JsonPatch.content_type)
     for operations in (
-        list(lacking(node).values()),
+        list(missing_marks(node).values()),
         removals(node, recorded_marks(node)),
         removals(node, marks_on(node)),
     ):

@@ -272,7 +272,7 @@ async def check_karpenter(doctor: Doctor) -> Sequence[Finding]:
     namespaces = dict.fromkeys((*doctor.settings.karpenter.namespaces, DEFAULT_NAMESPACE))
     watch = KarpenterWatch(doctor.client, doctor.clock, namespaces)
     if (rival := await watch.look()) is not None:
-        return (Finding(KARPENTER, CheckState.FAILED, rival.words, rival.remedy),)
+        return (Finding(KARPENTER, CheckState.FAILED, rival.message, rival.remedy),)
     if watch.unseen:
         message = f"not checked: missing permission: get leases {names.KARPENTER_LEASE} in {listed(watch.unseen)}"
         return (Finding(KARPENTER, CheckState.UNKNOWN, message, "grant the verb get on leases there"),)

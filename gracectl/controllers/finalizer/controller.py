@@ -14,7 +14,7 @@ import anyio
 from gracectl.controllers.cluster.tracked import H, TrackedObject
 from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import StepContext
-from gracectl.controllers.termination.finalizer import finalizer_patch, lacks
+from gracectl.controllers.termination.finalizer import finalizer_patch, needs_finalizer
 from gracectl.controllers.termination.report import emit
 from gracectl.controllers.termination.state import Failures
 from gracectl.kube.errors import ApiError, NotLeading
@@ -65,13 +65,13 @@ class FinalizerController:
     async def reconcile_node(self, name: str) -> None:
         """Add the finalizer to a node without it; idempotent."""
         node = self._cluster.node(name)
-        if node is not None and lacks(node) and self._selector.matches(node.labels):
+        if node is not None and needs_finalizer(node) and self._selector.matches(node.labels):
             await self._add(TrackedObject(NODES, node), f"node {name}")
 
     async def reconcile_claim(self, name: str) -> None:
         """Add the finalizer to a claim without it; idempotent."""
         claim = self._cluster.claim(name)
-        if claim is not None and lacks(claim) and self._is_managed(claim):
+        if claim is not None and needs_finalizer(claim) and self._is_managed(claim):
             await self._add(TrackedObject(self._context.claim_resource(), claim), f"node claim {name}")
 
     async def _add(self, tracked: TrackedObject[H], subject: str) -> None:
@@ -93,7 +93,7 @@ class FinalizerController:
             if old is not None:
                 self._failures.succeeded(old.uid)
             return
-        if lacks(new) and self._selector.matches(new.labels):
+        if needs_finalizer(new) and self._selector.matches(new.labels):
             self._nodes.add(new.name)
         # It may make its claim a managed one.
         if old is None or old.labels != new.labels or old.provider_id != new.provider_id:
@@ -103,7 +103,7 @@ class FinalizerController:
     def _claim_changed(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         if old is not None and new is None:
             self._failures.succeeded(old.uid)
-        if new is not None and lacks(new) and self._is_managed(new):
+        if new is not None and needs_finalizer(new) and self._is_managed(new):
             self._claims.add(new.name)
 
     def _is_managed(self, claim: NodeClaim) -> bool:

@@ -16,7 +16,7 @@ from gracectl.controllers.termination.state import NodeState
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch
 from gracectl.model.node import DISRUPTED_TAINT, Node, tolerates
-from gracectl.policy.cordon import EVERY_MARK, OPEN_TO_DAEMON_SETS, Mark, lacking, takes_pods
+from gracectl.policy.cordon import EVERY_MARK, OPEN_TO_DAEMON_SETS, Mark, missing_marks, takes_pods
 from gracectl.policy.plan import plan
 from gracectl.policy.waves import is_daemon
 
@@ -73,10 +73,10 @@ async def apply_cordon(
         if not is_requested(after):
             return Answer(Next.WAIT, 0.0, "its cordon is no longer requested")
         memo.next_write = context.clock.monotonic() + memo.backoff.next()
-        undone = tuple(lacking(after, marks)) or tuple(lacking(before, memo.marks))
+        undone = tuple(missing_marks(after, marks)) or tuple(missing_marks(before, memo.marks))
         if undone:
             event = events.cordon_undone(state.tracked, undone, takes_pods=takes_pods(state.node))
-        elif lacking(before, OPEN_TO_DAEMON_SETS):
+        elif missing_marks(before, OPEN_TO_DAEMON_SETS):
             event = events.cordoned(state.tracked, state.activity)
     seconds = max(memo.next_write - context.clock.monotonic(), 0.0) if patch_of(state.node) else math.inf
     emitted = () if event is None else (event,)
@@ -101,5 +101,5 @@ async def write_marks(
 
 def cordon_patch(node: Node, marks: Collection[Mark]) -> JsonPatch | None:
     """Patch that adds the missing marks; other taints stay exactly as they are."""
-    operations = list(lacking(node, marks).values())
+    operations = list(missing_marks(node, marks).values())
     return JsonPatch(operations) if operations else None

@@ -44,14 +44,14 @@ def finalizer_removal_patch(thing: Node | NodeClaim) -> JsonPatch | None:
     return JsonPatch([{"op": "remove", "path": path}])
 
 
-def lacks(thing: Node | NodeClaim) -> bool:
+def needs_finalizer(thing: Node | NodeClaim) -> bool:
     """Whether our finalizer is missing and can still be added."""
     return thing.deletion_timestamp is None and names.FINALIZER not in thing.finalizers
 
 
 def finalizer_patch(thing: Node | NodeClaim) -> JsonPatch | None:
     """The patch that adds our finalizer; what is being deleted takes no new ones."""
-    if not lacks(thing):
+    if not needs_finalizer(thing):
         return None
     if thing.finalizers:
         return JsonPatch([{"op": "add", "path": "/metadata/finalizers/-", "value": names.FINALIZER}])

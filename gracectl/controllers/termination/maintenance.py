@@ -32,7 +32,7 @@ from gracectl.policy.cordon import (
     OPEN_TO_DAEMON_SETS,
     Mark,
     annotation,
-    lacking,
+    missing_marks,
     recorded,
     removals,
     without,
@@ -182,7 +182,7 @@ def maintenance_cordon_patch(node: Node) -> JsonPatch | None:
     """
     if not is_maintenance_requested(node):
         return None
-    additions, before = lacking(node, OPEN_TO_DAEMON_SETS), recorded_marks(node)
+    additions, before = missing_marks(node, OPEN_TO_DAEMON_SETS), recorded_marks(node)
     record = recorded({*(before & OPEN_TO_DAEMON_SETS), *additions, Mark.UNSCHEDULABLE})
     operations = [*additions.values(), *removals(node, before - OPEN_TO_DAEMON_SETS)]
     if node.annotations.get(names.CORDONED) != record:

@@ -18,7 +18,7 @@ from gracectl.agent.cordon import is_marked
 from gracectl.model import names
 from gracectl.model.decode import decode_node
 from gracectl.model.node import Node
-from gracectl.policy.cordon import Mark, lacking
+from gracectl.policy.cordon import Mark, missing_marks
 from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.waves import DrainOrder
 
@@ -134,7 +134,7 @@ def judge_rest(stage: Stage, somebody_wants_it: bool) -> None:
     if node.deletion_timestamp is None:
         assert not is_marked(node)
         if not is_in_maintenance(node) and not somebody_wants_it:
-            assert set(lacking(node)) == set(Mark)
+            assert set(missing_marks(node)) == set(Mark)
     assert stage.condition("n1", names.SHUTTING_DOWN) is None
 
 

@@ -10,16 +10,16 @@ from support.builders import a_node
 from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.node import DISRUPTED_TAINT, Taint
-from gracectl.policy.cordon import OPEN_TO_DAEMON_SETS, Mark, is_drain_begun, lacking, removals
+from gracectl.policy.cordon import OPEN_TO_DAEMON_SETS, Mark, is_drain_begun, missing_marks, removals
 
 OTHER_EFFECT = Taint(key=DISRUPTED_TAINT.key, effect="NoExecute")
 
 
 def test_a_taint_of_our_key_and_another_effect_is_not_ours() -> None:
     node = a_node(taints=(OTHER_EFFECT, DISRUPTED_TAINT))
-    assert Mark.TAINT not in lacking(node)
+    assert Mark.TAINT not in missing_marks(node)
     assert removals(node, (Mark.TAINT,)) == [{"op": "remove", "path": "/spec/taints/1"}]
-    assert Mark.TAINT in lacking(a_node(taints=(OTHER_EFFECT,)))
+    assert Mark.TAINT in missing_marks(a_node(taints=(OTHER_EFFECT,)))
     assert removals(a_node(taints=(OTHER_EFFECT,)), (Mark.TAINT,)) == []
 
 
@@ -28,9 +28,9 @@ LABELLED: dict[str, Any] = {"labels": {names.EXCLUDE_FROM_LOAD_BALANCERS: ""}}
 
 def test_a_cordon_that_is_open_to_daemon_sets_needs_no_taint() -> None:
     node = a_node(unschedulable=True, **LABELLED)
-    assert lacking(node, OPEN_TO_DAEMON_SETS) == {}
-    assert set(lacking(node)) == {Mark.TAINT}
-    assert set(lacking(a_node(), OPEN_TO_DAEMON_SETS)) == {Mark.LABEL, Mark.UNSCHEDULABLE}
+    assert missing_marks(node, OPEN_TO_DAEMON_SETS) == {}
+    assert set(missing_marks(node)) == {Mark.TAINT}
+    assert set(missing_marks(a_node(), OPEN_TO_DAEMON_SETS)) == {Mark.LABEL, Mark.UNSCHEDULABLE}
 
 
 @pytest.mark.parametrize(
