@@ -101,13 +101,7 @@ async def place(authorities: bytes, names: frozenset[str] = frozenset()) -> Asyn
     reception = WebhookServer({NODE_DELETE_WEBHOOK: gate}, clock, 10.0, names)
     port = free_port()
     door = Endpoint(
-        "x",
-        f"127.0.0.1:{port}",
-        {},
-        method="POST",
-        tls=lambda: identity.context,
-        limits=LIMITS,
-        find=reception.find,
+        "x", f"127.0.0.1:{port}", {}, method="POST", tls=lambda: identity.context, limits=LIMITS, find=reception.find
     )
     async with serving(door):
         yield Place(identity, issued.authority, port)

@@ -51,10 +51,7 @@ NEITHER = "spec: minAvailable and maxUnavailable are missing; set one of them"
         ({}, [NEITHER]),
         (None, [NEITHER]),
         ({"minAvailable": None}, [NEITHER]),
-        (
-            {"minAvailable": "many"},
-            ["spec.minAvailable: 'many' is not an integer or a percentage such as 25%"],
-        ),
+        ({"minAvailable": "many"}, ["spec.minAvailable: 'many' is not an integer or a percentage such as 25%"]),
         ({"maxUnavailable": "3"}, ["spec.maxUnavailable: '3' is not an integer or a percentage such as 25%"]),
         ({"minAvailable": -1}, ["spec.minAvailable: -1 is negative; give 0 or more"]),
         ({"maxUnavailable": "-5%"}, ["spec.maxUnavailable: '-5%' is negative; give 0 or more"]),

@@ -49,10 +49,7 @@ def a_claim(spec: Any = None, deadline: Any = None, **metadata: Any) -> dict[str
             "spec.terminationGracePeriod: '' is no termination grace period such as 30s, 15m or 1h30m",
         ),
         (a_claim({"terminationGracePeriod": 5}), "spec.terminationGracePeriod: Expected `str | null`, got `int`"),
-        (
-            a_claim({"expireAfter": "-1h"}),
-            "spec.expireAfter: '-1h' is negative; set a duration such as 720h, or Never",
-        ),
+        (a_claim({"expireAfter": "-1h"}), "spec.expireAfter: '-1h' is negative; set a duration such as 720h, or Never"),
         (a_claim(deadline="noon"), f"{FIELD}: 'noon' is not an RFC 3339 time such as 2026-01-01T00:00:00Z"),
         (a_claim(deadline=""), f"{FIELD}: '' is not an RFC 3339 time such as 2026-01-01T00:00:00Z"),
     ],

@@ -8,12 +8,7 @@ import re
 import msgspec
 import pytest
 
-from gracectl.admission.rotation import (
-    AUTHORITY_LIFE_SECONDS,
-    LIFE_SECONDS,
-    CertificateState,
-    next_state,
-)
+from gracectl.admission.rotation import AUTHORITY_LIFE_SECONDS, LIFE_SECONDS, CertificateState, next_state
 from gracectl.admission.serving_certificate import SETTLING_SECONDS
 from gracectl.runtime.certificates import KeyPair, authorities_in, certificate_info, issue, issuers_of
 

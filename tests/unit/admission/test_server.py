@@ -112,9 +112,7 @@ async def test_a_review_on_another_path_is_not_read_and_counted(path: str) -> No
         assert place.reception.statistics().strangers == 1
 
 
-async def test_a_cluster_that_cannot_be_asked_leaves_it_to_the_failure_policy(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_cluster_that_cannot_be_asked_leaves_it_to_the_failure_policy(caplog: pytest.LogCaptureFixture) -> None:
     gate = StandInGate()
     gate.error = ServerError(
         Operation("patch", "termination.karpenter.sh", "nodedisruptionbudgets", "status", "", "pool-a"), "etcd is away"
@@ -199,10 +197,7 @@ async def test_a_kept_connection_serves_again() -> None:
 
     trace = aiohttp.TraceConfig()
     trace.on_connection_create_end.append(note)
-    async with (
-        serving(deletion(StandInGate())) as place,
-        aiohttp.ClientSession(trace_configs=[trace]) as session,
-    ):
+    async with serving(deletion(StandInGate())) as place, aiohttp.ClientSession(trace_configs=[trace]) as session:
         place.session = session
         for _ in range(3):
             assert (await place.ask())[0] == 200

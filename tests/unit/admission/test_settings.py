@@ -27,10 +27,7 @@ def settings(**fields: Any) -> AdmissionSettings:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (
-            "{listen: ':8443'}",
-            "admission.service: needed for the API server to reach gracectl; set its name, or a url",
-        ),
+        ("{listen: ':8443'}", "admission.service: needed for the API server to reach gracectl; set its name, or a url"),
         (
             "{listen: ':8443', service: {name: a}, certificates: {injectFrom: a/b}}",
             "admission.certificates.injectFrom: needs certFile and keyFile, and no caFile, as cert-manager has the "
@@ -85,10 +82,7 @@ def settings(**fields: Any) -> AdmissionSettings:
         ),
         ("{listen: ':8443', service: {}}", "admission.service: Object missing required field `name`"),
         ("{timeoutSeconds: 31}", "admission.timeoutSeconds: Expected `int` <= 30, got 31"),
-        (
-            "{failurePolicy: fail}",
-            "admission.failurePolicy: Invalid enum value 'fail'; choose one of Fail, Ignore",
-        ),
+        ("{failurePolicy: fail}", "admission.failurePolicy: Invalid enum value 'fail'; choose one of Fail, Ignore"),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_field(tmp_path: Path, text: str, why: str) -> None:

@@ -13,10 +13,7 @@ from click.testing import CliRunner, Result
 from benchmarks import compare
 from benchmarks.compare import TREE, CannotCompare, main, resolved, sides
 
-pytestmark = [
-    pytest.mark.real_time,
-    pytest.mark.skipif(shutil.which("git") is None, reason="git is not on PATH"),
-]
+pytestmark = [pytest.mark.real_time, pytest.mark.skipif(shutil.which("git") is None, reason="git is not on PATH")]
 
 
 def git(tree: Path, *arguments: str) -> str:

@@ -91,8 +91,7 @@ def test_the_model_stands_for_it_where_it_is_not_named(program: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("crds", "words"),
-    [(False, "name both, the binary and the folders"), (True, "name a cluster with --kubeconfig")],
+    ("crds", "words"), [(False, "name both, the binary and the folders"), (True, "name a cluster with --kubeconfig")]
 )
 def test_it_is_named_completely_or_not_at_all(program: Path, crds: bool, words: str) -> None:
     options = ["--karpenter", str(program), *(["--karpenter-crds", str(CRDS)] if crds else [])]

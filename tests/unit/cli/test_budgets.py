@@ -163,23 +163,11 @@ NO_LEADER = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)
     ("leadership", "generation", "words"),
     [
         (LEADS, 2, "! changed just now, not counted yet"),
-        (
-            NO_LEADER,
-            2,
-            f"! not counted yet: {GONE}",
-        ),
+        (NO_LEADER, 2, f"! not counted yet: {GONE}"),
         (UNKNOWN_LEADERSHIP, 2, "! not counted yet; is `gracectl controller` running?"),
         (LEADS, 1, "! status out of date (1 of 1 are available now)"),
-        (
-            NO_LEADER,
-            1,
-            f"! status out of date (1 of 1 are available now): {GONE}",
-        ),
-        (
-            UNKNOWN_LEADERSHIP,
-            1,
-            "! status out of date (1 of 1 are available now); is `gracectl controller` running?",
-        ),
+        (NO_LEADER, 1, f"! status out of date (1 of 1 are available now): {GONE}"),
+        (UNKNOWN_LEADERSHIP, 1, "! status out of date (1 of 1 are available now); is `gracectl controller` running?"),
     ],
 )
 def test_a_missing_leader_is_named_as_far_as_it_is_known(leadership: Leadership, generation: int, words: str) -> None:

@@ -73,8 +73,7 @@ async def test_one_is_refused_in_words_and_the_others_go_on(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [RequestTimeout(DELETE, waited=10.0), ServerError(DELETE, "ouch"), Unreachable(DELETE, "cut", sent=True)],
+    "error", [RequestTimeout(DELETE, waited=10.0), ServerError(DELETE, "ouch"), Unreachable(DELETE, "cut", sent=True)]
 )
 async def test_what_may_have_happened_is_told_as_such(error: ApiError, capsys: pytest.CaptureFixture[str]) -> None:
     bulk = BulkRequest()

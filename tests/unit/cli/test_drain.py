@@ -70,11 +70,7 @@ def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
         place.add(name, managed=True, pool=pool)
     result = place.run("terminate", "--yes", "-l", "pool=x", "--no-wait")
     assert (result.exit_code, errors(result.stderr)) == (0, "")
-    assert told(result.stdout) == [
-        f"pool-1: {ASKED}",
-        f"pool-2: {ASKED}",
-        "to watch: gracectl status -w pool-1 pool-2",
-    ]
+    assert told(result.stdout) == [f"pool-1: {ASKED}", f"pool-2: {ASKED}", "to watch: gracectl status -w pool-1 pool-2"]
     assert not place.is_deleted("pool-3")
 
 

@@ -53,8 +53,7 @@ def test_what_is_beyond_an_end_lies_at_that_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "label"),
-    [(0, "0:00"), (90, "1:30"), (3600, "1:00:00"), (2 * DAY, "2d"), (DAY + 6 * 3600, "1d 6h")],
+    ("at", "label"), [(0, "0:00"), (90, "1:30"), (3600, "1:00:00"), (2 * DAY, "2d"), (DAY + 6 * 3600, "1d 6h")]
 )
 def test_ticks_are_written_as_times_are_everywhere_but_for_days(at: float, label: str) -> None:
     assert tick_label(at) == label

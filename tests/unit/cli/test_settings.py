@@ -233,10 +233,7 @@ def test_a_plan_says_that_it_assumes_an_installation(place: Fleet) -> None:
 @pytest.mark.parametrize(
     ("holder", "reason"),
     [
-        (
-            "gracectl-0",
-            "gracectl-0 last renewed Lease gracectl/gracectl at 2026-01-01T00:00:00Z",
-        ),
+        ("gracectl-0", "gracectl-0 last renewed Lease gracectl/gracectl at 2026-01-01T00:00:00Z"),
         ("", "Lease gracectl/gracectl was released at 2026-01-01T00:00:00Z"),
     ],
 )

@@ -222,10 +222,7 @@ def test_that_it_may_be_old_is_said_first() -> None:
         "be reached (Connection refused)"
     )
     unseen = StatusFrame(at=NOW, nodes=(), connection_loss=ConnectionLoss(None, "no route"), is_complete=False)
-    assert as_table(unseen) == [
-        "! not connected yet, retrying: no route",
-        "Reading the cluster",
-    ]
+    assert as_table(unseen) == ["! not connected yet, retrying: no route", "Reading the cluster"]
 
 
 @pytest.mark.parametrize(
@@ -242,10 +239,7 @@ def test_that_it_may_be_old_is_said_first() -> None:
             going(conditions=(Condition(names.DRAINED, "True"),), finalizers=("a.io/x",)),
             "step finalizer: other finalizers: a.io/x",
         ),
-        (
-            pending(),
-            "n1: pending termination for 1:40, since 1970-01-12T13:45:00Z; Pace: waits for its turn",
-        ),
+        (pending(), "n1: pending termination for 1:40, since 1970-01-12T13:45:00Z; Pace: waits for its turn"),
     ],
 )
 def test_what_is_said_of_a_node(node: Any, expected: str) -> None:

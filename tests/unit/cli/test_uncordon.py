@@ -51,11 +51,7 @@ def test_foreign_cordons_are_removed_without_any_controller(place: Fleet) -> Non
     place.add("by-hand-3", hands="on")
     result = place.run("uncordon", "-l", "hands=on")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert lines(result.stdout) == [
-        "by-hand-1: uncordoned",
-        "by-hand-2: uncordoned",
-        "by-hand-3: was not cordoned",
-    ]
+    assert lines(result.stdout) == ["by-hand-1: uncordoned", "by-hand-2: uncordoned", "by-hand-3: was not cordoned"]
     for name in ("by-hand-1", "by-hand-2"):
         assert not (place.node(name) or {})["spec"].get("unschedulable")
 

@@ -139,10 +139,7 @@ async def test_terminations_under_way_are_waited_for_and_no_longer_than_was_said
             assert 75 <= stage.clock.monotonic() - began <= 77
         assert stage.instance_state("n1") == "terminated"
         assert [each.node for each in report.orphaned_instances] == ["n2"]
-        assert leaving.said[:2] == [
-            "waiting for the termination of n1, n2",
-            "waiting for the termination of n2",
-        ]
+        assert leaving.said[:2] == ["waiting for the termination of n1, n2", "waiting for the termination of n2"]
         assert "still terminating after 60 s: n2" in report.notes
 
 
@@ -263,10 +260,7 @@ async def test_nodes_that_were_cordoned_while_they_waited_are_named_with_what_op
             await stage.until(lambda: bool((stage.node("n1") or {})["spec"].get("unschedulable")))
             report = await Leaving(stage).run()
         (cordoned,) = report.cordoned_nodes
-        assert cordoned.commands == (
-            "kubectl uncordon n1",
-            "kubectl annotate node n1 gracectl.io/pending-cordoned-",
-        )
+        assert cordoned.commands == ("kubectl uncordon n1", "kubectl annotate node n1 gracectl.io/pending-cordoned-")
 
 
 async def test_beside_a_live_karpenter_nothing_is_done() -> None:

@@ -39,10 +39,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def secret_of(state: CertificateState) -> dict[str, Any]:
-    values = (
-        *(state.pair.certificate, state.pair.key, state.authorities, state.authority_key),
-        state.segment.encode(),
-    )
+    values = (*(state.pair.certificate, state.pair.key, state.authorities, state.authority_key), state.segment.encode())
     data = {field: b64encode(value).decode() for field, value in zip(FIELDS, values, strict=True)}
     return {"metadata": {"name": "gracectl-webhook-tls"}, "type": "kubernetes.io/tls", "data": data}
 

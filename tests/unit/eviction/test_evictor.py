@@ -5,16 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from support.builders import NOW, a_budget, a_pod
-from support.eviction import (
-    PROCESSING,
-    SPENT,
-    TWO_BUDGETS,
-    EvictionStage,
-    busy,
-    evicting,
-    loose,
-    web,
-)
+from support.eviction import PROCESSING, SPENT, TWO_BUDGETS, EvictionStage, busy, evicting, loose, web
 
 from gracectl.model.selectors import LabelSelector
 

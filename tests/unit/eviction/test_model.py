@@ -170,11 +170,7 @@ STEPS = ("ask", "answer", "show_pod", "show_budget", "relist", "replace", "recou
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    count=st.integers(1, 6),
-    allowed=st.integers(1, 3),
-    steps=st.lists(st.sampled_from(STEPS), max_size=60),
-)
+@given(count=st.integers(1, 6), allowed=st.integers(1, 3), steps=st.lists(st.sampled_from(STEPS), max_size=60))
 def test_every_pod_leaves_and_every_refusal_has_its_reason(count: int, allowed: int, steps: list[str]) -> None:
     play = Play(count, min(allowed, count))
     for step in steps:

@@ -54,10 +54,7 @@ def test_a_whole_node() -> None:
         "deletionTimestamp": "2026-01-01T01:00:00Z",
         "deletionGracePeriodSeconds": 0,
         "finalizers": [names.FINALIZER],
-        "annotations": {
-            names.TERMINATION_TIMESTAMP: "2026-01-01T02:00:00Z",
-            "node.alpha.kubernetes.io/ttl": "0",
-        },
+        "annotations": {names.TERMINATION_TIMESTAMP: "2026-01-01T02:00:00Z", "node.alpha.kubernetes.io/ttl": "0"},
     }
     spec = {
         "providerID": "sim:///zone-a/i-1",

@@ -88,14 +88,7 @@ def test_a_pod_of_nulls_and_a_pod_of_nearly_nothing_read_alike() -> None:
     nulls = encoded(
         metadata=NULL_META,
         spec=dict.fromkeys(
-            (
-                "nodeName",
-                "terminationGracePeriodSeconds",
-                "priority",
-                "priorityClassName",
-                "tolerations",
-                "volumes",
-            )
+            ("nodeName", "terminationGracePeriodSeconds", "priority", "priorityClassName", "tolerations", "volumes")
         ),
         status=dict.fromkeys(("phase", "startTime", "conditions")),
     )

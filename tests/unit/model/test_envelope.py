@@ -146,11 +146,7 @@ def test_a_status_with_all_its_details() -> None:
         "TooManyRequests",
         "Cannot evict pod as it would violate the pod's disruption budget.",
         StatusDetails(
-            "web-1",
-            "pods",
-            "u",
-            10,
-            (StatusCause("DisruptionBudget", "still being processed by the server.", "spec"),),
+            "web-1", "pods", "u", 10, (StatusCause("DisruptionBudget", "still being processed by the server.", "spec"),)
         ),
     )
 

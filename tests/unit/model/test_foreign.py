@@ -12,14 +12,7 @@ from fuzz.effort import bounded_work
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gracectl.model.foreign import (
-    harmless,
-    visible,
-    visible_json,
-    visible_lines,
-    visible_values,
-    without_secrets,
-)
+from gracectl.model.foreign import harmless, visible, visible_json, visible_lines, visible_values, without_secrets
 
 HOSTILE = "a\x1b[2J\x9b\u202eb\u2066\ufeff\U000e0041\nc\t"
 HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}

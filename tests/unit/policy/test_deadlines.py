@@ -53,9 +53,7 @@ def a_claim(**fields: Any) -> NodeClaim:
 def terminating(first: float, grace: int, own: int | None = None) -> Pod:
     """A pod that was deleted at `first` with `grace`; `own` is what its spec asks for."""
     return a_pod(
-        deletion_timestamp=first + grace,
-        deletion_grace_seconds=grace,
-        grace_seconds=grace if own is None else own,
+        deletion_timestamp=first + grace, deletion_grace_seconds=grace, grace_seconds=grace if own is None else own
     )
 
 
@@ -239,12 +237,7 @@ def test_what_a_deletion_timestamp_says_of_a_grace_that_was_cut(pod: Pod, shorte
     assert ends_at(a_pod(), D) is None
 
 
-@given(
-    first=st.integers(-5000, 899),
-    grace=st.integers(0, 7200),
-    waits=st.floats(0, 2000),
-    runs=st.booleans(),
-)
+@given(first=st.integers(-5000, 899), grace=st.integers(0, 7200), waits=st.floats(0, 2000), runs=st.booleans())
 def test_a_pod_is_due_exactly_when_a_deletion_would_do_something(
     first: int, grace: int, waits: float, runs: bool
 ) -> None:
@@ -299,10 +292,7 @@ RUNNING = st.builds(
 )
 ENDING = st.builds(
     lambda n, ago, grace: a_pod(
-        f"pod-{n}",
-        grace_seconds=grace,
-        deletion_timestamp=NOW - ago + grace,
-        deletion_grace_seconds=grace,
+        f"pod-{n}", grace_seconds=grace, deletion_timestamp=NOW - ago + grace, deletion_grace_seconds=grace
     ),
     st.integers(10_001, 20_000),
     st.integers(0, 2000),

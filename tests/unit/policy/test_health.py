@@ -177,8 +177,7 @@ def test_a_maximum_that_means_nothing_is_refused(maximum: int | str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_back", "tolerated_until"),
-    [(None, NOW - 4100), (NOW - 50, NOW + 850), (NOW - 9000, NOW - 4100)],
+    ("given_back", "tolerated_until"), [(None, NOW - 4100), (NOW - 50, NOW + 850), (NOW - 9000, NOW - 4100)]
 )
 def test_what_was_bad_while_a_node_was_kept_counts_from_when_it_was_given_back(
     given_back: float | None, tolerated_until: float

@@ -101,10 +101,7 @@ def test_a_plan_waits_and_says_for_what() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "outcome"),
-    [
-        ({"deadline": NOW + 30}, Outcome.DELETE),
-        ({"budgets": {"uid-web-1": (a_budget(),)}}, Outcome.EVICT),
-    ],
+    [({"deadline": NOW + 30}, Outcome.DELETE), ({"budgets": {"uid-web-1": (a_budget(),)}}, Outcome.EVICT)],
 )
 def test_a_deadline_and_another_budget_end_the_wait(fields: dict[str, Any], outcome: Outcome) -> None:
     just = {"uid-web-1": LostBudget("shop/web", NOW - 20, NOW + 40)}

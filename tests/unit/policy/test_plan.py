@@ -425,9 +425,7 @@ def test_each_pod_under_budgets_has_the_verdict_for_its_turn(drawn: list[tuple[s
 
 
 @given(
-    st.lists(PODS, max_size=6, unique_by=lambda pod: pod.uid),
-    st.integers(-10, 120),
-    st.floats(0, 200, allow_nan=False),
+    st.lists(PODS, max_size=6, unique_by=lambda pod: pod.uid), st.integers(-10, 120), st.floats(0, 200, allow_nan=False)
 )
 def test_between_two_instants_that_it_names_a_plan_does_not_change(pods: list[Pod], period: int, ahead: float) -> None:
     """Only an event can change it then: so waiting for one misses nothing."""

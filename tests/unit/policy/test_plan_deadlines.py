@@ -120,11 +120,7 @@ def test_at_the_deadline_nothing_is_waited_for(now: float) -> None:
         now,
     )
     assert (decision.overdue, decision.drained, decision.detaching, decision.leaving) == (True, True, (), ())
-    assert outcomes(decision) == {
-        "kept": Outcome.DELETE,
-        "going": Outcome.DELETE,
-        "told": Outcome.TERMINATING,
-    }
+    assert outcomes(decision) == {"kept": Outcome.DELETE, "going": Outcome.DELETE, "told": Outcome.TERMINATING}
 
 
 def test_just_before_the_deadline_everything_is_waited_for() -> None:

@@ -26,12 +26,7 @@ def test_the_first_table_of_the_kep() -> None:
     pods = [a_pod(name, priority=priority, grace_seconds=SLOW) for name, priority in priorities.items()]
     rehearsal = rehearse(KEP, pods, 660, NOW)
     assert ranges(rehearsal) == [(0, 0, 60), (1, 60, 180), (2, 180, 360), (3, 360, 660)]
-    assert fates(rehearsal) == {
-        "regular": (0, 60, 60),
-        "c": (60, 120, 180),
-        "b": (180, 180, 360),
-        "a": (360, 300, 660),
-    }
+    assert fates(rehearsal) == {"regular": (0, 60, 60), "c": (60, 120, 180), "b": (180, 180, 360), "a": (360, 300, 660)}
     assert [each.period for each in rehearsal.ranges] == [60, 120, 180, 300]
     assert rehearsal.over == 660
 

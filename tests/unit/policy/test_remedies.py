@@ -99,11 +99,7 @@ def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> 
             "give it a smaller selector, or delete it: kubectl delete pdb -n shop large",
         ),
         (web(), (a_budget(generation=2),), REMEDIES[Blocker.UNOBSERVED]),
-        (
-            web(),
-            (a_budget("also"), a_budget()),
-            "change the selector of one of them: kubectl edit pdb -n shop also",
-        ),
+        (web(), (a_budget("also"), a_budget()), "change the selector of one of them: kubectl edit pdb -n shop also"),
         (web(annotations={names.DO_NOT_DISRUPT: "4h"}), (), END),
         (
             web(annotations={names.DO_NOT_DISRUPT: "4h"}, owners=owned_by("Job")),

@@ -26,11 +26,7 @@ def a_replica(name: str = "web-1", **fields: Any) -> Pod:
 
 
 def a_workload(**fields: Any) -> Workload:
-    defaults: dict[str, Any] = {
-        "workload": "web",
-        "replicas": 3,
-        "selector": {"app": "web", "pod-template-hash": "5d"},
-    }
+    defaults: dict[str, Any] = {"workload": "web", "replicas": 3, "selector": {"app": "web", "pod-template-hash": "5d"}}
     return Workload("shop", "web-5d", "uid-web-5d", **{**defaults, **fields})
 
 
@@ -60,12 +56,7 @@ DB = "shop/db-0 has data on this node only (volume pv): "
             "its data goes with the node, and its replacement stays Pending",
             "it stays Pending until the uncordon",
         ),
-        (
-            PersistentVolume("pv", "u", terms=HERE),
-            (),
-            "its data goes with the node",
-            "its data stays behind",
-        ),
+        (PersistentVolume("pv", "u", terms=HERE), (), "its data goes with the node", "its data stays behind"),
         (
             PersistentVolume("pv", "u", is_on_disk=True),
             owned_by("StatefulSet"),

@@ -36,12 +36,7 @@ def test_after_a_reset_it_begins_anew() -> None:
     assert backoff.next() == 1.0
 
 
-@given(
-    initial=st.floats(0.001, 10.0),
-    growth=st.floats(1.0, 1000.0),
-    jitter=st.floats(0.0, 1.0),
-    seed=st.integers(),
-)
+@given(initial=st.floats(0.001, 10.0), growth=st.floats(1.0, 1000.0), jitter=st.floats(0.0, 1.0), seed=st.integers())
 def test_every_wait_lies_within_its_bounds(initial: float, growth: float, jitter: float, seed: int) -> None:
     maximum = initial * growth
     backoff = Backoff(initial, maximum, jitter=jitter, rng=random.Random(seed))

@@ -61,9 +61,7 @@ async def test_a_cancellation_that_a_library_lets_out_is_a_failure(caplog: pytes
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
 
 
-async def test_a_failing_key_is_tried_again_with_backoff_and_delays_no_other(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_failing_key_is_tried_again_with_backoff_and_delays_no_other(caplog: pytest.LogCaptureFixture) -> None:
     shop = Shop()
     shop.answers["bad"] = [Refused("no"), ValueError("poisoned"), Refused("no")]
     shop.queue.add("bad")

@@ -10,14 +10,7 @@ import pytest
 
 from gracectl.telemetry.exposition import Families, family_of
 from gracectl.telemetry.metrics import CATALOGUE, PODS_DRAINED, Sample
-from gracectl.telemetry.node_labels import (
-    KEYS,
-    MAXIMUM_COMBINATIONS,
-    MAXIMUM_VALUES,
-    OTHER,
-    NodeLabels,
-    value_of,
-)
+from gracectl.telemetry.node_labels import KEYS, MAXIMUM_COMBINATIONS, MAXIMUM_VALUES, OTHER, NodeLabels, value_of
 from gracectl.telemetry.settings import MetricsSettings, NodeLabel
 
 PAGE = (Path(__file__).parents[3] / "docs/metrics.md").read_text()

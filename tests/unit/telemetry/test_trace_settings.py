@@ -33,11 +33,7 @@ OF_TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://collector/v1/traces"
         ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
         ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": ""}, True),
         (
-            {
-                **ENDPOINT,
-                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-            },
+            {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
             True,
         ),
         ({**ENDPOINT, "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b, tenant=, "}, True),

@@ -82,11 +82,7 @@ async def test_a_terminated_node_is_in_the_history_and_an_uncordoned_one_is_not(
     stage.cluster.nodes.put(kept("n2", annotations={}, unschedulable=False, taints=(), resource_version="2"))
     stage.frame()
     (ended,) = stage.board.state["history"]
-    assert (ended["name"], ended["since"], ended["deadline"]) == (
-        "n1",
-        format_time(NOW - 100),
-        format_time(NOW + 50),
-    )
+    assert (ended["name"], ended["since"], ended["deadline"]) == ("n1", format_time(NOW - 100), format_time(NOW + 50))
     assert [each["step"] for each in ended["steps"]] == ["drain"]
     assert stage.board.state["timelines"] == {}
 

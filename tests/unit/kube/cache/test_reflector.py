@@ -110,11 +110,7 @@ async def test_watches_are_asked_for_between_five_and_ten_minutes() -> None:
     assert max(asked) <= 600
 
 
-@pytest.mark.parametrize(
-    "end",
-    [[expired()], refusal(410, "Expired")],
-    ids=["ERROR event in HTTP 200", "HTTP 410"],
-)
+@pytest.mark.parametrize("end", [[expired()], refusal(410, "Expired")], ids=["ERROR event in HTTP 200", "HTTP 410"])
 async def test_lost_history_is_listed_anew_and_exactly_the_difference_is_told(
     end: list[bytes | Exception | float] | Response,
 ) -> None:

@@ -119,11 +119,7 @@ async def test_a_write_that_may_have_happened_is_not_repeated(
 )
 @pytest.mark.parametrize("verb", REPEATABLE + ONCE)
 async def test_a_clear_answer_is_not_asked_for_twice(
-    client: KubeClient,
-    transport: ScriptedTransport,
-    verb: Verb,
-    refused: Step,
-    meaning: type[errors.ApiError],
+    client: KubeClient, transport: ScriptedTransport, verb: Verb, refused: Step, meaning: type[errors.ApiError]
 ) -> None:
     transport.answers.append(refused)
     with pytest.raises(meaning):
