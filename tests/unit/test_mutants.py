@@ -55,14 +55,11 @@ def test_a_planted_module_is_imported_and_the_work_tree_is_not_touched(tmp_path:
     assert mutant.path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("caught", "code", "told"),
-    [
-        ({("a.py",): "a.py::one"}, 0, "1 mutants: 1 caught by the tests expected to, 0 by others, 0 survived"),
-        ({("tests/controllers",): "c.py::two"}, 0, "(wider)"),
-        ({}, 1, "SURVIVES: it breaks"),
-    ],
-)
+@pytest.mark.parametrize(("caught", "code", "told"), [
+    ({("a.py",): "a.py::one"}, 0, "1 mutants: 1 caught by the tests expected to, 0 by others, 0 survived"),
+    ({("tests/controllers",): "c.py::two"}, 0, "(wider)"),
+    ({}, 1, "SURVIVES: it breaks"),
+])  # fmt: skip
 def test_survivors_make_the_exit_code_1(
     caught: dict[tuple[str, ...], str],
     code: int,

@@ -169,14 +169,11 @@ async def test_a_file_that_is_spoilt_later_changes_nothing_and_is_told_once(
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (None, "cannot be read: No such file or directory; provide a PEM file, or correct the path"),
-        ("", "not a PEM file of certificates: contains no certificate; provide a PEM file, or correct the path"),
-        ("nonsense", "not a PEM file of certificates: "),
-    ],
-)
+@pytest.mark.parametrize(("content", "why"), [
+    (None, "cannot be read: No such file or directory; provide a PEM file, or correct the path"),
+    ("", "not a PEM file of certificates: contains no certificate; provide a PEM file, or correct the path"),
+    ("nonsense", "not a PEM file of certificates: "),
+])  # fmt: skip
 async def test_a_controller_does_not_start_without_them(tmp_path: Path, content: str | None, why: str) -> None:
     file = tmp_path / "clients.pem"
     if content is not None:

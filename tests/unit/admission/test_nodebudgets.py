@@ -41,32 +41,22 @@ def a_budget(spec: Any, **metadata: Any) -> dict[str, Any]:
 NEITHER = "spec: minAvailable and maxUnavailable are missing; set one of them"
 
 
-@pytest.mark.parametrize(
-    ("spec", "faults"),
-    [
-        (
-            {"minAvailable": 1, "maxUnavailable": 1},
-            ["spec: minAvailable and maxUnavailable are both set; remove one of them"],
-        ),
-        ({}, [NEITHER]),
-        (None, [NEITHER]),
-        ({"minAvailable": None}, [NEITHER]),
-        ({"minAvailable": "many"}, ["spec.minAvailable: 'many' is not an integer or a percentage such as 25%"]),
-        ({"maxUnavailable": "3"}, ["spec.maxUnavailable: '3' is not an integer or a percentage such as 25%"]),
-        ({"minAvailable": -1}, ["spec.minAvailable: -1 is negative; give 0 or more"]),
-        ({"maxUnavailable": "-5%"}, ["spec.maxUnavailable: '-5%' is negative; give 0 or more"]),
-        ({"minAvailable": "101%"}, ["spec.minAvailable: '101%' is more than all nodes; set 100% or less"]),
-        ({"minAvailable": True}, ["spec.minAvailable: Expected `int | str | null`, got `bool`"]),
-        ({"minAvailable": 1.5}, ["spec.minAvailable: Expected `int | str | null`, got `float`"]),
-        (
-            {"minAvailable": 1, "selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
-            ["spec.selector: operator In on label 'a' needs at least one value"],
-        ),
-        (
-            {"minAvailable": 1, "selector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}},
-            ["spec.selector: 'Like' is no selector operator; choose one of In, NotIn, Exists, DoesNotExist"],
-        ),
-        (
+@pytest.mark.parametrize(("spec", "faults"), [
+    ({"minAvailable": 1, "maxUnavailable": 1},
+     ["spec: minAvailable and maxUnavailable are both set; remove one of them"]),
+    ({}, [NEITHER]), (None, [NEITHER]), ({"minAvailable": None}, [NEITHER]),
+    ({"minAvailable": "many"}, ["spec.minAvailable: 'many' is not an integer or a percentage such as 25%"]),
+    ({"maxUnavailable": "3"}, ["spec.maxUnavailable: '3' is not an integer or a percentage such as 25%"]),
+    ({"minAvailable": -1}, ["spec.minAvailable: -1 is negative; give 0 or more"]),
+    ({"maxUnavailable": "-5%"}, ["spec.maxUnavailable: '-5%' is negative; give 0 or more"]),
+    ({"minAvailable": "101%"}, ["spec.minAvailable: '101%' is more than all nodes; set 100% or less"]),
+    ({"minAvailable": True}, ["spec.minAvailable: Expected `int | str | null`, got `bool`"]),
+    ({"minAvailable": 1.5}, ["spec.minAvailable: Expected `int | str | null`, got `float`"]),
+    ({"minAvailable": 1, "selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+     ["spec.selector: operator In on label 'a' needs at least one value"]),
+    ({"minAvailable": 1, "selector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}},
+     ["spec.selector: 'Like' is no selector operator; choose one of In, NotIn, Exists, DoesNotExist"]),
+    (
             {"selector": {"matchLabels": {"a/": "x"}}, "maxUnavailable": "no"},
             [
                 "spec.selector: 'a/' is no label key: it must be 1-63 letters, digits, '-', '_', '.', beginning and "
@@ -74,9 +64,8 @@ NEITHER = "spec: minAvailable and maxUnavailable are missing; set one of them"
                 "spec.maxUnavailable: 'no' is not an integer or a percentage such as 25%",
             ],
         ),
-        ({"minAvailable": 1, "selector": 7}, ["spec.selector: Expected `object | null`, got `int`"]),
-    ],
-)
+    ({"minAvailable": 1, "selector": 7}, ["spec.selector: Expected `object | null`, got `int`"]),
+])  # fmt: skip
 async def test_an_invalid_budget_is_refused_field_by_field(spec: Any, faults: list[str]) -> None:
     spec = {"selector": POOL, **spec} if isinstance(spec, dict) else spec
     for operation, old in (("CREATE", None), ("UPDATE", a_budget({"selector": POOL, "minAvailable": 1}))):
@@ -89,17 +78,11 @@ async def test_an_invalid_budget_is_refused_field_by_field(spec: Any, faults: li
         assert (status["details"]["name"], status["details"]["group"]) == ("pool-a", "termination.karpenter.sh")
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"minAvailable": "80%"},
-        {"minAvailable": 0},
-        {"maxUnavailable": 1},
-        {"maxUnavailable": "5%"},
-        {"maxUnavailable": "100%"},
-        {"minAvailable": "1%", "selector": {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}},
-    ],
-)
+@pytest.mark.parametrize("spec", [
+    {"minAvailable": "80%"}, {"minAvailable": 0}, {"maxUnavailable": 1}, {"maxUnavailable": "5%"},
+    {"maxUnavailable": "100%"},
+    {"minAvailable": "1%", "selector": {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}},
+])  # fmt: skip
 async def test_a_budget_that_can_be_counted_by_passes_in_silence(spec: dict[str, Any]) -> None:
     budget = a_budget({"selector": POOL, **spec})
     assert await ask(a_handler(10), a_review("CREATE", "nodedisruptionbudgets", budget)) == ALLOWED
@@ -108,39 +91,20 @@ async def test_a_budget_that_can_be_counted_by_passes_in_silence(spec: dict[str,
 EMPTY = "spec.selector: empty, selects no node; set matchLabels for the budget to have an effect"
 
 
-@pytest.mark.parametrize(
-    ("spec", "nodes", "warning"),
-    [
-        ({"minAvailable": 1}, 1, EMPTY),
-        ({"minAvailable": 1, "selector": None}, 1, EMPTY),
-        ({"maxUnavailable": 0, "selector": {}}, 1, EMPTY),
-        (
-            {"selector": POOL, "minAvailable": "100%"},
-            3,
-            "spec: minAvailable 100% never allows the deletion of a Ready node",
-        ),
-        (
-            {"selector": POOL, "maxUnavailable": 0},
-            None,
-            "spec: maxUnavailable 0 never allows the deletion of a Ready node",
-        ),
-        (
-            {"selector": POOL, "maxUnavailable": "0%"},
-            3,
-            "spec: maxUnavailable 0% never allows the deletion of a Ready node",
-        ),
-        (
-            {"selector": POOL, "minAvailable": 4},
-            3,
-            "spec: minAvailable 4 allows no deletion of a Ready node while it selects 3 nodes, as now",
-        ),
-        (
-            {"selector": POOL, "minAvailable": "60%"},
-            1,
-            "spec: minAvailable 60% allows no deletion of a Ready node while it selects 1 node, as now",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "nodes", "warning"), [
+    ({"minAvailable": 1}, 1, EMPTY),
+    ({"minAvailable": 1, "selector": None}, 1, EMPTY),
+    ({"maxUnavailable": 0, "selector": {}}, 1, EMPTY),
+    ({"selector": POOL, "minAvailable": "100%"}, 3,
+     "spec: minAvailable 100% never allows the deletion of a Ready node"),
+    ({"selector": POOL, "maxUnavailable": 0}, None, "spec: maxUnavailable 0 never allows the deletion of a Ready node"),
+    ({"selector": POOL, "maxUnavailable": "0%"}, 3,
+     "spec: maxUnavailable 0% never allows the deletion of a Ready node"),
+    ({"selector": POOL, "minAvailable": 4}, 3,
+     "spec: minAvailable 4 allows no deletion of a Ready node while it selects 3 nodes, as now"),
+    ({"selector": POOL, "minAvailable": "60%"}, 1,
+     "spec: minAvailable 60% allows no deletion of a Ready node while it selects 1 node, as now"),
+])  # fmt: skip
 async def test_what_is_perhaps_not_meant_is_allowed_with_a_warning(
     spec: dict[str, Any], nodes: int | None, warning: str
 ) -> None:

@@ -33,27 +33,18 @@ def a_claim(spec: Any = None, deadline: Any = None, **metadata: Any) -> dict[str
     }
 
 
-@pytest.mark.parametrize(
-    ("claim", "fault"),
-    [
-        (
-            a_claim({"terminationGracePeriod": "1d"}),
-            "spec.terminationGracePeriod: '1d' is no termination grace period such as 30s, 15m or 1h30m",
-        ),
-        (
-            a_claim({"terminationGracePeriod": "-5m"}),
-            "spec.terminationGracePeriod: '-5m' is no termination grace period such as 30s, 15m or 1h30m",
-        ),
-        (
-            a_claim({"terminationGracePeriod": ""}),
-            "spec.terminationGracePeriod: '' is no termination grace period such as 30s, 15m or 1h30m",
-        ),
-        (a_claim({"terminationGracePeriod": 5}), "spec.terminationGracePeriod: Expected `str | null`, got `int`"),
-        (a_claim({"expireAfter": "-1h"}), "spec.expireAfter: '-1h' is negative; set a duration such as 720h, or Never"),
-        (a_claim(deadline="noon"), f"{FIELD}: 'noon' is not an RFC 3339 time such as 2026-01-01T00:00:00Z"),
-        (a_claim(deadline=""), f"{FIELD}: '' is not an RFC 3339 time such as 2026-01-01T00:00:00Z"),
-    ],
-)
+@pytest.mark.parametrize(("claim", "fault"), [
+    (a_claim({"terminationGracePeriod": "1d"}),
+     "spec.terminationGracePeriod: '1d' is no termination grace period such as 30s, 15m or 1h30m"),
+    (a_claim({"terminationGracePeriod": "-5m"}),
+     "spec.terminationGracePeriod: '-5m' is no termination grace period such as 30s, 15m or 1h30m"),
+    (a_claim({"terminationGracePeriod": ""}),
+     "spec.terminationGracePeriod: '' is no termination grace period such as 30s, 15m or 1h30m"),
+    (a_claim({"terminationGracePeriod": 5}), "spec.terminationGracePeriod: Expected `str | null`, got `int`"),
+    (a_claim({"expireAfter": "-1h"}), "spec.expireAfter: '-1h' is negative; set a duration such as 720h, or Never"),
+    (a_claim(deadline="noon"), f"{FIELD}: 'noon' is not an RFC 3339 time such as 2026-01-01T00:00:00Z"),
+    (a_claim(deadline=""), f"{FIELD}: '' is not an RFC 3339 time such as 2026-01-01T00:00:00Z"),
+])  # fmt: skip
 async def test_an_unreadable_value_is_refused_when_written_and_accepted_when_it_is_there(
     claim: dict[str, Any], fault: str
 ) -> None:
@@ -95,15 +86,12 @@ async def test_all_faults_are_told_at_once() -> None:
     assert fields == ["spec.terminationGracePeriod", "spec.expireAfter", FIELD]
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {},
-        {"terminationGracePeriod": "15m", "expireAfter": "Never"},
-        {"terminationGracePeriod": "1h30m", "expireAfter": "720h"},
-        {"terminationGracePeriod": None, "expireAfter": None},
-    ],
-)
+@pytest.mark.parametrize("spec", [
+    {},
+    {"terminationGracePeriod": "15m", "expireAfter": "Never"},
+    {"terminationGracePeriod": "1h30m", "expireAfter": "720h"},
+    {"terminationGracePeriod": None, "expireAfter": None},
+])  # fmt: skip
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 async def test_what_karpenter_takes_passes(spec: dict[str, Any], version: str) -> None:
     claim = {**a_claim(spec, deadline=NOON), "apiVersion": f"karpenter.sh/{version}"}
@@ -111,30 +99,22 @@ async def test_what_karpenter_takes_passes(spec: dict[str, Any], version: str) -
     assert await ask(handler, a_review("CREATE", "nodeclaims", claim, resource=resource)) == ALLOWED
 
 
-@pytest.mark.parametrize(
-    ("spec", "warning"),
-    [
-        (
-            {"terminationGracePeriod": "0s"},
-            "spec.terminationGracePeriod: 0s deletes all pods immediately with the claim, including protected ones",
-        ),
-        ({"expireAfter": "0s"}, "spec.expireAfter: 0s expires the claim at its creation; to disable expiry, set Never"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "warning"), [
+    ({"terminationGracePeriod": "0s"},
+     "spec.terminationGracePeriod: 0s deletes all pods immediately with the claim, including protected ones"),
+    ({"expireAfter": "0s"}, "spec.expireAfter: 0s expires the claim at its creation; to disable expiry, set Never"),
+])  # fmt: skip
 async def test_what_is_perhaps_not_meant_is_allowed_with_a_warning(spec: dict[str, Any], warning: str) -> None:
     answer = await ask(handler, a_review("CREATE", "nodeclaims", a_claim(spec)))
     assert (answer.denial, answer.warnings) == (None, (warning,))
     assert await ask(handler, a_review("UPDATE", "nodeclaims", a_claim(spec), a_claim(spec))) == ALLOWED
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "why"),
-    [
-        (NOON, ONE, "2026-01-01T13:00:00Z is later than 2026-01-01T12:00:00Z"),
-        (NOON, None, "removed"),
-        (NOON, "whenever", "'whenever' is not an RFC 3339 time"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "why"), [
+    (NOON, ONE, "2026-01-01T13:00:00Z is later than 2026-01-01T12:00:00Z"),
+    (NOON, None, "removed"),
+    (NOON, "whenever", "'whenever' is not an RFC 3339 time"),
+])  # fmt: skip
 async def test_a_deadline_of_a_claim_that_ends_is_not_moved_later(before: str, after: str | None, why: str) -> None:
     old, new = a_claim(deadline=before, **GOING), a_claim(deadline=after, **GOING)
     status = status_in(await ask(handler, a_review("UPDATE", "nodeclaims", new, old)))
@@ -143,17 +123,10 @@ async def test_a_deadline_of_a_claim_that_ends_is_not_moved_later(before: str, a
     assert status["details"]["causes"][0]["reason"] == "FieldValueForbidden"
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (ONE, NOON),
-        (NOON, NOON),
-        (None, NOON),
-        ("nonsense", None),
-        ("nonsense", ONE),
-        (NOON, "2026-01-01T13:00:00+01:00"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after"), [
+    (ONE, NOON), (NOON, NOON), (None, NOON), ("nonsense", None), ("nonsense", ONE),
+    (NOON, "2026-01-01T13:00:00+01:00"),
+])  # fmt: skip
 async def test_it_may_be_moved_earlier_or_set(before: str | None, after: str | None) -> None:
     old, new = a_claim(deadline=before, **GOING), a_claim(deadline=after, **GOING)
     assert await ask(handler, a_review("UPDATE", "nodeclaims", new, old)) == ALLOWED

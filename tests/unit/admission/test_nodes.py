@@ -27,18 +27,13 @@ def born(**metadata: Any) -> dict[str, Any]:
     return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1", "creationTimestamp": None, **metadata}}
 
 
-@pytest.mark.parametrize(
-    ("metadata", "after"),
-    [
-        ({}, [names.FINALIZER]),
-        ({"finalizers": None}, [names.FINALIZER]),
-        ({"finalizers": []}, [names.FINALIZER]),
-        ({"finalizers": ["a/b"]}, ["a/b", names.FINALIZER]),
-        ({"name": None, "generateName": "n-"}, [names.FINALIZER]),
-        ({"finalizers": [names.FINALIZER, "a/b"]}, None),
-        ({"labels": {names.CONTROL_PLANE_ROLE: ""}}, None),
-    ],
-)
+@pytest.mark.parametrize(("metadata", "after"), [
+    ({}, [names.FINALIZER]), ({"finalizers": None}, [names.FINALIZER]), ({"finalizers": []}, [names.FINALIZER]),
+    ({"finalizers": ["a/b"]}, ["a/b", names.FINALIZER]),
+    ({"name": None, "generateName": "n-"}, [names.FINALIZER]),
+    ({"finalizers": [names.FINALIZER, "a/b"]}, None),
+    ({"labels": {names.CONTROL_PLANE_ROLE: ""}}, None),
+])  # fmt: skip
 async def test_a_managed_node_has_the_finalizer_from_birth(metadata: dict[str, Any], after: list[str] | None) -> None:
     node = born(**metadata)
     answer = await ask(creation, a_review("CREATE", "nodes", node))
@@ -78,15 +73,10 @@ async def test_a_node_goes_when_its_budgets_let_it() -> None:
     assert gate.asked == [("n1", False), ("n1", True)]
 
 
-@pytest.mark.parametrize(
-    "node",
-    [
-        a_node_object(ready="False"),
-        a_node_object(ready="Unknown"),
-        a_node_object(ready=""),
-        a_node_object(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=[names.FINALIZER]),
-    ],
-)
+@pytest.mark.parametrize("node", [
+    a_node_object(ready="False"), a_node_object(ready="Unknown"), a_node_object(ready=""),
+    a_node_object(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=[names.FINALIZER]),
+])  # fmt: skip
 async def test_a_node_that_changes_no_count_is_deleted_without_a_request(node: dict[str, Any]) -> None:
     gate = StandInGate(SPENT)
     assert await ask(NodeDeletionValidator(gate, lambda: False), a_review("DELETE", "nodes", None, node)) == ALLOWED

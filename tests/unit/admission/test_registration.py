@@ -234,17 +234,14 @@ def distrusted(webhooks: list[Any]) -> None:
 DELETION = "delete.nodes.gracectl.io: "
 
 
-@pytest.mark.parametrize(
-    ("edit", "reason"),
-    [
-        (narrowed, f"{DELETION}not as the settings have it (objectSelector)"),
-        (loosened, f"{DELETION}not as the settings have it (failurePolicy)"),
-        (rerouted, f"{DELETION}not as the settings have it (clientConfig)"),
-        (distrusted, "caBundle does not have the authority of the certificate"),
-        (lambda webhooks: webhooks.pop(0), f"{DELETION}not as the settings have it (missing)"),
-        (list.clear, "caBundle does not have the authority of the certificate"),
-    ],
-)
+@pytest.mark.parametrize(("edit", "reason"), [
+    (narrowed, f"{DELETION}not as the settings have it (objectSelector)"),
+    (loosened, f"{DELETION}not as the settings have it (failurePolicy)"),
+    (rerouted, f"{DELETION}not as the settings have it (clientConfig)"),
+    (distrusted, "caBundle does not have the authority of the certificate"),
+    (lambda webhooks: webhooks.pop(0), f"{DELETION}not as the settings have it (missing)"),
+    (list.clear, "caBundle does not have the authority of the certificate"),
+])  # fmt: skip
 async def test_a_changed_configuration_is_reported_and_restored_by_the_remedy(
     edit: Callable[[list[Any]], None], reason: str
 ) -> None:

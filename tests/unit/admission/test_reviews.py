@@ -60,27 +60,18 @@ def test_what_a_newer_server_says_besides_is_passed_over() -> None:
     assert (question.name, question.username, question.is_dry_run) == ("n1", "", False)
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        (b"", "not an AdmissionReview of admission.k8s.io/v1: Input data was truncated"),
-        (b"[]", r"Expected `object`, got `array`"),
-        (b"{}", "not an AdmissionReview of admission.k8s.io/v1, but no kind of no version"),
-        (
-            b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "request": {"uid": "u"}}',
-            r"Object missing required field `operation` - at `\$.request`",
-        ),
-        (
-            b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"}',
-            "but AdmissionReview of admission.k8s.io/v1beta1",
-        ),
-        (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}', "AdmissionReview without a request uid"),
-        (
-            b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"operation": "EAT"}}',
-            "Invalid enum value 'EAT'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("body", "why"), [
+    (b"", "not an AdmissionReview of admission.k8s.io/v1: Input data was truncated"),
+    (b"[]", r"Expected `object`, got `array`"),
+    (b"{}", "not an AdmissionReview of admission.k8s.io/v1, but no kind of no version"),
+    (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "request": {"uid": "u"}}',
+     r"Object missing required field `operation` - at `\$.request`"),
+    (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"}',
+     "but AdmissionReview of admission.k8s.io/v1beta1"),
+    (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}', "AdmissionReview without a request uid"),
+    (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"operation": "EAT"}}',
+     "Invalid enum value 'EAT'"),
+])  # fmt: skip
 def test_what_is_no_review_is_told_so(body: bytes, why: str) -> None:
     with pytest.raises(InvalidReview, match=why):
         decode_review(body)

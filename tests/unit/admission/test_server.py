@@ -91,17 +91,10 @@ async def test_what_is_no_question_is_told_so() -> None:
             assert response.status == 405
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/validate/nodes",
-        f"/{'0' * 32}/validate/nodes",
-        f"/{SEGMENT}",
-        f"/{SEGMENT}/validate/pods",
-        "//validate/nodes",
-        "/",
-    ],
-)
+@pytest.mark.parametrize("path", [
+    "/validate/nodes", f"/{'0' * 32}/validate/nodes", f"/{SEGMENT}", f"/{SEGMENT}/validate/pods", "//validate/nodes",
+    "/",
+])  # fmt: skip
 async def test_a_review_on_another_path_is_not_read_and_counted(path: str) -> None:
     gate = StandInGate()
     gate.error = RuntimeError("asked")

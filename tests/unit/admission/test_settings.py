@@ -24,67 +24,42 @@ def settings(**fields: Any) -> AdmissionSettings:
     return msgspec.convert({"listen": ":8443", **fields}, AdmissionSettings)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("{listen: ':8443'}", "admission.service: needed for the API server to reach gracectl; set its name, or a url"),
-        (
+@pytest.mark.parametrize(("text", "why"), [
+    ("{listen: ':8443'}", "admission.service: needed for the API server to reach gracectl; set its name, or a url"),
+    (
             "{listen: ':8443', service: {name: a}, certificates: {injectFrom: a/b}}",
             "admission.certificates.injectFrom: needs certFile and keyFile, and no caFile, as cert-manager has the "
             "authority",
         ),
-        (
-            "{listen: ':8443', service: {name: a}, url: 'https://a'}",
-            "admission.url: excludes service; remove one of them",
-        ),
-        (
-            "{listen: ':8443', url: 'http://a'}",
-            "admission.url: 'http://a' is not a URL such as https://gracectl.example.com:8443",
-        ),
-        (
-            "{listen: ':8443', url: 'https://b\u00fccher.example'}",
-            "admission.url: 'https://b\u00fccher.example' is not a URL such as https://gracectl.example.com:8443",
-        ),
-        (
-            "{listen: ':8443', url: 'https://a:0'}",
-            "admission.url: 'https://a:0' is not a URL such as https://gracectl.example.com:8443",
-        ),
-        (
-            "{listen: ':8443', url: 'https://a:x'}",
-            "admission.url: 'https://a:x' is not a URL such as https://gracectl.example.com:8443",
-        ),
-        (
-            "{listen: ':8443', url: 'https://a/?b=c'}",
-            "admission.url: 'https://a/?b=c' has a user, query or fragment, which API servers do not support; "
-            "remove it",
-        ),
-        (
-            "{listen: ':8443', service: {name: a}, certificates: {certFile: x}}",
-            "admission.certificates.keyFile: needed with certFile; set both, or neither",
-        ),
-        (
-            "{listen: ':8443', service: {name: a}, certificates: {keyFile: x}}",
-            "admission.certificates.certFile: needed with keyFile; set both, or neither",
-        ),
-        (
+    ("{listen: ':8443', service: {name: a}, url: 'https://a'}", "admission.url: excludes service; remove one of them"),
+    ("{listen: ':8443', url: 'http://a'}",
+     "admission.url: 'http://a' is not a URL such as https://gracectl.example.com:8443"),
+    ("{listen: ':8443', url: 'https://b\u00fccher.example'}",
+     "admission.url: 'https://b\u00fccher.example' is not a URL such as https://gracectl.example.com:8443"),
+    ("{listen: ':8443', url: 'https://a:0'}",
+     "admission.url: 'https://a:0' is not a URL such as https://gracectl.example.com:8443"),
+    ("{listen: ':8443', url: 'https://a:x'}",
+     "admission.url: 'https://a:x' is not a URL such as https://gracectl.example.com:8443"),
+    ("{listen: ':8443', url: 'https://a/?b=c'}",
+     "admission.url: 'https://a/?b=c' has a user, query or fragment, which API servers do not support; " "remove it"),
+    ("{listen: ':8443', service: {name: a}, certificates: {certFile: x}}",
+     "admission.certificates.keyFile: needed with certFile; set both, or neither"),
+    ("{listen: ':8443', service: {name: a}, certificates: {keyFile: x}}",
+     "admission.certificates.certFile: needed with keyFile; set both, or neither"),
+    (
             "{listen: ':8443', service: {name: a}, certificates: {caFile: x}}",
             "admission.certificates.caFile: needs certFile and keyFile; set them, or remove it (a self-made "
             "certificate has its own authority)",
         ),
-        (
-            "{listen: ':8443', service: {name: a}, clientCertificates: {names: [b]}}",
-            "admission.clientCertificates.names: needs caFile; set the file of their authorities",
-        ),
-        ("{listen: '8443'}", "admission.listen: '8443' is not an address such as 0.0.0.0:9090, [::1]:9090 or :9090"),
-        (
-            "{listen: ':9090', service: {name: a}}\nmetrics: {listen: ':9090'}",
-            "admission.listen: :9090 is served without TLS by metrics.listen; choose another port",
-        ),
-        ("{listen: ':8443', service: {}}", "admission.service: Object missing required field `name`"),
-        ("{timeoutSeconds: 31}", "admission.timeoutSeconds: Expected `int` <= 30, got 31"),
-        ("{failurePolicy: fail}", "admission.failurePolicy: Invalid enum value 'fail'; choose one of Fail, Ignore"),
-    ],
-)
+    ("{listen: ':8443', service: {name: a}, clientCertificates: {names: [b]}}",
+     "admission.clientCertificates.names: needs caFile; set the file of their authorities"),
+    ("{listen: '8443'}", "admission.listen: '8443' is not an address such as 0.0.0.0:9090, [::1]:9090 or :9090"),
+    ("{listen: ':9090', service: {name: a}}\nmetrics: {listen: ':9090'}",
+     "admission.listen: :9090 is served without TLS by metrics.listen; choose another port"),
+    ("{listen: ':8443', service: {}}", "admission.service: Object missing required field `name`"),
+    ("{timeoutSeconds: 31}", "admission.timeoutSeconds: Expected `int` <= 30, got 31"),
+    ("{failurePolicy: fail}", "admission.failurePolicy: Invalid enum value 'fail'; choose one of Fail, Ignore"),
+])  # fmt: skip
 def test_what_cannot_work_is_refused_with_its_field(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(f"admission: {text}")
@@ -93,17 +68,14 @@ def test_what_cannot_work_is_refused_with_its_field(tmp_path: Path, text: str, w
     assert str(caught.value) == f"settings file {file}: {why}"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{}",
-        "{url: nonsense, certificates: {caFile: x}}",  # it is off
-        "{listen: ':8443', service: {name: gracectl}}",
-        "{listen: ':8443', url: 'https://10.0.0.1:8443/hooks'}",
-        "{listen: ':8443', service: {name: a}, certificates: {certFile: a, keyFile: b, injectFrom: c/d}}",
-        "{listen: ':0', service: {name: a}}\nmetrics: {listen: ':0'}",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "{}",
+    "{url: nonsense, certificates: {caFile: x}}",  # it is off
+    "{listen: ':8443', service: {name: gracectl}}",
+    "{listen: ':8443', url: 'https://10.0.0.1:8443/hooks'}",
+    "{listen: ':8443', service: {name: a}, certificates: {certFile: a, keyFile: b, injectFrom: c/d}}",
+    "{listen: ':0', service: {name: a}}\nmetrics: {listen: ':0'}",
+])  # fmt: skip
 def test_what_can_work_is_taken(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(f"admission: {text}")
@@ -125,11 +97,9 @@ VALIDATING = "validatingwebhookconfigurations"
 GROUP = " in API group admissionregistration.k8s.io"
 
 
-@pytest.mark.parametrize(
-    ("fields", "rights"),
-    [
-        ({"listen": ""}, []),
-        (
+@pytest.mark.parametrize(("fields", "rights"), [
+    ({"listen": ""}, []),
+    (
             {"service": SERVICE},
             [
                 "get secrets gracectl-webhook-tls in namespace infra",
@@ -139,7 +109,7 @@ GROUP = " in API group admissionregistration.k8s.io"
                 f"get {VALIDATING} gracectl{GROUP}",
             ],
         ),
-        (
+    (
             {"service": SERVICE, "name": "chart", "certificates": {"certFile": "a", "keyFile": "b", "caFile": "c"}},
             [
                 "get secrets gracectl-webhook-tls in namespace infra",
@@ -149,8 +119,7 @@ GROUP = " in API group admissionregistration.k8s.io"
                 f"get {VALIDATING} chart{GROUP}",
             ],
         ),
-    ],
-)
+])  # fmt: skip
 def test_it_needs_as_little_as_does(fields: dict[str, Any], rights: list[str]) -> None:
     assert [str(right) for right in admission_permissions(settings(**fields))] == rights
 

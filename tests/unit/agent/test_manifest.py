@@ -245,19 +245,13 @@ def changes(changed: str, patch: JsonObject | None = None, **more: Any) -> Reque
     return Request(**{**request, **more})
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        ends("web", "a"),
-        changes("a"),
-        changes("a", resource="nodes/status"),
-        marks("a", MARKED),
-        # The policies are about agents only.
-        ends("web", "b", user="system:serviceaccount:kube-system:daemon-set-controller"),
-        ends("web", "b", user="system:serviceaccount:shop:gracectl-agent", node=None),
-        changes("b", user="system:node:b", node=None),
-    ],
-)
+@pytest.mark.parametrize("request_", [
+    ends("web", "a"), changes("a"), changes("a", resource="nodes/status"), marks("a", MARKED),
+    # The policies are about agents only.
+    ends("web", "b", user="system:serviceaccount:kube-system:daemon-set-controller"),
+    ends("web", "b", user="system:serviceaccount:shop:gracectl-agent", node=None),
+    changes("b", user="system:node:b", node=None),
+])  # fmt: skip
 def test_an_agent_may_do_on_its_own_node_what_it_is_for_and_others_whatever_they_may(request_: Request) -> None:
     assert denial(POLICIES, request_) == ""
 
@@ -266,25 +260,22 @@ OF_A_POD = "an agent may change nothing of a pod but the condition DisruptionTar
 NAMES_NONE = "and this token names none: it must be that of a pod, on Kubernetes 1.30 or newer"
 
 
-@pytest.mark.parametrize(
-    ("request_", "why"),
-    [
-        (ends("web", "b"), "the agent of node a may delete pods of that node only, and pod shop/web is on node b"),
-        (ends("web", None), "the agent of node a may delete pods of that node only, and pod shop/web is on none"),
-        (ends("web", "a", node=None), f"an agent may delete pods of its own node only, {NAMES_NONE}"),
-        (ends("web", None, node=None), f"an agent may delete pods of its own node only, {NAMES_NONE}"),
-        (marks("b", MARKED), "the agent of node a may delete pods of that node only, and pod shop/web is on node b"),
-        (marks("a", {"status": {"conditions": [TARGET]}}), OF_A_POD),
-        (marks("a", {**MARKED, "metadata": {"labels": {"app": "other"}}}), OF_A_POD),
-        (marks("a", {**MARKED, "metadata": {"annotations": {"a": "b"}}}), OF_A_POD),
-        (marks("a", {**MARKED, "metadata": {"finalizers": ["a/b"]}}), OF_A_POD),
-        (marks("a", {"status": {"phase": "Failed"}}), OF_A_POD),
-        (marks("a", {"status": {"podIP": "10.0.0.1"}}), OF_A_POD),
-        (changes("b"), "the agent of node a may change that node only, not node b"),
-        (changes("b", resource="nodes/status"), "the agent of node a may change that node only, not node b"),
-        (changes("a", node=None), f"an agent may change its own node only, {NAMES_NONE}"),
-    ],
-)
+@pytest.mark.parametrize(("request_", "why"), [
+    (ends("web", "b"), "the agent of node a may delete pods of that node only, and pod shop/web is on node b"),
+    (ends("web", None), "the agent of node a may delete pods of that node only, and pod shop/web is on none"),
+    (ends("web", "a", node=None), f"an agent may delete pods of its own node only, {NAMES_NONE}"),
+    (ends("web", None, node=None), f"an agent may delete pods of its own node only, {NAMES_NONE}"),
+    (marks("b", MARKED), "the agent of node a may delete pods of that node only, and pod shop/web is on node b"),
+    (marks("a", {"status": {"conditions": [TARGET]}}), OF_A_POD),
+    (marks("a", {**MARKED, "metadata": {"labels": {"app": "other"}}}), OF_A_POD),
+    (marks("a", {**MARKED, "metadata": {"annotations": {"a": "b"}}}), OF_A_POD),
+    (marks("a", {**MARKED, "metadata": {"finalizers": ["a/b"]}}), OF_A_POD),
+    (marks("a", {"status": {"phase": "Failed"}}), OF_A_POD),
+    (marks("a", {"status": {"podIP": "10.0.0.1"}}), OF_A_POD),
+    (changes("b"), "the agent of node a may change that node only, not node b"),
+    (changes("b", resource="nodes/status"), "the agent of node a may change that node only, not node b"),
+    (changes("a", node=None), f"an agent may change its own node only, {NAMES_NONE}"),
+])  # fmt: skip
 def test_elsewhere_an_agent_may_nothing_and_is_told_why(request_: Request, why: str) -> None:
     assert denial(POLICIES, request_) == why
 
@@ -303,14 +294,11 @@ IS_READY = {"type": "Ready", "status": "True"}
 SHUTTING_DOWN = {"type": names.SHUTTING_DOWN, "status": "True"}
 
 
-@pytest.mark.parametrize(
-    "patch",
-    [
-        CORDON,
-        {"metadata": {"annotations": {names.CORDONED: "taint"}}},
-        {"status": {"conditions": [IS_READY, SHUTTING_DOWN]}},
-    ],
-)
+@pytest.mark.parametrize("patch", [
+    CORDON,
+    {"metadata": {"annotations": {names.CORDONED: "taint"}}},
+    {"status": {"conditions": [IS_READY, SHUTTING_DOWN]}},
+])  # fmt: skip
 def test_of_its_own_node_an_agent_may_change_cordon_and_condition_and_change_them_back(patch: JsonObject) -> None:
     there = changes("a", patch)
     assert denial(POLICIES, there) == ""
@@ -332,32 +320,25 @@ OWNERS = "an agent may change neither finalizers nor owners of a node"
 STATUS = "an agent may change nothing of a node's status but the condition ShuttingDown"
 
 
-@pytest.mark.parametrize(
-    ("patch", "why"),
-    [
-        ({"metadata": {"labels": {"node-restriction.kubernetes.io/tier": "secret"}}}, LABELS),
-        ({"metadata": {"labels": {"pool": "b"}}}, LABELS),
-        ({"metadata": {"labels": {"pool": None}}}, LABELS),
-        ({"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}, LABELS),
-        ({"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2020-01-01T00:00:00Z"}}}, NOTES),
-        ({"metadata": {"annotations": {"note": None}}}, NOTES),
-        ({"metadata": {"finalizers": None}}, OWNERS),
-        ({"metadata": {"finalizers": []}}, OWNERS),
-        ({"metadata": {"ownerReferences": [{"kind": "NodeClaim", "name": "a", "uid": "1"}]}}, OWNERS),
-        ({"spec": {"podCIDR": "10.0.1.0/24"}}, SPEC),
-        ({"spec": {"providerID": "aws:///us-east-1a/i-1"}}, SPEC),
-        ({"spec": {"yetUnknown": True}}, SPEC),
-        ({"spec": {"podCIDR": None}}, SPEC),
-        ({"spec": {"taints": None}}, TAINTS),
-        ({"spec": {"taints": [OURS]}}, TAINTS),
-        ({"spec": {"taints": [*FOREIGN, {**OURS, "effect": "NoExecute"}]}}, TAINTS),
-        ({"spec": {"taints": [{**FOREIGN[0], "value": "cpu"}]}}, TAINTS),
-        ({"status": {"capacity": {"pods": "1000"}}}, STATUS),
-        ({"status": {"conditions": [{**IS_READY, "status": "False"}]}}, STATUS),
-        ({"status": {"conditions": []}}, STATUS),
-        ({"status": {"phase": "Running"}}, STATUS),
-    ],
-)
+@pytest.mark.parametrize(("patch", "why"), [
+    ({"metadata": {"labels": {"node-restriction.kubernetes.io/tier": "secret"}}}, LABELS),
+    ({"metadata": {"labels": {"pool": "b"}}}, LABELS),
+    ({"metadata": {"labels": {"pool": None}}}, LABELS),
+    ({"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}, LABELS),
+    ({"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2020-01-01T00:00:00Z"}}}, NOTES),
+    ({"metadata": {"annotations": {"note": None}}}, NOTES),
+    ({"metadata": {"finalizers": None}}, OWNERS), ({"metadata": {"finalizers": []}}, OWNERS),
+    ({"metadata": {"ownerReferences": [{"kind": "NodeClaim", "name": "a", "uid": "1"}]}}, OWNERS),
+    ({"spec": {"podCIDR": "10.0.1.0/24"}}, SPEC),
+    ({"spec": {"providerID": "aws:///us-east-1a/i-1"}}, SPEC),
+    ({"spec": {"yetUnknown": True}}, SPEC), ({"spec": {"podCIDR": None}}, SPEC), ({"spec": {"taints": None}}, TAINTS),
+    ({"spec": {"taints": [OURS]}}, TAINTS),
+    ({"spec": {"taints": [*FOREIGN, {**OURS, "effect": "NoExecute"}]}}, TAINTS),
+    ({"spec": {"taints": [{**FOREIGN[0], "value": "cpu"}]}}, TAINTS),
+    ({"status": {"capacity": {"pods": "1000"}}}, STATUS),
+    ({"status": {"conditions": [{**IS_READY, "status": "False"}]}}, STATUS),
+    ({"status": {"conditions": []}}, STATUS), ({"status": {"phase": "Running"}}, STATUS),
+])  # fmt: skip
 def test_what_is_not_the_agents_it_may_not_change(patch: JsonObject, why: str) -> None:
     assert denial(POLICIES, changes("a", patch)) == why
 

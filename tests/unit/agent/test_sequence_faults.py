@@ -93,11 +93,9 @@ async def test_a_pod_refused_for_ever_blocks_its_own_range_only() -> None:
         assert len(machine.ears.refused) == count  # no request is sent after the end
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [Latency(1.5, 1.5), Latency(15.0, 15.0), Refuse(status=500), Refuse(status=429, retry_after=3), Reset()],
-    ids=["slow", "too slow", "fault", "busy", "reset"],
-)
+@pytest.mark.parametrize("fault", [
+    Latency(1.5, 1.5), Latency(15.0, 15.0), Refuse(status=500), Refuse(status=429, retry_after=3), Reset(),
+], ids=["slow", "too slow", "fault", "busy", "reset"])  # fmt: skip
 async def test_an_api_server_in_trouble_is_asked_until_it_agrees_and_then_no_more(fault: Fault) -> None:
     async with machine_with(*of_all_classes(["regular", "c"], stop_seconds=30)) as machine:
         machine.stage.transport.before.add(Rule(fault=fault, method=DELETES, count=2))

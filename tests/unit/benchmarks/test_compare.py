@@ -126,16 +126,13 @@ def test_a_revision_without_the_package_is_refused_and_leaves_nothing_behind(tre
     assert git(tree, "worktree", "list").count("\n") == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "with which revision? make bench-compare BASE=main names one"),
-        (("",), "with which revision?"),
-        (("nosuch",), "there is no revision nosuch here"),
-        (("HEAD", "--rounds", "0"), "'--rounds'"),
-        (("HEAD", "--threshold", "1"), "'--threshold'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    ((), "with which revision? make bench-compare BASE=main names one"),
+    (("",), "with which revision?"),
+    (("nosuch",), "there is no revision nosuch here"),
+    (("HEAD", "--rounds", "0"), "'--rounds'"),
+    (("HEAD", "--threshold", "1"), "'--threshold'"),
+])  # fmt: skip
 def test_what_cannot_be_compared_is_said_and_ends_with_2(
     arguments: tuple[str, ...], words: str, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

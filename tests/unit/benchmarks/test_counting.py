@@ -9,24 +9,19 @@ from benchmarks.contenders.gracectl import Reading
 from benchmarks.contenders.kubectl import NEW, OLDER
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "expected"),
-    [
-        ("GET", "/api/v1/nodes", "list nodes"),
-        ("GET", "/api/v1/nodes/a", "get nodes"),
-        ("GET", "/api/v1/namespaces/n", "get namespaces"),
-        ("GET", "/api/v1/namespaces/n/pods?limit=500", "list pods"),
-        ("GET", "/api/v1/pods?watch=1&resourceVersion=7", "watch pods"),
-        ("GET", "/api/v1/namespaces/n/pods/a", "get pods"),
-        ("POST", "/api/v1/namespaces/n/pods/a/eviction", EVICTION),
-        ("DELETE", "/api/v1/namespaces/n/pods/a", "delete pods"),
-        ("PATCH", "/api/v1/nodes/a?fieldManager=kubectl", "patch nodes"),
-        ("PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/a", "update leases"),
-        ("GET", "/apis/apps/v1/namespaces/n/replicasets/a", "get replicasets"),
-        ("GET", "/apis/policy/v1", "get discovery"),
-        ("GET", "/version", "get discovery"),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "expected"), [
+    ("GET", "/api/v1/nodes", "list nodes"), ("GET", "/api/v1/nodes/a", "get nodes"),
+    ("GET", "/api/v1/namespaces/n", "get namespaces"),
+    ("GET", "/api/v1/namespaces/n/pods?limit=500", "list pods"),
+    ("GET", "/api/v1/pods?watch=1&resourceVersion=7", "watch pods"),
+    ("GET", "/api/v1/namespaces/n/pods/a", "get pods"),
+    ("POST", "/api/v1/namespaces/n/pods/a/eviction", EVICTION),
+    ("DELETE", "/api/v1/namespaces/n/pods/a", "delete pods"),
+    ("PATCH", "/api/v1/nodes/a?fieldManager=kubectl", "patch nodes"),
+    ("PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/a", "update leases"),
+    ("GET", "/apis/apps/v1/namespaces/n/replicasets/a", "get replicasets"),
+    ("GET", "/apis/policy/v1", "get discovery"), ("GET", "/version", "get discovery"),
+])  # fmt: skip
 def test_a_request_is_called_after_its_verb_and_resource(method: str, path: str, expected: str) -> None:
     assert operation(method, path) == expected
 
@@ -40,15 +35,12 @@ def test_refusals_are_no_failures_and_what_is_gone_is_none_either() -> None:
     assert usage.per_pod(EVICTION, 4) == 1.25
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        'I1123 1 round_trippers.go:632] "Response" verb="POST" url="https://h:1/api/v1/namespaces/n/pods/a/eviction" '
+@pytest.mark.parametrize("line", [
+    'I1123 1 round_trippers.go:632] "Response" verb="POST" url="https://h:1/api/v1/namespaces/n/pods/a/eviction" '
         'status="429 Too Many Requests" milliseconds=2',
-        "I1123 1 round_trippers.go:560] POST https://h:1/api/v1/namespaces/n/pods/a/eviction 429 Too Many Requests in "
+    "I1123 1 round_trippers.go:560] POST https://h:1/api/v1/namespaces/n/pods/a/eviction 429 Too Many Requests in "
         "2 milliseconds",
-    ],
-)
+])  # fmt: skip
 def test_every_kubectl_tells_of_its_requests(line: str) -> None:
     found = NEW.search(line) or OLDER.search(line)
     assert found is not None

@@ -34,17 +34,14 @@ def kubeconfig(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nosuch"], "'nosuch' is not one of 'pdb-chain'"),
-        (["--kwok", "storm"], "name the cluster that has with --kubeconfig"),
-        (["--kubeconfig", "/nosuch/file"], "does not exist"),
-        (["--nodes", "100,many", "scale"], "100,many: give numbers from 50 on, each larger than the last"),
-        (["--nodes", "500,100", "scale"], "500,100: give numbers from 50 on, each larger than the last"),
-        (["--nodes", "100", "storm"], "--nodes: the sizes of scale, which is not measured"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["nosuch"], "'nosuch' is not one of 'pdb-chain'"),
+    (["--kwok", "storm"], "name the cluster that has with --kubeconfig"),
+    (["--kubeconfig", "/nosuch/file"], "does not exist"),
+    (["--nodes", "100,many", "scale"], "100,many: give numbers from 50 on, each larger than the last"),
+    (["--nodes", "500,100", "scale"], "500,100: give numbers from 50 on, each larger than the last"),
+    (["--nodes", "100", "storm"], "--nodes: the sizes of scale, which is not measured"),
+])  # fmt: skip
 def test_bad_usage_is_told_before_anything_begins(arguments: list[str], words: str) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2

@@ -40,9 +40,8 @@ async def test_contenders_that_heed_budgets_are_told_from_others() -> None:
     assert "gives" in bare.failings
 
 
-@pytest.mark.parametrize(
-    ("bound", "allowed"),
-    [({"maxUnavailable": 2}, 2), ({"maxUnavailable": "20%"}, 2), ({"maxUnavailable": "100%"}, 7), (None, 7)],
-)
+@pytest.mark.parametrize(("bound", "allowed"), [
+    ({"maxUnavailable": 2}, 2), ({"maxUnavailable": "20%"}, 2), ({"maxUnavailable": "100%"}, 7), (None, 7),
+])  # fmt: skip
 def test_what_a_budget_allows(bound: dict[str, int | str] | None, allowed: int) -> None:
     assert _allowed(App("a", 7, bound)) == allowed

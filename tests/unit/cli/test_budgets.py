@@ -159,17 +159,14 @@ GONE = "no controller leads, a\\x1b last renewed Lease infra/gracectl"
 NO_LEADER = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)
 
 
-@pytest.mark.parametrize(
-    ("leadership", "generation", "words"),
-    [
-        (LEADS, 2, "! changed just now, not counted yet"),
-        (NO_LEADER, 2, f"! not counted yet: {GONE}"),
-        (UNKNOWN_LEADERSHIP, 2, "! not counted yet; is `gracectl controller` running?"),
-        (LEADS, 1, "! status out of date (1 of 1 are available now)"),
-        (NO_LEADER, 1, f"! status out of date (1 of 1 are available now): {GONE}"),
-        (UNKNOWN_LEADERSHIP, 1, "! status out of date (1 of 1 are available now); is `gracectl controller` running?"),
-    ],
-)
+@pytest.mark.parametrize(("leadership", "generation", "words"), [
+    (LEADS, 2, "! changed just now, not counted yet"),
+    (NO_LEADER, 2, f"! not counted yet: {GONE}"),
+    (UNKNOWN_LEADERSHIP, 2, "! not counted yet; is `gracectl controller` running?"),
+    (LEADS, 1, "! status out of date (1 of 1 are available now)"),
+    (NO_LEADER, 1, f"! status out of date (1 of 1 are available now): {GONE}"),
+    (UNKNOWN_LEADERSHIP, 1, "! status out of date (1 of 1 are available now); is `gracectl controller` running?"),
+])  # fmt: skip
 def test_a_missing_leader_is_named_as_far_as_it_is_known(leadership: Leadership, generation: int, words: str) -> None:
     budget = NodeDisruptionBudget(
         "pool",

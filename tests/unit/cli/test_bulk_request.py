@@ -41,26 +41,16 @@ def answering(**errors: Exception) -> Callable[[Node], Awaitable[str]]:
 NODES = [a_node(name) for name in "abc"]
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (Refused("it is gone"), "b: it is gone"),
-        (Forbidden(DELETE, "no", rbac=False), "b: delete nodes b: forbidden (server: no)"),
-        (
-            AdmissionDenied(DELETE, "later"),
-            "b: delete nodes b: denied by an admission webhook or policy (server: later)",
-        ),
-        (
-            AdmissionDenied(DELETE, "later", retry_after=90.0),
-            "b: delete nodes b: denied by an admission webhook or policy (server: later); retry after 90 s",
-        ),
-        (
-            Throttled(DELETE, "busy", retry_after=2.0),
-            "b: delete nodes b: the server is busy: Retry-After 2 s (server: busy)",
-        ),
-        (Unreachable(DELETE, "refused", sent=False), "b: delete nodes b: the server cannot be reached: refused"),
-    ],
-)
+@pytest.mark.parametrize(("error", "words"), [
+    (Refused("it is gone"), "b: it is gone"),
+    (Forbidden(DELETE, "no", rbac=False), "b: delete nodes b: forbidden (server: no)"),
+    (AdmissionDenied(DELETE, "later"), "b: delete nodes b: denied by an admission webhook or policy (server: later)"),
+    (AdmissionDenied(DELETE, "later", retry_after=90.0),
+     "b: delete nodes b: denied by an admission webhook or policy (server: later); retry after 90 s"),
+    (Throttled(DELETE, "busy", retry_after=2.0),
+     "b: delete nodes b: the server is busy: Retry-After 2 s (server: busy)"),
+    (Unreachable(DELETE, "refused", sent=False), "b: delete nodes b: the server cannot be reached: refused"),
+])  # fmt: skip
 async def test_one_is_refused_in_words_and_the_others_go_on(
     error: Exception, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,14 +82,11 @@ def test_no_kubeconfig_at_all(tmp_path: Path) -> None:
     assert_told(run(), CONFIGURATION, str(tmp_path / "empty" / ".kube" / "config"), "--kubeconfig", "KUBECONFIG")
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        pytest.param(b"clusters: [", "is not YAML", id="not YAML"),
-        pytest.param(b"- 1\n", "not a kubeconfig", id="a list"),
-        pytest.param(b"\xff\xfe\x00", "cannot be read", id="not text"),
-    ],
-)
+@pytest.mark.parametrize(("content", "words"), [
+    pytest.param(b"clusters: [", "is not YAML", id="not YAML"),
+    pytest.param(b"- 1\n", "not a kubeconfig", id="a list"),
+    pytest.param(b"\xff\xfe\x00", "cannot be read", id="not text"),
+])  # fmt: skip
 def test_a_kubeconfig_that_is_none(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_bytes(content)

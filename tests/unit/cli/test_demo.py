@@ -181,22 +181,17 @@ class TestVerdict:
         assert (result.ok, result.failures) == (True, ())
         assert list(json.loads(to_json(result))) == KEYS
 
-    @pytest.mark.parametrize(
-        ("changes", "failure"),
-        [
-            ({"nodes": (NodeResult("n1", None, {}, 0),)}, "node n1 is not gone"),
-            (
-                {"violations": (ViolationResult(1.0, "shop/web", "shop/web-1", 1, 2),)},
-                "budget shop/web was violated after 1.00 s: 1 healthy, 2 required (shop/web-1)",
-            ),
-            ({"replacements": Replacements(4, 3)}, "1 of 4 replacement pods do not run on another node"),
-            ({"instances": Leavings(3, 1)}, "1 of 3 instances still run"),
-            ({"volumes": Leavings(2, 2)}, "2 of 2 volumes are still attached"),
-            ({"evictions": 4}, "5 pods left, but only 4 were evicted"),
-            ({"touched_twice": ("a/b",)}, "evicted twice: a/b"),
-            ({"blind_seconds": 1.5}, "the watch was cut for up to 1.50 s, so the budgets cannot be vouched for"),
-        ],
-    )
+    @pytest.mark.parametrize(("changes", "failure"), [
+        ({"nodes": (NodeResult("n1", None, {}, 0),)}, "node n1 is not gone"),
+        ({"violations": (ViolationResult(1.0, "shop/web", "shop/web-1", 1, 2),)},
+         "budget shop/web was violated after 1.00 s: 1 healthy, 2 required (shop/web-1)"),
+        ({"replacements": Replacements(4, 3)}, "1 of 4 replacement pods do not run on another node"),
+        ({"instances": Leavings(3, 1)}, "1 of 3 instances still run"),
+        ({"volumes": Leavings(2, 2)}, "2 of 2 volumes are still attached"),
+        ({"evictions": 4}, "5 pods left, but only 4 were evicted"),
+        ({"touched_twice": ("a/b",)}, "evicted twice: a/b"),
+        ({"blind_seconds": 1.5}, "the watch was cut for up to 1.50 s, so the budgets cannot be vouched for"),
+    ])  # fmt: skip
     def test_whatever_is_wrong_is_said(self, changes: dict[str, Any], failure: str) -> None:
         fields = {name: getattr(GOOD, name) for name in GOOD.__struct_fields__}
         result = judged(DemoResult(**{**fields, **changes}))

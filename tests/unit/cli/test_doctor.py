@@ -375,18 +375,15 @@ def test_finalizers_on_nodes_that_are_not_managed() -> None:
     assert finding.message == "no node is managed: nodeSelector matches none"
 
 
-@pytest.mark.parametrize(
-    ("provider", "provider_id", "state", "message"),
-    [
-        ("none", "", "ok", "provider none terminates no machine"),
-        ("none", "kind://docker/kind/n1", "ok", "provider none terminates no machine"),
-        ("none", "aws:///eu-1a/i-1", "warning", "provider none terminates no machine: n1 keeps running"),
-        ("aws", "aws:///eu-1a/i-1", "ok", "all managed nodes (1) have a providerID for aws"),
-        ("aws", "gce://a/b/c", "failed", "n1: spec.providerID is none of aws, which cannot terminate the machine"),
-        ("exec", "", "failed", "n1: no spec.providerID, without which provider exec terminates nothing"),
-        ("exec", "gce://a/b/c", "ok", "all managed nodes (1) have a providerID for exec"),
-    ],
-)
+@pytest.mark.parametrize(("provider", "provider_id", "state", "message"), [
+    ("none", "", "ok", "provider none terminates no machine"),
+    ("none", "kind://docker/kind/n1", "ok", "provider none terminates no machine"),
+    ("none", "aws:///eu-1a/i-1", "warning", "provider none terminates no machine: n1 keeps running"),
+    ("aws", "aws:///eu-1a/i-1", "ok", "all managed nodes (1) have a providerID for aws"),
+    ("aws", "gce://a/b/c", "failed", "n1: spec.providerID is none of aws, which cannot terminate the machine"),
+    ("exec", "", "failed", "n1: no spec.providerID, without which provider exec terminates nothing"),
+    ("exec", "gce://a/b/c", "ok", "all managed nodes (1) have a providerID for exec"),
+])  # fmt: skip
 def test_machines_that_the_provider_does_not_know(provider: str, provider_id: str, state: str, message: str) -> None:
     settings = Settings(provider=ProviderSettings(provider))
     _, finding = node_findings((a_node("n1", finalizers=HELD, provider_id=provider_id),), settings)
@@ -468,10 +465,9 @@ def test_what_a_drain_would_meet() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("days", "state", "words"),
-    [(90, "ok", "(89 days left)"), (3, "warning", "(2 days left)"), (-1, "failed", "its authority has expired")],
-)
+@pytest.mark.parametrize(("days", "state", "words"), [
+    (90, "ok", "(89 days left)"), (3, "warning", "(2 days left)"), (-1, "failed", "its authority has expired"),
+])  # fmt: skip
 def test_the_life_of_thecertificate_finding(days: float, state: str, words: str) -> None:
     bundle = issue(["a.example"], NOW - 10 * DAY, 10 * DAY + days * DAY).authority
     finding = certificate_finding([bundle, bundle], NOW + 60)

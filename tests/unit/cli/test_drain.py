@@ -187,35 +187,29 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
     place.release("pool-a")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "name one node or more, or choose them with -l SELECTOR"),
-        (["n1", "-l", "a=b"], "give names or a selector, not both"),
-        (["n1", "--timeout", "soon"], "Invalid value for '--timeout': 'soon' is no duration: a number is missing"),
-        (["n1", "--timeout", "-5s"], "Invalid value for '--timeout': -5s is negative"),
-        (["n1", "--timeout", "-1"], "Invalid value for '--timeout': -1 is negative"),
-        (["n1", "--timeout", "nan"], "Invalid value for '--timeout': 'nan' is no duration"),
-        (["n1", "--timeout", "5s", "--no-wait"], "--timeout and --no-wait exclude each other"),
-        (["n1", "--dry-run", "--no-wait"], "--dry-run waits for nothing"),
-        (["n1", "--dry-run", "--timeout", "0"], "--dry-run waits for nothing"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "name one node or more, or choose them with -l SELECTOR"),
+    (["n1", "-l", "a=b"], "give names or a selector, not both"),
+    (["n1", "--timeout", "soon"], "Invalid value for '--timeout': 'soon' is no duration: a number is missing"),
+    (["n1", "--timeout", "-5s"], "Invalid value for '--timeout': -5s is negative"),
+    (["n1", "--timeout", "-1"], "Invalid value for '--timeout': -1 is negative"),
+    (["n1", "--timeout", "nan"], "Invalid value for '--timeout': 'nan' is no duration"),
+    (["n1", "--timeout", "5s", "--no-wait"], "--timeout and --no-wait exclude each other"),
+    (["n1", "--dry-run", "--no-wait"], "--dry-run waits for nothing"),
+    (["n1", "--dry-run", "--timeout", "0"], "--dry-run waits for nothing"),
+])  # fmt: skip
 def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(root, ["terminate", "--yes", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--grace-period=30", "--grace-period: not supported: each pod has its own terminationGracePeriodSeconds"),
-        ("--pod-selector=app=web", "--pod-selector: not supported: a drain covers all pods of its nodes"),
-        ("--disable-eviction", "--disable-eviction: not supported: no command bypasses PodDisruptionBudgets"),
-        ("--chunk-size=0", "--chunk-size: not supported: lists are read in pages of 500"),
-    ],
-)
+@pytest.mark.parametrize(("flag", "message"), [
+    ("--grace-period=30", "--grace-period: not supported: each pod has its own terminationGracePeriodSeconds"),
+    ("--pod-selector=app=web", "--pod-selector: not supported: a drain covers all pods of its nodes"),
+    ("--disable-eviction", "--disable-eviction: not supported: no command bypasses PodDisruptionBudgets"),
+    ("--chunk-size=0", "--chunk-size: not supported: lists are read in pages of 500"),
+])  # fmt: skip
 def test_flags_of_kubectl_drain_without_a_counterpart_are_refused(flag: str, message: str) -> None:
     refused = CliRunner().invoke(root, ["drain", "worker-7", flag])
     assert refused.exit_code == 2

@@ -158,16 +158,11 @@ def refusing(place: Fleet, status: dict[str, Any]) -> Iterator[None]:
             thread.join()
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        ({"code": 403, "message": "not on a Friday"}, "not on a Friday)\n"),
-        (
-            {"code": 429, "message": "one a minute", "details": {"retryAfterSeconds": 30}},
-            "one a minute); retry after 30 s\n",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("status", "words"), [
+    ({"code": 403, "message": "not on a Friday"}, "not on a Friday)\n"),
+    ({"code": 429, "message": "one a minute", "details": {"retryAfterSeconds": 30}},
+     "one a minute); retry after 30 s\n"),
+])  # fmt: skip
 def test_a_webhook_s_words_are_told_and_the_others_go_on(place: Fleet, status: dict[str, Any], words: str) -> None:
     guarded, free = f"guarded-{status['code']}", f"free-{status['code']}"
     place.held(guarded, guarded="yes")

@@ -27,15 +27,10 @@ main()
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize(
-    ("number", "before", "code"),
-    [
-        # Ended by our handler, by the kernel, and not at all: who told it to ignore the signal is obeyed.
-        (1, "SIG_DFL", 128 + signal.SIGTERM),
-        (7, "SIG_DFL", -signal.SIGTERM),
-        (1, "SIG_IGN", 0),
-    ],
-)
+@pytest.mark.parametrize(("number", "before", "code"), [
+    # Ended by our handler, by the kernel, and not at all: who told it to ignore the signal is obeyed.
+    (1, "SIG_DFL", 128 + signal.SIGTERM), (7, "SIG_DFL", -signal.SIGTERM), (1, "SIG_IGN", 0),
+])  # fmt: skip
 def test_a_sigterm_while_it_is_still_loading_ends_it(number: int, before: str, code: int) -> None:
     command = [sys.executable, "-c", LOADING, str(number), before]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)

@@ -226,15 +226,12 @@ def test_a_context_cannot_control_the_terminal_and_credentials_are_not_printed(t
         assert "hunter2" not in told.output
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("https://10.0.0.1:6443", "https://10.0.0.1:6443"),
-        ("https://me:pass@word@host:6443/path?token=x", "https://host:6443/path"),
-        ("https://token@host/a@b#secret", "https://host/a@b"),
-        ("me:secret@host", "host"),
-    ],
-)
+@pytest.mark.parametrize(("url", "shown"), [
+    ("https://10.0.0.1:6443", "https://10.0.0.1:6443"),
+    ("https://me:pass@word@host:6443/path?token=x", "https://host:6443/path"),
+    ("https://token@host/a@b#secret", "https://host/a@b"),
+    ("me:secret@host", "host"),
+])  # fmt: skip
 def test_an_address_is_shown_without_credentials(url: str, shown: str) -> None:
     assert shown_address(url) == shown
 

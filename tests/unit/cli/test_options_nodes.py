@@ -57,16 +57,13 @@ def test_a_name_that_is_like_another_is_answered_with_it() -> None:
         NodeChoice(("wroker-10",)).among([a_node("worker-1"), a_node("worker-10"), a_node("other")])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "name one node or more, or choose them with -l SELECTOR"),
-        (("-l", ""), "name one node or more, or choose them with -l SELECTOR"),
-        (("a", "-l", "pool=x"), "give names or a selector, not both (a; -l pool=x)"),
-        (("-l", "pool in (x"), "Invalid value for '-l' / '--selector': the selector 'pool in (x' has its end where"),
-        (("a", ""), "Invalid value for NODE: an empty name; is a variable not set?"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((), "name one node or more, or choose them with -l SELECTOR"),
+    (("-l", ""), "name one node or more, or choose them with -l SELECTOR"),
+    (("a", "-l", "pool=x"), "give names or a selector, not both (a; -l pool=x)"),
+    (("-l", "pool in (x"), "Invalid value for '-l' / '--selector': the selector 'pool in (x' has its end where"),
+    (("a", ""), "Invalid value for NODE: an empty name; is a variable not set?"),
+])  # fmt: skip
 def test_what_is_not_clear_is_refused(arguments: tuple[str, ...], message: str) -> None:
     result, got = run(*arguments)
     assert result.exit_code == 2

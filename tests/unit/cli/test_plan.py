@@ -231,18 +231,15 @@ def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:
     assert forecast(place.reader, "-l", "pool=none")["nodes"] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "name one node or more, or choose them with -l SELECTOR"),
-        (["n1", "-l", "a=b"], "give names or a selector, not both"),
-        (["-l", "a=(b"], "Invalid value for '-l' / '--selector'"),
-        (["n1", "--replacement-seconds", "-1"], "Invalid value for '--replacement-seconds'"),
-        (["n1", "--replacement-seconds", "nan"], "Invalid value for '--replacement-seconds'"),
-        (["n1", "-o", "xml"], "Invalid value for '-o' / '--output'"),
-        (["n1", "-o", "json", "--timeline"], "--timeline and -o json exclude each other"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "name one node or more, or choose them with -l SELECTOR"),
+    (["n1", "-l", "a=b"], "give names or a selector, not both"),
+    (["-l", "a=(b"], "Invalid value for '-l' / '--selector'"),
+    (["n1", "--replacement-seconds", "-1"], "Invalid value for '--replacement-seconds'"),
+    (["n1", "--replacement-seconds", "nan"], "Invalid value for '--replacement-seconds'"),
+    (["n1", "-o", "xml"], "Invalid value for '-o' / '--output'"),
+    (["n1", "-o", "json", "--timeline"], "--timeline and -o json exclude each other"),
+])  # fmt: skip
 def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(root, ["plan", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")

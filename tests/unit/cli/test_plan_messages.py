@@ -367,19 +367,16 @@ def test_a_budget_that_blocks_no_pod_is_counted_or_listed() -> None:
     assert line.text == "allows 2 now (3 of 3 healthy, 2 required); 1 pod in queue on n1; 1 pod later"
 
 
-@pytest.mark.parametrize(
-    ("budget", "says"),
-    [
-        (a_budget(generation=2), "status out of date (3 of 3 healthy, 2 required before)"),
-        (
+@pytest.mark.parametrize(("budget", "says"), [
+    (a_budget(generation=2), "status out of date (3 of 3 healthy, 2 required before)"),
+    (
             a_budget(
                 disruptions_allowed=0,
                 verdict=Condition("DisruptionAllowed", "False", reason="SyncFailed", message="no scale"),
             ),
             "allows 0 now: no scale",
         ),
-    ],
-)
+])  # fmt: skip
 def test_a_budget_that_is_not_counted_says_so(budget: Any, says: str) -> None:
     (line,) = told(ending("n1", a_replica(), budgets=(budget,)), verbose=True).budgets
     assert line.text == f"{says}; 1 pod in queue on n1; blocks 1 pod now"

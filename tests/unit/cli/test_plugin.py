@@ -18,16 +18,11 @@ from gracectl.cli.output import command, program
 MISSING = "/nowhere/kubeconfig"
 
 
-@pytest.mark.parametrize(
-    ("argument", "name"),
-    [
-        ("/usr/local/bin/gracectl", "gracectl"),
-        ("/src/gracectl/__main__.py", "gracectl"),
-        ("/usr/local/bin/kubectl-grace", "kubectl grace"),
-        ("kubectl-grace", "kubectl grace"),
-        ("/opt/kubectl-gracectl", "gracectl"),
-    ],
-)
+@pytest.mark.parametrize(("argument", "name"), [
+    ("/usr/local/bin/gracectl", "gracectl"), ("/src/gracectl/__main__.py", "gracectl"),
+    ("/usr/local/bin/kubectl-grace", "kubectl grace"),
+    ("kubectl-grace", "kubectl grace"), ("/opt/kubectl-gracectl", "gracectl"),
+])  # fmt: skip
 def test_it_is_called_as_it_was_started(argument: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [argument, "plan"])
     assert program() == name

@@ -79,18 +79,15 @@ def test_nodes_that_were_drained_before_or_are_uncordoned_do_not_count() -> None
     assert (after.nodes_done, after.nodes, after.is_over) == (1, 1, True)
 
 
-@pytest.mark.parametrize(
-    ("window", "text"),
-    [
-        (None, ""),
-        (Window(NOW + 40, NOW + 40), "about 0:40 left"),
-        (Window(NOW + 5, NOW + 40), "about 0:05-0:40 left"),
-        (Unknown(("when it ends",), NOW + 5), "unknown when it ends"),
-        (Window(NOW, NOW + 400, NOW + 90), "about 1:30 (0:00-6:40) left"),
-        (Never(()), "never"),
-        (Window(NOW - 9, NOW - 5), "about 0:00 left"),
-    ],
-)
+@pytest.mark.parametrize(("window", "text"), [
+    (None, ""),
+    (Window(NOW + 40, NOW + 40), "about 0:40 left"),
+    (Window(NOW + 5, NOW + 40), "about 0:05-0:40 left"),
+    (Unknown(("when it ends",), NOW + 5), "unknown when it ends"),
+    (Window(NOW, NOW + 400, NOW + 90), "about 1:30 (0:00-6:40) left"),
+    (Never(()), "never"),
+    (Window(NOW - 9, NOW - 5), "about 0:00 left"),
+])  # fmt: skip
 def test_what_is_left(window: Answer | None, text: str) -> None:
     assert left_text(window, NOW) == text
 

@@ -138,16 +138,13 @@ def test_help_is_a_command_too() -> None:
     assert "No such command 'plna'; did you mean plan?" in unknown.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "package", "remedy"),
-    [
-        (["demo"], "kubesim", "pip install ./kubesim ."),
-        (["demo", "--nodes", "4"], "kubesim", "pip install ./kubesim ."),
-        (["simulate", "--scenario", "small"], "kubesim", "pip install ./kubesim ."),
-        (["agent"], "dbus-fast", "pip install '.[agent]'"),
-        (["agent", "--simulate-shutdown", "--node-name", "worker-7"], "dbus-fast", "pip install '.[agent]'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "package", "remedy"), [
+    (["demo"], "kubesim", "pip install ./kubesim ."),
+    (["demo", "--nodes", "4"], "kubesim", "pip install ./kubesim ."),
+    (["simulate", "--scenario", "small"], "kubesim", "pip install ./kubesim ."),
+    (["agent"], "dbus-fast", "pip install '.[agent]'"),
+    (["agent", "--simulate-shutdown", "--node-name", "worker-7"], "dbus-fast", "pip install '.[agent]'"),
+])  # fmt: skip
 def test_without_its_extra_a_command_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], package: str, remedy: str
 ) -> None:

@@ -144,15 +144,12 @@ def test_of_several_one_has_to_be_chosen(place: Fleet) -> None:
         assert (source, "NotManaged" in kinds) == ("configmap second/gracectl", False)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("nodeSelektor: {}\n", "Object contains unknown field `nodeSelektor`; did you mean nodeSelector?"),
-        ("eviction: {qps: -1}\n", "eviction.qps: Expected `float` >= 0.0, got -1; correct it, or give other settings"),
-        ("{", "is not YAML"),
-        ("#" * 100_001, "config.yaml is longer than 100,000 characters"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("nodeSelektor: {}\n", "Object contains unknown field `nodeSelektor`; did you mean nodeSelector?"),
+    ("eviction: {qps: -1}\n", "eviction.qps: Expected `float` >= 0.0, got -1; correct it, or give other settings"),
+    ("{", "is not YAML"),
+    ("#" * 100_001, "config.yaml is longer than 100,000 characters"),
+])  # fmt: skip
 def test_invalid_settings_name_the_config_map_and_the_field(place: Fleet, text: str, message: str) -> None:
     with config_map(place, text):
         result = place.run("plan", "b-1")
@@ -230,13 +227,10 @@ def test_a_plan_says_that_it_assumes_an_installation(place: Fleet) -> None:
     assert place.run("drain", "b-1", "--dry-run").stdout.splitlines()[1] == note
 
 
-@pytest.mark.parametrize(
-    ("holder", "reason"),
-    [
-        ("gracectl-0", "gracectl-0 last renewed Lease gracectl/gracectl at 2026-01-01T00:00:00Z"),
-        ("", "Lease gracectl/gracectl was released at 2026-01-01T00:00:00Z"),
-    ],
-)
+@pytest.mark.parametrize(("holder", "reason"), [
+    ("gracectl-0", "gracectl-0 last renewed Lease gracectl/gracectl at 2026-01-01T00:00:00Z"),
+    ("", "Lease gracectl/gracectl was released at 2026-01-01T00:00:00Z"),
+])  # fmt: skip
 def test_a_plan_says_that_no_controller_leads(place: Fleet, holder: str, reason: str) -> None:
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
     place.ask("POST", LEASES, {"metadata": {"name": "gracectl"}, "spec": spec})

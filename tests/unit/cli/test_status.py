@@ -161,14 +161,11 @@ def test_all_unknown_nodes_are_told(place: Fleet, more: list[str]) -> None:
     assert result.stderr == message
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["n1", "-l", "a=b"], "give names or a selector, not both"),
-        (["-l", "a=(b"], "Invalid value for '-l' / '--selector'"),
-        (["-o", "xml"], "Invalid value for '-o' / '--output'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["n1", "-l", "a=b"], "give names or a selector, not both"),
+    (["-l", "a=(b"], "Invalid value for '-l' / '--selector'"),
+    (["-o", "xml"], "Invalid value for '-o' / '--output'"),
+])  # fmt: skip
 def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(root, ["status", "--kubeconfig", "/nowhere", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")

@@ -163,10 +163,9 @@ def test_of_many_that_the_same_holds_a_few_are_named_and_the_others_counted() ->
     assert "more:" not in flat(every)
 
 
-@pytest.mark.parametrize(
-    ("value", "longest", "is_told"),
-    [("true", None, True), ("1 day", None, True), ("4h", None, False), ("true", 3600.0, False), ("1 day", 0.0, False)],
-)
+@pytest.mark.parametrize(("value", "longest", "is_told"), [
+    ("true", None, True), ("1 day", None, True), ("4h", None, False), ("true", 3600.0, False), ("1 day", 0.0, False),
+])  # fmt: skip
 def test_that_protection_has_no_maximum_is_told_where_a_pod_is_protected_for_ever(
     value: str, longest: float | None, is_told: bool
 ) -> None:
@@ -225,23 +224,16 @@ def test_that_it_may_be_old_is_said_first() -> None:
     assert as_table(unseen) == ["! not connected yet, retrying: no route", "Reading the cluster"]
 
 
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [
-        (going(annotations={names.TERMINATION_TIMESTAMP: format_time(NOW - 5)}), "deadline: passed 0:05 ago (1970-"),
-        (going(), "deadline: none; the drain takes as long as its pods need"),
-        (
-            kept(conditions=(Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)),
-            "n1: drained for maintenance for 1:40, since 1970-01-12T13:45:00Z; all pods are gone",
-        ),
-        (kept(unschedulable=False), "n1: uncordoning; step uncordon: removal of the marks of its cordon"),
-        (
-            going(conditions=(Condition(names.DRAINED, "True"),), finalizers=("a.io/x",)),
-            "step finalizer: other finalizers: a.io/x",
-        ),
-        (pending(), "n1: pending termination for 1:40, since 1970-01-12T13:45:00Z; Pace: waits for its turn"),
-    ],
-)
+@pytest.mark.parametrize(("node", "expected"), [
+    (going(annotations={names.TERMINATION_TIMESTAMP: format_time(NOW - 5)}), "deadline: passed 0:05 ago (1970-"),
+    (going(), "deadline: none; the drain takes as long as its pods need"),
+    (kept(conditions=(Condition(names.DRAINED, "True", "Maintenance", "all pods are gone"),)),
+     "n1: drained for maintenance for 1:40, since 1970-01-12T13:45:00Z; all pods are gone"),
+    (kept(unschedulable=False), "n1: uncordoning; step uncordon: removal of the marks of its cordon"),
+    (going(conditions=(Condition(names.DRAINED, "True"),), finalizers=("a.io/x",)),
+     "step finalizer: other finalizers: a.io/x"),
+    (pending(), "n1: pending termination for 1:40, since 1970-01-12T13:45:00Z; Pace: waits for its turn"),
+])  # fmt: skip
 def test_what_is_said_of_a_node(node: Any, expected: str) -> None:
     assert expected in flat(as_table(a_scene(cluster(node))))
 

@@ -118,14 +118,11 @@ class TestTraced:
                 tracing.emit(Span(trace=trace, name="drain", start=1.0, end=2.0))
             assert collector.spans() == spans_in(path)
 
-    @pytest.mark.parametrize(
-        ("name", "value", "message"),
-        [
-            (ENDPOINT, "collector:4317", f"environment variable {ENDPOINT}: 'collector:4317' is not a URL"),
-            ("OTEL_TRACES_EXPORTER", "zipkin", "environment variable OTEL_TRACES_EXPORTER: 'zipkin' is not supported"),
-            ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "environment variable OTEL_BSP_*: max_queue_size must be"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "value", "message"), [
+        (ENDPOINT, "collector:4317", f"environment variable {ENDPOINT}: 'collector:4317' is not a URL"),
+        ("OTEL_TRACES_EXPORTER", "zipkin", "environment variable OTEL_TRACES_EXPORTER: 'zipkin' is not supported"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "environment variable OTEL_BSP_*: max_queue_size must be"),
+    ])  # fmt: skip
     async def test_variables_that_cannot_be_obeyed(
         self, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
     ) -> None:

@@ -11,18 +11,11 @@ from gracectl.cloud.provider import KeysInstances, ProviderRefused
 NAME = "i-0123456789abcdef0"
 
 
-@pytest.mark.parametrize(
-    ("zone", "region"),
-    [
-        ("us-west-2a", "us-west-2"),
-        ("us-west-2-lax-1a", "us-west-2"),
-        ("us-east-1-wl1-bos-wlz-1", "us-east-1"),
-        ("us-gov-west-1a", "us-gov-west-1"),
-        ("cn-north-1a", "cn-north-1"),
-        ("ap-southeast-12b", "ap-southeast-12"),
-        ("us-iso-east-1a", "us-iso-east-1"),
-    ],
-)
+@pytest.mark.parametrize(("zone", "region"), [
+    ("us-west-2a", "us-west-2"), ("us-west-2-lax-1a", "us-west-2"), ("us-east-1-wl1-bos-wlz-1", "us-east-1"),
+    ("us-gov-west-1a", "us-gov-west-1"), ("cn-north-1a", "cn-north-1"), ("ap-southeast-12b", "ap-southeast-12"),
+    ("us-iso-east-1a", "us-iso-east-1"),
+])  # fmt: skip
 def test_the_region_is_what_stands_before_the_zone(zone: str, region: str) -> None:
     assert instance_of(f"aws:///{zone}/{NAME}", "elsewhere-1") == InstanceId(region, NAME, zone)
 
@@ -46,21 +39,18 @@ def test_without_a_zone_the_settings_say_the_region() -> None:
         instance_of(f"aws:////{NAME}")
 
 
-@pytest.mark.parametrize(
-    ("provider_id", "message"),
-    [
-        ("aws:///us-west-2a/abc/fargate-ip-10-0-0-1.us-west-2.compute.internal", "Fargate.*; delete its pod"),
-        ("aws:///us-west-2a/fargate-ip-10-0-0-1", "Fargate.*; delete its pod"),
-        ("gce://project/us-west1-a/node", "not of the form.*nodeSelector"),
-        ("eks-hybrid:///us-west-2/cluster/mi-0123456789abcdef0", "not of the form.*nodeSelector"),
-        ("aws:///us-west-2a/mi-0123456789abcdef0", "has no EC2 instance id"),
-        ("aws:///us-west-2a/i-0123456789ABCDEF0", "has no EC2 instance id"),
-        ("aws:///us-west-2a/i-0123456789abcdef0 x", "has no EC2 instance id"),
-        (f"aws:///nowhere/{NAME}", r"has no AWS zone \(nowhere\)"),
-        (f"aws:///us-west-2/{NAME}", r"has no AWS zone \(us-west-2\)"),
-        ("", "not of the form"),
-    ],
-)
+@pytest.mark.parametrize(("provider_id", "message"), [
+    ("aws:///us-west-2a/abc/fargate-ip-10-0-0-1.us-west-2.compute.internal", "Fargate.*; delete its pod"),
+    ("aws:///us-west-2a/fargate-ip-10-0-0-1", "Fargate.*; delete its pod"),
+    ("gce://project/us-west1-a/node", "not of the form.*nodeSelector"),
+    ("eks-hybrid:///us-west-2/cluster/mi-0123456789abcdef0", "not of the form.*nodeSelector"),
+    ("aws:///us-west-2a/mi-0123456789abcdef0", "has no EC2 instance id"),
+    ("aws:///us-west-2a/i-0123456789ABCDEF0", "has no EC2 instance id"),
+    ("aws:///us-west-2a/i-0123456789abcdef0 x", "has no EC2 instance id"),
+    (f"aws:///nowhere/{NAME}", r"has no AWS zone \(nowhere\)"),
+    (f"aws:///us-west-2/{NAME}", r"has no AWS zone \(us-west-2\)"),
+    ("", "not of the form"),
+])  # fmt: skip
 def test_what_is_no_instance_of_ec2_is_refused(provider_id: str, message: str) -> None:
     with pytest.raises(ProviderRefused, match=message):
         instance_of(provider_id, "us-west-2")

@@ -35,40 +35,30 @@ def an_instance(**fields: object) -> Instance:
     return msgspec.convert(described, Instance)
 
 
-@pytest.mark.parametrize(
-    ("name", "addresses"),
-    [
-        (DNS, ()),
-        ("ip-10-0-0-7.corp.example.com", ()),  # a domain of one's own, by DHCP
-        ("IP-10-0-0-7", ()),
-        ("ip-10-0-1-8.ec2.internal", ()),
-        (NAME, ()),  # kOps
-        (f"{NAME}.ec2.internal", ()),  # named by the resource
-        ("10.0.0.7", ()),
-        ("worker-1", ("10.0.0.7", "worker-1")),
-        ("worker-1", ("192.168.0.1", "10.0.1.8")),
-        ("worker-1", ("2001:DB8::7",)),
-        ("worker-1", ("IP-10-0-0-7.ec2.internal",)),
-    ],
-)
+@pytest.mark.parametrize(("name", "addresses"), [
+    (DNS, ()),
+    ("ip-10-0-0-7.corp.example.com", ()),  # a domain of one's own, by DHCP
+    ("IP-10-0-0-7", ()), ("ip-10-0-1-8.ec2.internal", ()),
+    (NAME, ()),  # kOps
+    (f"{NAME}.ec2.internal", ()),  # named by the resource
+    ("10.0.0.7", ()), ("worker-1", ("10.0.0.7", "worker-1")), ("worker-1", ("192.168.0.1", "10.0.1.8")),
+    ("worker-1", ("2001:DB8::7",)), ("worker-1", ("IP-10-0-0-7.ec2.internal",)),
+])  # fmt: skip
 def test_a_node_is_known_by_its_name_or_by_an_address(name: str, addresses: tuple[str, ...]) -> None:
     for provider_id in (HERE, f"aws:////{NAME}"):
         check_ownership(NodeIdentity(name, addresses), instance_of(provider_id, "us-east-1"), an_instance())
 
 
-@pytest.mark.parametrize(
-    ("name", "addresses", "why"),
-    [
-        ("ip-10-0-0-9.ec2.internal", (), "not one of its names"),
-        # The addresses are the kubelet's to write; a name that EC2 has made is not.
-        ("ip-10-0-0-9.ec2.internal", ("10.0.0.7", DNS), "not one of its names"),
-        ("i-0fedcba9876543210", ("10.0.0.7",), "not one of its names"),
-        ("worker-2", ("10.0.0.9", "worker-2"), "its name and addresses do not match"),
-        ("worker-2", (), "its name and addresses do not match"),
-        ("10.0.0.9", (), "its name and addresses do not match"),
-        ("10.0.1.7", (), "its name and addresses do not match"),
-    ],
-)
+@pytest.mark.parametrize(("name", "addresses", "why"), [
+    ("ip-10-0-0-9.ec2.internal", (), "not one of its names"),
+    # The addresses are the kubelet's to write; a name that EC2 has made is not.
+    ("ip-10-0-0-9.ec2.internal", ("10.0.0.7", DNS), "not one of its names"),
+    ("i-0fedcba9876543210", ("10.0.0.7",), "not one of its names"),
+    ("worker-2", ("10.0.0.9", "worker-2"), "its name and addresses do not match"),
+    ("worker-2", (), "its name and addresses do not match"),
+    ("10.0.0.9", (), "its name and addresses do not match"),
+    ("10.0.1.7", (), "its name and addresses do not match"),
+])  # fmt: skip
 def test_the_instance_of_another_node_is_refused(name: str, addresses: tuple[str, ...], why: str) -> None:
     with pytest.raises(ProviderRefused) as caught:
         check_ownership(NodeIdentity(name, addresses), instance_of(HERE), an_instance())

@@ -46,22 +46,12 @@ async def aws(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StandIn]:
         yield aws
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        an_error("RequestLimitExceeded", status=503),
-        an_error("Throttling"),
-        an_error("InternalError", status=500),
-        an_error("Unavailable", status=503),
-        an_error("RequestExpired"),
-        an_error("ExpiredToken"),
-        an_error("SomethingNew"),
-        Answer(502, "<html>Bad Gateway</html>"),
-        Answer(200, "<html>welcome</html>"),
-        Answer(200, "nothing like it"),
-    ],
-    ids=lambda answer: f"{answer.status} {answer.body[:60]}",
-)
+@pytest.mark.parametrize("answer", [
+    an_error("RequestLimitExceeded", status=503), an_error("Throttling"), an_error("InternalError", status=500),
+    an_error("Unavailable", status=503), an_error("RequestExpired"), an_error("ExpiredToken"),
+    an_error("SomethingNew"), Answer(502, "<html>Bad Gateway</html>"), Answer(200, "<html>welcome</html>"),
+    Answer(200, "nothing like it"),
+], ids=lambda answer: f"{answer.status} {answer.body[:60]}")  # fmt: skip
 async def test_what_may_pass_is_unavailable(aws: StandIn, answer: Answer) -> None:
     aws.says("TerminateInstances", answer)
     async with at(aws.url) as provider:
@@ -179,18 +169,11 @@ async def test_no_server_and_a_silent_server_are_unavailable(monkeypatch: pytest
                 await provider.state(ID)
 
 
-@pytest.mark.parametrize(
-    ("state", "expected"),
-    [
-        ("pending", InstanceState.RUNNING),
-        ("running", InstanceState.RUNNING),
-        ("stopping", InstanceState.RUNNING),
-        ("stopped", InstanceState.RUNNING),
-        ("shutting-down", InstanceState.ENDING),
-        ("terminated", InstanceState.GONE),
-        ("dreaming", InstanceState.UNKNOWN),
-    ],
-)
+@pytest.mark.parametrize(("state", "expected"), [
+    ("pending", InstanceState.RUNNING), ("running", InstanceState.RUNNING), ("stopping", InstanceState.RUNNING),
+    ("stopped", InstanceState.RUNNING), ("shutting-down", InstanceState.ENDING), ("terminated", InstanceState.GONE),
+    ("dreaming", InstanceState.UNKNOWN),
+])  # fmt: skip
 async def test_the_states_of_an_instance(aws: StandIn, state: str, expected: InstanceState) -> None:
     aws.says("DescribeInstances", instances(NAME, state=state))
     async with at(aws.url) as provider:
@@ -277,17 +260,14 @@ async def test_an_instance_that_leaves_its_group_ends_by_itself(grouped: StandIn
     assert grouped.calls_of(IN_GROUP) == []
 
 
-@pytest.mark.parametrize(
-    ("mode", "remedy"),
-    [
-        ("lower", "lower the minimum size of workers, or set provider.options.autoScalingGroups to keep"),
-        (
+@pytest.mark.parametrize(("mode", "remedy"), [
+    ("lower", "lower the minimum size of workers, or set provider.options.autoScalingGroups to keep"),
+    (
             "keep",
             f"aws autoscaling detach-instances --region us-west-2 --instance-ids {NAME} "
             "--auto-scaling-group-name workers --no-should-decrement-desired-capacity",
         ),
-    ],
-)
+])  # fmt: skip
 async def test_a_group_that_would_be_too_small_is_refused_with_a_remedy(
     grouped: StandIn, mode: str, remedy: str
 ) -> None:
@@ -300,14 +280,10 @@ async def test_a_group_that_would_be_too_small_is_refused_with_a_remedy(
     assert remedy in caught.value.remedy
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("ValidationError", f"Instance Id not found - No managed instance found for instance ID: {NAME}"),
-        ("ScalingActivityInProgress", "wait"),
-        ("ResourceContention", "wait"),
-    ],
-)
+@pytest.mark.parametrize(("code", "said"), [
+    ("ValidationError", f"Instance Id not found - No managed instance found for instance ID: {NAME}"),
+    ("ScalingActivityInProgress", "wait"), ("ResourceContention", "wait"),
+])  # fmt: skip
 async def test_what_a_group_does_not_do_just_now_is_tried_again(grouped: StandIn, code: str, said: str) -> None:
     grouped.says(IN_GROUP, an_error_of_a_group(code, said))
     async with at(grouped.url) as provider:

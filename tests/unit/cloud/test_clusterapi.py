@@ -107,14 +107,11 @@ async def test_the_deletion_carries_the_uid_of_the_machine_that_is_meant() -> No
         assert msgspec.json.decode(deletion.request.body or b"")["preconditions"] == {"uid": machine["metadata"]["uid"]}
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, {names.EXCLUDE_NODE_DRAINING, names.EXCLUDE_VOLUME_DETACH}),
-        ({"excludeNodeDraining": False}, {names.EXCLUDE_VOLUME_DETACH}),
-        ({"excludeNodeDraining": False, "excludeWaitForNodeVolumeDetach": False}, set()),
-    ],
-)
+@pytest.mark.parametrize(("options", "expected"), [
+    ({}, {names.EXCLUDE_NODE_DRAINING, names.EXCLUDE_VOLUME_DETACH}),
+    ({"excludeNodeDraining": False}, {names.EXCLUDE_VOLUME_DETACH}),
+    ({"excludeNodeDraining": False, "excludeWaitForNodeVolumeDetach": False}, set()),
+])  # fmt: skip
 async def test_cluster_api_is_told_before_the_deletion_what_it_need_not_do(
     options: dict[str, bool], expected: set[str]
 ) -> None:
@@ -267,13 +264,10 @@ async def test_one_that_was_paused_when_it_vanished_has_to_be_proven_gone() -> N
             await provider.state(id_)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"namespace": "elsewhere"}, 'its namespace "fleet".*correct provider.options.namespace'),
-        ({"clusterName": "c2"}, 'its clusterName "c1".*correct provider.options.clusterName'),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    ({"namespace": "elsewhere"}, 'its namespace "fleet".*correct provider.options.namespace'),
+    ({"clusterName": "c2"}, 'its clusterName "c1".*correct provider.options.clusterName'),
+])  # fmt: skip
 async def test_an_invalid_scope_is_reported_and_nothing_is_gone(options: dict[str, str], words: str) -> None:
     async with site("n1", "n2") as there:
         await there.capi.add_alone("other", place="elsewhere", providerID=there.id_of("n2"), clusterName="c2")
@@ -360,16 +354,12 @@ def says(type_: str, status: str, reason: str, message: str = "") -> dict[str, A
     return {"conditions": [{"type": type_, "status": status, "reason": reason, "message": message}]}
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (says("Deleting", "True", "DrainingNode", "Pod a/b: held"), "DrainingNode: Pod a/b: held"),
-        ({"v1beta2": says("Deleting", "True", "WaitingForPreTerminateHook")}, "WaitingForPreTerminateHook"),
-        (says("InfrastructureReady", "False", "Deleting", "wiping its disks"), "Deleting: wiping its disks"),
-        ({"phase": "Deleting"}, "phase Deleting"),
-        ({}, "Cluster API reports no reason"),
-    ],
-)
+@pytest.mark.parametrize(("status", "words"), [
+    (says("Deleting", "True", "DrainingNode", "Pod a/b: held"), "DrainingNode: Pod a/b: held"),
+    ({"v1beta2": says("Deleting", "True", "WaitingForPreTerminateHook")}, "WaitingForPreTerminateHook"),
+    (says("InfrastructureReady", "False", "Deleting", "wiping its disks"), "Deleting: wiping its disks"),
+    ({"phase": "Deleting"}, "phase Deleting"), ({}, "Cluster API reports no reason"),
+])  # fmt: skip
 async def test_a_machine_that_does_not_come_to_its_end_is_told_with_what_cluster_api_says(
     status: dict[str, Any], words: str
 ) -> None:

@@ -306,24 +306,21 @@ async def test_no_more_than_so_many_run_at_once(tmp_path: Path) -> None:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "missing required field `command`"),
-        ({"command": "end-vm --now"}, r"Expected `array`, got `str` - at `\$\.command`"),
-        ({"command": []}, r"length >= 1 - at `\$\.command`"),
-        ({"command": [" "]}, "is not a program"),
-        ({"command": ["{action}"]}, "is not a program"),
-        ({"command": ["x\0"]}, "NUL"),
-        ({"command": ["x"], "env": {"A=B": "c"}}, '"A=B" is not a name of a variable'),
-        ({"command": ["x"], "env": {"GRACECTL_ACTION": "c"}}, "GRACECTL_ACTION is reserved"),
-        ({"command": ["x"], "passEnv": ["A=B"]}, 'passEnv: "A=B" is not a name of a variable'),
-        ({"command": ["x"], "passEnv": ["GRACECTL_ACTION"]}, "passEnv: GRACECTL_ACTION is reserved"),
-        ({"command": ["x"], "timeoutSeconds": 61}, r"<= 60.0 - at `\$\.timeoutSeconds`"),
-        ({"command": ["x"], "maxParallel": 0}, r">= 1 - at `\$\.maxParallel`"),
-        ({"command": ["x"], "shell": True}, "unknown field `shell`"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({}, "missing required field `command`"),
+    ({"command": "end-vm --now"}, r"Expected `array`, got `str` - at `\$\.command`"),
+    ({"command": []}, r"length >= 1 - at `\$\.command`"),
+    ({"command": [" "]}, "is not a program"),
+    ({"command": ["{action}"]}, "is not a program"),
+    ({"command": ["x\0"]}, "NUL"),
+    ({"command": ["x"], "env": {"A=B": "c"}}, '"A=B" is not a name of a variable'),
+    ({"command": ["x"], "env": {"GRACECTL_ACTION": "c"}}, "GRACECTL_ACTION is reserved"),
+    ({"command": ["x"], "passEnv": ["A=B"]}, 'passEnv: "A=B" is not a name of a variable'),
+    ({"command": ["x"], "passEnv": ["GRACECTL_ACTION"]}, "passEnv: GRACECTL_ACTION is reserved"),
+    ({"command": ["x"], "timeoutSeconds": 61}, r"<= 60.0 - at `\$\.timeoutSeconds`"),
+    ({"command": ["x"], "maxParallel": 0}, r">= 1 - at `\$\.maxParallel`"),
+    ({"command": ["x"], "shell": True}, "unknown field `shell`"),
+])  # fmt: skip
 def test_options_that_do_not_fit_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
         load_provider(ProviderSettings("exec", options))

@@ -48,18 +48,13 @@ def counted(provider: MeteredProvider) -> dict[tuple[str, ...], float]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("mood", "outcome"),
-    [
-        (InstanceState.RUNNING, "ok"),
-        (InstanceState.ENDING, "ok"),
-        (InstanceState.GONE, "gone"),
-        (InstanceGone("i-1"), "gone"),
-        (ProviderUnavailable("throttled"), "unavailable"),
-        (ProviderRefused("protected", "take that off"), "refused"),
-        (ZeroDivisionError("a slip"), "failed"),
-    ],
-)
+@pytest.mark.parametrize(("mood", "outcome"), [
+    (InstanceState.RUNNING, "ok"), (InstanceState.ENDING, "ok"), (InstanceState.GONE, "gone"),
+    (InstanceGone("i-1"), "gone"),
+    (ProviderUnavailable("throttled"), "unavailable"),
+    (ProviderRefused("protected", "take that off"), "refused"),
+    (ZeroDivisionError("a slip"), "failed"),
+])  # fmt: skip
 async def test_every_call_is_counted_by_what_came_of_it(mood: InstanceState | Exception, outcome: str) -> None:
     metered = MeteredProvider(Moody(mood), LoopClock())
     if isinstance(mood, Exception):

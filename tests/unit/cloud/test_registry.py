@@ -77,26 +77,19 @@ def test_nothing_of_an_extra_is_imported_before_it_is_named() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("simulated", {}, "Object missing required field `endpoint`"),
-        ("simulated", {"endpoint": 7}, r"Expected `str`, got `int` - at `\$\.endpoint`"),
-        ("simulated", {"endpoint": "localhost:1"}, r"matching regex '\^https\?://' - at `\$\.endpoint`"),
-        (
-            "simulated",
-            {"endpoint": "http://x", "timeoutSeconds": 0},
-            r"Expected `float` > 0.0 - at `\$\.timeoutSeconds`",
-        ),
-        ("simulated", {"endpoint": "http://x", "timeout": 1}, "unknown field `timeout`"),
-        ("none", {"endpoint": "x"}, "unknown field `endpoint`"),
-        ("aws", {"region": "us-west-2a"}, r"matching regex .* - at `\$\.region`"),
-        ("aws", {"accountId": "12"}, r"matching regex .* - at `\$\.accountId`"),
-        ("aws", {"timeoutSeconds": 60}, r"Expected `float` < 60.0 - at `\$\.timeoutSeconds`"),
-        ("aws", {"autoScalingGroups": "leave"}, r"Invalid enum value 'leave' - at `\$\.autoScalingGroups`"),
-        ("aws", {"endpoint": "http://x"}, "unknown field `endpoint`"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("simulated", {}, "Object missing required field `endpoint`"),
+    ("simulated", {"endpoint": 7}, r"Expected `str`, got `int` - at `\$\.endpoint`"),
+    ("simulated", {"endpoint": "localhost:1"}, r"matching regex '\^https\?://' - at `\$\.endpoint`"),
+    ("simulated", {"endpoint": "http://x", "timeoutSeconds": 0}, r"Expected `float` > 0.0 - at `\$\.timeoutSeconds`"),
+    ("simulated", {"endpoint": "http://x", "timeout": 1}, "unknown field `timeout`"),
+    ("none", {"endpoint": "x"}, "unknown field `endpoint`"),
+    ("aws", {"region": "us-west-2a"}, r"matching regex .* - at `\$\.region`"),
+    ("aws", {"accountId": "12"}, r"matching regex .* - at `\$\.accountId`"),
+    ("aws", {"timeoutSeconds": 60}, r"Expected `float` < 60.0 - at `\$\.timeoutSeconds`"),
+    ("aws", {"autoScalingGroups": "leave"}, r"Invalid enum value 'leave' - at `\$\.autoScalingGroups`"),
+    ("aws", {"endpoint": "http://x"}, "unknown field `endpoint`"),
+])  # fmt: skip
 def test_options_that_do_not_fit_are_named(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
         load_provider(ProviderSettings(name, options))

@@ -355,21 +355,18 @@ async def test_https_is_checked_against_the_authority_of_the_option(tmp_path: Pa
         await site.provider.aclose()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "missing required field `url`"),
-        ({"url": "http://machines.example.com"}, "can be read and changed.*insecure: true"),
-        ({"url": "machines.example.com"}, "is not a URL such as https://"),
-        ({"url": "https://eve:pass@x"}, "must not have credentials"),
-        ({"url": "https://x/#there"}, "HTTP does not send"),
-        ({"url": "https://x:99999"}, "Port out of range"),
-        ({"url": "http://[::1]/", "caFile": "/x"}, "caFile: applies to https"),
-        ({"url": "https://x", "timeoutSeconds": 0}, r"at `\$\.timeoutSeconds`"),
-        ({"url": "https://x", "attempts": 0}, r"at `\$\.attempts`"),
-        ({"url": "https://x", "secret": "s"}, "unknown field `secret`"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({}, "missing required field `url`"),
+    ({"url": "http://machines.example.com"}, "can be read and changed.*insecure: true"),
+    ({"url": "machines.example.com"}, "is not a URL such as https://"),
+    ({"url": "https://eve:pass@x"}, "must not have credentials"),
+    ({"url": "https://x/#there"}, "HTTP does not send"),
+    ({"url": "https://x:99999"}, "Port out of range"),
+    ({"url": "http://[::1]/", "caFile": "/x"}, "caFile: applies to https"),
+    ({"url": "https://x", "timeoutSeconds": 0}, r"at `\$\.timeoutSeconds`"),
+    ({"url": "https://x", "attempts": 0}, r"at `\$\.attempts`"),
+    ({"url": "https://x", "secret": "s"}, "unknown field `secret`"),
+])  # fmt: skip
 def test_options_that_do_not_fit_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
         load_provider(ProviderSettings("webhook", {"secretFile": "/nowhere", **options}))
@@ -384,15 +381,12 @@ def test_plain_http_is_allowed_to_this_machine_and_where_configured() -> None:
         msgspec.convert({"secretFile": "/nowhere", **options}, WebhookProvider.Options)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "No such file or directory"),
-        ("", "no secret found; create one with: openssl rand -base64 32"),
-        ("c2hvcnQ=", "line 1: the secret has 5 bytes, and must have 24 at least"),
-        (f"{SECRET}\nnot base64!", "line 2 is not base64"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (None, "No such file or directory"),
+    ("", "no secret found; create one with: openssl rand -base64 32"),
+    ("c2hvcnQ=", "line 1: the secret has 5 bytes, and must have 24 at least"),
+    (f"{SECRET}\nnot base64!", "line 2 is not base64"),
+])  # fmt: skip
 def test_a_secret_that_cannot_be_used_is_told_at_the_start(tmp_path: Path, content: str | None, message: str) -> None:
     file = tmp_path / "secret"
     if content is not None:

@@ -31,39 +31,27 @@ async def answer(spec: dict[str, Any]) -> tuple[int, str]:
     return response.status, response.body.get("message", "")
 
 
-@pytest.mark.parametrize(
-    "bound",
-    [
-        {"minAvailable": 0},
-        {"minAvailable": "80%"},
-        {"maxUnavailable": "0%"},
-        {"maxUnavailable": "100%"},
-        {"maxUnavailable": 7},
-    ],
-)
+@pytest.mark.parametrize("bound", [
+    {"minAvailable": 0}, {"minAvailable": "80%"}, {"maxUnavailable": "0%"}, {"maxUnavailable": "100%"},
+    {"maxUnavailable": 7},
+])  # fmt: skip
 @pytest.mark.parametrize("selector", [GOOD, {}, {"selector": None}, {"selector": {}}])
 async def test_budgets_that_can_be_meant(bound: dict[str, Any], selector: dict[str, Any]) -> None:
     assert await answer({**bound, **selector}) == (201, "")
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        (GOOD, "spec: Required value: give minAvailable (how many nodes must be available after a deletion) or max"),
-        (
+@pytest.mark.parametrize(("spec", "words"), [
+    (GOOD, "spec: Required value: give minAvailable (how many nodes must be available after a deletion) or max"),
+    (
             {**GOOD, "minAvailable": "80%", "maxUnavailable": "5%"},  # as in the example of the specification
             "minAvailable and maxUnavailable exclude each other; remove one of them",
         ),
-        (
-            {**GOOD, "minAvailable": -1},
-            "spec.minAvailable: Invalid value: -1: spec.minAvailable in body should be great",
-        ),
-        ({**GOOD, "minAvailable": "101%"}, 'spec.minAvailable: Invalid value: "101%"'),
-        ({**GOOD, "maxUnavailable": "3"}, 'spec.maxUnavailable: Invalid value: "3"'),
-        ({**GOOD, "maxUnavailable": 1.5}, "spec.maxUnavailable"),
-        ({"maxUnavailable": 1, "selector": []}, "spec.selector"),
-    ],
-)
+    ({**GOOD, "minAvailable": -1}, "spec.minAvailable: Invalid value: -1: spec.minAvailable in body should be great"),
+    ({**GOOD, "minAvailable": "101%"}, 'spec.minAvailable: Invalid value: "101%"'),
+    ({**GOOD, "maxUnavailable": "3"}, 'spec.maxUnavailable: Invalid value: "3"'),
+    ({**GOOD, "maxUnavailable": 1.5}, "spec.maxUnavailable"),
+    ({"maxUnavailable": 1, "selector": []}, "spec.selector"),
+])  # fmt: skip
 async def test_what_cannot_be_meant_is_refused_with_the_field(spec: dict[str, Any], words: str) -> None:
     status, message = await answer(spec)
     assert status == 422

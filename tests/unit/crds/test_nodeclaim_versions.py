@@ -169,18 +169,13 @@ async def test_the_grace_of_a_claim_is_immutable(api: Caller, version: str, had:
     assert said["spec"].endswith("the spec cannot be changed; delete the NodeClaim and let a new one take its place")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"expireAfter": "1h"},
-        {"requirements": [{"key": "a", "operator": "Exists"}]},
-        {"nodeClassRef": {**REFERENCE, "name": "other"}},
-        {"taints": [{"key": "a", "effect": "NoSchedule"}]},
-        {"resources": {"requests": {"cpu": "1"}}},
-        {"kubelet": {"maxPods": 1}},
-    ],
-    ids=lambda change: str(next(iter(change))),
-)
+@pytest.mark.parametrize("change", [
+    {"expireAfter": "1h"},
+    {"requirements": [{"key": "a", "operator": "Exists"}]},
+    {"nodeClassRef": {**REFERENCE, "name": "other"}},
+    {"taints": [{"key": "a", "effect": "NoSchedule"}]},
+    {"resources": {"requests": {"cpu": "1"}}}, {"kubelet": {"maxPods": 1}},
+], ids=lambda change: str(next(iter(change))))  # fmt: skip
 async def test_nothing_else_of_the_spec_changes_either(api: Caller, change: dict[str, Any]) -> None:
     await api.create(path(V1), claim(terminationGracePeriod="15m"))
     refused = await api.call("PATCH", f"{path(V1)}/c", {"spec": change}, headers={"content-type": MERGE})
@@ -206,22 +201,19 @@ async def test_the_annotation_that_ends_it_sooner_can_be_written(api: Caller) ->
 # -- the status --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "field"),
-    [
-        ({"conditions": [{"type": "Ready", "status": "True"}]}, "status.conditions[0].lastTransitionTime"),
-        ({"conditions": [{**READY, "status": "Yes"}]}, "status.conditions[0].status"),
-        ({"conditions": [{**READY, "type": "not ready"}]}, "status.conditions[0].type"),
-        ({"conditions": [{**READY, "reason": "so what"}]}, "status.conditions[0].reason"),
-        ({"conditions": [{**READY, "message": "x" * 32769}]}, "status.conditions[0].message"),
-        ({"conditions": [{**READY, "lastTransitionTime": "now"}]}, "status.conditions[0].lastTransitionTime"),
-        ({"conditions": [{**READY, "observedGeneration": -1}]}, "status.conditions[0].observedGeneration"),
-        ({"conditions": [READY, READY]}, "status.conditions[1]"),
-        ({"capacity": {"cpu": "much"}}, "status.capacity.cpu"),
-        ({"nodeName": 1}, "status.nodeName"),
-        ({"lastPodEventTime": "now"}, "status.lastPodEventTime"),
-    ],
-)
+@pytest.mark.parametrize(("status", "field"), [
+    ({"conditions": [{"type": "Ready", "status": "True"}]}, "status.conditions[0].lastTransitionTime"),
+    ({"conditions": [{**READY, "status": "Yes"}]}, "status.conditions[0].status"),
+    ({"conditions": [{**READY, "type": "not ready"}]}, "status.conditions[0].type"),
+    ({"conditions": [{**READY, "reason": "so what"}]}, "status.conditions[0].reason"),
+    ({"conditions": [{**READY, "message": "x" * 32769}]}, "status.conditions[0].message"),
+    ({"conditions": [{**READY, "lastTransitionTime": "now"}]}, "status.conditions[0].lastTransitionTime"),
+    ({"conditions": [{**READY, "observedGeneration": -1}]}, "status.conditions[0].observedGeneration"),
+    ({"conditions": [READY, READY]}, "status.conditions[1]"),
+    ({"capacity": {"cpu": "much"}}, "status.capacity.cpu"),
+    ({"nodeName": 1}, "status.nodeName"),
+    ({"lastPodEventTime": "now"}, "status.lastPodEventTime"),
+])  # fmt: skip
 async def test_a_status_that_cannot_be(api: Caller, status: dict[str, Any], field: str) -> None:
     await api.create(path(V1), claim())
     place = f"{path(V1)}/c/status"

@@ -291,18 +291,14 @@ async def test_a_pod_that_a_policy_keeps_is_asked_for_once_a_minute_and_the_othe
         assert len(asked) < 72
 
 
-@pytest.mark.parametrize(
-    ("why", "asked"),
-    [
-        ("an admission plugin says no", ["web-1", "web-2", "web-3"]),
-        (
+@pytest.mark.parametrize(("why", "asked"), [
+    ("an admission plugin says no", ["web-1", "web-2", "web-3"]),
+    (
             'User "system:serviceaccount:ops:gracectl" cannot create resource "pods/eviction" in API group "" in the '
             'namespace "shop"',
             ["web-1"],
         ),
-    ],
-    ids=["a plugin", "no right"],
-)
+], ids=["a plugin", "no right"])  # fmt: skip
 async def test_a_forbidden_eviction_holds_up_its_lane_only_for_want_of_a_right(why: str, asked: list[str]) -> None:
     async with evicting() as stage:
         stage.show(a_budget(disruptions_allowed=3), *web(3))

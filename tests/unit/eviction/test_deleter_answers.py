@@ -18,17 +18,10 @@ FORBIDDEN = a_status(403, 'pods "web" is forbidden: User "x" cannot delete resou
 CONFLICT = a_status(409, "the object has been modified", name="web")
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (DENIED, errors.AdmissionDenied),
-        (FORBIDDEN, errors.Forbidden),
-        (CONFLICT, errors.Conflict),
-        (FAULT, errors.ServerError),
-        (REFUSED, errors.Unreachable),
-        (LOST, errors.Unreachable),
-    ],
-)
+@pytest.mark.parametrize(("answer", "error"), [
+    (DENIED, errors.AdmissionDenied), (FORBIDDEN, errors.Forbidden), (CONFLICT, errors.Conflict),
+    (FAULT, errors.ServerError), (REFUSED, errors.Unreachable), (LOST, errors.Unreachable),
+])  # fmt: skip
 async def test_a_refused_deletion_is_sent_again_with_what_is_left_then(
     answer: Answer, error: type[errors.ApiError]
 ) -> None:

@@ -145,21 +145,13 @@ def test_as_many_are_asked_for_as_the_budget_allows() -> None:
     assert isinstance(world.decide(), Wait)
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        ("answer", "spent", "recounted", "pod"),
-        ("answer", "pod", "spent", "recounted"),
-        ("answer", "spent", "pod", "recounted"),
-        ("spent", "answer", "recounted", "pod"),
-        ("spent", "recounted", "pod", "answer"),
-        ("pod", "spent", "answer", "recounted"),
-        ("pod", "answer", "spent", "recounted"),
-        ("spent", "pod", "recounted", "answer"),
-        ("answer", "relisted"),
-        ("relisted", "answer"),
-    ],
-)
+@pytest.mark.parametrize("order", [
+    ("answer", "spent", "recounted", "pod"), ("answer", "pod", "spent", "recounted"),
+    ("answer", "spent", "pod", "recounted"), ("spent", "answer", "recounted", "pod"),
+    ("spent", "recounted", "pod", "answer"), ("pod", "spent", "answer", "recounted"),
+    ("pod", "answer", "spent", "recounted"), ("spent", "pod", "recounted", "answer"), ("answer", "relisted"),
+    ("relisted", "answer"),
+])  # fmt: skip
 def test_whatever_the_order_of_answer_and_watch_the_second_pod_is_asked_exactly_when_the_budget_frees(
     order: tuple[str, ...],
 ) -> None:
@@ -349,24 +341,18 @@ def test_a_budget_that_is_not_observed_is_not_even_asked() -> None:
     assert world.sleeps() == pytest.approx(SETTINGS.probe_seconds)
 
 
-@pytest.mark.parametrize(
-    ("pod", "budget", "is_uncharged"),
-    [
-        ({"phase": "Pending", "ready": False}, {}, True),
-        ({"phase": "Pending", "ready": False}, {"observed_generation": 0}, True),
-        ({"phase": "Failed", "ready": False}, {}, True),
-        ({"ready": False}, {"current_healthy": 2, "desired_healthy": 2}, True),
-        ({"ready": False}, {"current_healthy": 1, "desired_healthy": 2}, False),
-        ({"ready": False}, {"current_healthy": 0, "desired_healthy": 0}, False),
-        ({"ready": False}, {"current_healthy": 0, "unhealthy_pod_eviction_policy": "AlwaysAllow"}, True),
-        (
-            {"ready": False},
-            {"current_healthy": 1, "desired_healthy": 2, "unhealthy_pod_eviction_policy": "IfHealthyBudget"},
-            False,
-        ),
-        ({}, {"unhealthy_pod_eviction_policy": "AlwaysAllow"}, False),
-    ],
-)
+@pytest.mark.parametrize(("pod", "budget", "is_uncharged"), [
+    ({"phase": "Pending", "ready": False}, {}, True),
+    ({"phase": "Pending", "ready": False}, {"observed_generation": 0}, True),
+    ({"phase": "Failed", "ready": False}, {}, True),
+    ({"ready": False}, {"current_healthy": 2, "desired_healthy": 2}, True),
+    ({"ready": False}, {"current_healthy": 1, "desired_healthy": 2}, False),
+    ({"ready": False}, {"current_healthy": 0, "desired_healthy": 0}, False),
+    ({"ready": False}, {"current_healthy": 0, "unhealthy_pod_eviction_policy": "AlwaysAllow"}, True),
+    ({"ready": False},
+     {"current_healthy": 1, "desired_healthy": 2, "unhealthy_pod_eviction_policy": "IfHealthyBudget"}, False),
+    ({}, {"unhealthy_pod_eviction_policy": "AlwaysAllow"}, False),
+])  # fmt: skip
 def test_a_free_pod_is_evicted_although_the_queue_sleeps(
     pod: dict[str, Any], budget: dict[str, Any], is_uncharged: bool
 ) -> None:

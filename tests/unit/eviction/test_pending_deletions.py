@@ -66,16 +66,13 @@ def test_nothing_is_kept_of_pods_that_are_gone_or_that_the_cache_shows(lens: Len
     assert lens.pending.pod(*KEY, UID) is None
 
 
-@pytest.mark.parametrize(
-    ("terminating", "grace", "now", "expected"),
-    [
-        ({}, 30, NOW + 0.9, PendingDeletion(30, NOW + 30)),
-        ({"deletion_timestamp": NOW + 500, "deletion_grace_seconds": 600}, 300, NOW, PendingDeletion(300, NOW + 200)),
-        # It would be over already: it ends now.
-        ({"deletion_timestamp": NOW + 500, "deletion_grace_seconds": 600}, 1, NOW, PendingDeletion(1, NOW)),
-        ({"deletion_timestamp": NOW + 500}, 20, NOW - 500, PendingDeletion(20, NOW + 490)),
-    ],
-)
+@pytest.mark.parametrize(("terminating", "grace", "now", "expected"), [
+    ({}, 30, NOW + 0.9, PendingDeletion(30, NOW + 30)),
+    ({"deletion_timestamp": NOW + 500, "deletion_grace_seconds": 600}, 300, NOW, PendingDeletion(300, NOW + 200)),
+    # It would be over already: it ends now.
+    ({"deletion_timestamp": NOW + 500, "deletion_grace_seconds": 600}, 1, NOW, PendingDeletion(1, NOW)),
+    ({"deletion_timestamp": NOW + 500}, 20, NOW - 500, PendingDeletion(20, NOW + 490)),
+])  # fmt: skip
 def test_what_a_server_makes_of_a_deletion(
     terminating: dict[str, Any], grace: int, now: float, expected: PendingDeletion
 ) -> None:

@@ -44,27 +44,13 @@ def test_the_picture_is_on_the_page_and_needs_nothing_else() -> None:
 # -- what must be so, however it is told -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "had"),
-    [
-        (
-            "quarter",
-            [[(0.0, "evicted", 600)], [(300.0, "deleted", 600)], [(300.0, "deleted", 600)]],
-            [600.0, 600.0, 600.0],
-        ),
-        (
-            "late",
-            [[(0.0, "evicted", 600)], [(600.0, "evicted", 600), (900.0, "deleted", 1)], [(900.0, "deleted", 1)]],
-            [600.0, 300.0, 0.0],
-        ),
-        ("short", [[(0.0, "deleted", 300)]] * 3, [300.0, 300.0, 300.0]),
-        (
-            "none",
-            [[(0.0, "evicted", 600)], [(600.0, "evicted", 600)], [(1200.0, "evicted", 600)]],
-            [600.0, 600.0, 600.0],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "asked", "had"), [
+    ("quarter", [[(0.0, "evicted", 600)], [(300.0, "deleted", 600)], [(300.0, "deleted", 600)]], [600.0, 600.0, 600.0]),
+    ("late", [[(0.0, "evicted", 600)], [(600.0, "evicted", 600), (900.0, "deleted", 1)], [(900.0, "deleted", 1)]],
+     [600.0, 300.0, 0.0]),
+    ("short", [[(0.0, "deleted", 300)]] * 3, [300.0, 300.0, 300.0]),
+    ("none", [[(0.0, "evicted", 600)], [(600.0, "evicted", 600)], [(1200.0, "evicted", 600)]], [600.0, 600.0, 600.0]),
+])  # fmt: skip
 def test_each_pod_is_asked_once_at_its_instant_and_has_what_it_was_granted(
     plays: dict[str, Played], name: str, asked: list[list[tuple[float, str, int]]], had: list[float]
 ) -> None:
@@ -74,15 +60,10 @@ def test_each_pod_is_asked_once_at_its_instant_and_has_what_it_was_granted(
     assert sorted(pod.node for pod in leavers) == list(NODES)
 
 
-@pytest.mark.parametrize(
-    ("name", "deadline", "over", "lacking"),
-    [
-        ("quarter", 900.0, 900.0, ((300.0, 900.0),)),
-        ("late", 900.0, 900.0, ((900.0, 1200.0),)),
-        ("short", 300.0, 300.0, ((0.0, 600.0),)),
-        ("none", None, 1800.0, ()),
-    ],
-)
+@pytest.mark.parametrize(("name", "deadline", "over", "lacking"), [
+    ("quarter", 900.0, 900.0, ((300.0, 900.0),)), ("late", 900.0, 900.0, ((900.0, 1200.0),)),
+    ("short", 300.0, 300.0, ((0.0, 600.0),)), ("none", None, 1800.0, ()),
+])  # fmt: skip
 def test_the_nodes_are_gone_by_the_deadline_and_the_budget_pays_for_no_more_than_that(
     plays: dict[str, Played], name: str, deadline: float | None, over: float, lacking: tuple[tuple[float, float], ...]
 ) -> None:

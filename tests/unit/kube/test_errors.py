@@ -106,19 +106,11 @@ def test_recorded_refusal(name: str) -> None:
     assert error.status_message in str(error)
 
 
-@pytest.mark.parametrize(
-    ("name", "mismatch"),
-    [
-        ("eviction of another uid", True),
-        ("delete of another uid", True),
-        ("update of another uid", True),
-        ("patch of another uid", True),
-        ("eviction of another version", False),
-        ("delete of another version", False),
-        ("stale update", False),
-        ("stale merge patch", False),
-    ],
-)
+@pytest.mark.parametrize(("name", "mismatch"), [
+    ("eviction of another uid", True), ("delete of another uid", True), ("update of another uid", True),
+    ("patch of another uid", True), ("eviction of another version", False), ("delete of another version", False),
+    ("stale update", False), ("stale merge patch", False),
+])  # fmt: skip
 def test_a_conflict_says_whether_another_object_has_the_name(name: str, mismatch: bool) -> None:
     error = recorded(name)
     assert isinstance(error, errors.Conflict)
@@ -141,18 +133,15 @@ def test_a_webhook_that_answers_429_does_not_mean_a_busy_server() -> None:
     assert (plain.retry_after, patient.retry_after) == (None, 5.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "advice"),
-    [
-        ("list without a right", "list pods in rec-auth: forbidden: add the verb list on pods to the role"),
-        ("cluster-wide list without a right", "list nodes: forbidden: add the verb list on nodes to the role"),
-        ("watch without a right", "add the verb watch on nodes to the role"),
-        ("eviction without a right", "add the verb create on pods/eviction to the role"),
-        ("create without a right", 'add the verb create on leases of API group "coordination.k8s.io" to the role'),
-        ("deletecollection without a right", "add the verb deletecollection on pods to the role"),
-        ("get without a right", "get pods rec-auth/web: forbidden: add the verb get on pods to the role"),
-    ],
-)
+@pytest.mark.parametrize(("name", "advice"), [
+    ("list without a right", "list pods in rec-auth: forbidden: add the verb list on pods to the role"),
+    ("cluster-wide list without a right", "list nodes: forbidden: add the verb list on nodes to the role"),
+    ("watch without a right", "add the verb watch on nodes to the role"),
+    ("eviction without a right", "add the verb create on pods/eviction to the role"),
+    ("create without a right", 'add the verb create on leases of API group "coordination.k8s.io" to the role'),
+    ("deletecollection without a right", "add the verb deletecollection on pods to the role"),
+    ("get without a right", "get pods rec-auth/web: forbidden: add the verb get on pods to the role"),
+])  # fmt: skip
 def test_a_missing_right_is_spelled_out(name: str, advice: str) -> None:
     assert advice in str(recorded(name))
 
@@ -176,20 +165,11 @@ EVICTION = "/api/v1/namespaces/n/pods/a/eviction"
 TOO_MANY = 'poddisruptionbudget.policy "web" is forbidden: DisruptedPods map too big - too many evictions not confirmed'
 
 
-@pytest.mark.parametrize(
-    "details",
-    [
-        {"name": "web", "group": "policy", "kind": "poddisruptionbudget"},
-        {"name": "web", "group": "policy", "kind": "poddisruptionbudgets"},
-        {
-            "name": "web",
-            "group": "policy",
-            "kind": "",
-            "causes": [{"reason": "DisruptionBudget", "message": "too many"}],
-        },
-    ],
-    ids=["as servers write it", "plural", "by its cause"],
-)
+@pytest.mark.parametrize("details", [
+    {"name": "web", "group": "policy", "kind": "poddisruptionbudget"},
+    {"name": "web", "group": "policy", "kind": "poddisruptionbudgets"},
+    {"name": "web", "group": "policy", "kind": "", "causes": [{"reason": "DisruptionBudget", "message": "too many"}]},
+], ids=["as servers write it", "plural", "by its cause"])  # fmt: skip
 def test_a_budget_with_too_many_unconfirmed_evictions_cannot_pay(details: dict[str, Any]) -> None:
     error = an_error(403, {"reason": "Forbidden", "message": TOO_MANY, "details": details}, EVICTION, "POST")
     assert isinstance(error, errors.BudgetExhausted)
@@ -200,21 +180,14 @@ POD, NODE = EVICTION.removesuffix("/eviction"), "/api/v1/nodes/n1"
 CLAIM = "/apis/karpenter.sh/v1/nodeclaims/n1"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "kind", "name"),
-    [
-        ("POST", EVICTION, "poddisruptionbudgets", "web"),
-        ("POST", EVICTION, "poddisruptionbudget", "a"),
-        ("POST", EVICTION, "namespaces", "n"),
-        ("DELETE", POD, "namespaces", "n"),
-        ("DELETE", NODE, "services", "hook"),
-        ("DELETE", NODE, "nodes", "n2"),
-        ("DELETE", NODE, "leases", "n1"),
-        ("PATCH", f"{NODE}/status", "nodeclaims", "n1"),
-        ("PATCH", CLAIM, "nodes", "n1"),
-        ("GET", CLAIM, "services", "hook"),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "kind", "name"), [
+    ("POST", EVICTION, "poddisruptionbudgets", "web"),
+    ("POST", EVICTION, "poddisruptionbudget", "a"),
+    ("POST", EVICTION, "namespaces", "n"), ("DELETE", POD, "namespaces", "n"), ("DELETE", NODE, "services", "hook"),
+    ("DELETE", NODE, "nodes", "n2"), ("DELETE", NODE, "leases", "n1"),
+    ("PATCH", f"{NODE}/status", "nodeclaims", "n1"),
+    ("PATCH", CLAIM, "nodes", "n1"), ("GET", CLAIM, "services", "hook"),
+])  # fmt: skip
 def test_that_another_object_is_missing_says_nothing_of_ours(method: str, path: str, kind: str, name: str) -> None:
     """An eviction was taken for done, and not sent again, when its namespace was said to be missing: seed 6144."""
     body = {"reason": "NotFound", "message": f'{kind} "{name}" not found', "details": {"name": name, "kind": kind}}
@@ -223,18 +196,11 @@ def test_that_another_object_is_missing_says_nothing_of_ours(method: str, path: 
     assert not error.is_gone
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "kind"),
-    [
-        ("DELETE", NODE, "nodes"),
-        ("PATCH", f"{NODE}/status", "nodes"),
-        ("PATCH", f"{NODE}/status", "nodes/status"),
-        ("DELETE", CLAIM, "nodeclaims"),
-        ("DELETE", CLAIM, "NodeClaim"),
-        ("GET", NODE, ""),
-        ("POST", "/api/v1/namespaces/n1/events", "namespaces"),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "kind"), [
+    ("DELETE", NODE, "nodes"), ("PATCH", f"{NODE}/status", "nodes"), ("PATCH", f"{NODE}/status", "nodes/status"),
+    ("DELETE", CLAIM, "nodeclaims"), ("DELETE", CLAIM, "NodeClaim"), ("GET", NODE, ""),
+    ("POST", "/api/v1/namespaces/n1/events", "namespaces"),
+])  # fmt: skip
 def test_a_404_that_names_the_object_says_that_it_is_gone(method: str, path: str, kind: str) -> None:
     body = {"reason": "NotFound", "message": 'not found: "n1"', "details": {"name": "n1", "kind": kind}}
     assert type(an_error(404, body, path, method)) is errors.NotFound
@@ -256,41 +222,29 @@ def test_a_policy_denies_with_the_code_that_it_chooses(code: int) -> None:
 REFUSED = 'User "u" cannot create resource "pods/eviction" in API group ""'
 
 
-@pytest.mark.parametrize(
-    ("message", "is_rbac"),
-    [
-        (f'pods "a" is forbidden: {REFUSED} in the namespace "n"', True),
-        (f"pods is forbidden: {REFUSED} at the cluster scope: no such role", True),
-        ('pods "a" is forbidden: User "u" cannot do that today', False),
-        (f'pods "a" is forbidden: plugin: pods "a" is forbidden: {REFUSED}', False),
-        ('pods "a" is forbidden: you cannot evict this', False),
-        ("you cannot pass", False),
-    ],
-)
+@pytest.mark.parametrize(("message", "is_rbac"), [
+    (f'pods "a" is forbidden: {REFUSED} in the namespace "n"', True),
+    (f"pods is forbidden: {REFUSED} at the cluster scope: no such role", True),
+    ('pods "a" is forbidden: User "u" cannot do that today', False),
+    (f'pods "a" is forbidden: plugin: pods "a" is forbidden: {REFUSED}', False),
+    ('pods "a" is forbidden: you cannot evict this', False),
+    ("you cannot pass", False),
+])  # fmt: skip
 def test_want_of_a_role_is_known_by_its_exact_form(message: str, is_rbac: bool) -> None:
     error = an_error(403, {"reason": "Forbidden", "message": message}, EVICTION, "POST")
     assert isinstance(error, errors.Forbidden)
     assert error.rbac is is_rbac
 
 
-@pytest.mark.parametrize(
-    ("headers", "details", "seconds"),
-    [
-        ({"retry_after": "7"}, {}, 7.0),
-        ({"retry_after": "7"}, {"retryAfterSeconds": 3}, 7.0),
-        ({}, {"retryAfterSeconds": 3}, 3.0),
-        ({}, {}, 1.0),
-        ({"retry_after": "Wed, 21 Oct 2026 07:28:00 GMT"}, {}, 1.0),
-        ({"retry_after": "-4"}, {}, 1.0),
-        ({"retry_after": "0"}, {}, 1.0),
-        ({}, {"retryAfterSeconds": -4}, 1.0),
-        ({"retry_after": "31536000"}, {}, 60.0),
-        ({"retry_after": "9" * 5000}, {}, 60.0),
-        ({}, {"retryAfterSeconds": 10**18}, 60.0),
-        ({}, {"retryAfterSeconds": 10**400}, 60.0),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("headers", "details", "seconds"), [
+    ({"retry_after": "7"}, {}, 7.0),
+    ({"retry_after": "7"}, {"retryAfterSeconds": 3}, 7.0),
+    ({}, {"retryAfterSeconds": 3}, 3.0), ({}, {}, 1.0),
+    ({"retry_after": "Wed, 21 Oct 2026 07:28:00 GMT"}, {}, 1.0),
+    ({"retry_after": "-4"}, {}, 1.0), ({"retry_after": "0"}, {}, 1.0), ({}, {"retryAfterSeconds": -4}, 1.0),
+    ({"retry_after": "31536000"}, {}, 60.0), ({"retry_after": "9" * 5000}, {}, 60.0),
+    ({}, {"retryAfterSeconds": 10**18}, 60.0), ({}, {"retryAfterSeconds": 10**400}, 60.0),
+], ids=str)  # fmt: skip
 def test_how_long_a_busy_server_asks_for(headers: dict[str, str], details: dict[str, int], seconds: float) -> None:
     error = an_error(429, {"reason": "TooManyRequests", "message": "busy", "details": details}, **headers)
     assert isinstance(error, errors.Throttled)
@@ -313,17 +267,10 @@ def test_the_plain_text_of_the_request_filters_is_a_busy_server_too() -> None:
     assert error.status_message == "Too many requests, please try again later."
 
 
-@pytest.mark.parametrize(
-    ("status", "meaning"),
-    [
-        (302, errors.Invalid),
-        (400, errors.Invalid),
-        (413, errors.Invalid),
-        (502, errors.ServerError),
-        (503, errors.ServerError),
-        (504, errors.RequestTimeout),
-    ],
-)
+@pytest.mark.parametrize(("status", "meaning"), [
+    (302, errors.Invalid), (400, errors.Invalid), (413, errors.Invalid), (502, errors.ServerError),
+    (503, errors.ServerError), (504, errors.RequestTimeout),
+])  # fmt: skip
 def test_a_proxy_that_answers_for_the_server(status: int, meaning: type[ApiError]) -> None:
     error = an_error(status, b"<html>bad gateway</html>")
     assert type(error) is meaning
@@ -348,22 +295,19 @@ def test_the_error_event_of_a_watch() -> None:
     assert type(error_for_event(request, b'{"kind":"Status","message":"etcd lost"}')) is errors.ServerError
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "query", "said"),
-    [
-        ("GET", "/api/v1/nodes/a", {}, "get nodes a"),
-        ("GET", "/api/v1/nodes", {}, "list nodes"),
-        ("GET", "/api/v1/nodes", {"watch": "1"}, "watch nodes"),
-        ("GET", "/api/v1/pods", {"watch": "true"}, "watch pods"),
-        ("GET", "/api/v1/namespaces", {}, "list namespaces"),
-        ("GET", "/api/v1/namespaces/n", {}, "get namespaces n"),
-        ("POST", "/api/v1/namespaces/n/pods/a/eviction", {}, "create pods/eviction n/a"),
-        ("PATCH", "/apis/karpenter.sh/v1/nodeclaims/a/status", {}, "patch nodeclaims/status.karpenter.sh a"),
-        ("DELETE", "/apis/policy/v1/namespaces/n/poddisruptionbudgets/b", {}, "delete poddisruptionbudgets.policy n/b"),
-        ("DELETE", "/api/v1/namespaces/n/pods", {}, "deletecollection pods in n"),
-        ("GET", "/version", {}, "get /version"),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "query", "said"), [
+    ("GET", "/api/v1/nodes/a", {}, "get nodes a"),
+    ("GET", "/api/v1/nodes", {}, "list nodes"),
+    ("GET", "/api/v1/nodes", {"watch": "1"}, "watch nodes"),
+    ("GET", "/api/v1/pods", {"watch": "true"}, "watch pods"),
+    ("GET", "/api/v1/namespaces", {}, "list namespaces"),
+    ("GET", "/api/v1/namespaces/n", {}, "get namespaces n"),
+    ("POST", "/api/v1/namespaces/n/pods/a/eviction", {}, "create pods/eviction n/a"),
+    ("PATCH", "/apis/karpenter.sh/v1/nodeclaims/a/status", {}, "patch nodeclaims/status.karpenter.sh a"),
+    ("DELETE", "/apis/policy/v1/namespaces/n/poddisruptionbudgets/b", {}, "delete poddisruptionbudgets.policy n/b"),
+    ("DELETE", "/api/v1/namespaces/n/pods", {}, "deletecollection pods in n"),
+    ("GET", "/version", {}, "get /version"),
+])  # fmt: skip
 def test_a_request_in_words(method: str, path: str, query: dict[str, str], said: str) -> None:
     assert str(operation_of(Request(method=method, path=path, query=tuple(query.items())))) == said
 

@@ -21,20 +21,17 @@ def body(request: Request) -> Any:
     return msgspec.json.decode(request.body or b"null")
 
 
-@pytest.mark.parametrize(
-    ("resource", "arguments", "path"),
-    [
-        (PODS, (), "/api/v1/pods"),
-        (PODS, ("shop",), "/api/v1/namespaces/shop/pods"),
-        (PODS, ("shop", "web-1"), "/api/v1/namespaces/shop/pods/web-1"),
-        (PODS, ("shop", "web-1", "eviction"), "/api/v1/namespaces/shop/pods/web-1/eviction"),
-        (NODES, ("", "a.example"), "/api/v1/nodes/a.example"),
-        (NODES, ("", "a", "status"), "/api/v1/nodes/a/status"),
-        (BUDGETS, ("shop", "b"), "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/b"),
-        (NODE_CLAIMS, ("", "c"), "/apis/karpenter.sh/v1/nodeclaims/c"),
-        (LEASES, ("n", "a/../b?c"), "/apis/coordination.k8s.io/v1/namespaces/n/leases/a%2F..%2Fb%3Fc"),
-    ],
-)
+@pytest.mark.parametrize(("resource", "arguments", "path"), [
+    (PODS, (), "/api/v1/pods"),
+    (PODS, ("shop",), "/api/v1/namespaces/shop/pods"),
+    (PODS, ("shop", "web-1"), "/api/v1/namespaces/shop/pods/web-1"),
+    (PODS, ("shop", "web-1", "eviction"), "/api/v1/namespaces/shop/pods/web-1/eviction"),
+    (NODES, ("", "a.example"), "/api/v1/nodes/a.example"),
+    (NODES, ("", "a", "status"), "/api/v1/nodes/a/status"),
+    (BUDGETS, ("shop", "b"), "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/b"),
+    (NODE_CLAIMS, ("", "c"), "/apis/karpenter.sh/v1/nodeclaims/c"),
+    (LEASES, ("n", "a/../b?c"), "/apis/coordination.k8s.io/v1/namespaces/n/leases/a%2F..%2Fb%3Fc"),
+])  # fmt: skip
 def test_paths(resource: Resource[Any], arguments: tuple[str, ...], path: str) -> None:
     assert resource.path(*arguments) == path
 
@@ -108,13 +105,10 @@ def test_an_eviction_names_the_pod_and_its_uid() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("patch", "content_type"),
-    [
-        (MergePatch({"spec": {"x": None}}), "application/merge-patch+json"),
-        (StrategicPatch({"spec": {"x": None}}), "application/strategic-merge-patch+json"),
-    ],
-)
+@pytest.mark.parametrize(("patch", "content_type"), [
+    (MergePatch({"spec": {"x": None}}), "application/merge-patch+json"),
+    (StrategicPatch({"spec": {"x": None}}), "application/strategic-merge-patch+json"),
+])  # fmt: skip
 def test_a_merge_carries_its_preconditions_as_metadata(patch: Patch, content_type: str) -> None:
     request = requests.patch_request(NODES, ("", "a"), patch, preconditions=Preconditions("u1", "7"))
     assert (request.method, request.content_type) == ("PATCH", content_type)

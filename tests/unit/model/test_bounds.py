@@ -226,13 +226,10 @@ def test_labels_that_pods_share_are_charged_once() -> None:
     assert decode.sharing.quota.charged == 0
 
 
-@pytest.mark.parametrize(
-    ("make", "least"),
-    [
-        (lambda: LabelSelector({f"l{n:06}": f"v{n:06}" for n in range(5_000)}), 5_000 * 150),
-        (lambda: LabelSelector({}, (Requirement("a", "In", tuple(f"{n:09}" for n in range(5_000))),)), 5_000 * 60),
-    ],
-)
+@pytest.mark.parametrize(("make", "least"), [
+    (lambda: LabelSelector({f"l{n:06}": f"v{n:06}" for n in range(5_000)}), 5_000 * 150),
+    (lambda: LabelSelector({}, (Requirement("a", "In", tuple(f"{n:09}" for n in range(5_000))),)), 5_000 * 60),
+])  # fmt: skip
 def test_a_size_is_no_smaller_than_what_is_held(make: Callable[[], LabelSelector], least: int) -> None:
     gc.collect()
     tracemalloc.start()

@@ -203,17 +203,13 @@ def test_a_budget_that_is_not_counted_yet_reads_as_zeros() -> None:
     assert budget.disrupted_pods == {}
 
 
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [
-        (None, None),
-        ({}, LabelSelector()),
-        ({"matchLabels": None, "matchExpressions": None}, LabelSelector()),
-        # The eviction API passes over a budget with an invalid selector; one of them must not stop the cache.
-        ({"matchExpressions": [{"key": "a", "operator": "Near"}]}, None),
-        ({"matchLabels": {"not a key": ""}}, None),
-    ],
-)
+@pytest.mark.parametrize(("selector", "expected"), [
+    (None, None), ({}, LabelSelector()),
+    ({"matchLabels": None, "matchExpressions": None}, LabelSelector()),
+    # The eviction API passes over a budget with an invalid selector; one of them must not stop the cache.
+    ({"matchExpressions": [{"key": "a", "operator": "Near"}]}, None),
+    ({"matchLabels": {"not a key": ""}}, None),
+])  # fmt: skip
 def test_the_selector_of_a_budget(selector: object, expected: LabelSelector | None) -> None:
     assert decode_budget(encoded(metadata=META, spec={"selector": selector})).selector == expected
 
@@ -280,18 +276,13 @@ def test_what_is_no_json_is_refused(decode: Callable[[bytes], object], body: byt
 
 
 @pytest.mark.parametrize("decode", DECODERS)
-@pytest.mark.parametrize(
-    ("body", "where"),
-    [
-        (b"[]", "object"),
-        (b"{}", "metadata"),
-        (b'{"metadata": {}}', "name"),
-        (b'{"metadata": {"name": "a", "uid": 5}}', r"\$\.metadata\.uid"),
-        (b'{"metadata": {"name": "a", "creationTimestamp": "soon"}}', r"\$\.metadata\.creationTimestamp"),
-        (b'{"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00"}}', "timezone"),
-        (b'{"metadata": {"name": "a"}, "spec": "all"}', r"\$\.spec"),
-    ],
-)
+@pytest.mark.parametrize(("body", "where"), [
+    (b"[]", "object"), (b"{}", "metadata"), (b'{"metadata": {}}', "name"),
+    (b'{"metadata": {"name": "a", "uid": 5}}', r"\$\.metadata\.uid"),
+    (b'{"metadata": {"name": "a", "creationTimestamp": "soon"}}', r"\$\.metadata\.creationTimestamp"),
+    (b'{"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00"}}', "timezone"),
+    (b'{"metadata": {"name": "a"}, "spec": "all"}', r"\$\.spec"),
+])  # fmt: skip
 def test_what_is_no_object_is_refused_with_the_field(
     decode: Callable[[bytes], object], body: bytes, where: str
 ) -> None:

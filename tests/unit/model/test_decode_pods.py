@@ -98,14 +98,11 @@ def test_a_pod_of_nulls_and_a_pod_of_nearly_nothing_read_alike() -> None:
     assert decode_pod(encoded(metadata={"name": "a"})) == bare
 
 
-@pytest.mark.parametrize(
-    ("part", "is_kept"),
-    [
-        ({}, False),
-        ({"labels": {names.DO_NOT_EVICT: "true"}}, True),
-        ({"annotations": {names.DO_NOT_DISRUPT: ""}}, True),
-    ],
-)
+@pytest.mark.parametrize(("part", "is_kept"), [
+    ({}, False),
+    ({"labels": {names.DO_NOT_EVICT: "true"}}, True),
+    ({"annotations": {names.DO_NOT_DISRUPT: ""}}, True),
+])  # fmt: skip
 def test_the_start_is_kept_where_a_protection_may_count_from_it(part: dict[str, object], is_kept: bool) -> None:
     pod = decode_pod(encoded(metadata=META | part, status={"startTime": "2026-01-01T00:00:05Z"}))
     assert pod.started == (NEW_YEAR + 5 if is_kept else None)
@@ -126,16 +123,13 @@ def test_a_grace_of_ages_is_one_of_68_years(seconds: int, read: int) -> None:
     assert (pod.deletion_grace_seconds, pod.grace_seconds) == (read, read)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "written", "read"),
-    [
-        (2**63 - 1, "2026-11-24T22:56:05Z", LONGEST_GRACE),
-        (10**10, "1759-03-26T17:08:13Z", LONGEST_GRACE),
-        (2**40, "1795-10-17T00:58:40Z", LONGEST_GRACE),
-        (9 * 10**9, "2312-02-06T14:56:06Z", LONGEST_GRACE),
-        (LONGEST_GRACE, "2094-12-13T02:10:13Z", LONGEST_GRACE),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "written", "read"), [
+    (2**63 - 1, "2026-11-24T22:56:05Z", LONGEST_GRACE),
+    (10**10, "1759-03-26T17:08:13Z", LONGEST_GRACE),
+    (2**40, "1795-10-17T00:58:40Z", LONGEST_GRACE),
+    (9 * 10**9, "2312-02-06T14:56:06Z", LONGEST_GRACE),
+    (LONGEST_GRACE, "2094-12-13T02:10:13Z", LONGEST_GRACE),
+])  # fmt: skip
 def test_a_grace_that_has_overflown_in_the_server_ends_no_earlier_than_one_that_has_not(
     seconds: int, written: str, read: int
 ) -> None:
@@ -145,32 +139,24 @@ def test_a_grace_that_has_overflown_in_the_server_ends_no_earlier_than_one_that_
     assert ends == pytest.approx(parse_time("2026-11-24T22:56:06Z") + read, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("conditions", "ready"),
-    [
-        ([{"type": "Ready", "status": "True"}], True),
-        ([{"type": "Ready", "status": "False"}], False),
-        ([{"type": "Ready", "status": "Unknown"}], False),
-        ([{"type": "ContainersReady", "status": "True"}], False),
-        ([], False),
-        (None, False),
-    ],
-)
+@pytest.mark.parametrize(("conditions", "ready"), [
+    ([{"type": "Ready", "status": "True"}], True),
+    ([{"type": "Ready", "status": "False"}], False),
+    ([{"type": "Ready", "status": "Unknown"}], False),
+    ([{"type": "ContainersReady", "status": "True"}], False),
+    ([], False), (None, False),
+])  # fmt: skip
 def test_a_pod_is_ready_when_its_condition_says_so(conditions: object, ready: bool) -> None:
     assert decode_pod(encoded(metadata=META, status={"conditions": conditions})).ready is ready
 
 
-@pytest.mark.parametrize(
-    ("volumes", "expected"),
-    [
-        ([{"name": "tmp", "emptyDir": {}}], True),
-        ([{"name": "config", "configMap": {"name": "c"}}, {"name": "ram", "emptyDir": {"medium": "Memory"}}], True),
-        ([{"name": "tmp", "emptyDir": None}, {"name": "scratch", "ephemeral": {}}], False),
-        ([{"name": "logs", "hostPath": {"path": "/var/log"}}], False),
-        ([], False),
-        (None, False),
-    ],
-)
+@pytest.mark.parametrize(("volumes", "expected"), [
+    ([{"name": "tmp", "emptyDir": {}}], True),
+    ([{"name": "config", "configMap": {"name": "c"}}, {"name": "ram", "emptyDir": {"medium": "Memory"}}], True),
+    ([{"name": "tmp", "emptyDir": None}, {"name": "scratch", "ephemeral": {}}], False),
+    ([{"name": "logs", "hostPath": {"path": "/var/log"}}], False),
+    ([], False), (None, False),
+])  # fmt: skip
 def test_a_pod_has_an_empty_dir_when_one_of_its_volumes_is(volumes: object, expected: bool) -> None:
     assert decode_pod(encoded(metadata=META, spec={"volumes": volumes})).empty_dir is expected
 

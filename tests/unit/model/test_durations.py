@@ -29,19 +29,15 @@ def test_any_text_is_a_duration_within_int64_or_a_value_error(text: str) -> None
     assert refusal is None or "is no duration" in refusal  # never int()'s own words
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "there is no number in it"),
-        ("-", "there is no number in it"),
-        ("10", "a number has no unit (ns, us, ms, s, m, h)"),
-        ("1h30", "a number has no unit (ns, us, ms, s, m, h)"),
-        ("1d", "there is no unit 'd' (ns, us, ms, s, m, h)"),
-        ("forever", "a number is missing before 'forever'"),
-        (".", "a dot stands alone"),
-        ("300000000h", "it is longer than the 292 years that a duration can hold"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "there is no number in it"), ("-", "there is no number in it"),
+    ("10", "a number has no unit (ns, us, ms, s, m, h)"),
+    ("1h30", "a number has no unit (ns, us, ms, s, m, h)"),
+    ("1d", "there is no unit 'd' (ns, us, ms, s, m, h)"),
+    ("forever", "a number is missing before 'forever'"),
+    (".", "a dot stands alone"),
+    ("300000000h", "it is longer than the 292 years that a duration can hold"),
+])  # fmt: skip
 def test_a_refusal_says_what_is_wrong(text: str, words: str) -> None:
     with pytest.raises(ValueError, match="is no duration") as refusal:
         parse_duration(text)

@@ -31,17 +31,14 @@ class Thing(msgspec.Struct, rename="camel", omit_defaults=True):
     parts: tuple[object, ...] = ()
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (Thing("n1", Kind.NODE), '{"nodeName":"n1","kind":"node"}'),
-        ({"things": [Thing("n1", parts=(Thing(), {1: 2}))]}, '{"things":[{"nodeName":"n1","parts":[{},{"1":2}]}]}'),
-        ({"raw": msgspec.Raw(b'{"x": 1}')}, '{"raw":{"x": 1}}'),
-        ([float("nan"), float("inf"), -0.0, 2**64 - 1, True, None], "[null,null,-0.0,18446744073709551615,true,null]"),
-        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), '"2026-01-02T03:04:05Z"'),
-        ({1: "a", Kind.NODE: "b", None: "c"}, '{"1":"a","node":"b","null":"c"}'),
-    ],
-)
+@pytest.mark.parametrize(("value", "expected"), [
+    (Thing("n1", Kind.NODE), '{"nodeName":"n1","kind":"node"}'),
+    ({"things": [Thing("n1", parts=(Thing(), {1: 2}))]}, '{"things":[{"nodeName":"n1","parts":[{},{"1":2}]}]}'),
+    ({"raw": msgspec.Raw(b'{"x": 1}')}, '{"raw":{"x": 1}}'),
+    ([float("nan"), float("inf"), -0.0, 2**64 - 1, True, None], "[null,null,-0.0,18446744073709551615,true,null]"),
+    (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), '"2026-01-02T03:04:05Z"'),
+    ({1: "a", Kind.NODE: "b", None: "c"}, '{"1":"a","node":"b","null":"c"}'),
+])  # fmt: skip
 def test_values(value: object, expected: str) -> None:
     assert encode(value).decode() == expected
 
@@ -68,17 +65,11 @@ def test_what_is_nested_too_deeply_is_cut_out() -> None:
     assert encode(Decoder(Any).decode(nested(250))) == nested(250)
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (10**30, b"1e+30"),
-        (-(2**63) - 1, b"-9.223372036854775808e+18"),
-        (10**400, b"null"),
-        ("a\ud800b", b'"a?b"'),
-        ({"\ud800": Thing("\udfff")}, b'{"?":{"nodeName":"?"}}'),
-        (Thing(parts=(10**30, 5)), b'{"parts":[1e+30,5]}'),
-    ],
-)
+@pytest.mark.parametrize(("value", "expected"), [
+    (10**30, b"1e+30"), (-(2**63) - 1, b"-9.223372036854775808e+18"), (10**400, b"null"), ("a\ud800b", b'"a?b"'),
+    ({"\ud800": Thing("\udfff")}, b'{"?":{"nodeName":"?"}}'),
+    (Thing(parts=(10**30, 5)), b'{"parts":[1e+30,5]}'),
+])  # fmt: skip
 def test_what_json_cannot_hold_is_replaced(value: object, expected: bytes) -> None:
     assert json.loads(encode(value)) == json.loads(expected)
 
@@ -135,15 +126,9 @@ def _uses(source: str) -> list[str]:
     return [name for name in imported if name == "json"] + [name for name in named if name in banned]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import json",
-        "from json import dumps",
-        "msgspec.json.encode(x)",
-        "e = msgspec.json.Encoder().encode",
-        "orjson.loads(b)",
-    ],
-)
+@pytest.mark.parametrize("source", [
+    "import json", "from json import dumps", "msgspec.json.encode(x)", "e = msgspec.json.Encoder().encode",
+    "orjson.loads(b)",
+])  # fmt: skip
 def test_another_encoder_is_found(source: str) -> None:
     assert _uses(source)

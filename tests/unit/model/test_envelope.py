@@ -36,10 +36,9 @@ GOOD, LATE = b'{"metadata":{"name":"a"},"spec":{"volumes":[{"emptyDir":{}}]}}', 
 BAD = b'{"metadata":{"name":"b"},"spec":{"priority":"high"}}'
 
 
-@pytest.mark.parametrize(
-    ("items", "of"),
-    [(GOOD, wire.Pod), (GOOD + b"," + LATE, wire.Pod), (GOOD + b"," + BAD, msgspec.Raw), (b"7", msgspec.Raw)],
-)
+@pytest.mark.parametrize(("items", "of"), [
+    (GOOD, wire.Pod), (GOOD + b"," + LATE, wire.Pod), (GOOD + b"," + BAD, msgspec.Raw), (b"7", msgspec.Raw),
+])  # fmt: skip
 def test_objects_are_decoded_with_their_page_unless_one_cannot_be(items: bytes, of: type) -> None:
     body = b'{"metadata":{"resourceVersion":"7","continue":"abc"},"items":[' + items + b"]}"
     page = finish(decode_page_in_slices(body, wire.Pod))
@@ -49,19 +48,16 @@ def test_objects_are_decoded_with_their_page_unless_one_cannot_be(items: bytes, 
         assert [decode_pod(each) for each in page.items] == [decode_pod(GOOD)]
 
 
-@pytest.mark.parametrize(
-    ("body", "token"),
-    [
-        (b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[]}', "abc"),
-        (b'{"metadata":{"continue":"a\\"b","remainingItemCount":3},"items":[]}', 'a"b'),
-        (b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}', ""),
-        (b'{"metadata":{"continue":null},"items":[]}', ""),
-        (b'{"metadata":{"continue":"}"},"items":[]}', ""),
-        (b'{"metadata":{"continue":7},"items":[]}', ""),
-        (b'{"items":[{"metadata":{"continue":"of an object"}}],"metadata":{"continue":"abc"}}', ""),
-        (b"404 page not found", ""),
-    ],
-)
+@pytest.mark.parametrize(("body", "token"), [
+    (b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[]}', "abc"),
+    (b'{"metadata":{"continue":"a\\"b","remainingItemCount":3},"items":[]}', 'a"b'),
+    (b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}', ""),
+    (b'{"metadata":{"continue":null},"items":[]}', ""),
+    (b'{"metadata":{"continue":"}"},"items":[]}', ""),
+    (b'{"metadata":{"continue":7},"items":[]}', ""),
+    (b'{"items":[{"metadata":{"continue":"of an object"}}],"metadata":{"continue":"abc"}}', ""),
+    (b"404 page not found", ""),
+])  # fmt: skip
 def test_the_token_of_a_page_can_be_read_before_the_page(body: bytes, token: str) -> None:
     assert token_ahead(body) == token
 
@@ -87,18 +83,11 @@ def test_an_event_with_its_object() -> None:
     assert decode_pod(event.object).uid == "u"
 
 
-@pytest.mark.parametrize(
-    ("type_", "pod", "read"),
-    [
-        ("ADDED", GOOD, wire.Pod),
-        ("MODIFIED", GOOD, wire.Pod),
-        ("DELETED", GOOD, wire.Pod),
-        ("MODIFIED", LATE, wire.Pod),
-        ("MODIFIED", BAD, msgspec.Raw),
-        ("BOOKMARK", GOOD, msgspec.Raw),
-        ("ERROR", GOOD, msgspec.Raw),
-    ],
-)
+@pytest.mark.parametrize(("type_", "pod", "read"), [
+    ("ADDED", GOOD, wire.Pod), ("MODIFIED", GOOD, wire.Pod), ("DELETED", GOOD, wire.Pod),
+    ("MODIFIED", LATE, wire.Pod), ("MODIFIED", BAD, msgspec.Raw), ("BOOKMARK", GOOD, msgspec.Raw),
+    ("ERROR", GOOD, msgspec.Raw),
+])  # fmt: skip
 def test_a_change_is_decoded_with_its_object_where_that_can_be(type_: str, pod: bytes, read: type) -> None:
     line = b'{"type":"%s","object":%s}' % (type_.encode(), pod)
     event, plain = decode_event(line, wire.Pod), decode_event(line)
@@ -157,18 +146,9 @@ def test_a_status_without_details_has_empty_ones() -> None:
     assert status == Status(500, "", "more than one", StatusDetails())
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"404 page not found\n",
-        b"<html>502 Bad Gateway</html>",
-        b"\xff\xfe",
-        b"[]",
-        b"null",
-        b"{}",
-        b'{"kind":"Pod"}',
-    ],
-)
+@pytest.mark.parametrize("body", [
+    b"", b"404 page not found\n", b"<html>502 Bad Gateway</html>", b"\xff\xfe", b"[]", b"null", b"{}",
+    b'{"kind":"Pod"}',
+])  # fmt: skip
 def test_a_body_that_is_no_status_is_none(body: bytes) -> None:
     assert decode_status(body) is None

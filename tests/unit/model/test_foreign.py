@@ -63,19 +63,16 @@ def test_what_is_printable_is_never_hidden() -> None:
     assert hidden("".join(filter(str.isprintable, map(chr, range(0x110000))))) == set()
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("Authorization: Bearer abcdefghijklmnop", "Authorization: Bearer ***"),
-        ('{"authorization": "basic dXNlcjpwYXNz"}', '{"authorization": "basic ***"}'),
-        ("token=bearer 0123456789abcdef,", "token=bearer ***,"),
-        ("at eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig-1.", "at ***."),
-        ("x-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.", "x-***"),
-        ("eyJ-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig", "***"),
-        ("eyJhbGciOiJIUzI1NiJ9.short.sig", "eyJhbGciOiJIUzI1NiJ9.short.sig"),
-        ("a bearer of news", "a bearer of news"),
-    ],
-)
+@pytest.mark.parametrize(("text", "shown"), [
+    ("Authorization: Bearer abcdefghijklmnop", "Authorization: Bearer ***"),
+    ('{"authorization": "basic dXNlcjpwYXNz"}', '{"authorization": "basic ***"}'),
+    ("token=bearer 0123456789abcdef,", "token=bearer ***,"),
+    ("at eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig-1.", "at ***."),
+    ("x-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.", "x-***"),
+    ("eyJ-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig", "***"),
+    ("eyJhbGciOiJIUzI1NiJ9.short.sig", "eyJhbGciOiJIUzI1NiJ9.short.sig"),
+    ("a bearer of news", "a bearer of news"),
+])  # fmt: skip
 def test_credentials_in_what_servers_repeat(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
 

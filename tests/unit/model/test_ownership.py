@@ -78,18 +78,11 @@ def test_a_node_has_a_claim_only_when_there_is_no_doubt(claims: list[NodeClaim])
     assert only_claim(iter(claims)) == (claims[0] if len(claims) == 1 else None)
 
 
-@pytest.mark.parametrize(
-    ("is_ready", "other_is_ready", "other_is_deleted", "expected"),
-    [
-        (False, True, False, True),
-        (True, True, False, True),
-        (False, False, False, True),
-        (True, False, False, True),  # the copy of a kubelet reports as well
-        (False, True, True, False),
-        (False, False, True, False),
-        (True, True, True, False),
-    ],
-)
+@pytest.mark.parametrize(("is_ready", "other_is_ready", "other_is_deleted", "expected"), [
+    (False, True, False, True), (True, True, False, True), (False, False, False, True),
+    (True, False, False, True),  # the copy of a kubelet reports as well
+    (False, True, True, False), (False, False, True, False), (True, True, True, False),
+])  # fmt: skip
 def test_which_node_lives_on_beside_one_that_goes(
     is_ready: bool, other_is_ready: bool, other_is_deleted: bool, expected: bool
 ) -> None:

@@ -91,15 +91,9 @@ def test_structs_cannot_be_changed() -> None:
     assert msgspec.structs.replace(pod, node_name="a").node_name == "a"
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("4 hours", "4 hours"),
-        ("grüß", "grüß"),
-        ("\x1b[2J\nx\u202e", r"\x1b[2J\nx\u202e"),
-        ("y" * 61, "y" * 59 + "…"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "shown"), [
+    ("4 hours", "4 hours"), ("grüß", "grüß"), ("\x1b[2J\nx\u202e", r"\x1b[2J\nx\u202e"), ("y" * 61, "y" * 59 + "…"),
+    ("", ""),
+])  # fmt: skip
 def test_what_others_have_written_is_shown_without_what_a_terminal_obeys(text: str, shown: str) -> None:
     assert harmless(text) == shown

@@ -156,30 +156,25 @@ def test_null_selects_nothing_and_empty_selects_everything(labels: dict[str, str
     assert read_selector({"matchLabels": None, "matchExpressions": None}) == LabelSelector()
 
 
-@pytest.mark.parametrize(
-    ("expression", "words"),
-    [
-        ({"key": "a", "operator": "In", "values": []}, "needs at least one value"),
-        ({"key": "a", "operator": "NotIn"}, "needs at least one value"),
-        ({"key": "a", "operator": "Exists", "values": ["b"]}, "takes no values"),
-        ({"key": "a", "operator": "DoesNotExist", "values": ["b"]}, "takes no values"),
-        (
-            {"key": "a", "operator": "Gt", "values": ["1"]},
-            "'Gt' is no selector operator; choose one of In, NotIn, Exists, DoesNotExist",
-        ),
-        ({"key": "a", "operator": "in", "values": ["1"]}, "'in' is no selector operator"),
-        ({"key": "a"}, "'' is no selector operator"),
-        ({"operator": "Exists"}, "'' is no label key"),
-        ({"key": "-a", "operator": "Exists"}, "'-a' is no label key"),
-        ({"key": "A.example/b", "operator": "Exists"}, "must be a DNS name"),
-        ({"key": "/b", "operator": "Exists"}, "must be a DNS name"),
-        ({"key": "a/b/c", "operator": "Exists"}, "must be a DNS name"),
-        ({"key": "a" * 64, "operator": "Exists"}, "is no label key"),
-        ({"key": "a", "operator": "In", "values": ["b c"]}, "'b c' is no label value"),
-        ({"key": "a", "operator": "In", "values": ["b" * 64]}, "is no label value"),
-        ({"key": "a", "operator": "In", "values": "b"}, "this is no label selector"),
-    ],
-)
+@pytest.mark.parametrize(("expression", "words"), [
+    ({"key": "a", "operator": "In", "values": []}, "needs at least one value"),
+    ({"key": "a", "operator": "NotIn"}, "needs at least one value"),
+    ({"key": "a", "operator": "Exists", "values": ["b"]}, "takes no values"),
+    ({"key": "a", "operator": "DoesNotExist", "values": ["b"]}, "takes no values"),
+    ({"key": "a", "operator": "Gt", "values": ["1"]},
+     "'Gt' is no selector operator; choose one of In, NotIn, Exists, DoesNotExist"),
+    ({"key": "a", "operator": "in", "values": ["1"]}, "'in' is no selector operator"),
+    ({"key": "a"}, "'' is no selector operator"),
+    ({"operator": "Exists"}, "'' is no label key"),
+    ({"key": "-a", "operator": "Exists"}, "'-a' is no label key"),
+    ({"key": "A.example/b", "operator": "Exists"}, "must be a DNS name"),
+    ({"key": "/b", "operator": "Exists"}, "must be a DNS name"),
+    ({"key": "a/b/c", "operator": "Exists"}, "must be a DNS name"),
+    ({"key": "a" * 64, "operator": "Exists"}, "is no label key"),
+    ({"key": "a", "operator": "In", "values": ["b c"]}, "'b c' is no label value"),
+    ({"key": "a", "operator": "In", "values": ["b" * 64]}, "is no label value"),
+    ({"key": "a", "operator": "In", "values": "b"}, "this is no label selector"),
+])  # fmt: skip
 def test_an_invalid_expression_is_refused_with_its_reason(expression: dict[str, Any], words: str) -> None:
     with pytest.raises(SelectorError, match=words):
         read_selector({"matchExpressions": [expression]})
@@ -191,21 +186,15 @@ def test_invalid_match_labels_are_refused(labels: dict[str, Any]) -> None:
         read_selector({"matchLabels": labels})
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a=b c", "has 'c' where ',' should be"),
-        ("a in b", r"has 'b' where '\(' should be"),
-        ("a in (b", r"has its end where '\)' should be"),
-        ("a,", "has its end where a label key should be"),
-        ("=b", "has '=' where a label key should be"),
-        ("a b", "has 'b' where an operator"),
-        ("a=(", r"has '\(' where a value should be"),
-        ("a>b", "needs one integer"),
-        ("a>9223372036854775808", "needs one integer"),
-        ("!a=b", "has '=' where ',' should be"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("a=b c", "has 'c' where ',' should be"), ("a in b", r"has 'b' where '\(' should be"),
+    ("a in (b", r"has its end where '\)' should be"),
+    ("a,", "has its end where a label key should be"),
+    ("=b", "has '=' where a label key should be"),
+    ("a b", "has 'b' where an operator"), ("a=(", r"has '\(' where a value should be"), ("a>b", "needs one integer"),
+    ("a>9223372036854775808", "needs one integer"),
+    ("!a=b", "has '=' where ',' should be"),
+])  # fmt: skip
 def test_a_refused_query_says_where(text: str, words: str) -> None:
     with pytest.raises(SelectorError, match=words):
         parse_selector(text)

@@ -77,22 +77,10 @@ def test_pages_events_and_refusals_are_read_around_what_is_nested() -> None:
     assert status.code == 429
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        nested(20_000)[:-1],
-        b"[" * 20_000,
-        b'{"a":' * 20_000,
-        b'"' * 20_001,
-        b'"' + b"\\" * 20_001,
-        b"]" * 20_000,
-        b"[" * 100 + b"]" * 200,
-        b'{"metadata":{"name":"\xe4"}}',
-        b'{"metadata":{"name":"\\ud800"}}',
-        b"\xff\xfe",
-        b"",
-    ],
-)
+@pytest.mark.parametrize("body", [
+    nested(20_000)[:-1], b"[" * 20_000, b'{"a":' * 20_000, b'"' * 20_001, b'"' + b"\\" * 20_001, b"]" * 20_000,
+    b"[" * 100 + b"]" * 200, b'{"metadata":{"name":"\xe4"}}', b'{"metadata":{"name":"\\ud800"}}', b"\xff\xfe", b"",
+])  # fmt: skip
 @pytest.mark.parametrize("decode", OBJECTS)
 def test_what_is_no_object_is_a_decode_error(decode: Callable[[bytes], Any], body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
@@ -110,15 +98,10 @@ def test_an_instant_before_all_counts_as_the_earliest(text: str) -> None:
     assert _transition(text) == EARLIEST
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "9999-12-31T23:59:59-23:59",
-        "9999-12-31T23:59:59.999999Z",
-        "10000-01-01T23:58:59Z",
-        "292277026596-12-04T15:30:08Z",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.999999Z", "10000-01-01T23:58:59Z",
+    "292277026596-12-04T15:30:08Z",
+])  # fmt: skip
 def test_an_instant_after_all_counts_as_the_latest(text: str) -> None:
     assert _transition(text) == LATEST
 

@@ -33,19 +33,13 @@ def test_a_cordon_that_is_open_to_daemon_sets_needs_no_taint() -> None:
     assert set(missing_marks(a_node(), OPEN_TO_DAEMON_SETS)) == {Mark.LABEL, Mark.UNSCHEDULABLE}
 
 
-@pytest.mark.parametrize(
-    ("fields", "is_begun"),
-    [
-        ({}, False),
-        ({"unschedulable": True}, False),
-        (LABELLED, False),
-        ({"unschedulable": True, **LABELLED}, True),
-        ({"taints": (DISRUPTED_TAINT,)}, True),
-        # A webhook strips the rest.
-        ({"unschedulable": True, "conditions": (Condition(names.DRAINED, "False", "Draining"),)}, True),
-        ({"unschedulable": True, "conditions": (Condition(names.DRAINED, "False", names.STEP_FAILING),)}, False),
-        ({"conditions": (Condition(names.DRAINED, "False", "Draining"),)}, False),
-    ],
-)
+@pytest.mark.parametrize(("fields", "is_begun"), [
+    ({}, False), ({"unschedulable": True}, False), (LABELLED, False), ({"unschedulable": True, **LABELLED}, True),
+    ({"taints": (DISRUPTED_TAINT,)}, True),
+    # A webhook strips the rest.
+    ({"unschedulable": True, "conditions": (Condition(names.DRAINED, "False", "Draining"),)}, True),
+    ({"unschedulable": True, "conditions": (Condition(names.DRAINED, "False", names.STEP_FAILING),)}, False),
+    ({"conditions": (Condition(names.DRAINED, "False", "Draining"),)}, False),
+])  # fmt: skip
 def test_the_cordon_of_an_operator_is_not_that_of_a_drain(fields: dict[str, Any], is_begun: bool) -> None:
     assert is_drain_begun(a_node(**fields)) is is_begun

@@ -73,33 +73,30 @@ def test_what_is_no_grace_period_is_refused(text: str) -> None:
         parse_grace_period(text)
 
 
-@pytest.mark.parametrize(
-    ("node", "claim", "deadline"),
-    [
-        # the claim's own grace period wins over the group's, and its deletion starts the clock
-        ({"deletion_timestamp": NOW}, None, Deadline(NOW + 600, 600.0)),
-        ({"deletion_timestamp": NOW, "labels": {"pool": "batch"}}, None, Deadline(NOW + 3600, 3600.0)),
-        ({"deletion_timestamp": NOW, "labels": {"pool": "free"}}, None, None),
-        ({"deletion_timestamp": NOW + 50}, {"termination_grace_period": "2h"}, Deadline(NOW + 7200, 7200.0)),
-        ({"deletion_timestamp": NOW + 50}, {"termination_grace_period": "0s"}, Deadline(NOW, 0.0)),
-        ({"deletion_timestamp": NOW + 50}, {}, Deadline(NOW + 600, 600.0)),
-        ({"deletion_timestamp": NOW, "labels": {"pool": "free"}}, {}, None),
-        # a claim that could not be deleted yet has no clock of its own
-        ({"deletion_timestamp": NOW}, {"deletion_timestamp": None}, Deadline(NOW + 600, 600.0)),
-        # an invalid value forces nothing
-        ({"deletion_timestamp": NOW}, {"termination_grace_period": "soon"}, None),
-        ({"deletion_timestamp": NOW}, {"termination_grace_period": "99999999999h"}, None),
-        # an annotation tightens and never loosens, wherever it stands
-        ({"deletion_timestamp": NOW, **at(NOW + 60)}, None, Deadline(NOW + 60)),
-        ({"deletion_timestamp": NOW, **at(NOW + 601)}, None, Deadline(NOW + 600, 600.0)),
-        ({"deletion_timestamp": NOW}, at(NOW + 60), Deadline(NOW + 60)),
-        ({"deletion_timestamp": NOW, **at(NOW + 50)}, at(NOW + 60), Deadline(NOW + 50)),
-        ({"deletion_timestamp": NOW, **at(NOW - 60)}, None, Deadline(NOW - 60)),
-        ({"deletion_timestamp": NOW, "labels": {"pool": "free"}, **at(NOW + 60)}, None, Deadline(NOW + 60)),
-        # what we have written ourselves is where it comes from, not a manual change
-        ({"deletion_timestamp": NOW, **at(NOW + 600)}, None, Deadline(NOW + 600, 600.0)),
-    ],
-)
+@pytest.mark.parametrize(("node", "claim", "deadline"), [
+    # the claim's own grace period wins over the group's, and its deletion starts the clock
+    ({"deletion_timestamp": NOW}, None, Deadline(NOW + 600, 600.0)),
+    ({"deletion_timestamp": NOW, "labels": {"pool": "batch"}}, None, Deadline(NOW + 3600, 3600.0)),
+    ({"deletion_timestamp": NOW, "labels": {"pool": "free"}}, None, None),
+    ({"deletion_timestamp": NOW + 50}, {"termination_grace_period": "2h"}, Deadline(NOW + 7200, 7200.0)),
+    ({"deletion_timestamp": NOW + 50}, {"termination_grace_period": "0s"}, Deadline(NOW, 0.0)),
+    ({"deletion_timestamp": NOW + 50}, {}, Deadline(NOW + 600, 600.0)),
+    ({"deletion_timestamp": NOW, "labels": {"pool": "free"}}, {}, None),
+    # a claim that could not be deleted yet has no clock of its own
+    ({"deletion_timestamp": NOW}, {"deletion_timestamp": None}, Deadline(NOW + 600, 600.0)),
+    # an invalid value forces nothing
+    ({"deletion_timestamp": NOW}, {"termination_grace_period": "soon"}, None),
+    ({"deletion_timestamp": NOW}, {"termination_grace_period": "99999999999h"}, None),
+    # an annotation tightens and never loosens, wherever it stands
+    ({"deletion_timestamp": NOW, **at(NOW + 60)}, None, Deadline(NOW + 60)),
+    ({"deletion_timestamp": NOW, **at(NOW + 601)}, None, Deadline(NOW + 600, 600.0)),
+    ({"deletion_timestamp": NOW}, at(NOW + 60), Deadline(NOW + 60)),
+    ({"deletion_timestamp": NOW, **at(NOW + 50)}, at(NOW + 60), Deadline(NOW + 50)),
+    ({"deletion_timestamp": NOW, **at(NOW - 60)}, None, Deadline(NOW - 60)),
+    ({"deletion_timestamp": NOW, "labels": {"pool": "free"}, **at(NOW + 60)}, None, Deadline(NOW + 60)),
+    # what we have written ourselves is where it comes from, not a manual change
+    ({"deletion_timestamp": NOW, **at(NOW + 600)}, None, Deadline(NOW + 600, 600.0)),
+])  # fmt: skip
 def test_the_earliest_of_what_is_written_and_what_follows_counts(
     node: dict[str, Any], claim: dict[str, Any] | None, deadline: Deadline | None
 ) -> None:
@@ -112,20 +109,10 @@ def test_a_deadline_has_whole_seconds_and_is_rounded_to_the_earlier_one() -> Non
     assert deadline_of(a_node(deletion_timestamp=NOW + 0.9), None, GROUPS) == Deadline(NOW + 600, 600.0)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "soon",
-        "2026-01-01",
-        "2026-01-01 00:00:00",
-        "900",
-        "2026-13-01T00:00:00Z",
-        "0000-01-01T00:00:00Z",
-        "9999-12-31T23:59:59-23:59",
-        "10000-01-01T00:00:00Z",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "", "soon", "2026-01-01", "2026-01-01 00:00:00", "900", "2026-13-01T00:00:00Z", "0000-01-01T00:00:00Z",
+    "9999-12-31T23:59:59-23:59", "10000-01-01T00:00:00Z",
+])  # fmt: skip
 def test_an_unreadable_annotation_is_no_deadline_and_is_known_as_such(text: str) -> None:
     node = a_node(deletion_timestamp=NOW, annotations={names.TERMINATION_TIMESTAMP: text})
     assert deadline_of(node, None, PolicySettings()) is None
@@ -220,16 +207,13 @@ def test_nothing_is_shorter_than_a_second(pod: Pod) -> None:
     assert granted(pod, D, D + 5) is None
 
 
-@pytest.mark.parametrize(
-    ("pod", "shortened", "ends"),
-    [
-        (terminating(NOW, 30), False, NOW + 30),
-        (terminating(NOW, 30, own=600), False, NOW + 30),  # by hand: its own would have been over in time
-        (terminating(NOW, 880, own=3600), True, D),  # by us, 20 s after its first DELETE
-        (terminating(NOW, 900, own=3600), True, D),
-        (terminating(NOW, 5, own=3600), True, NOW + 10),  # by hand: a grace of 5 s is not shortened after 5 s
-    ],
-)
+@pytest.mark.parametrize(("pod", "shortened", "ends"), [
+    (terminating(NOW, 30), False, NOW + 30),
+    (terminating(NOW, 30, own=600), False, NOW + 30),  # by hand: its own would have been over in time
+    (terminating(NOW, 880, own=3600), True, D),  # by us, 20 s after its first DELETE
+    (terminating(NOW, 900, own=3600), True, D),
+    (terminating(NOW, 5, own=3600), True, NOW + 10),  # by hand: a grace of 5 s is not shortened after 5 s
+])  # fmt: skip
 def test_what_a_deletion_timestamp_says_of_a_grace_that_was_cut(pod: Pod, shortened: bool, ends: float) -> None:
     assert was_shortened(pod, D) == shortened
     assert ends_at(pod, D) == ends

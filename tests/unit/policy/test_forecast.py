@@ -79,13 +79,10 @@ def test_a_protected_pod_is_told_in_the_second_in_which_its_protection_ends() ->
     assert span(told.nodes[0].drained) == (10_800, 10_830)
 
 
-@pytest.mark.parametrize(
-    ("owners", "latest"),
-    [
-        (REPLICA, [0, 20, 40]),  # replaced as soon as it is told, Ready 20 s later
-        (SET, [0, 50, 100]),  # replaced when it is gone
-    ],
-)
+@pytest.mark.parametrize(("owners", "latest"), [
+    (REPLICA, [0, 20, 40]),  # replaced as soon as it is told, Ready 20 s later
+    (SET, [0, 50, 100]),  # replaced when it is gone
+])  # fmt: skip
 def test_pods_under_one_budget_follow_each_other_over_all_nodes(owners: Any, latest: list[float]) -> None:
     pods = [a_pod(f"web-{n}", owners=owners) for n in range(3)]
     budget = a_budget()

@@ -79,15 +79,11 @@ def test_the_successor_of_an_evicted_pod_is_another_pod() -> None:
 # -- what is unknown ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        {"generation": 2},
-        {"generation": 2, "disruptions_allowed": 0, "desired_healthy": 3},
-        {"expected_pods": 0, "current_healthy": 0, "desired_healthy": 0, "disruptions_allowed": 0},
-    ],
-    ids=["edited", "edited-and-spent", "zeros"],
-)
+@pytest.mark.parametrize("status", [
+    {"generation": 2},
+    {"generation": 2, "disruptions_allowed": 0, "desired_healthy": 3},
+    {"expected_pods": 0, "current_healthy": 0, "desired_healthy": 0, "disruptions_allowed": 0},
+], ids=["edited", "edited-and-spent", "zeros"])  # fmt: skip
 def test_a_budget_that_is_being_counted_is_unknown(status: dict[str, Any]) -> None:
     node = of_node(a_pod("web", owners=REPLICA), budgets=(a_budget(**status),))
     assert missing(node) == ("what budget shop/web allows: it is being counted",)
@@ -98,16 +94,11 @@ def test_of_a_budget_that_is_being_counted_the_deadline_is_known() -> None:
     assert a_range(node.drained) == (2, 900)
 
 
-@pytest.mark.parametrize(
-    ("pod", "budgets"),
-    [
-        ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, ()),
-        ({"labels": {names.DO_NOT_EVICT: "true"}}, ()),
-        ({}, (a_budget(**SPENT),)),
-        ({}, (a_budget("also"), a_budget("web"))),
-    ],
-    ids=["do-not-disrupt", "do-not-evict", "budget", "two-budgets"],
-)
+@pytest.mark.parametrize(("pod", "budgets"), [
+    ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, ()),
+    ({"labels": {names.DO_NOT_EVICT: "true"}}, ()),
+    ({}, (a_budget(**SPENT),)), ({}, (a_budget("also"), a_budget("web"))),
+], ids=["do-not-disrupt", "do-not-evict", "budget", "two-budgets"])  # fmt: skip
 def test_a_pod_of_a_job_leaves_when_its_job_ends(pod: dict[str, Any], budgets: Any) -> None:
     owned = of_node(a_pod("report-1", owners=JOB, **pod), budgets=budgets)
     assert missing(owned) == (f"when Job shop/{JOB[0].name} of shop/report-1 ends",)
@@ -132,20 +123,17 @@ def test_a_protection_that_has_not_begun_is_unknown() -> None:
 UNCOUNTED = Condition(names.DISRUPTION_ALLOWED, "False", names.SYNC_FAILED, "jobs does not implement the scale", NOW)
 
 
-@pytest.mark.parametrize(
-    ("pod", "budgets", "kind", "is_settled"),
-    [
-        ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, (), NeverKind.PROTECTION, True),
-        ({"annotations": {names.DO_NOT_DISRUPT: "soon"}}, (), NeverKind.PROTECTION, True),
-        ({"labels": {names.DO_NOT_EVICT: "true"}}, (), NeverKind.PROTECTION, True),
-        ({}, (a_budget("also"), a_budget("web")), NeverKind.TWO_BUDGETS, True),
-        ({}, (a_budget(disruptions_allowed=0, verdict=UNCOUNTED),), NeverKind.BUDGET_NOT_COUNTED, False),
-        ({}, (a_budget(**SPENT, max_unavailable=0),), NeverKind.BUDGET_ALLOWS_NOTHING, True),
-        ({}, (a_budget(**SPENT, min_available="100%"),), NeverKind.BUDGET_ALLOWS_NOTHING, True),
-        ({}, (a_budget(**SPENT, min_available=3),), NeverKind.BUDGET_ALLOWS_NOTHING, False),
-        ({}, (a_budget(**SPENT, max_unavailable="10%"),), NeverKind.BUDGET_ALLOWS_NOTHING, False),
-    ],
-)
+@pytest.mark.parametrize(("pod", "budgets", "kind", "is_settled"), [
+    ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, (), NeverKind.PROTECTION, True),
+    ({"annotations": {names.DO_NOT_DISRUPT: "soon"}}, (), NeverKind.PROTECTION, True),
+    ({"labels": {names.DO_NOT_EVICT: "true"}}, (), NeverKind.PROTECTION, True),
+    ({}, (a_budget("also"), a_budget("web")), NeverKind.TWO_BUDGETS, True),
+    ({}, (a_budget(disruptions_allowed=0, verdict=UNCOUNTED),), NeverKind.BUDGET_NOT_COUNTED, False),
+    ({}, (a_budget(**SPENT, max_unavailable=0),), NeverKind.BUDGET_ALLOWS_NOTHING, True),
+    ({}, (a_budget(**SPENT, min_available="100%"),), NeverKind.BUDGET_ALLOWS_NOTHING, True),
+    ({}, (a_budget(**SPENT, min_available=3),), NeverKind.BUDGET_ALLOWS_NOTHING, False),
+    ({}, (a_budget(**SPENT, max_unavailable="10%"),), NeverKind.BUDGET_ALLOWS_NOTHING, False),
+])  # fmt: skip
 def test_structural_causes(pod: dict[str, Any], budgets: Any, kind: NeverKind, is_settled: bool) -> None:
     node = of_node(a_pod("web", owners=REPLICA, **pod), budgets=budgets)
     assert kinds(node) == [kind]

@@ -35,33 +35,29 @@ def network(status: str, since: float = NOW - 100) -> Condition:
     return Condition("NetworkUnavailable", status, last_transition=since)
 
 
-@pytest.mark.parametrize(
-    ("settings", "conditions", "tolerated_until"),
-    [
-        (DEFAULT, [ready("True")], None),
-        (DEFAULT, [ready("False")], NOW + 800),
-        (DEFAULT, [ready("Unknown")], NOW + 800),
-        (DEFAULT, [ready("Unknown", NOW - 5000)], NOW - 4100),
-        # Unknown since when: unhealthy, and never terminated for it.
-        (DEFAULT, [ready("Unknown", None)], math.inf),
-        # Never heard of: from its creation on, both before and after Kubernetes calls it Unknown.
-        (DEFAULT, [], NOW - 300 + 900),
-        (DEFAULT, [ready("Unknown", NOW - 240, reason=names.NEVER_REPORTED)], NOW - 300 + 900),
-        (DEFAULT, [ready("True"), Condition("MemoryPressure", "True", last_transition=NOW)], None),
-        (DEFAULT, [ready("True"), network("True")], None),
-        (WITH_NETWORK, [ready("True"), network("False")], None),
-        (WITH_NETWORK, [ready("True"), network("True")], NOW - 40),
-        # Several: whichever ends first.
-        (WITH_NETWORK, [ready("False"), network("True")], NOW - 40),
-        (WITH_NETWORK, [ready("False", NOW - 890), network("True", NOW)], NOW + 10),
-        (WITH_NETWORK, [ready("False", None), network("True", NOW)], NOW + 60),
-        (HealthSettings(conditions=(ConditionPolicy("NetworkUnavailable", "Unknown", 1.0),)), [], None),
-        (HealthSettings(conditions=(ConditionPolicy("Ready", "False", 1.0),)), [], None),
-        (HealthSettings(conditions=()), [ready("False")], None),
-        (HealthSettings(enabled=False), [ready("False")], None),
-        (HealthSettings(enabled=False), [], None),
-    ],
-)
+@pytest.mark.parametrize(("settings", "conditions", "tolerated_until"), [
+    (DEFAULT, [ready("True")], None), (DEFAULT, [ready("False")], NOW + 800),
+    (DEFAULT, [ready("Unknown")], NOW + 800),
+    (DEFAULT, [ready("Unknown", NOW - 5000)], NOW - 4100),
+    # Unknown since when: unhealthy, and never terminated for it.
+    (DEFAULT, [ready("Unknown", None)], math.inf),
+    # Never heard of: from its creation on, both before and after Kubernetes calls it Unknown.
+    (DEFAULT, [], NOW - 300 + 900),
+    (DEFAULT, [ready("Unknown", NOW - 240, reason=names.NEVER_REPORTED)], NOW - 300 + 900),
+    (DEFAULT, [ready("True"), Condition("MemoryPressure", "True", last_transition=NOW)], None),
+    (DEFAULT, [ready("True"), network("True")], None),
+    (WITH_NETWORK, [ready("True"), network("False")], None),
+    (WITH_NETWORK, [ready("True"), network("True")], NOW - 40),
+    # Several: whichever ends first.
+    (WITH_NETWORK, [ready("False"), network("True")], NOW - 40),
+    (WITH_NETWORK, [ready("False", NOW - 890), network("True", NOW)], NOW + 10),
+    (WITH_NETWORK, [ready("False", None), network("True", NOW)], NOW + 60),
+    (HealthSettings(conditions=(ConditionPolicy("NetworkUnavailable", "Unknown", 1.0),)), [], None),
+    (HealthSettings(conditions=(ConditionPolicy("Ready", "False", 1.0),)), [], None),
+    (HealthSettings(conditions=()), [ready("False")], None),
+    (HealthSettings(enabled=False), [ready("False")], None),
+    (HealthSettings(enabled=False), [], None),
+])  # fmt: skip
 def test_how_long_what_is_bad_is_tolerated(
     settings: HealthSettings, conditions: list[Condition], tolerated_until: float | None
 ) -> None:
@@ -71,21 +67,17 @@ def test_how_long_what_is_bad_is_tolerated(
     assert (unhealthy_until(node, settings) == math.inf) is (tolerated_until is not None)
 
 
-@pytest.mark.parametrize(
-    ("settings", "conditions", "until"),
-    [
-        (DEFAULT, [ready("True", NOW - 100)], NOW + 200),
-        (DEFAULT, [ready("True", NOW - 1000)], NOW - 700),
-        (DEFAULT, [ready("True", None)], -math.inf),
-        (DEFAULT, [ready("Unknown", NOW)], math.inf),
-        # What becomes Ready for the first time has not recovered from anything.
-        (DEFAULT, [ready("True", NOW - 5000 + 60)], -math.inf),
-        (DEFAULT, [ready("True", NOW - 5000 + 901)], NOW - 5000 + 1201),
-        (DEFAULT, [ready("True", NOW - 1000), network("False", NOW)], NOW - 700),
-        (WITH_NETWORK, [ready("True", NOW - 1000), network("False", NOW)], NOW + 300),
-        (HealthSettings(enabled=False), [ready("True", NOW)], -math.inf),
-    ],
-)
+@pytest.mark.parametrize(("settings", "conditions", "until"), [
+    (DEFAULT, [ready("True", NOW - 100)], NOW + 200),
+    (DEFAULT, [ready("True", NOW - 1000)], NOW - 700),
+    (DEFAULT, [ready("True", None)], -math.inf), (DEFAULT, [ready("Unknown", NOW)], math.inf),
+    # What becomes Ready for the first time has not recovered from anything.
+    (DEFAULT, [ready("True", NOW - 5000 + 60)], -math.inf),
+    (DEFAULT, [ready("True", NOW - 5000 + 901)], NOW - 5000 + 1201),
+    (DEFAULT, [ready("True", NOW - 1000), network("False", NOW)], NOW - 700),
+    (WITH_NETWORK, [ready("True", NOW - 1000), network("False", NOW)], NOW + 300),
+    (HealthSettings(enabled=False), [ready("True", NOW)], -math.inf),
+])  # fmt: skip
 def test_until_when_a_node_counts_as_unhealthy(
     settings: HealthSettings, conditions: list[Condition], until: float
 ) -> None:
@@ -100,22 +92,10 @@ def test_every_bad_condition_is_named() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("maximum", "managed", "allowed"),
-    [
-        ("20%", 0, 0),
-        ("20%", 1, 1),
-        ("20%", 5, 1),
-        ("20%", 6, 2),
-        ("20%", 10, 2),
-        ("20%", 5000, 1000),
-        ("0%", 10, 0),
-        ("100%", 7, 7),
-        (0, 10, 0),
-        (3, 10, 3),
-        (3, 1, 3),
-    ],
-)
+@pytest.mark.parametrize(("maximum", "managed", "allowed"), [
+    ("20%", 0, 0), ("20%", 1, 1), ("20%", 5, 1), ("20%", 6, 2), ("20%", 10, 2), ("20%", 5000, 1000), ("0%", 10, 0),
+    ("100%", 7, 7), (0, 10, 0), (3, 10, 3), (3, 1, 3),
+])  # fmt: skip
 def test_how_many_may_be_unhealthy(maximum: int | str, managed: int, allowed: int) -> None:
     tally = UnhealthyNodes(unhealthy=allowed, managed=managed, maximum=maximum)
     assert tally.allowed == allowed

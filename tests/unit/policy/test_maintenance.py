@@ -29,53 +29,36 @@ def marked(keep: str | None = None, cordoned: str | None = None, **fields: Any) 
     return a_node(annotations={key: value for key, value in annotations.items() if value is not None}, **fields)
 
 
-@pytest.mark.parametrize(
-    ("node", "state"),
-    [
-        (marked(), ""),
-        (marked(unschedulable=True), ""),
-        # Asked for: not cordoned yet; cordoned by another client; by us; by us, and not all of it stands any more.
-        (marked("2026-01-01T00:00:00Z"), "kept"),
-        (marked("nonsense"), "kept"),
-        (marked(""), "kept"),
-        (marked("", unschedulable=True), "kept"),
-        (marked("", ALL, unschedulable=True), "kept"),
-        # Uncordoned by hand.
-        (marked("", ALL), "given back"),
-        (marked("", "unschedulable"), "given back"),
-        # Taken off.
-        (marked(None, ALL, unschedulable=True), "given back"),
-        (marked(None, ALL), "given back"),
-        (marked(None, ""), "given back"),
-        # Asked for once more while something of the last time is left.
-        (marked("", ""), "kept"),
-        (marked("", "", unschedulable=True), "kept"),
-        # A record that was changed.
-        (marked("", "whatever"), "kept"),
-        (marked(None, "whatever"), "given back"),
-        # A deletion is the last word.
-        (marked("", ALL, unschedulable=True, deletion_timestamp=NOW), ""),
-        (marked("", ALL, deletion_timestamp=NOW), ""),
-        (marked(None, ALL, deletion_timestamp=NOW), ""),
-    ],
-)
+@pytest.mark.parametrize(("node", "state"), [
+    (marked(), ""), (marked(unschedulable=True), ""),
+    # Asked for: not cordoned yet; cordoned by another client; by us; by us, and not all of it stands any more.
+    (marked("2026-01-01T00:00:00Z"), "kept"), (marked("nonsense"), "kept"), (marked(""), "kept"),
+    (marked("", unschedulable=True), "kept"),
+    (marked("", ALL, unschedulable=True), "kept"),
+    # Uncordoned by hand.
+    (marked("", ALL), "given back"), (marked("", "unschedulable"), "given back"),
+    # Taken off.
+    (marked(None, ALL, unschedulable=True), "given back"),
+    (marked(None, ALL), "given back"), (marked(None, ""), "given back"),
+    # Asked for once more while something of the last time is left.
+    (marked("", ""), "kept"), (marked("", "", unschedulable=True), "kept"),
+    # A record that was changed.
+    (marked("", "whatever"), "kept"), (marked(None, "whatever"), "given back"),
+    # A deletion is the last word.
+    (marked("", ALL, unschedulable=True, deletion_timestamp=NOW), ""),
+    (marked("", ALL, deletion_timestamp=NOW), ""),
+    (marked(None, ALL, deletion_timestamp=NOW), ""),
+])  # fmt: skip
 def test_a_node_is_kept_or_being_given_back_or_neither(node: Node, state: str) -> None:
     assert is_maintenance_requested(node) is (state == "kept")
     assert is_maintenance_ending(node) is (state == "given back")
     assert is_in_maintenance(node) is (state != "")
 
 
-@pytest.mark.parametrize(
-    ("value", "since"),
-    [
-        (format_time(NOW - 60), NOW - 60),
-        ("1970-01-01T00:00:00Z", 0.0),
-        (format_time(NOW + 60), NOW),
-        ("", NOW),
-        ("true", NOW),
-        ("yesterday", NOW),
-    ],
-)
+@pytest.mark.parametrize(("value", "since"), [
+    (format_time(NOW - 60), NOW - 60), ("1970-01-01T00:00:00Z", 0.0), (format_time(NOW + 60), NOW), ("", NOW),
+    ("true", NOW), ("yesterday", NOW),
+])  # fmt: skip
 def test_since_when_a_node_is_kept(value: str, since: float) -> None:
     assert maintenance_since(marked(value), NOW) == since
 
@@ -85,15 +68,9 @@ def test_what_is_recorded_is_read_again(marks: frozenset[Mark]) -> None:
     assert recorded_marks(marked(None, recorded(marks))) == marks
 
 
-@pytest.mark.parametrize(
-    ("text", "marks"),
-    [
-        ("", set()),
-        (",", set()),
-        ("label , taint", {Mark.LABEL, Mark.TAINT}),
-        ("Taint", set()),
-        ("taint,sticker", {Mark.TAINT}),
-    ],
-)
+@pytest.mark.parametrize(("text", "marks"), [
+    ("", set()), (",", set()), ("label , taint", {Mark.LABEL, Mark.TAINT}), ("Taint", set()),
+    ("taint,sticker", {Mark.TAINT}),
+])  # fmt: skip
 def test_unknown_words_in_a_record_are_ignored(text: str, marks: set[Mark]) -> None:
     assert recorded_marks(marked(None, text)) == marks

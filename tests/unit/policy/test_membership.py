@@ -53,16 +53,12 @@ def test_a_change_of_anything_else_is_none() -> None:
     assert len(memberships) == 0
 
 
-@pytest.mark.parametrize(
-    ("new", "created", "waits"),
-    [
-        (a_budget(selector=OTHER), NOW - 1, True),
-        (a_budget(selector=None), NOW - 1, True),
-        (a_budget(selector=OTHER), NOW, False),  # a new pod
-        (a_budget(uid="another", selector=OTHER), NOW - 1, False),
-        (None, NOW - 1, False),  # on purpose
-    ],
-)
+@pytest.mark.parametrize(("new", "created", "waits"), [
+    (a_budget(selector=OTHER), NOW - 1, True), (a_budget(selector=None), NOW - 1, True),
+    (a_budget(selector=OTHER), NOW, False),  # a new pod
+    (a_budget(uid="another", selector=OTHER), NOW - 1, False),
+    (None, NOW - 1, False),  # on purpose
+])  # fmt: skip
 def test_a_budget_that_selects_something_else(new: Any, created: float, waits: bool) -> None:
     memberships, pod = Memberships(60.0), a_pod(created=created)
     memberships.budget_changed(a_budget(), new, NOW)

@@ -51,30 +51,18 @@ def members(count: int, available: int) -> list[Node]:
     return [a_member(f"n{n}", conditions=READY if n < available else UNREADY) for n in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("bound", "expected", "available", "allowed"),
-    [
-        # from the design: 80 % of ten, 100 % and 0 forbid everything, 5 %
-        ({"min_available": "80%"}, 10, 10, 2),
-        ({"min_available": "80%"}, 10, 9, 1),
-        ({"min_available": "80%"}, 10, 8, 0),
-        ({"min_available": "80%"}, 9, 9, 1),  # 7.2 are 8
-        ({"min_available": "100%"}, 10, 10, 0),
-        ({"min_available": "100%"}, 1, 1, 0),
-        ({"max_unavailable": 0}, 10, 10, 0),
-        ({"max_unavailable": "0%"}, 10, 10, 0),
-        ({"max_unavailable": "5%"}, 10, 10, 1),  # 0.5 is 1
-        ({"max_unavailable": "5%"}, 20, 20, 1),
-        ({"max_unavailable": "5%"}, 21, 21, 2),
-        ({"max_unavailable": "5%"}, 10, 9, 0),
-        ({"max_unavailable": "100%"}, 3, 3, 3),
-        ({"max_unavailable": 2}, 10, 10, 2),
-        ({"max_unavailable": 99}, 10, 4, 4),
-        ({"min_available": 0}, 3, 2, 2),
-        ({"min_available": 4}, 3, 3, 0),
-        ({"min_available": 0}, 0, 0, 0),
-    ],
-)
+@pytest.mark.parametrize(("bound", "expected", "available", "allowed"), [
+    # from the design: 80 % of ten, 100 % and 0 forbid everything, 5 %
+    ({"min_available": "80%"}, 10, 10, 2), ({"min_available": "80%"}, 10, 9, 1), ({"min_available": "80%"}, 10, 8, 0),
+    ({"min_available": "80%"}, 9, 9, 1),  # 7.2 are 8
+    ({"min_available": "100%"}, 10, 10, 0), ({"min_available": "100%"}, 1, 1, 0), ({"max_unavailable": 0}, 10, 10, 0),
+    ({"max_unavailable": "0%"}, 10, 10, 0),
+    ({"max_unavailable": "5%"}, 10, 10, 1),  # 0.5 is 1
+    ({"max_unavailable": "5%"}, 20, 20, 1), ({"max_unavailable": "5%"}, 21, 21, 2),
+    ({"max_unavailable": "5%"}, 10, 9, 0), ({"max_unavailable": "100%"}, 3, 3, 3),
+    ({"max_unavailable": 2}, 10, 10, 2), ({"max_unavailable": 99}, 10, 4, 4), ({"min_available": 0}, 3, 2, 2),
+    ({"min_available": 4}, 3, 3, 0), ({"min_available": 0}, 0, 0, 0),
+])  # fmt: skip
 def test_what_a_budget_allows(bound: dict[str, Any], expected: int, available: int, allowed: int) -> None:
     budget = a_budget(**bound)
     counted = count_nodes(budget, [*members(expected, available), a_node("another", conditions=READY)], NOW)
@@ -113,53 +101,35 @@ def test_as_many_may_end_as_one_finds_by_ending_one_after_the_other(bound: dict[
     assert count_nodes(budget, nodes, NOW).allowed == 0
 
 
-@pytest.mark.parametrize(
-    ("fields", "is_counted"),
-    [
-        ({}, True),
-        ({"conditions": UNREADY}, False),
-        ({"conditions": (Condition("Ready", "Unknown"),)}, False),
-        ({"conditions": ()}, False),
-        ({"deletion_timestamp": NOW}, False),
-        ({"unschedulable": True}, True),
-    ],
-)
+@pytest.mark.parametrize(("fields", "is_counted"), [
+    ({}, True), ({"conditions": UNREADY}, False),
+    ({"conditions": (Condition("Ready", "Unknown"),)}, False),
+    ({"conditions": ()}, False), ({"deletion_timestamp": NOW}, False), ({"unschedulable": True}, True),
+])  # fmt: skip
 def test_a_node_is_available_while_it_is_ready_and_not_deleted(fields: dict[str, Any], is_counted: bool) -> None:
     assert is_available(a_member(**fields)) is is_counted
 
 
-@pytest.mark.parametrize(
-    ("selector", "selects"),
-    [
-        (None, False),
-        (LabelSelector(), False),
-        (LabelSelector(POOL), True),
-        (LabelSelector({"pool": "b"}), False),
-        (LabelSelector({}, (Requirement("pool", "Exists"),)), True),
-        (LabelSelector({}, (Requirement("zone", "DoesNotExist"),)), True),
-    ],
-)
+@pytest.mark.parametrize(("selector", "selects"), [
+    (None, False), (LabelSelector(), False), (LabelSelector(POOL), True), (LabelSelector({"pool": "b"}), False),
+    (LabelSelector({}, (Requirement("pool", "Exists"),)), True),
+    (LabelSelector({}, (Requirement("zone", "DoesNotExist"),)), True),
+])  # fmt: skip
 def test_no_selector_and_an_empty_one_select_nothing(selector: LabelSelector | None, selects: bool) -> None:
     assert selects_node(a_budget(selector=selector, min_available=1), a_member()) is selects
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({}, "spec: minAvailable and maxUnavailable are missing; set one of them"),
-        (
-            {"min_available": 1, "max_unavailable": 1},
-            "spec: minAvailable and maxUnavailable are both set; remove one of them",
-        ),
-        ({"min_available": "three"}, "spec.minAvailable: 'three' is not an integer or a percentage such as 25%"),
-        ({"max_unavailable": "3"}, "spec.maxUnavailable: '3' is not an integer or a percentage such as 25%"),
-        ({"max_unavailable": -1}, "spec.maxUnavailable: -1 is negative; give 0 or more"),
-        ({"max_unavailable": "-0%"}, "spec.maxUnavailable: '-0%' is negative; give 0 or more"),
-        ({"min_available": 1, "selector": None, "selector_error": "no such"}, "spec.selector: no such"),
-        ({"min_available": "50%"}, None),
-        ({"max_unavailable": 0}, None),
-    ],
-)
+@pytest.mark.parametrize(("fields", "words"), [
+    ({}, "spec: minAvailable and maxUnavailable are missing; set one of them"),
+    ({"min_available": 1, "max_unavailable": 1},
+     "spec: minAvailable and maxUnavailable are both set; remove one of them"),
+    ({"min_available": "three"}, "spec.minAvailable: 'three' is not an integer or a percentage such as 25%"),
+    ({"max_unavailable": "3"}, "spec.maxUnavailable: '3' is not an integer or a percentage such as 25%"),
+    ({"max_unavailable": -1}, "spec.maxUnavailable: -1 is negative; give 0 or more"),
+    ({"max_unavailable": "-0%"}, "spec.maxUnavailable: '-0%' is negative; give 0 or more"),
+    ({"min_available": 1, "selector": None, "selector_error": "no such"}, "spec.selector: no such"),
+    ({"min_available": "50%"}, None), ({"max_unavailable": 0}, None),
+])  # fmt: skip
 def test_what_cannot_be_counted_allows_nothing_and_says_why(fields: dict[str, Any], words: str | None) -> None:
     budget = a_budget(disruptions_allowed=5, **fields)
     assert invalid_reason(budget) == words
@@ -201,26 +171,15 @@ def test_which_admitted_nodes_still_count() -> None:
     assert set(current_disruptions(budget, nodes, NOW + ADMITTED_SECONDS)) == set()
 
 
-@pytest.mark.parametrize(
-    ("budget", "node", "leave", "words"),
-    [
-        (
-            a_budget(min_available=1, generation=2, observed_generation=1, disruptions_allowed=3),
-            a_member(),
-            "NOT_OBSERVED",
-            "",
-        ),
-        (a_budget(min_available=1), a_member(conditions=UNREADY), "UNCHARGED", ""),
-        (a_budget(min_available=1), a_member(deletion_timestamp=NOW), "UNCHARGED", ""),
-        (
-            a_budget(min_available="80%", expected_nodes=10, current_available=8, desired_available=8),
-            a_member(),
-            "EXHAUSTED",
-            "node disruption budget pool-a allows no termination now (8 of 10 available, 8 required by minAvailable "
-            "80%)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("budget", "node", "leave", "words"), [
+    (a_budget(min_available=1, generation=2, observed_generation=1, disruptions_allowed=3), a_member(),
+     "NOT_OBSERVED", ""),
+    (a_budget(min_available=1), a_member(conditions=UNREADY), "UNCHARGED", ""),
+    (a_budget(min_available=1), a_member(deletion_timestamp=NOW), "UNCHARGED", ""),
+    (a_budget(min_available="80%", expected_nodes=10, current_available=8, desired_available=8), a_member(),
+     "EXHAUSTED",
+     "node disruption budget pool-a allows no termination now (8 of 10 available, 8 required by minAvailable " "80%)"),
+])  # fmt: skip
 def test_what_the_record_says_of_one_node(budget: NodeDisruptionBudget, node: Node, leave: str, words: str) -> None:
     verdict = disruption_verdict(budget, node, NOW)
     assert verdict.allowance is Allowance[leave]

@@ -33,20 +33,10 @@ from gracectl.policy.voluntary import Cause, Trigger
 SETTINGS = VoluntarySettings()
 
 
-@pytest.mark.parametrize(
-    ("value", "managed", "maximum"),
-    [
-        ("10%", 0, 1),
-        ("10%", 1, 1),
-        ("10%", 19, 1),
-        ("10%", 20, 2),
-        ("10%", 29, 2),
-        ("100%", 7, 7),
-        ("1%", 5000, 50),
-        (1, 5000, 1),
-        (3, 2, 3),
-    ],
-)
+@pytest.mark.parametrize(("value", "managed", "maximum"), [
+    ("10%", 0, 1), ("10%", 1, 1), ("10%", 19, 1), ("10%", 20, 2), ("10%", 29, 2), ("100%", 7, 7), ("1%", 5000, 50),
+    (1, 5000, 1), (3, 2, 3),
+])  # fmt: skip
 def test_the_maximum_is_rounded_down_and_at_least_one(value: int | str, managed: int, maximum: int) -> None:
     assert maximum_of(VoluntarySettings(maximum_at_once=value), managed) == maximum
 
@@ -102,22 +92,19 @@ def test_no_more_begin_than_there_are_places_and_none_that_is_worse_than_one_tha
     assert all(waiting[key] <= rank for key in chosen for rank in left)
 
 
-@pytest.mark.parametrize(
-    ("place", "replaced", "settings", "is_taken"),
-    [
-        (DisruptionSlot(NOW, set()), True, {}, True),  # its node is there
-        (DisruptionSlot(NOW, {"rs"}, NOW - 9000), True, {}, False),
-        (DisruptionSlot(NOW, set(), NOW), False, {}, False),  # it had no pods that come again
-        (DisruptionSlot(NOW, {"rs"}, NOW), True, {}, True),  # their controller has not had the time to make them
-        (DisruptionSlot(NOW, {"rs"}, NOW - CREATED_WITHIN_SECONDS), True, {}, False),
-        (DisruptionSlot(NOW, {"rs"}, NOW - CREATED_WITHIN_SECONDS), False, {}, True),
-        (DisruptionSlot(NOW, {"rs"}, NOW - 299.9), False, {}, True),
-        (DisruptionSlot(NOW, {"rs"}, NOW - 300), False, {}, False),  # patience is over
-        (DisruptionSlot(NOW, {"rs"}, NOW - 3), False, {"pending_patience": "2s"}, False),
-        (DisruptionSlot(NOW, {"rs"}, NOW), False, {"pending_patience": "0s"}, False),
-        (DisruptionSlot(NOW, {"rs"}, NOW), False, {"wait_for_replacement": False}, False),
-    ],
-)
+@pytest.mark.parametrize(("place", "replaced", "settings", "is_taken"), [
+    (DisruptionSlot(NOW, set()), True, {}, True),  # its node is there
+    (DisruptionSlot(NOW, {"rs"}, NOW - 9000), True, {}, False),
+    (DisruptionSlot(NOW, set(), NOW), False, {}, False),  # it had no pods that come again
+    (DisruptionSlot(NOW, {"rs"}, NOW), True, {}, True),  # their controller has not had the time to make them
+    (DisruptionSlot(NOW, {"rs"}, NOW - CREATED_WITHIN_SECONDS), True, {}, False),
+    (DisruptionSlot(NOW, {"rs"}, NOW - CREATED_WITHIN_SECONDS), False, {}, True),
+    (DisruptionSlot(NOW, {"rs"}, NOW - 299.9), False, {}, True),
+    (DisruptionSlot(NOW, {"rs"}, NOW - 300), False, {}, False),  # patience is over
+    (DisruptionSlot(NOW, {"rs"}, NOW - 3), False, {"pending_patience": "2s"}, False),
+    (DisruptionSlot(NOW, {"rs"}, NOW), False, {"pending_patience": "0s"}, False),
+    (DisruptionSlot(NOW, {"rs"}, NOW), False, {"wait_for_replacement": False}, False),
+])  # fmt: skip
 def test_when_a_place_is_free(place: DisruptionSlot, replaced: bool, settings: Any, is_taken: bool) -> None:
     assert place.is_taken(replaced, NOW, VoluntarySettings(**settings)) is is_taken
 
@@ -131,19 +118,11 @@ def test_a_place_changes_by_the_clock_only_at_instants_that_are_known(gone: floa
     assert place.is_taken(replaced, now, SETTINGS) == place.is_taken(replaced, between, SETTINGS)
 
 
-@pytest.mark.parametrize(
-    ("places", "blocked", "chosen"),
-    [
-        (0, 0, []),
-        (0, 1, ["dead"]),
-        (0, 2, ["dead", "gone"]),
-        (1, 0, ["ready"]),
-        (1, 1, ["ready", "dead"]),
-        (-1, 1, []),  # deletions by hand exceed the maximum
-        (-1, 2, ["dead"]),
-        (3, 0, ["ready", "dead", "gone"]),
-    ],
-)
+@pytest.mark.parametrize(("places", "blocked", "chosen"), [
+    (0, 0, []), (0, 1, ["dead"]), (0, 2, ["dead", "gone"]), (1, 0, ["ready"]), (1, 1, ["ready", "dead"]),
+    (-1, 1, []),  # deletions by hand exceed the maximum
+    (-1, 2, ["dead"]), (3, 0, ["ready", "dead", "gone"]),
+])  # fmt: skip
 def test_places_of_blocked_drains_are_for_nodes_that_are_not_ready(
     places: int, blocked: int, chosen: list[str]
 ) -> None:
@@ -175,17 +154,13 @@ def test_pods_that_nothing_replaces_are_not_waited_for() -> None:
         assert owner.uid == "uid-a"
 
 
-@pytest.mark.parametrize(
-    ("fields", "starts"),
-    [
-        ({"ready": False, "phase": "Pending"}, True),
-        ({"ready": False, "phase": "Running"}, True),
-        ({"ready": True}, False),
-        ({"ready": False, "phase": "Succeeded"}, False),
-        ({"ready": False, "phase": "Failed"}, False),
-        ({"ready": False, "deletion_timestamp": NOW}, False),
-    ],
-)
+@pytest.mark.parametrize(("fields", "starts"), [
+    ({"ready": False, "phase": "Pending"}, True), ({"ready": False, "phase": "Running"}, True),
+    ({"ready": True}, False),
+    ({"ready": False, "phase": "Succeeded"}, False),
+    ({"ready": False, "phase": "Failed"}, False),
+    ({"ready": False, "deletion_timestamp": NOW}, False),
+])  # fmt: skip
 def test_a_pod_that_is_to_become_ready(fields: Any, starts: bool) -> None:
     assert is_starting(a_pod(**fields)) is starts
 

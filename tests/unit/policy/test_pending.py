@@ -36,51 +36,40 @@ def unhealthy(reason: HoldReason) -> PendingTermination:
 LABELLED = waiting(Cause.TERMINABLE, HoldReason.PACE)
 
 
-@pytest.mark.parametrize(
-    ("fields", "change"),
-    [
-        ({"labels": LABEL}, OPEN),
-        ({}, None),
-        ({"labels": {names.LIFECYCLE_PHASE: "other"}}, None),
-        ({"labels": LABEL, "unschedulable": True}, None),  # an operator's cordon gets no record of ours
-        ({"labels": LABEL, "annotations": RECORD, "unschedulable": True}, None),
-        ({"labels": LABEL, "annotations": RECORD}, None),  # uncordoned by hand: that counts
-        ({"labels": LABEL, "annotations": KEPT}, None),
-        ({"labels": LABEL, "deletion_timestamp": NOW}, None),
-    ],
-)
+@pytest.mark.parametrize(("fields", "change"), [
+    ({"labels": LABEL}, OPEN), ({}, None),
+    ({"labels": {names.LIFECYCLE_PHASE: "other"}}, None),
+    ({"labels": LABEL, "unschedulable": True}, None),  # an operator's cordon gets no record of ours
+    ({"labels": LABEL, "annotations": RECORD, "unschedulable": True}, None),
+    ({"labels": LABEL, "annotations": RECORD}, None),  # uncordoned by hand: that counts
+    ({"labels": LABEL, "annotations": KEPT}, None),
+    ({"labels": LABEL, "deletion_timestamp": NOW}, None),
+])  # fmt: skip
 def test_what_cordons_a_node_that_waits(fields: Any, change: Any) -> None:
     assert cordoned(a_node(**fields), LABELLED) == change
 
 
-@pytest.mark.parametrize(
-    ("fields", "change"),
-    [
-        ({"annotations": RECORD, "unschedulable": True}, CLOSED),
-        ({"annotations": RECORD}, FORGET),  # uncordoned by hand
-        ({"unschedulable": True}, None),  # an operator's
-        ({"labels": LABEL, "annotations": RECORD, "unschedulable": True}, None),
-        ({"annotations": {**RECORD, **KEPT}, "unschedulable": True}, FORGET),  # maintenance has a record of its own
-        ({"labels": LABEL, "annotations": {**RECORD, **KEPT}, "unschedulable": True}, FORGET),
-        ({"annotations": RECORD, "unschedulable": True, "deletion_timestamp": NOW}, None),
-    ],
-)
+@pytest.mark.parametrize(("fields", "change"), [
+    ({"annotations": RECORD, "unschedulable": True}, CLOSED),
+    ({"annotations": RECORD}, FORGET),  # uncordoned by hand
+    ({"unschedulable": True}, None),  # an operator's
+    ({"labels": LABEL, "annotations": RECORD, "unschedulable": True}, None),
+    ({"annotations": {**RECORD, **KEPT}, "unschedulable": True}, FORGET),  # maintenance has a record of its own
+    ({"labels": LABEL, "annotations": {**RECORD, **KEPT}, "unschedulable": True}, FORGET),
+    ({"annotations": RECORD, "unschedulable": True, "deletion_timestamp": NOW}, None),
+])  # fmt: skip
 def test_what_takes_the_cordon_off(fields: Any, change: Any) -> None:
     assert uncordoned(a_node(**fields), LABELLED) == change
     assert uncordoned(a_node(**fields), None) == change
 
 
-@pytest.mark.parametrize(
-    ("reason", "fields", "change"),
-    [
-        (HoldReason.PROVIDER_NONE, {}, OPEN),
-        (HoldReason.PROVIDER_NONE, {"annotations": RECORD}, None),  # uncordoned by hand
-        (HoldReason.PROVIDER_NONE, {"unschedulable": True}, None),
-        (HoldReason.PROVIDER_NONE, {"annotations": KEPT}, None),
-        (HoldReason.PROTECTION, {}, None),
-        (HoldReason.CIRCUIT_BREAKER, {}, None),
-    ],
-)
+@pytest.mark.parametrize(("reason", "fields", "change"), [
+    (HoldReason.PROVIDER_NONE, {}, OPEN),
+    (HoldReason.PROVIDER_NONE, {"annotations": RECORD}, None),  # uncordoned by hand
+    (HoldReason.PROVIDER_NONE, {"unschedulable": True}, None),
+    (HoldReason.PROVIDER_NONE, {"annotations": KEPT}, None),
+    (HoldReason.PROTECTION, {}, None), (HoldReason.CIRCUIT_BREAKER, {}, None),
+])  # fmt: skip
 def test_an_unhealthy_node_is_cordoned_if_no_provider_replaces_it(reason: HoldReason, fields: Any, change: Any) -> None:
     assert cordoned(a_node(**fields), unhealthy(reason)) == change
 

@@ -27,43 +27,37 @@ def affinity(*terms: NodeTerm) -> PodNeeds:
     return PodNeeds(terms=terms)
 
 
-@pytest.mark.parametrize(
-    ("needs", "node", "reason"),
-    [
-        (PodNeeds(), other(), ""),
-        (PodNeeds(), other(unschedulable=True), "1 is unschedulable"),
-        (PodNeeds(), other(taints=DEDICATED), "1 has a taint that it does not tolerate"),
-        (PodNeeds(), other(taints=(Taint("x", "", "NoExecute"),)), "1 has a taint that it does not tolerate"),
-        (PodNeeds(), other(taints=(Taint("x", "", "PreferNoSchedule"),)), ""),
-        (PodNeeds({"pool": "a"}), other(labels={"pool": "a"}), ""),
-        (PodNeeds({"pool": "a"}), other(labels={"pool": "b"}), "1 does not match its nodeSelector"),
-        (affinity(NodeTerm((IN_A,))), other(labels={"zone": "a"}), ""),
-        (affinity(NodeTerm((IN_A,))), other(labels={"zone": "b"}), "1 does not match its node affinity"),
-        (affinity(NodeTerm((IN_A,)), NodeTerm(names=(Requirement("metadata.name", "In", ("other",)),))), other(), ""),
-        (affinity(NodeTerm()), other(), "1 does not match its node affinity"),
-        (affinity(NodeTerm((Requirement("zone", "Near", ("a",)),))), other(), ""),
-        (affinity(NodeTerm((Requirement("cores", "Gt", ("8",)),))), other(labels={"cores": "16"}), ""),
-        (affinity(NodeTerm((Requirement("cores", "Gt", ("8",)),))), other(), "1 does not match its node affinity"),
-        (PodNeeds(requests={"cpu": Fraction(2)}), other({"cpu": 2}), ""),
-        (PodNeeds(requests={"cpu": Fraction(2)}), other({"cpu": 1}), "1 is too small for its requests"),
-        (PodNeeds(requests={"x/gpu": Fraction(1)}), other({"cpu": 1}), "1 is too small for its requests"),
-        (PodNeeds(requests={"x/gpu": Fraction(0)}), other({"cpu": 1}), ""),
-        (PodNeeds(requests={"cpu": Fraction(2)}), other(), ""),
-        (PodNeeds(requests={"cpu": Fraction(2)}), other({}), ""),
-    ],
-)
+@pytest.mark.parametrize(("needs", "node", "reason"), [
+    (PodNeeds(), other(), ""),
+    (PodNeeds(), other(unschedulable=True), "1 is unschedulable"),
+    (PodNeeds(), other(taints=DEDICATED), "1 has a taint that it does not tolerate"),
+    (PodNeeds(), other(taints=(Taint("x", "", "NoExecute"),)), "1 has a taint that it does not tolerate"),
+    (PodNeeds(), other(taints=(Taint("x", "", "PreferNoSchedule"),)), ""),
+    (PodNeeds({"pool": "a"}), other(labels={"pool": "a"}), ""),
+    (PodNeeds({"pool": "a"}), other(labels={"pool": "b"}), "1 does not match its nodeSelector"),
+    (affinity(NodeTerm((IN_A,))), other(labels={"zone": "a"}), ""),
+    (affinity(NodeTerm((IN_A,))), other(labels={"zone": "b"}), "1 does not match its node affinity"),
+    (affinity(NodeTerm((IN_A,)), NodeTerm(names=(Requirement("metadata.name", "In", ("other",)),))), other(), ""),
+    (affinity(NodeTerm()), other(), "1 does not match its node affinity"),
+    (affinity(NodeTerm((Requirement("zone", "Near", ("a",)),))), other(), ""),
+    (affinity(NodeTerm((Requirement("cores", "Gt", ("8",)),))), other(labels={"cores": "16"}), ""),
+    (affinity(NodeTerm((Requirement("cores", "Gt", ("8",)),))), other(), "1 does not match its node affinity"),
+    (PodNeeds(requests={"cpu": Fraction(2)}), other({"cpu": 2}), ""),
+    (PodNeeds(requests={"cpu": Fraction(2)}), other({"cpu": 1}), "1 is too small for its requests"),
+    (PodNeeds(requests={"x/gpu": Fraction(1)}), other({"cpu": 1}), "1 is too small for its requests"),
+    (PodNeeds(requests={"x/gpu": Fraction(0)}), other({"cpu": 1}), ""),
+    (PodNeeds(requests={"cpu": Fraction(2)}), other(), ""),
+    (PodNeeds(requests={"cpu": Fraction(2)}), other({}), ""),
+])  # fmt: skip
 def test_what_rules_out_a_node(needs: PodNeeds, node: OtherNode, reason: str) -> None:
     assert no_node_fits(needs, (), [node]) == reason
 
 
-@pytest.mark.parametrize(
-    "toleration",
-    [
-        Toleration(operator="Exists"),
-        Toleration("dedicated", "Equal", "gpu", "NoSchedule"),
-        Toleration("other", "Gt", "5"),  # an operator that this version does not know may tolerate anything
-    ],
-)
+@pytest.mark.parametrize("toleration", [
+    Toleration(operator="Exists"),
+    Toleration("dedicated", "Equal", "gpu", "NoSchedule"),
+    Toleration("other", "Gt", "5"),  # an operator that this version does not know may tolerate anything
+])  # fmt: skip
 def test_a_taint_that_may_be_tolerated_rules_nothing_out(toleration: Toleration) -> None:
     assert no_node_fits(PodNeeds(), (toleration,), [other(taints=DEDICATED)]) == ""
 
@@ -90,15 +84,12 @@ def test_a_volume_is_pinned_by_the_name_of_the_node_or_of_its_host() -> None:
     assert not is_pinned((), node)
 
 
-@pytest.mark.parametrize(
-    ("text", "amount"),
-    [
-        *(("1", Fraction(1)), ("1500m", Fraction(3, 2)), ("2Gi", Fraction(2 * 1024**3)), ("1e3", Fraction(1000))),
-        *(("1.5k", Fraction(1500)), ("3E", Fraction(3 * 10**18)), ("12e2Ki", Fraction(1200 * 1024)), ("-1", None)),
-        *(("", None), ("1/2", None), ("1_0", None), ("1e1000000000", None), ("many", None), ("1" * 41, None)),
-        *(("\u0661", None), ("nan", None)),
-    ],
-)
+@pytest.mark.parametrize(("text", "amount"), [
+    *(("1", Fraction(1)), ("1500m", Fraction(3, 2)), ("2Gi", Fraction(2 * 1024**3)), ("1e3", Fraction(1000))),
+    *(("1.5k", Fraction(1500)), ("3E", Fraction(3 * 10**18)), ("12e2Ki", Fraction(1200 * 1024)), ("-1", None)),
+    *(("", None), ("1/2", None), ("1_0", None), ("1e1000000000", None), ("many", None), ("1" * 41, None)),
+    *(("\u0661", None), ("nan", None)),
+])  # fmt: skip
 def test_a_quantity_is_read_or_left_out(text: str, amount: Fraction | None) -> None:
     assert quantity(text) == amount
 

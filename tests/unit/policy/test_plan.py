@@ -23,36 +23,31 @@ DAEMON = owned_by("DaemonSet")
 UNCOUNTED = Condition(names.DISRUPTION_ALLOWED, names.FALSE, names.SYNC_FAILED, "no scale")
 
 
-@pytest.mark.parametrize(
-    ("fields", "outcome"),
-    [
-        ({}, Outcome.EVICT),
-        ({"owners": ()}, Outcome.EVICT),
-        ({"phase": "Pending", "ready": False}, Outcome.EVICT),
-        ({"phase": "Succeeded"}, Outcome.IGNORED),
-        ({"phase": "Failed"}, Outcome.IGNORED),
-        ({"owners": owned_by("Node")}, Outcome.IGNORED),
-        ({"owners": owned_by("Node", group="robots.example.com")}, Outcome.EVICT),
-        ({"annotations": {names.MIRROR_POD: "x"}}, Outcome.IGNORED),
-        (tolerating("Exists"), Outcome.IGNORED),
-        (tolerating("Exists", effect="NoSchedule"), Outcome.IGNORED),
-        (tolerating("Equal"), Outcome.IGNORED),
-        (tolerating("Exists", key=""), Outcome.IGNORED),
-        (tolerating("Equal", value="other"), Outcome.EVICT),
-        (tolerating("Exists", effect="NoExecute"), Outcome.EVICT),
-        (tolerating("Exists", key="node.kubernetes.io/unschedulable"), Outcome.EVICT),
-        ({"deletion_timestamp": NOW + 30}, Outcome.TERMINATING),
-        ({"deletion_timestamp": NOW - 59.9}, Outcome.TERMINATING),
-        ({"deletion_timestamp": NOW - 60}, Outcome.IGNORED),
-        ({"deletion_timestamp": NOW + 30, **tolerating("Exists")}, Outcome.IGNORED),
-        ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.PROTECTED),
-        ({"annotations": {names.DO_NOT_DISRUPT: "1h1s"}}, Outcome.PROTECTED),
-        ({"annotations": {names.DO_NOT_DISRUPT: "1h"}}, Outcome.EVICT),
-        ({"annotations": {names.DO_NOT_DISRUPT: "nonsense"}}, Outcome.PROTECTED),
-        ({"annotations": {names.DO_NOT_DISRUPT: "true"}, "phase": "Succeeded"}, Outcome.IGNORED),
-        ({"annotations": {names.DO_NOT_DISRUPT: "true"}, "deletion_timestamp": NOW + 1}, Outcome.TERMINATING),
-    ],
-)
+@pytest.mark.parametrize(("fields", "outcome"), [
+    ({}, Outcome.EVICT), ({"owners": ()}, Outcome.EVICT),
+    ({"phase": "Pending", "ready": False}, Outcome.EVICT),
+    ({"phase": "Succeeded"}, Outcome.IGNORED), ({"phase": "Failed"}, Outcome.IGNORED),
+    ({"owners": owned_by("Node")}, Outcome.IGNORED),
+    ({"owners": owned_by("Node", group="robots.example.com")}, Outcome.EVICT),
+    ({"annotations": {names.MIRROR_POD: "x"}}, Outcome.IGNORED),
+    (tolerating("Exists"), Outcome.IGNORED),
+    (tolerating("Exists", effect="NoSchedule"), Outcome.IGNORED),
+    (tolerating("Equal"), Outcome.IGNORED),
+    (tolerating("Exists", key=""), Outcome.IGNORED),
+    (tolerating("Equal", value="other"), Outcome.EVICT),
+    (tolerating("Exists", effect="NoExecute"), Outcome.EVICT),
+    (tolerating("Exists", key="node.kubernetes.io/unschedulable"), Outcome.EVICT),
+    ({"deletion_timestamp": NOW + 30}, Outcome.TERMINATING),
+    ({"deletion_timestamp": NOW - 59.9}, Outcome.TERMINATING),
+    ({"deletion_timestamp": NOW - 60}, Outcome.IGNORED),
+    ({"deletion_timestamp": NOW + 30, **tolerating("Exists")}, Outcome.IGNORED),
+    ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.PROTECTED),
+    ({"annotations": {names.DO_NOT_DISRUPT: "1h1s"}}, Outcome.PROTECTED),
+    ({"annotations": {names.DO_NOT_DISRUPT: "1h"}}, Outcome.EVICT),
+    ({"annotations": {names.DO_NOT_DISRUPT: "nonsense"}}, Outcome.PROTECTED),
+    ({"annotations": {names.DO_NOT_DISRUPT: "true"}, "phase": "Succeeded"}, Outcome.IGNORED),
+    ({"annotations": {names.DO_NOT_DISRUPT: "true"}, "deletion_timestamp": NOW + 1}, Outcome.TERMINATING),
+])  # fmt: skip
 def test_one_pod_on_its_own(fields: dict[str, Any], outcome: Outcome) -> None:
     assert outcomes(decide(a_pod(**fields))) == {"web-1": outcome}
 
@@ -133,36 +128,20 @@ def test_pods_under_one_budget_take_turns() -> None:
     assert [entry.budgets for entry in decision.leaving] == [(("shop", "web"),)] * 3
 
 
-@pytest.mark.parametrize(
-    ("pod", "budgets", "outcome", "words"),
-    [
-        ({}, [{"disruptions_allowed": 0, "current_healthy": 2}], "blocked", "allows no disruption now (2 of 3 healthy"),
-        ({}, [{"generation": 2}], "blocked", "has just changed"),
-        (
-            {},
-            [{"generation": 2, "disruptions_allowed": 0, "verdict": UNCOUNTED}],
-            "blocked",
-            "cannot be counted: no scale",
-        ),
-        ({}, [{"generation": 2, "verdict": UNCOUNTED}], "blocked", "has just changed"),
-        ({}, [{}, {"name": "also"}], "blocked", "budgets shop/web and shop/also both select it"),
-        ({"phase": "Pending", "ready": False}, [{}, {"name": "also"}], "evict", ""),
-        ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 2}], "evict", ""),
-        ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 1}], "blocked", "1 of 3 healthy, 2 required"),
-        (
-            {"ready": False},
-            [{"disruptions_allowed": 0, "current_healthy": 0, "desired_healthy": 0}],
-            "blocked",
-            "allows no",
-        ),
-        (
-            {"ready": False},
-            [{"disruptions_allowed": 0, "current_healthy": 1, "unhealthy_pod_eviction_policy": "AlwaysAllow"}],
-            "evict",
-            "",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("pod", "budgets", "outcome", "words"), [
+    ({}, [{"disruptions_allowed": 0, "current_healthy": 2}], "blocked", "allows no disruption now (2 of 3 healthy"),
+    ({}, [{"generation": 2}], "blocked", "has just changed"),
+    ({}, [{"generation": 2, "disruptions_allowed": 0, "verdict": UNCOUNTED}], "blocked", "cannot be counted: no scale"),
+    ({}, [{"generation": 2, "verdict": UNCOUNTED}], "blocked", "has just changed"),
+    ({}, [{}, {"name": "also"}], "blocked", "budgets shop/web and shop/also both select it"),
+    ({"phase": "Pending", "ready": False}, [{}, {"name": "also"}], "evict", ""),
+    ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 2}], "evict", ""),
+    ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 1}], "blocked", "1 of 3 healthy, 2 required"),
+    ({"ready": False}, [{"disruptions_allowed": 0, "current_healthy": 0, "desired_healthy": 0}], "blocked",
+     "allows no"),
+    ({"ready": False},
+     [{"disruptions_allowed": 0, "current_healthy": 1, "unhealthy_pod_eviction_policy": "AlwaysAllow"}], "evict", ""),
+])  # fmt: skip
 def test_what_a_budget_says(pod: dict[str, Any], budgets: list[dict[str, Any]], outcome: str, words: str) -> None:
     one = a_pod(**pod)
     decision = decide(one, budgets={one.uid: tuple(a_budget(**fields) for fields in budgets)})
@@ -230,15 +209,11 @@ def test_volumes_of_pods_that_stay_are_not_waited_for() -> None:
     assert [each.volume_name for each in namesake.detaching] == ["logs"]
 
 
-@pytest.mark.parametrize(
-    ("volume", "handle"),
-    [
-        ("vol-1", "vol-1"),
-        ("aws://eu-central-1a/vol-1", "vol-1"),
-        ("vol-1", "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/vol-1"),
-        ("/subscriptions/s/disks/vol-1", "/subscriptions/s/disks/vol-1"),
-    ],
-)
+@pytest.mark.parametrize(("volume", "handle"), [
+    ("vol-1", "vol-1"), ("aws://eu-central-1a/vol-1", "vol-1"),
+    ("vol-1", "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/vol-1"),
+    ("/subscriptions/s/disks/vol-1", "/subscriptions/s/disks/vol-1"),
+])  # fmt: skip
 def test_an_inline_volume_of_a_pod_that_stays_is_not_waited_for(volume: str, handle: str) -> None:
     inline = (VolumeAttachment("csi-1", "u1", volume_handle=handle), VolumeAttachment("csi-2", "u2"))
     stays, leaves = (a_pod(name, inline_volumes=(volume,), **more) for name, more in (("a", TOLERANT), ("b", {})))
@@ -306,28 +281,20 @@ STAYS = "DaemonSet pod: it stays, as its node does"
 CRITICAL = {"priority_class": "system-node-critical", "priority": 2_000_001_000}
 
 
-@pytest.mark.parametrize(
-    ("fields", "outcome", "words"),
-    [
-        ({}, Outcome.EVICT, ""),
-        ({"owners": DAEMON}, Outcome.IGNORED, STAYS),
-        ({"owners": DAEMON, **CRITICAL}, Outcome.IGNORED, STAYS),
-        ({"owners": DAEMON, **tolerating("Exists", key="")}, Outcome.IGNORED, STAYS),
-        ({"owners": DAEMON, "deletion_timestamp": NOW + 30}, Outcome.IGNORED, STAYS),
-        ({"owners": DAEMON, "annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.IGNORED, STAYS),
-        ({"owners": DAEMON, "labels": {names.DO_NOT_EVICT: "true"}}, Outcome.IGNORED, STAYS),
-        ({"owners": DAEMON, "phase": "Failed"}, Outcome.IGNORED, "finished: its phase is Failed"),
-        (
-            tolerating("Exists"),
-            Outcome.IGNORED,
-            "tolerates the taint karpenter.sh/disrupted: it stays as its node does",
-        ),
-        ({"owners": owned_by("Node")}, Outcome.IGNORED, "static pod: it belongs to its node"),
-        ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.PROTECTED, "protected by do-not-disrupt"),
-        ({"deletion_timestamp": NOW + 30}, Outcome.TERMINATING, "terminating"),
-        (CRITICAL, Outcome.EVICT, ""),
-    ],
-)
+@pytest.mark.parametrize(("fields", "outcome", "words"), [
+    ({}, Outcome.EVICT, ""), ({"owners": DAEMON}, Outcome.IGNORED, STAYS),
+    ({"owners": DAEMON, **CRITICAL}, Outcome.IGNORED, STAYS),
+    ({"owners": DAEMON, **tolerating("Exists", key="")}, Outcome.IGNORED, STAYS),
+    ({"owners": DAEMON, "deletion_timestamp": NOW + 30}, Outcome.IGNORED, STAYS),
+    ({"owners": DAEMON, "annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.IGNORED, STAYS),
+    ({"owners": DAEMON, "labels": {names.DO_NOT_EVICT: "true"}}, Outcome.IGNORED, STAYS),
+    ({"owners": DAEMON, "phase": "Failed"}, Outcome.IGNORED, "finished: its phase is Failed"),
+    (tolerating("Exists"), Outcome.IGNORED, "tolerates the taint karpenter.sh/disrupted: it stays as its node does"),
+    ({"owners": owned_by("Node")}, Outcome.IGNORED, "static pod: it belongs to its node"),
+    ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.PROTECTED, "protected by do-not-disrupt"),
+    ({"deletion_timestamp": NOW + 30}, Outcome.TERMINATING, "terminating"),
+    (CRITICAL, Outcome.EVICT, ""),
+])  # fmt: skip
 def test_daemons_stay_on_a_node_that_stays_and_remaining_else_leaves_as_ever(
     fields: dict[str, Any], outcome: Outcome, words: str
 ) -> None:
@@ -479,18 +446,12 @@ def test_what_a_plan_awaits() -> None:
         assert decide(*pods, deadline=deadline).awaited == awaited
 
 
-@pytest.mark.parametrize(
-    ("status", "is_maintenance", "state"),
-    [
-        # (drained, is_stuck, names of stuck pods)
-        ("True", True, (False, True, ["stuck"])),
-        ("False", True, (False, True, ["stuck"])),
-        ("Unknown", True, (True, False, [])),
-        (None, True, (True, False, [])),
-        ("True", False, (True, False, ["stuck"])),
-        ("Unknown", False, (True, False, [])),
-    ],
-)
+@pytest.mark.parametrize(("status", "is_maintenance", "state"), [
+    # (drained, is_stuck, names of stuck pods)
+    ("True", True, (False, True, ["stuck"])), ("False", True, (False, True, ["stuck"])),
+    ("Unknown", True, (True, False, [])), (None, True, (True, False, [])), ("True", False, (True, False, ["stuck"])),
+    ("Unknown", False, (True, False, [])),
+])  # fmt: skip
 def test_a_stuck_pod_is_gone_only_with_its_kubelet(
     status: str | None, is_maintenance: bool, state: tuple[bool, bool, list[str]]
 ) -> None:
@@ -508,25 +469,20 @@ DO_NOT_EVICT = {"labels": {names.DO_NOT_EVICT: "true"}}
 ATTACHED = VolumeAttachment("va", "uid-va", node_name="n1", volume_name="pv", attached=True)
 
 
-@pytest.mark.parametrize(
-    ("pods", "more", "is_excluded"),
-    [
-        ((), {}, True),
-        ((), {"attachments": (ATTACHED,)}, False),
-        ((a_pod(),), {}, False),
-        ((a_pod(), a_pod("agent", owners=DAEMON)), {}, False),
-        ((a_pod(phase="Succeeded"), a_pod("agent", owners=DAEMON)), {}, True),
-        ((a_pod("agent", owners=DAEMON),), {}, True),
-        ((a_pod("agent", owners=DAEMON),), {"is_maintenance": True}, False),
-        ((a_pod("agent", owners=DAEMON), a_pod("held", **DO_NOT_EVICT, priority=2_000_000_000)), {}, False),
-        # It is being replaced by a rollout, while pods before it are left.
-        ((a_pod(), a_pod("agent", owners=DAEMON, deletion_timestamp=NOW + 5)), {}, False),
-        # Its grace is 30 s: deleted 30 s before the deadline, and no new one may come five seconds before that.
-        ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW + 35.1}, False),
-        ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW + 35}, True),
-        ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW}, True),
-    ],
-)
+@pytest.mark.parametrize(("pods", "more", "is_excluded"), [
+    ((), {}, True), ((), {"attachments": (ATTACHED,)}, False), ((a_pod(),), {}, False),
+    ((a_pod(), a_pod("agent", owners=DAEMON)), {}, False),
+    ((a_pod(phase="Succeeded"), a_pod("agent", owners=DAEMON)), {}, True),
+    ((a_pod("agent", owners=DAEMON),), {}, True),
+    ((a_pod("agent", owners=DAEMON),), {"is_maintenance": True}, False),
+    ((a_pod("agent", owners=DAEMON), a_pod("held", **DO_NOT_EVICT, priority=2_000_000_000)), {}, False),
+    # It is being replaced by a rollout, while pods before it are left.
+    ((a_pod(), a_pod("agent", owners=DAEMON, deletion_timestamp=NOW + 5)), {}, False),
+    # Its grace is 30 s: deleted 30 s before the deadline, and no new one may come five seconds before that.
+    ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW + 35.1}, False),
+    ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW + 35}, True),
+    ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW}, True),
+])  # fmt: skip
 def test_new_daemon_set_pods_are_excluded_from_when_theirs_leave(
     pods: tuple[Pod, ...], more: dict[str, Any], is_excluded: bool
 ) -> None:

@@ -57,16 +57,11 @@ def test_a_pod_without_a_reason_to_stay_is_evicted_until_its_time_comes() -> Non
     assert outcomes(decide(a_pod(grace_seconds=86_400), deadline=D)) == {"web-1": Outcome.DELETE}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        tolerating("Exists"),
-        {"owners": owned_by("Node")},
-        {"phase": "Succeeded"},
-        {"phase": "Failed", "deletion_timestamp": NOW + 5, "deletion_grace_seconds": 30},
-        {"deletion_timestamp": NOW - 1000, "deletion_grace_seconds": 30},
-    ],
-)
+@pytest.mark.parametrize("fields", [
+    tolerating("Exists"), {"owners": owned_by("Node")}, {"phase": "Succeeded"},
+    {"phase": "Failed", "deletion_timestamp": NOW + 5, "deletion_grace_seconds": 30},
+    {"deletion_timestamp": NOW - 1000, "deletion_grace_seconds": 30},
+])  # fmt: skip
 @pytest.mark.parametrize("deadline", [D, NOW, NOW - 60])
 def test_what_is_not_waited_for_is_never_deleted(fields: dict[str, Any], deadline: float) -> None:
     decision = decide(a_pod(grace_seconds=30, **fields), deadline=deadline)

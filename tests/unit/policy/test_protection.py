@@ -20,10 +20,9 @@ from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSe
 SETTINGS = ProtectionSettings()
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("4h", 14400), ("30m", 1800), ("1h30m", 5400), ("1.5h", 5400), ("+1h", 3600), ("90s", 90), ("1h0m0.5s", 3600.5)],
-)
+@pytest.mark.parametrize(("value", "seconds"), [
+    ("4h", 14400), ("30m", 1800), ("1h30m", 5400), ("1.5h", 5400), ("+1h", 3600), ("90s", 90), ("1h0m0.5s", 3600.5),
+])  # fmt: skip
 def test_a_duration_protects_from_creation_until_exactly_its_end(value: str, seconds: float) -> None:
     pod = a_pod(annotations={names.DO_NOT_DISRUPT: value}, created=NOW)
     protection = protection_of(pod, NOW + seconds - 0.001, SETTINGS)
@@ -120,17 +119,10 @@ def test_the_administrator_caps_every_protection(value: str) -> None:
     assert protection_of(held, NOW + 3600, settings) is None
 
 
-@pytest.mark.parametrize(
-    ("value", "maximum", "until", "is_capped"),
-    [
-        ("1h", 3600, 3600, False),
-        ("1h", 3599, 3599, True),
-        ("1h", None, 3600, False),
-        ("true", None, None, False),
-        ("true", 60, 60, True),
-        ("nonsense", 60, 60, True),
-    ],
-)
+@pytest.mark.parametrize(("value", "maximum", "until", "is_capped"), [
+    ("1h", 3600, 3600, False), ("1h", 3599, 3599, True), ("1h", None, 3600, False), ("true", None, None, False),
+    ("true", 60, 60, True), ("nonsense", 60, 60, True),
+])  # fmt: skip
 def test_it_is_known_what_ends_a_protection(
     value: str, maximum: float | None, until: float | None, is_capped: bool
 ) -> None:
@@ -142,18 +134,13 @@ def test_it_is_known_what_ends_a_protection(
     assert ("protection.maximumSeconds" in protection.limit_note) == is_capped
 
 
-@pytest.mark.parametrize(
-    ("value", "settings", "lasting"),
-    [
-        ("4h", SETTINGS, "time"),
-        ("true", SETTINGS, "forever"),
-        ("4 hours", SETTINGS, "invalid"),
-        ("true", ProtectionSettings(maximum_seconds=60), "time"),
-        ("4 hours", ProtectionSettings(maximum_seconds=60), "invalid"),
-        ("4h", ProtectionSettings(reference="start"), "time"),  # it has not started, so its end is unknown
-        ("true", ProtectionSettings(reference="start"), "forever"),
-    ],
-)
+@pytest.mark.parametrize(("value", "settings", "lasting"), [
+    ("4h", SETTINGS, "time"), ("true", SETTINGS, "forever"), ("4 hours", SETTINGS, "invalid"),
+    ("true", ProtectionSettings(maximum_seconds=60), "time"),
+    ("4 hours", ProtectionSettings(maximum_seconds=60), "invalid"),
+    ("4h", ProtectionSettings(reference="start"), "time"),  # it has not started, so its end is unknown
+    ("true", ProtectionSettings(reference="start"), "forever"),
+])  # fmt: skip
 def test_it_lasts_for_a_time_or_for_ever_or_for_ever_by_mistake(
     value: str, settings: ProtectionSettings, lasting: str
 ) -> None:
@@ -169,16 +156,13 @@ def test_an_invalid_value_is_known_also_beside_another_word(value: str) -> None:
     assert len(printable(value)) <= 60
 
 
-@pytest.mark.parametrize(
-    ("fields", "asks"),
-    [
-        ({}, False),
-        ({"annotations": {names.MIRROR_POD: "x"}, "labels": {"app": "web"}}, False),
-        ({"annotations": {names.DO_NOT_DISRUPT: "4h"}}, True),
-        ({"annotations": {names.DO_NOT_EVICT: "false"}}, True),
-        ({"labels": {names.DO_NOT_EVICT: "true"}}, True),
-    ],
-)
+@pytest.mark.parametrize(("fields", "asks"), [
+    ({}, False),
+    ({"annotations": {names.MIRROR_POD: "x"}, "labels": {"app": "web"}}, False),
+    ({"annotations": {names.DO_NOT_DISRUPT: "4h"}}, True),
+    ({"annotations": {names.DO_NOT_EVICT: "false"}}, True),
+    ({"labels": {names.DO_NOT_EVICT: "true"}}, True),
+])  # fmt: skip
 def test_a_pod_that_asks_for_protection_is_found_without_parsing_its_value(fields: dict[str, Any], asks: bool) -> None:
     pod = a_pod(**fields)
     assert asks_for_protection(pod) == asks
@@ -186,22 +170,15 @@ def test_a_pod_that_asks_for_protection_is_found_without_parsing_its_value(field
     assert invalid_annotation(pod) is None
 
 
-@pytest.mark.parametrize(
-    ("annotations", "words"),
-    [
-        ({names.DO_NOT_DISRUPT: "true"}, "protected by do-not-disrupt"),
-        ({names.DO_NOT_DISRUPT: "4h"}, 'protected by do-not-disrupt "4h"'),
-        ({names.DO_NOT_EVICT: "yes"}, "protected by do-not-evict"),
-        (
-            {names.DO_NOT_DISRUPT: "4 hours"},
-            'protected by do-not-disrupt "4 hours", which is not "true" or a duration, so it never ends',
-        ),
-        (
-            {names.DO_NOT_DISRUPT: "x" * 300},
-            f'protected by do-not-disrupt "{"x" * 59}…", which is not "true" or a duration, so it never ends',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("annotations", "words"), [
+    ({names.DO_NOT_DISRUPT: "true"}, "protected by do-not-disrupt"),
+    ({names.DO_NOT_DISRUPT: "4h"}, 'protected by do-not-disrupt "4h"'),
+    ({names.DO_NOT_EVICT: "yes"}, "protected by do-not-evict"),
+    ({names.DO_NOT_DISRUPT: "4 hours"},
+     'protected by do-not-disrupt "4 hours", which is not "true" or a duration, so it never ends'),
+    ({names.DO_NOT_DISRUPT: "x" * 300},
+     f'protected by do-not-disrupt "{"x" * 59}…", which is not "true" or a duration, so it never ends'),
+])  # fmt: skip
 def test_people_are_told_in_these_words(annotations: dict[str, str], words: str) -> None:
     protection = protection_of(a_pod(annotations=annotations), NOW - 3600, SETTINGS)
     assert protection is not None

@@ -50,102 +50,57 @@ def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> 
     assert set(Blocker) - named_by_reason - {Blocker.NEIGHBOUR, Blocker.WAVE, Blocker.MISCONFIGURATION} <= set(REMEDIES)
 
 
-@pytest.mark.parametrize(
-    ("pod", "budgets", "expected"),
-    [
-        (web(), (a_budget(),), ""),
-        (web(), (a_budget(disruptions_allowed=0, current_healthy=2),), REMEDIES[Blocker.BUDGET]),
-        (
-            web(),
-            (a_budget(disruptions_allowed=0, desired_healthy=3),),
-            f'{WIDEN} \'{{"spec":{{"minAvailable":null,"maxUnavailable":1}}}}\'',
-        ),
-        (
-            web(),
-            (a_budget(disruptions_allowed=0, desired_healthy=3, min_available=5),),
-            f'{WIDEN} \'{{"spec":{{"minAvailable":2}}}}\'',
-        ),
-        (
-            web(),
-            (a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable="0%"),),
-            f'{WIDEN} \'{{"spec":{{"maxUnavailable":1}}}}\'',
-        ),
-        (
-            web(owners=owned_by("Job")),
-            (a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable=0),),
-            f'wait for its Job, or {WIDEN} \'{{"spec":{{"maxUnavailable":1}}}}\'',
-        ),
-        (web(ready=False), (a_budget(disruptions_allowed=0, current_healthy=1),), LET_GO),
-        (web(ready=False), (a_budget(disruptions_allowed=0, desired_healthy=3, current_healthy=0),), LET_GO),
-        (web(ready=False), (a_budget(disruptions_allowed=0, verdict=UNCOUNTED, current_healthy=0),), LET_GO),
-        (
-            web(owners=()),
-            (a_budget(disruptions_allowed=0, expected_pods=0, desired_healthy=0, max_unavailable=1),),
-            "give it a controller, or delete it: kubectl delete pod -n shop web-1",
-        ),
-        (
-            web(owners=()),
-            (a_budget(disruptions_allowed=0, expected_pods=0, desired_healthy=0, min_available=1),),
-            REMEDIES[Blocker.BUDGET],
-        ),
-        (
-            web(),
-            (a_budget(disruptions_allowed=0, verdict=UNCOUNTED),),
-            "see its condition, then fix or delete it: kubectl get pdb -n shop web -o yaml",
-        ),
-        (
-            web(ready=False),
-            (a_budget(), UnknownBudget("shop", "large", "u", selector=LabelSelector(), error="too large")),
-            "give it a smaller selector, or delete it: kubectl delete pdb -n shop large",
-        ),
-        (web(), (a_budget(generation=2),), REMEDIES[Blocker.UNOBSERVED]),
-        (web(), (a_budget("also"), a_budget()), "change the selector of one of them: kubectl edit pdb -n shop also"),
-        (web(annotations={names.DO_NOT_DISRUPT: "4h"}), (), END),
-        (
-            web(annotations={names.DO_NOT_DISRUPT: "4h"}, owners=owned_by("Job")),
-            (),
-            f"wait for its Job, or end its protection, which kills the Job's pod: {END.partition(': ')[2]}",
-        ),
-        (
-            web(annotations={names.DO_NOT_DISRUPT: "4 hours"}),
-            (),
-            "give it a duration: kubectl annotate pod -n shop web-1 --overwrite karpenter.sh/do-not-disrupt=4h",
-        ),
-        (
-            web(annotations={names.DO_NOT_EVICT: "true"}),
-            (),
-            "end its protection: kubectl annotate pod -n shop web-1 karpenter.sh/do-not-evict-",
-        ),
-        (
-            web(labels={names.DO_NOT_EVICT: "true"}),
-            (),
-            "end its protection: kubectl label pod -n shop web-1 karpenter.sh/do-not-evict-",
-        ),
-        (
-            UnknownPod("shop", "web-1", "u", "7", "n1", error="no `int`"),
-            (),
-            "fix or delete it: kubectl delete pod -n shop web-1",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("pod", "budgets", "expected"), [
+    (web(), (a_budget(),), ""),
+    (web(), (a_budget(disruptions_allowed=0, current_healthy=2),), REMEDIES[Blocker.BUDGET]),
+    (web(), (a_budget(disruptions_allowed=0, desired_healthy=3),),
+     f'{WIDEN} \'{{"spec":{{"minAvailable":null,"maxUnavailable":1}}}}\''),
+    (web(), (a_budget(disruptions_allowed=0, desired_healthy=3, min_available=5),),
+     f'{WIDEN} \'{{"spec":{{"minAvailable":2}}}}\''),
+    (web(), (a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable="0%"),),
+     f'{WIDEN} \'{{"spec":{{"maxUnavailable":1}}}}\''),
+    (web(owners=owned_by("Job")), (a_budget(disruptions_allowed=0, desired_healthy=3, max_unavailable=0),),
+     f'wait for its Job, or {WIDEN} \'{{"spec":{{"maxUnavailable":1}}}}\''),
+    (web(ready=False), (a_budget(disruptions_allowed=0, current_healthy=1),), LET_GO),
+    (web(ready=False), (a_budget(disruptions_allowed=0, desired_healthy=3, current_healthy=0),), LET_GO),
+    (web(ready=False), (a_budget(disruptions_allowed=0, verdict=UNCOUNTED, current_healthy=0),), LET_GO),
+    (web(owners=()), (a_budget(disruptions_allowed=0, expected_pods=0, desired_healthy=0, max_unavailable=1),),
+     "give it a controller, or delete it: kubectl delete pod -n shop web-1"),
+    (web(owners=()), (a_budget(disruptions_allowed=0, expected_pods=0, desired_healthy=0, min_available=1),),
+     REMEDIES[Blocker.BUDGET]),
+    (web(), (a_budget(disruptions_allowed=0, verdict=UNCOUNTED),),
+     "see its condition, then fix or delete it: kubectl get pdb -n shop web -o yaml"),
+    (web(ready=False), (a_budget(), UnknownBudget("shop", "large", "u", selector=LabelSelector(), error="too large")),
+     "give it a smaller selector, or delete it: kubectl delete pdb -n shop large"),
+    (web(), (a_budget(generation=2),), REMEDIES[Blocker.UNOBSERVED]),
+    (web(), (a_budget("also"), a_budget()), "change the selector of one of them: kubectl edit pdb -n shop also"),
+    (web(annotations={names.DO_NOT_DISRUPT: "4h"}), (), END),
+    (web(annotations={names.DO_NOT_DISRUPT: "4h"}, owners=owned_by("Job")), (),
+     f"wait for its Job, or end its protection, which kills the Job's pod: {END.partition(': ')[2]}"),
+    (web(annotations={names.DO_NOT_DISRUPT: "4 hours"}), (),
+     "give it a duration: kubectl annotate pod -n shop web-1 --overwrite karpenter.sh/do-not-disrupt=4h"),
+    (web(annotations={names.DO_NOT_EVICT: "true"}), (),
+     "end its protection: kubectl annotate pod -n shop web-1 karpenter.sh/do-not-evict-"),
+    (web(labels={names.DO_NOT_EVICT: "true"}), (),
+     "end its protection: kubectl label pod -n shop web-1 karpenter.sh/do-not-evict-"),
+    (UnknownPod("shop", "web-1", "u", "7", "n1", error="no `int`"), (),
+     "fix or delete it: kubectl delete pod -n shop web-1"),
+])  # fmt: skip
 def test_each_cause_has_its_command(pod: Pod, budgets: tuple[Any, ...], expected: str) -> None:
     assert told(pod, *budgets) == expected.replace("{namespace}", "shop")
 
 
-@pytest.mark.parametrize(
-    ("fields", "owner"),
-    [
-        ({}, ""),
-        ({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, ""),
-        ({"labels": {"team": "payments"}}, "payments (label team)"),
-        ({"labels": {"team": "a"}, "annotations": {"team": "b"}}, "b (annotation team)"),
-        ({"labels": {"owner": "a"}, "annotations": {"contact": "b", "team": "c"}}, "a (label owner)"),
-        ({"annotations": {names.A8R_OWNER: "x@example.com", "owner": "y"}}, "x@example.com (annotation a8r.io/owner)"),
-        ({"annotations": {"owner": " "}, "labels": {"team": "t"}}, "t (label team)"),
-        ({"annotations": {"owner": "\x1b[31mred\n"}}, r"\x1b[31mred (annotation owner)"),
-        ({"annotations": {"owner": "x" * 61}}, "x" * 59 + "… (annotation owner)"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "owner"), [
+    ({}, ""),
+    ({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, ""),
+    ({"labels": {"team": "payments"}}, "payments (label team)"),
+    ({"labels": {"team": "a"}, "annotations": {"team": "b"}}, "b (annotation team)"),
+    ({"labels": {"owner": "a"}, "annotations": {"contact": "b", "team": "c"}}, "a (label owner)"),
+    ({"annotations": {names.A8R_OWNER: "x@example.com", "owner": "y"}}, "x@example.com (annotation a8r.io/owner)"),
+    ({"annotations": {"owner": " "}, "labels": {"team": "t"}}, "t (label team)"),
+    ({"annotations": {"owner": "\x1b[31mred\n"}}, r"\x1b[31mred (annotation owner)"),
+    ({"annotations": {"owner": "x" * 61}}, "x" * 59 + "… (annotation owner)"),
+])  # fmt: skip
 def test_the_owner_is_named_by_the_first_key_and_cannot_control_a_terminal(fields: Any, owner: str) -> None:
     assert owner_of(web(**fields)) == owner
 

@@ -30,34 +30,19 @@ def made(after: float, **fields: Any) -> Pod:
     return a_pod(**{**defaults, **fields})
 
 
-@pytest.mark.parametrize(
-    ("after", "waits"),
-    [
-        (-1.0, None),
-        (0.0, None),
-        (0.3, 2.0),
-        (1.0, 2.0),
-        (2.0, 2.0),
-        (3.0, 3.0),
-        (16.0, 16.0),
-        (60.0, 60.0),
-        (999.0, 60.0),
-    ],
-)
+@pytest.mark.parametrize(("after", "waits"), [
+    (-1.0, None), (0.0, None), (0.3, 2.0), (1.0, 2.0), (2.0, 2.0), (3.0, 3.0), (16.0, 16.0), (60.0, 60.0),
+    (999.0, 60.0),
+])  # fmt: skip
 def test_a_pod_waits_until_it_is_as_old_as_the_cordon_was_within_bounds(after: float, waits: float | None) -> None:
     came = returned(made(after), TAINTED, NOW)
     assert (None if came is None else came.until - NOW - after) == (None if waits is None else pytest.approx(waits))
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"owners": ()},
-        {"owners": owned_by("DaemonSet")},
-        {"owners": owned_by("Node")},
-        {"annotations": {names.MIRROR_POD: "x"}},
-    ],
-)
+@pytest.mark.parametrize("fields", [
+    {"owners": ()}, {"owners": owned_by("DaemonSet")}, {"owners": owned_by("Node")},
+    {"annotations": {names.MIRROR_POD: "x"}},
+])  # fmt: skip
 def test_a_pod_that_is_not_made_again_does_not_wait(fields: dict[str, Any]) -> None:
     assert returned(made(100.0, **fields), TAINTED, NOW) is None
 
@@ -66,33 +51,24 @@ def test_before_the_cordon_every_pod_is_an_old_one() -> None:
     assert returned(made(100.0), TAINTED, None) is None
 
 
-@pytest.mark.parametrize(
-    ("after", "node", "fields", "cause"),
-    [
-        (10.0, TAINTED, {}, BY_NAME),
-        (10.0, CORDONED, {}, BY_NAME),
-        (9.9, TAINTED, {}, UNKNOWN),
-        (10.0, CORDONED, tolerating("Exists", key=UNSCHEDULABLE), UNKNOWN),
-        (10.0, TAINTED, tolerating("Exists", key=UNSCHEDULABLE), BY_NAME),
-        (10.0, a_node(), {}, UNKNOWN),
-        (10.0, TAINTED, {"scheduler": "own\x1b[2J"}, OWN),
-    ],
-)
+@pytest.mark.parametrize(("after", "node", "fields", "cause"), [
+    (10.0, TAINTED, {}, BY_NAME), (10.0, CORDONED, {}, BY_NAME), (9.9, TAINTED, {}, UNKNOWN),
+    (10.0, CORDONED, tolerating("Exists", key=UNSCHEDULABLE), UNKNOWN),
+    (10.0, TAINTED, tolerating("Exists", key=UNSCHEDULABLE), BY_NAME),
+    (10.0, a_node(), {}, UNKNOWN),
+    (10.0, TAINTED, {"scheduler": "own\x1b[2J"}, OWN),
+])  # fmt: skip
 def test_the_cause_is_named_where_it_is_certain(after: float, node: Any, fields: dict[str, Any], cause: str) -> None:
     came = returned(made(after, **fields), node, NOW)
     assert came is not None
     assert came.cause == cause
 
 
-@pytest.mark.parametrize(
-    ("fields", "workload"),
-    [
-        ({}, "Deployment shop/web"),
-        ({"labels": {}}, "ReplicaSet shop/web-5c9"),
-        ({"owners": owned_by("StatefulSet", "db")}, "StatefulSet shop/db"),
-        ({"owners": owned_by("Rollout", "x\n")}, "Rollout shop/x\\n"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "workload"), [
+    ({}, "Deployment shop/web"), ({"labels": {}}, "ReplicaSet shop/web-5c9"),
+    ({"owners": owned_by("StatefulSet", "db")}, "StatefulSet shop/db"),
+    ({"owners": owned_by("Rollout", "x\n")}, "Rollout shop/x\\n"),
+])  # fmt: skip
 def test_the_workload_is_named_as_a_person_knows_it(fields: dict[str, Any], workload: str) -> None:
     came = returned(made(10.0, **fields), TAINTED, NOW)
     assert came is not None

@@ -61,16 +61,10 @@ def test_the_two_totals_of_the_kep() -> None:
 # -- ranges ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("there", "began", "over"),
-    [
-        (["a"], {3: 0}, 300),
-        (["regular", "a"], {0: 0, 3: 60}, 360),
-        (["c"], {1: 0}, 120),
-        (["c", "b"], {1: 0, 2: 120}, 300),
-        ([], {}, 0),
-    ],
-)
+@pytest.mark.parametrize(("there", "began", "over"), [
+    (["a"], {3: 0}, 300), (["regular", "a"], {0: 0, 3: 60}, 360), (["c"], {1: 0}, 120),
+    (["c", "b"], {1: 0, 2: 120}, 300), ([], {}, 0),
+])  # fmt: skip
 def test_a_range_without_a_pod_is_skipped_at_once(there: list[str], began: dict[int, float], over: float) -> None:
     machine = Machine(KEP, [pod for pod in of_all_classes() if pod.name in there])
     machine.run()
@@ -327,16 +321,13 @@ def test_a_pod_of_a_node_of_another_api_group_is_deleted() -> None:
     assert ignored_reason(pod, begin(KEP, 660, at(0, pod))) is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"annotations": {names.MIRROR_POD: "x"}}, "static pod: it ends with its machine"),
-        ({"owners": owned_by(names.NODE_KIND)}, "static pod: it ends with its machine"),
-        ({"phase": "Succeeded"}, "finished: its phase is Succeeded"),
-        ({"phase": "Failed"}, "finished: its phase is Failed"),
-        ({"uid": "own"}, "the node agent itself: it ends with its machine"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "reason"), [
+    ({"annotations": {names.MIRROR_POD: "x"}}, "static pod: it ends with its machine"),
+    ({"owners": owned_by(names.NODE_KIND)}, "static pod: it ends with its machine"),
+    ({"phase": "Succeeded"}, "finished: its phase is Succeeded"),
+    ({"phase": "Failed"}, "finished: its phase is Failed"),
+    ({"uid": "own"}, "the node agent itself: it ends with its machine"),
+])  # fmt: skip
 def test_a_skipped_pod_is_neither_deleted_nor_waited_for(fields: dict[str, Any], reason: str) -> None:
     pod = a_pod("odd", **fields)
     seen = at(0, pod)
@@ -368,21 +359,11 @@ def test_outside_of_a_pod_no_pod_is_the_agent() -> None:
 # -- too little time ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("available", "periods"),
-    [
-        (660, [60, 120, 180, 300]),
-        (100_000, [60, 120, 180, 300]),
-        (330, [30, 60, 90, 150]),
-        (330.9, [30, 60, 90, 150]),
-        (100, [10, 18, 27, 45]),
-        (5, [1, 1, 1, 2]),
-        (1, [1, 0, 0, 0]),
-        (0.5, [0, 0, 0, 0]),
-        (0, [0, 0, 0, 0]),
-        (-1, [0, 0, 0, 0]),
-    ],
-)
+@pytest.mark.parametrize(("available", "periods"), [
+    (660, [60, 120, 180, 300]), (100_000, [60, 120, 180, 300]), (330, [30, 60, 90, 150]), (330.9, [30, 60, 90, 150]),
+    (100, [10, 18, 27, 45]), (5, [1, 1, 1, 2]), (1, [1, 0, 0, 0]), (0.5, [0, 0, 0, 0]), (0, [0, 0, 0, 0]),
+    (-1, [0, 0, 0, 0]),
+])  # fmt: skip
 def test_too_little_time_is_shared_in_proportion_in_whole_seconds(available: float, periods: list[float]) -> None:
     shutdown = begin(KEP, available, at(0))
     assert list(shutdown.periods) == periods

@@ -47,26 +47,15 @@ def on_volume(volume: PersistentVolume | None, pod: Pod, **world: Any) -> list[s
 DB = "shop/db-0 has data on this node only (volume pv): "
 
 
-@pytest.mark.parametrize(
-    ("volume", "owners", "terminated", "drained"),
-    [
-        (
-            PersistentVolume("pv", "u", is_on_disk=True, terms=HERE),
-            owned_by("StatefulSet"),
-            "its data goes with the node, and its replacement stays Pending",
-            "it stays Pending until the uncordon",
-        ),
-        (PersistentVolume("pv", "u", terms=HERE), (), "its data goes with the node", "its data stays behind"),
-        (
-            PersistentVolume("pv", "u", is_on_disk=True),
-            owned_by("StatefulSet"),
-            "its data goes with the node",
-            "its data stays behind",
-        ),
-        (PersistentVolume("pv", "u", terms=ZONE), owned_by("StatefulSet"), "", ""),
-        (None, owned_by("StatefulSet"), "", ""),
-    ],
-)
+@pytest.mark.parametrize(("volume", "owners", "terminated", "drained"), [
+    (PersistentVolume("pv", "u", is_on_disk=True, terms=HERE), owned_by("StatefulSet"),
+     "its data goes with the node, and its replacement stays Pending", "it stays Pending until the uncordon"),
+    (PersistentVolume("pv", "u", terms=HERE), (), "its data goes with the node", "its data stays behind"),
+    (PersistentVolume("pv", "u", is_on_disk=True), owned_by("StatefulSet"), "its data goes with the node",
+     "its data stays behind"),
+    (PersistentVolume("pv", "u", terms=ZONE), owned_by("StatefulSet"), "", ""),
+    (None, owned_by("StatefulSet"), "", ""),
+])  # fmt: skip
 def test_data_that_is_on_this_node_only(
     volume: PersistentVolume | None, owners: Any, terminated: str, drained: str
 ) -> None:

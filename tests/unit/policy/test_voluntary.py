@@ -52,39 +52,27 @@ def lost(since: float = NOW) -> Condition:
 # -- triggers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("written", "at"),
-    [
-        (None, None),
-        ("Never", None),
-        ("720h", NOW + 720 * 3600),
-        ("1h30m", NOW + 5400),
-        ("90s", NOW + 90),
-        ("1.5s", NOW + 1.5),
-        ("0s", NOW),
-        ("0", NOW),
-    ],
-)
+@pytest.mark.parametrize(("written", "at"), [
+    (None, None), ("Never", None), ("720h", NOW + 720 * 3600), ("1h30m", NOW + 5400), ("90s", NOW + 90),
+    ("1.5s", NOW + 1.5), ("0s", NOW), ("0", NOW),
+])  # fmt: skip
 def test_when_a_claim_expires(written: str | None, at: float | None) -> None:
     assert expires_at(a_claim(expire_after=written)) == at
     triggers = triggers_of((), a_claim(expire_after=written), SETTINGS)
     assert [(trigger.cause, trigger.at) for trigger in triggers] == ([] if at is None else [(Cause.EXPIRED, at)])
 
 
-@pytest.mark.parametrize(
-    ("fields", "causes"),
-    [
-        ({}, [Cause.UNHEALTHY]),
-        ({"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}, []),
-        ({"annotations": {names.KEEP_DRAINED: "please"}}, []),
-        # Given back, and we have not taken note of it yet.
-        ({"annotations": {names.KEEP_DRAINED: "", names.CORDONED: "unschedulable"}}, []),
-        ({"annotations": {names.CORDONED: "taint,label,unschedulable"}}, []),
-        ({"annotations": {names.CORDONED: ""}}, []),
-        # Who asks for the end of a node is obeyed.
-        ({"annotations": {names.KEEP_DRAINED: ""}, "labels": TERMINABLE}, [Cause.TERMINABLE]),
-    ],
-)
+@pytest.mark.parametrize(("fields", "causes"), [
+    ({}, [Cause.UNHEALTHY]),
+    ({"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}, []),
+    ({"annotations": {names.KEEP_DRAINED: "please"}}, []),
+    # Given back, and we have not taken note of it yet.
+    ({"annotations": {names.KEEP_DRAINED: "", names.CORDONED: "unschedulable"}}, []),
+    ({"annotations": {names.CORDONED: "taint,label,unschedulable"}}, []),
+    ({"annotations": {names.CORDONED: ""}}, []),
+    # Who asks for the end of a node is obeyed.
+    ({"annotations": {names.KEEP_DRAINED: ""}, "labels": TERMINABLE}, [Cause.TERMINABLE]),
+])  # fmt: skip
 def test_a_node_that_is_kept_is_not_ended_for_its_health(fields: dict[str, Any], causes: list[Cause]) -> None:
     node = a_node(conditions=(lost(NOW - 10_000),), **fields)
     assert [trigger.cause for trigger in triggers_of((node,), None, SETTINGS)] == causes
@@ -99,10 +87,9 @@ def test_an_expiry_that_cannot_be_read_never_comes(written: str) -> None:
     assert triggers_of((), a_claim(expire_after=written), SETTINGS) == ()
 
 
-@pytest.mark.parametrize(
-    ("labels", "is_terminable"),
-    [({}, False), (TERMINABLE, True), ({names.LIFECYCLE_PHASE: "active"}, False), ({names.LIFECYCLE_PHASE: ""}, False)],
-)
+@pytest.mark.parametrize(("labels", "is_terminable"), [
+    ({}, False), (TERMINABLE, True), ({names.LIFECYCLE_PHASE: "active"}, False), ({names.LIFECYCLE_PHASE: ""}, False),
+])  # fmt: skip
 def test_the_label_asks_for_the_end_at_once(labels: dict[str, str], is_terminable: bool) -> None:
     triggers = triggers_of([a_node(labels=labels, conditions=(well(),))], None, SETTINGS)
     assert [(t.cause, t.at) for t in triggers] == ([(Cause.TERMINABLE, -math.inf)] if is_terminable else [])
@@ -141,42 +128,34 @@ def spent(**fields: Any) -> PodDisruptionBudget:
     return a_budget(disruptions_allowed=0, current_healthy=2, desired_healthy=3, **fields)
 
 
-@pytest.mark.parametrize(
-    ("pod", "budgets", "until"),
-    [
-        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}), [], None),
-        (a_pod(annotations={names.DO_NOT_DISRUPT: "nonsense"}), [], None),
-        (a_pod(annotations={names.DO_NOT_DISRUPT: "2h"}), [], NOW + 3600),
-        (a_pod(annotations={names.DO_NOT_DISRUPT: "2h"}), [spent()], NOW + 3600),
-        (a_pod(labels={names.DO_NOT_EVICT: "true"}), [], None),
-        (a_pod(), [spent()], None),
-        (a_pod(), [a_budget(generation=2)], None),
-        (a_pod(), [a_budget(), a_budget("also")], None),
-        (a_pod(ready=False), [spent()], None),
-    ],
-)
+@pytest.mark.parametrize(("pod", "budgets", "until"), [
+    (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}), [], None),
+    (a_pod(annotations={names.DO_NOT_DISRUPT: "nonsense"}), [], None),
+    (a_pod(annotations={names.DO_NOT_DISRUPT: "2h"}), [], NOW + 3600),
+    (a_pod(annotations={names.DO_NOT_DISRUPT: "2h"}), [spent()], NOW + 3600),
+    (a_pod(labels={names.DO_NOT_EVICT: "true"}), [], None),
+    (a_pod(), [spent()], None), (a_pod(), [a_budget(generation=2)], None),
+    (a_pod(), [a_budget(), a_budget("also")], None),
+    (a_pod(ready=False), [spent()], None),
+])  # fmt: skip
 def test_a_pod_that_keeps_its_node(pod: Pod, budgets: list[PodDisruptionBudget], until: float | None) -> None:
     holds = voluntary_blockers([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS)
     assert [(hold.pod, hold.until) for hold in holds] == [(pod, until)]
     assert elapses_at(holds) == until
 
 
-@pytest.mark.parametrize(
-    ("pod", "budgets"),
-    [
-        (a_pod(), []),
-        (a_pod(), [a_budget()]),
-        (a_pod(annotations={names.DO_NOT_DISRUPT: "1h"}), []),  # over: it was made an hour ago
-        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, deletion_timestamp=NOW + 5), []),
-        (a_pod(deletion_timestamp=NOW + 5), [spent()]),
-        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, phase="Succeeded"), []),
-        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, tolerations=STAYS), []),
-        (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, owners=owned_by("Node")), []),
-        (a_pod(phase="Pending", ready=False), [spent()]),
-        (a_pod(ready=False), [spent(unhealthy_pod_eviction_policy="AlwaysAllow")]),
-        (a_pod(ready=False), [a_budget(disruptions_allowed=0)]),
-    ],
-)
+@pytest.mark.parametrize(("pod", "budgets"), [
+    (a_pod(), []), (a_pod(), [a_budget()]),
+    (a_pod(annotations={names.DO_NOT_DISRUPT: "1h"}), []),  # over: it was made an hour ago
+    (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, deletion_timestamp=NOW + 5), []),
+    (a_pod(deletion_timestamp=NOW + 5), [spent()]),
+    (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, phase="Succeeded"), []),
+    (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, tolerations=STAYS), []),
+    (a_pod(annotations={names.DO_NOT_DISRUPT: "true"}, owners=owned_by("Node")), []),
+    (a_pod(phase="Pending", ready=False), [spent()]),
+    (a_pod(ready=False), [spent(unhealthy_pod_eviction_policy="AlwaysAllow")]),
+    (a_pod(ready=False), [a_budget(disruptions_allowed=0)]),
+])  # fmt: skip
 def test_a_pod_that_does_not(pod: Pod, budgets: list[PodDisruptionBudget]) -> None:
     assert voluntary_blockers([pod], {pod.uid: tuple(budgets)}, NOW, SETTINGS) == ()
 

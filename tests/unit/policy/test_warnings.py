@@ -287,15 +287,11 @@ def test_of_many_pods_the_first_three_are_named_and_all_are_listed() -> None:
     assert len(caution.objects) == 5
 
 
-@pytest.mark.parametrize(
-    "pod",
-    [
-        a_pod("static", owners=owned_by("Node")),
-        a_pod("done", phase="Succeeded"),
-        a_pod("going", deletion_timestamp=NOW + 5, deletion_grace_seconds=30),
-        a_pod("kept", **FOR_EVER),
-    ],
-)
+@pytest.mark.parametrize("pod", [
+    a_pod("static", owners=owned_by("Node")), a_pod("done", phase="Succeeded"),
+    a_pod("going", deletion_timestamp=NOW + 5, deletion_grace_seconds=30),
+    a_pod("kept", **FOR_EVER),
+])  # fmt: skip
 def test_a_pod_that_stays_or_terminates_is_not_warned_of_as_not_recreated(pod: Pod) -> None:
     assert not [caution for caution in cautions(pod) if caution.kind is WarningKind.NOT_RECREATED]
 

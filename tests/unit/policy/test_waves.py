@@ -30,40 +30,24 @@ def periods(order: DrainOrder) -> list[tuple[int, float]]:
     return [(floor, wave.period) for floor, wave in zip(order.lowest_priorities, order.waves, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("fields", "wave"),
-    [
-        ({}, "non-critical"),
-        ({"priority": 1_999_999_999}, "non-critical"),
-        ({"priority_class": "high"}, "non-critical"),
-        ({"owners": owned_by("DaemonSet")}, "DaemonSets"),
-        ({"priority_class": names.SYSTEM_CLUSTER_CRITICAL}, "critical"),
-        ({"priority_class": names.SYSTEM_NODE_CRITICAL}, "critical"),
-        ({"priority": 2_000_000_000}, "critical"),
-        ({"priority": 2_000_001_000, "owners": owned_by("DaemonSet")}, "critical DaemonSets"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "wave"), [
+    ({}, "non-critical"),
+    ({"priority": 1_999_999_999}, "non-critical"),
+    ({"priority_class": "high"}, "non-critical"),
+    ({"owners": owned_by("DaemonSet")}, "DaemonSets"),
+    ({"priority_class": names.SYSTEM_CLUSTER_CRITICAL}, "critical"),
+    ({"priority_class": names.SYSTEM_NODE_CRITICAL}, "critical"),
+    ({"priority": 2_000_000_000}, "critical"),
+    ({"priority": 2_000_001_000, "owners": owned_by("DaemonSet")}, "critical DaemonSets"),
+])  # fmt: skip
 def test_the_default_waves(fields: dict[str, Any], wave: str) -> None:
     assert DEFAULT_ORDER.waves[DEFAULT_ORDER.wave_of(a_pod(**fields))].name == wave
 
 
-@pytest.mark.parametrize(
-    ("priority", "wave"),
-    [
-        (-2_147_483_648, 0),
-        (-1, 0),
-        (None, 0),
-        (0, 0),
-        (999, 0),
-        (1_000, 1),
-        (9_999, 1),
-        (10_000, 2),
-        (99_999, 2),
-        (100_000, 3),
-        (2_000_001_000, 3),
-        (2_147_483_647, 3),
-    ],
-)
+@pytest.mark.parametrize(("priority", "wave"), [
+    (-2_147_483_648, 0), (-1, 0), (None, 0), (0, 0), (999, 0), (1_000, 1), (9_999, 1), (10_000, 2), (99_999, 2),
+    (100_000, 3), (2_000_001_000, 3), (2_147_483_647, 3),
+])  # fmt: skip
 def test_every_boundary_of_the_first_table_of_the_kep(priority: int | None, wave: int) -> None:
     order = by_priority(KEP)
     assert order.wave_of(a_pod(priority=priority)) == wave
@@ -129,46 +113,33 @@ def test_the_example_of_the_kep_is_migrated() -> None:
 ONE = (PriorityPeriod(0, 60),)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
+@pytest.mark.parametrize(("given", "message"), [
+    (
             ShutdownPeriods(shutdown_grace_period="5m", shutdown_grace_period_by_pod_priority=ONE),
             "shutdownGracePeriodByPodPriority: conflicts with shutdownGracePeriod, which sets the same in another "
             "form; keep one of the two",
         ),
-        (
-            ShutdownPeriods(shutdown_grace_period_critical_pods="5m"),
-            "shutdownGracePeriodCriticalPods: 5m is more than shutdownGracePeriod (not given), of which it is a part",
-        ),
-        (ShutdownPeriods(shutdown_grace_period="5 m"), "shutdownGracePeriod: '5 m' is no duration"),
-        (ShutdownPeriods(shutdown_grace_period="-5m"), "shutdownGracePeriod: -5m is not 0 or at least 1s"),
-        (ShutdownPeriods(shutdown_grace_period="500ms"), "shutdownGracePeriod: 500ms is not 0 or at least 1s"),
-        (
-            ShutdownPeriods(shutdown_grace_period_by_pod_priority=(*ONE, PriorityPeriod(0, 5))),
-            "shutdownGracePeriodByPodPriority: priority 0 is given twice",
-        ),
-    ],
-)
+    (ShutdownPeriods(shutdown_grace_period_critical_pods="5m"),
+     "shutdownGracePeriodCriticalPods: 5m is more than shutdownGracePeriod (not given), of which it is a part"),
+    (ShutdownPeriods(shutdown_grace_period="5 m"), "shutdownGracePeriod: '5 m' is no duration"),
+    (ShutdownPeriods(shutdown_grace_period="-5m"), "shutdownGracePeriod: -5m is not 0 or at least 1s"),
+    (ShutdownPeriods(shutdown_grace_period="500ms"), "shutdownGracePeriod: 500ms is not 0 or at least 1s"),
+    (ShutdownPeriods(shutdown_grace_period_by_pod_priority=(*ONE, PriorityPeriod(0, 5))),
+     "shutdownGracePeriodByPodPriority: priority 0 is given twice"),
+])  # fmt: skip
 def test_what_does_not_fit_is_a_configuration_error(given: ShutdownPeriods, message: str) -> None:
     with pytest.raises(ValueError, match="shutdown") as caught:
         given.order()
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("given", "order"),
-    [
-        (ShutdownPeriods(), None),
-        (ShutdownPeriods(shutdown_grace_period_by_pod_priority=()), DEFAULT_ORDER),
-        (ShutdownPeriods(shutdown_grace_period="0s"), DEFAULT_ORDER),
-        (
-            ShutdownPeriods(shutdown_grace_period="0s", shutdown_grace_period_by_pod_priority=ONE),
-            by_priority([(0, 60)]),
-        ),
-        (ShutdownPeriods(shutdown_grace_period="1m"), by_priority([(0, 60), (2_000_000_000, 0)])),
-    ],
-)
+@pytest.mark.parametrize(("given", "order"), [
+    (ShutdownPeriods(), None),
+    (ShutdownPeriods(shutdown_grace_period_by_pod_priority=()), DEFAULT_ORDER),
+    (ShutdownPeriods(shutdown_grace_period="0s"), DEFAULT_ORDER),
+    (ShutdownPeriods(shutdown_grace_period="0s", shutdown_grace_period_by_pod_priority=ONE), by_priority([(0, 60)])),
+    (ShutdownPeriods(shutdown_grace_period="1m"), by_priority([(0, 60), (2_000_000_000, 0)])),
+])  # fmt: skip
 def test_neither_form_means_the_default_waves(given: ShutdownPeriods, order: DrainOrder | None) -> None:
     assert given.order() == order
 

@@ -91,11 +91,10 @@ async def test_a_call_that_fails_fails_for_all_and_the_next_is_a_new_one() -> No
     assert await desk.batches.get("a") == "A"
 
 
-@pytest.mark.parametrize(
-    ("patience", "calls", "cut"),
-    [(0.02, [(0.05, ["b", "c"])], []), (0.5, [(0.05, ["a", "b", "c"]), (0.5, ["b", "c"])], [["a", "b", "c"]])],
-    ids=["before it left", "while it was on its way"],
-)
+@pytest.mark.parametrize(("patience", "calls", "cut"), [
+    (0.02, [(0.05, ["b", "c"])], []),
+    (0.5, [(0.05, ["a", "b", "c"]), (0.5, ["b", "c"])], [["a", "b", "c"]]),
+], ids=["before it left", "while it was on its way"])  # fmt: skip
 async def test_the_next_takes_over_from_a_cancelled_carrier(
     patience: float, calls: list[tuple[float, list[str]]], cut: list[list[str]]
 ) -> None:

@@ -112,16 +112,13 @@ def test_the_servers_answers_show_what_the_machine_has_slept(machine: Machine) -
     assert clock.now() == pytest.approx(EPOCH + 630.0, abs=1.0)
 
 
-@pytest.mark.parametrize(
-    ("today", "since_boot", "missed"),
-    [
-        pytest.param(0.0, 0.0, 0.0, id="awake"),
-        pytest.param(600.0, 600.0, 600.0, id="suspended"),
-        pytest.param(600.0, 0.0, 600.0, id="paused from outside"),
-        pytest.param(-50.0, 600.0, 600.0, id="suspended, and the time of day set back"),
-        pytest.param(-600.0, 0.0, 0.0, id="the time of day set back"),
-    ],
-)
+@pytest.mark.parametrize(("today", "since_boot", "missed"), [
+    pytest.param(0.0, 0.0, 0.0, id="awake"),
+    pytest.param(600.0, 600.0, 600.0, id="suspended"),
+    pytest.param(600.0, 0.0, 600.0, id="paused from outside"),
+    pytest.param(-50.0, 600.0, 600.0, id="suspended, and the time of day set back"),
+    pytest.param(-600.0, 0.0, 0.0, id="the time of day set back"),
+])  # fmt: skip
 def test_what_the_monotonic_clock_may_have_missed_has_elapsed(
     machine: Machine, today: float, since_boot: float, missed: float
 ) -> None:

@@ -175,16 +175,12 @@ async def test_statistics_count_waiters_and_say_until_when() -> None:
     assert (after.granted, after.waiting) == (3, 0)
 
 
-@pytest.mark.parametrize(
-    ("qps", "burst", "instants"),
-    [
-        (1, 1, [0, 10, 15.5, 16.5, 17.5]),  # half of the token that comes at 20 had come
-        (0.05, 1, [0, 10, 25, 45, 65]),
-        (0, 1, [0, 10, 15, 15, 15]),
-        (0.1, 5, [0, 10, 20, 30, 40]),  # more room is no token
-        (2, 9, [0, 10, 15.25, 15.75, 16.25]),
-    ],
-)
+@pytest.mark.parametrize(("qps", "burst", "instants"), [
+    (1, 1, [0, 10, 15.5, 16.5, 17.5]),  # half of the token that comes at 20 had come
+    (0.05, 1, [0, 10, 25, 45, 65]), (0, 1, [0, 10, 15, 15, 15]),
+    (0.1, 5, [0, 10, 20, 30, 40]),  # more room is no token
+    (2, 9, [0, 10, 15.25, 15.75, 16.25]),
+])  # fmt: skip
 async def test_another_rate_counts_at_once_for_all_waiters(qps: float, burst: int, instants: list[float]) -> None:
     callers = Callers(qps=0.1, burst=1)
     async with anyio.create_task_group() as group:

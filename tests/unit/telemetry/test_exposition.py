@@ -230,18 +230,10 @@ async def test_two_doors_at_one_address_share_a_server(second: str, servers: int
     assert not Servers([Endpoint("a", "", {"/a": hello})], LoopClock()).is_enabled
 
 
-@pytest.mark.parametrize(
-    ("listen", "address"),
-    [
-        ("", None),
-        (":9090", (None, 9090)),
-        ("0.0.0.0:9090", ("0.0.0.0", 9090)),
-        ("127.0.0.1:0", ("127.0.0.1", 0)),
-        ("localhost:65535", ("localhost", 65535)),
-        ("[::1]:9090", ("::1", 9090)),
-        ("[::]:9090", ("::", 9090)),
-    ],
-)
+@pytest.mark.parametrize(("listen", "address"), [
+    ("", None), (":9090", (None, 9090)), ("0.0.0.0:9090", ("0.0.0.0", 9090)), ("127.0.0.1:0", ("127.0.0.1", 0)),
+    ("localhost:65535", ("localhost", 65535)), ("[::1]:9090", ("::1", 9090)), ("[::]:9090", ("::", 9090)),
+])  # fmt: skip
 def test_addresses(listen: str, address: tuple[str | None, int] | None) -> None:
     assert MetricsSettings(listen).address() == ProbesSettings(listen).address() == address
 

@@ -70,19 +70,12 @@ def test_an_exception_is_one_field() -> None:
     assert entry["exception"].endswith("ValueError: because")
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (("shop", "web-1"), ["shop", "web-1"]),
-        ({1: "one"}, {"1": "one"}),
-        (ValueError("because"), "because"),
-        (2**70, str(2**70)),
-        ("half a pair: \ud800", "half a pair: \\ud800"),
-        (Broken(), "<Broken>"),
-        (float("nan"), None),
-        (b"\xff", "b'\\xff'"),
-    ],
-)
+@pytest.mark.parametrize(("value", "shown"), [
+    (("shop", "web-1"), ["shop", "web-1"]), ({1: "one"}, {"1": "one"}), (ValueError("because"), "because"),
+    (2**70, str(2**70)),
+    ("half a pair: \ud800", "half a pair: \\ud800"),
+    (Broken(), "<Broken>"), (float("nan"), None), (b"\xff", "b'\\xff'"),
+])  # fmt: skip
 def test_no_value_can_lose_a_line(value: object, shown: object) -> None:
     entry = as_json(record(node="worker-1", odd=value))
     assert (entry["message"], entry["node"], entry["odd"]) == ("pod evicted", "worker-1", shown)
@@ -93,18 +86,14 @@ def test_an_odd_value_leaves_the_others_as_they_are() -> None:
     assert (entry["attempts"], entry["names"]) == (2, ["a", "b"])
 
 
-@pytest.mark.parametrize(
-    ("message", "arguments", "shown"),
-    [
-        ("%d pods", ("two",), "%d pods two"),
-        ("no place for it", (7,), "no place for it 7"),
-        ("%s and %s", ("one",), "%s and %s one"),
-        ("%(pod)s", ({"node": "a"},), "%(pod)s {'node': 'a'}"),
-        ("broken: %s", (Broken(),), "broken: %s <Broken>"),
-        (Broken(), (), "<Broken>"),
-        ("100% sure", (), "100% sure"),
-    ],
-)
+@pytest.mark.parametrize(("message", "arguments", "shown"), [
+    ("%d pods", ("two",), "%d pods two"),
+    ("no place for it", (7,), "no place for it 7"),
+    ("%s and %s", ("one",), "%s and %s one"),
+    ("%(pod)s", ({"node": "a"},), "%(pod)s {'node': 'a'}"),
+    ("broken: %s", (Broken(),), "broken: %s <Broken>"),
+    (Broken(), (), "<Broken>"), ("100% sure", (), "100% sure"),
+])  # fmt: skip
 def test_arguments_that_do_not_fit_their_message_lose_no_line(message: Any, arguments: Any, shown: str) -> None:
     made = record(message, *arguments)
     assert as_json(made)["message"] == shown
@@ -267,15 +256,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("stream", "format", "is_json"),
-    [
-        (io.StringIO(), "auto", True),
-        (Terminal(), "auto", False),
-        (Terminal(), "json", True),
-        (io.StringIO(), "text", False),
-    ],
-)
+@pytest.mark.parametrize(("stream", "format", "is_json"), [
+    (io.StringIO(), "auto", True), (Terminal(), "auto", False), (Terminal(), "json", True),
+    (io.StringIO(), "text", False),
+])  # fmt: skip
 def test_configure_chooses_the_format(
     root: logging.Logger, stream: io.StringIO, format: LogFormat, is_json: bool
 ) -> None:

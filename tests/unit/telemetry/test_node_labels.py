@@ -23,25 +23,14 @@ def test_none_are_switched_on_by_default() -> None:
     assert NodeLabels().seen() == [()]
 
 
-@pytest.mark.parametrize(
-    ("labels", "values"),
-    [
-        (
-            {"karpenter.sh/nodepool": "gpu", "karpenter.sh/capacity-type": "spot", ZONE: "eu-1a"},
-            ("gpu", "spot", "eu-1a"),
-        ),
-        (
-            {"eks.amazonaws.com/nodegroup": "web", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
-            ("web", "on-demand", ""),
-        ),
-        (
-            {"cloud.google.com/gke-nodepool": "p_1", "cloud.google.com/gke-provisioning": "standard"},
-            ("p_1", "standard", ""),
-        ),
-        ({"agentpool": "old", "karpenter.sh/nodepool": "new", "zone": "no key of ours"}, ("new", "", "")),
-        ({}, ("", "", "")),
-    ],
-)
+@pytest.mark.parametrize(("labels", "values"), [
+    ({"karpenter.sh/nodepool": "gpu", "karpenter.sh/capacity-type": "spot", ZONE: "eu-1a"}, ("gpu", "spot", "eu-1a")),
+    ({"eks.amazonaws.com/nodegroup": "web", "eks.amazonaws.com/capacityType": "ON_DEMAND"}, ("web", "on-demand", "")),
+    ({"cloud.google.com/gke-nodepool": "p_1", "cloud.google.com/gke-provisioning": "standard"},
+     ("p_1", "standard", "")),
+    ({"agentpool": "old", "karpenter.sh/nodepool": "new", "zone": "no key of ours"}, ("new", "", "")),
+    ({}, ("", "", "")),
+])  # fmt: skip
 def test_the_first_key_of_the_table_counts(labels: dict[str, str], values: tuple[str, ...]) -> None:
     assert NodeLabels(ALL).of(labels) == values
 

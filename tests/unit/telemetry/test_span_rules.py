@@ -30,20 +30,17 @@ def below(name: str, start: float, end: float, **changes: Any) -> Span:
     return a_span(name, start, end, **{"parent": TRACE.root, **changes})
 
 
-@pytest.mark.parametrize(
-    ("spans", "expected"),
-    [
-        ([a_root(), below("a", 1.0, 2.0 - GAP), below("b", 2.0, 3.0)], []),
-        ([a_root(), below("a", 1.0, 2.0), below("b", 2.0, 3.0)], ["touching: a and b"]),
-        ([a_root(), below("a", 1.0, 1.0)], ["no length: a", "outside of root: a [(-1.0, 9.0)]", "touching: a and a"]),
-        ([a_root(), below("a", 1.0, 11.0)], ["outside of root: a [(-1.0, -1.0)]"]),
-        ([a_root(), below("a", 1.0, 2.0, attributes={})], ["no node: a"]),
-        ([a_root(), below("a", 1.0, 2.0, parent=7)], ["no parent: a"]),
-        ([below("a", 1.0, 2.0)], []),  # its root is not there yet
-        ([a_root(), a_root()], [f"2 roots: {TRACE.id:032x}", f"2 with one id: {TRACE.root:016x}"]),
-        ([a_root(), below("a", 1.0, 2.0, id=7), below("a", 3.0, 4.0, id=7)], [f"2 with one id: {7:016x}"]),
-    ],
-)
+@pytest.mark.parametrize(("spans", "expected"), [
+    ([a_root(), below("a", 1.0, 2.0 - GAP), below("b", 2.0, 3.0)], []),
+    ([a_root(), below("a", 1.0, 2.0), below("b", 2.0, 3.0)], ["touching: a and b"]),
+    ([a_root(), below("a", 1.0, 1.0)], ["no length: a", "outside of root: a [(-1.0, 9.0)]", "touching: a and a"]),
+    ([a_root(), below("a", 1.0, 11.0)], ["outside of root: a [(-1.0, -1.0)]"]),
+    ([a_root(), below("a", 1.0, 2.0, attributes={})], ["no node: a"]),
+    ([a_root(), below("a", 1.0, 2.0, parent=7)], ["no parent: a"]),
+    ([below("a", 1.0, 2.0)], []),  # its root is not there yet
+    ([a_root(), a_root()], [f"2 roots: {TRACE.id:032x}", f"2 with one id: {TRACE.root:016x}"]),
+    ([a_root(), below("a", 1.0, 2.0, id=7), below("a", 3.0, 4.0, id=7)], [f"2 with one id: {7:016x}"]),
+])  # fmt: skip
 def test_flaws(spans: Sequence[Span], expected: list[str]) -> None:
     assert flaws(spans) == expected
 

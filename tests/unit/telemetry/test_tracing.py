@@ -135,27 +135,17 @@ class TestArrival:
 class TestVariables:
     """What the standard's variables change."""
 
-    @pytest.mark.parametrize(
-        ("variables", "expected"),
-        [
-            ({}, {"service.name": "gracectl", "service.version": __version__, "service.instance.id": "controller-1"}),
-            ({"OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test"}, {"k8s.cluster.name": "prod"}),
-            ({"OTEL_RESOURCE_ATTRIBUTES": "k8s.cluster.name=theirs"}, {"k8s.cluster.name": "theirs"}),
-            ({"OTEL_SERVICE_NAME": "ours"}, {"service.name": "ours", "service.version": __version__}),
-            (
-                {"OTEL_RESOURCE_ATTRIBUTES": "service.name=theirs,deployment.environment=test"},
-                {"service.name": "theirs", "deployment.environment": "test"},
-            ),
-            (
-                {"OTEL_RESOURCE_ATTRIBUTES": "service.name=theirs", "OTEL_SERVICE_NAME": "ours"},
-                {"service.name": "ours"},
-            ),
-            (
-                {"OTEL_RESOURCE_ATTRIBUTES": "service.version=7,service.instance.id=pod-1"},
-                {"service.name": "gracectl", "service.version": "7", "service.instance.id": "pod-1"},
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("variables", "expected"), [
+        ({}, {"service.name": "gracectl", "service.version": __version__, "service.instance.id": "controller-1"}),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test"}, {"k8s.cluster.name": "prod"}),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "k8s.cluster.name=theirs"}, {"k8s.cluster.name": "theirs"}),
+        ({"OTEL_SERVICE_NAME": "ours"}, {"service.name": "ours", "service.version": __version__}),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=theirs,deployment.environment=test"},
+         {"service.name": "theirs", "deployment.environment": "test"}),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=theirs", "OTEL_SERVICE_NAME": "ours"}, {"service.name": "ours"}),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.version=7,service.instance.id=pod-1"},
+         {"service.name": "gracectl", "service.version": "7", "service.instance.id": "pod-1"}),
+    ])  # fmt: skip
     async def test_resource_attributes(
         self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: dict[str, str]
     ) -> None:
@@ -215,27 +205,14 @@ class TestVariables:
         assert said(caplog) == ["traces: Couldn't recognize sampler sometimes."]
         assert tracing.is_sampled(TRACE)
 
-    @pytest.mark.parametrize(
-        ("name", "value", "message"),
-        [
-            (
-                "OTEL_BSP_MAX_QUEUE_SIZE",
-                "many",
-                "OTEL_BSP_MAX_QUEUE_SIZE: 'many' is not a number of spans such as 16384",
-            ),
-            ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "OTEL_BSP_*: max_queue_size must be a positive integer."),
-            (
-                "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
-                "20000",
-                "OTEL_BSP_*: max_export_batch_size must be less than or equal to max_queue_size.",
-            ),
-            (
-                "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
-                "-1",
-                "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got -1",
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "value", "message"), [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "many", "OTEL_BSP_MAX_QUEUE_SIZE: 'many' is not a number of spans such as 16384"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "OTEL_BSP_*: max_queue_size must be a positive integer."),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "20000",
+         "OTEL_BSP_*: max_export_batch_size must be less than or equal to max_queue_size."),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1",
+         "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got -1"),
+    ])  # fmt: skip
     async def test_what_makes_no_sense_is_refused(
         self, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
     ) -> None:
@@ -424,15 +401,12 @@ LOST = "traces: 1 spans lost so far: Failed to export spans batch code: 400, rea
 NOT_EXPORTED = "traces: 1 spans lost: not exported after 0.1 s\n"
 
 
-@pytest.mark.parametrize(
-    ("conduct", "seconds", "is_done", "warning"),
-    [
-        pytest.param(Conduct(), LONG, True, "", id="willing"),
-        pytest.param(Conduct(status=400), LONG, True, LOST, id="refusing"),
-        pytest.param(HANGING, 0.1, False, NOT_EXPORTED, id="hanging"),
-        pytest.param(None, 0.1, False, NOT_EXPORTED, id="dead"),
-    ],
-)
+@pytest.mark.parametrize(("conduct", "seconds", "is_done", "warning"), [
+    pytest.param(Conduct(), LONG, True, "", id="willing"),
+    pytest.param(Conduct(status=400), LONG, True, LOST, id="refusing"),
+    pytest.param(HANGING, 0.1, False, NOT_EXPORTED, id="hanging"),
+    pytest.param(None, 0.1, False, NOT_EXPORTED, id="dead"),
+])  # fmt: skip
 async def test_nothing_keeps_the_process_from_ending(
     monkeypatch: pytest.MonkeyPatch, conduct: Conduct | None, seconds: float, is_done: bool, warning: str
 ) -> None:

@@ -185,14 +185,11 @@ async def test_events_are_in_order_about_our_kinds_and_bounded() -> None:
     assert "uid-e61" in [each["uid"] for each in log.json]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"message": HOSTILE, "reason": HOSTILE, "type": HOSTILE},
-        {"message": None, "reason": None, "type": None, "lastTimestamp": None, "involvedObject": {"kind": "Pod"}},
-        {"involvedObject": {"kind": "Node", "name": HOSTILE, "namespace": HOSTILE, "uid": "__proto__"}},
-    ],
-)
+@pytest.mark.parametrize("fields", [
+    {"message": HOSTILE, "reason": HOSTILE, "type": HOSTILE},
+    {"message": None, "reason": None, "type": None, "lastTimestamp": None, "involvedObject": {"kind": "Pod"}},
+    {"involvedObject": {"kind": "Node", "name": HOSTILE, "namespace": HOSTILE, "uid": "__proto__"}},
+])  # fmt: skip
 async def test_a_hostile_event_is_data(fields: dict[str, Any]) -> None:
     stage = BoardStage()
     stage.board.events.put(decoded(an_event("e") | fields))

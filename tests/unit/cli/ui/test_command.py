@@ -34,20 +34,17 @@ users: [{name: u, user: {}}]
 """
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--bind", "localhost"), "Invalid value for '--bind': 'localhost' is not an address such as"),
-        (("--bind", "127.0.0.1:99999"), "'--bind': '127.0.0.1:99999' has port 99999; the highest is 65535"),
-        (("--base-path", "gracectl"), "'--base-path': 'gracectl' is no path such as /gracectl"),
-        (("--base-path", "/a/../b"), "'--base-path': '/a/../b' is no path"),
-        (("--base-path", "/a b"), "'--base-path': '/a b' is no path"),
-        (("--allowed-host", "board.example.com:80"), "'--allowed-host': 'board.example.com:80' is no host name"),
-        (("--allowed-host", "http://x"), "'--allowed-host': 'http://x' is no host name"),
-        (("--grafana-url", "javascript:alert(1)"), "'--grafana-url': 'javascript:alert(1)' is no URL such as"),
-        (("--token-file", "/nowhere/token"), "/nowhere/token: cannot be read: No such file or directory"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--bind", "localhost"), "Invalid value for '--bind': 'localhost' is not an address such as"),
+    (("--bind", "127.0.0.1:99999"), "'--bind': '127.0.0.1:99999' has port 99999; the highest is 65535"),
+    (("--base-path", "gracectl"), "'--base-path': 'gracectl' is no path such as /gracectl"),
+    (("--base-path", "/a/../b"), "'--base-path': '/a/../b' is no path"),
+    (("--base-path", "/a b"), "'--base-path': '/a b' is no path"),
+    (("--allowed-host", "board.example.com:80"), "'--allowed-host': 'board.example.com:80' is no host name"),
+    (("--allowed-host", "http://x"), "'--allowed-host': 'http://x' is no host name"),
+    (("--grafana-url", "javascript:alert(1)"), "'--grafana-url': 'javascript:alert(1)' is no URL such as"),
+    (("--token-file", "/nowhere/token"), "/nowhere/token: cannot be read: No such file or directory"),
+])  # fmt: skip
 def test_what_is_not_valid_is_refused_by_name(arguments: tuple[str, ...], message: str) -> None:
     result = CliRunner().invoke(root, ["ui", *arguments])
     assert result.exit_code == 2

@@ -118,18 +118,10 @@ async def test_nothing_but_reading_is_served(method: str) -> None:
             assert (await client.get(path, method))[0] == 405
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/assets/../index.html",
-        "/assets/..%2f..%2fcommand.py",
-        "/assets/%2e%2e/command.py",
-        "/assets//etc/passwd",
-        "/assets/",
-        "/assets/__init__.py",
-        "/..",
-    ],
-)
+@pytest.mark.parametrize("path", [
+    "/assets/../index.html", "/assets/..%2f..%2fcommand.py", "/assets/%2e%2e/command.py", "/assets//etc/passwd",
+    "/assets/", "/assets/__init__.py", "/..",
+])  # fmt: skip
 async def test_only_files_of_the_page_are_served(path: str) -> None:
     async with a_client() as client:
         found = await _connect(client.url)

@@ -112,21 +112,14 @@ async def test_a_message_that_is_no_longer_needed_is_not_sent_to_its_end() -> No
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("opened", "newcomer", "loses"),
-    [
-        ("ab", "c", None),  # there is room
-        ("aaa", "b", 0),  # the oldest of the peer with the most
-        ("baa", "b", "refused"),  # b would have the most then
-        ("aba", "c", 0),
-        ("baac", "c", "refused"),
-        ("baaa", "b", 1),
-        ("aaaa", "a", "refused"),  # a proxy: none takes the stream of another
-        ("abcd", "e", "refused"),
-        ("aabb", "a", "refused"),
-        ("aabb", "b", "refused"),
-    ],
-)
+@pytest.mark.parametrize(("opened", "newcomer", "loses"), [
+    ("ab", "c", None),  # there is room
+    ("aaa", "b", 0),  # the oldest of the peer with the most
+    ("baa", "b", "refused"),  # b would have the most then
+    ("aba", "c", 0), ("baac", "c", "refused"), ("baaa", "b", 1),
+    ("aaaa", "a", "refused"),  # a proxy: none takes the stream of another
+    ("abcd", "e", "refused"), ("aabb", "a", "refused"), ("aabb", "b", "refused"),
+])  # fmt: skip
 async def test_the_peer_with_the_most_streams_makes_room(opened: str, newcomer: str, loses: int | str | None) -> None:
     streams = Streams(max(len(opened), 3))
     scopes = [streams.add(peer) for peer in opened]

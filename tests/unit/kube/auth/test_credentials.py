@@ -86,17 +86,10 @@ async def authorization(credentials: Credentials) -> str | None:
     return (await credentials.identity()).headers.get("Authorization")
 
 
-@pytest.mark.parametrize(
-    ("user", "header"),
-    [
-        (None, None),
-        ({}, None),
-        ({"token": "secret"}, "Bearer secret"),
-        ({"token": "secret\n"}, "Bearer secret"),
-        ({"username": "ann", "password": "pw"}, "Basic " + base64.b64encode(b"ann:pw").decode()),
-    ],
-    ids=["no user", "empty user", "token", "token with a newline", "basic"],
-)
+@pytest.mark.parametrize(("user", "header"), [
+    (None, None), ({}, None), ({"token": "secret"}, "Bearer secret"), ({"token": "secret\n"}, "Bearer secret"),
+    ({"username": "ann", "password": "pw"}, "Basic " + base64.b64encode(b"ann:pw").decode()),
+], ids=["no user", "empty user", "token", "token with a newline", "basic"])  # fmt: skip
 async def test_simple_users(tmp_path: Path, user: dict[str, str] | None, header: str | None) -> None:
     credentials = await loaded(written(tmp_path, a_config(user)))
     assert credentials.url == "http://one.example"
@@ -377,77 +370,50 @@ def without(config: dict[str, Any], field: str) -> dict[str, Any]:
 TWO = {**a_config({}), "contexts": [*a_config({})["contexts"], {"name": "another", "context": {"cluster": "lost"}}]}
 
 
-@pytest.mark.parametrize(
-    ("config", "context", "said"),
-    [
-        ("a: [", None, "is not YAML: .* [(]line 1[)]"),
-        ("just words", None, "is YAML, but not a kubeconfig"),
-        ("contexts: 7", None, "contexts: is not a list"),
-        ({"clusters": [{"cluster": {}}]}, None, r"clusters\[0\]: has no name"),
-        ({"users": [{"name": "u", "user": 7}]}, None, r"users\[u\].user: is not a mapping"),
-        ("", None, "current-context: no context is selected; name one; it has no contexts"),
-        (without(TWO, "current-context"), None, "no context is selected; name one; the contexts are: another, one"),
-        (TWO, "three", "contexts: there is no context 'three'; the contexts are: another, one"),
-        ({**TWO, "current-context": "x"}, None, "current-context: there is no context 'x'"),
-        (TWO, "another", r"contexts\[another\].cluster: there is no cluster 'lost'; the clusters are: c-one"),
-        (without(a_config({}), "users"), None, r"contexts\[one\].user: there is no user 'u-one'; the users are: none"),
-        (a_config({}, {"server": None}), None, r"clusters\[c-one\].server: the cluster has no address"),
-        (
-            a_config({"client-certificate": "no.pem", "client-key": "no.key"}),
-            None,
-            r"users\[u-one\].client-certificate: .*/no.pem cannot be read: No such file",
-        ),
-        (
-            a_config({}, {"certificate-authority": "no.pem"}),
-            None,
-            r"clusters\[c-one\].certificate-authority: .*/no.pem cannot be read: No such file",
-        ),
-        (
-            a_config({}, {"server": "https://x", "certificate-authority-data": "b"}),
-            None,
-            r"clusters\[c-one\].certificate-authority-data: is not base64: .*; encode the PEM text, or give",
-        ),
-        (
-            a_config({}, {"server": "https://x", "certificate-authority-data": base64.b64encode(b"junk").decode()}),
-            None,
-            "the TLS certificates cannot be used",
-        ),
-        (a_config({"tokenFile": "none"}), None, "none: the token cannot be read"),
-        (a_config({"exec": {"command": "x"}}), None, r"users\[u-one\].exec: .*apiVersion"),
-        (a_config({"exec": {"apiVersion": "x"}}), None, r"users\[u-one\].exec: .*command"),
-        (
-            a_config({"tokenFile": 5}),
-            None,
-            r"users\[u-one\].tokenFile: expected `str \| null`, got `int`; correct or quote",
-        ),
-        (a_config({"token": 5}), None, r"users\[u-one\].token: expected"),
-        (a_config({"token": "a\0b"}), None, r"users\[u-one\].token: has characters that are not allowed in a header"),
-        (a_config({"tokenFile": "a\0b"}), None, "the token cannot be read: embedded null byte"),
-        (a_config({"exec": {"command": "x", "args": 3}}), None, r"users\[u-one\].exec.args: expected `array \| null`"),
-        (a_config({"exec": {"command": ["x"]}}), None, r"users\[u-one\].exec.command: expected"),
-        (a_config({"exec": {"env": [{"name": 1}]}}), None, r"users\[u-one\].exec.env\[0\].name: expected `str`"),
-        (
-            a_config({"exec": {"command": "a\0b", "apiVersion": "v1"}}),
-            None,
-            "exec: .* cannot be started: embedded null",
-        ),
-        (a_config({"auth-provider": {"name": "gcp", "config": 1}}), None, r"users\[u-one\].auth-provider.config: "),
-        (a_config({}, {"server": 5}), None, r"clusters\[c-one\].server: expected `str"),
-        (a_config({}, {"server": "one:6443"}), None, r"clusters\[c-one\].server: 'one:6443' is no URL; give its URL"),
-        (a_config({}, {"server": "https://["}), None, r"clusters\[c-one\].server: 'https://\[' is no URL"),
-        (a_config({}, {"insecure-skip-tls-verify": "yes"}), None, r"clusters\[c-one\].insecure-skip-tls-verify: "),
-        (
-            a_config({}, {"certificate-authority": "a\0b"}),
-            None,
-            "certificate-authority: .* cannot be read: embedded null",
-        ),
-        ("current-context: 2026-13-01", None, "current-context: there is no context '2026-13-01'; it has no contexts"),
-        ("current-context: [a]", None, "current-context: is not a text; quote the name"),
-        ("current-context: !!timestamp 2026-13-01", None, "is not YAML: month must be in 1..12"),
-        ("a: !!bool often", None, "is not YAML"),
-        ("[" * 5000, None, "is not YAML"),
-    ],
-)
+@pytest.mark.parametrize(("config", "context", "said"), [
+    ("a: [", None, "is not YAML: .* [(]line 1[)]"),
+    ("just words", None, "is YAML, but not a kubeconfig"),
+    ("contexts: 7", None, "contexts: is not a list"),
+    ({"clusters": [{"cluster": {}}]}, None, r"clusters\[0\]: has no name"),
+    ({"users": [{"name": "u", "user": 7}]}, None, r"users\[u\].user: is not a mapping"),
+    ("", None, "current-context: no context is selected; name one; it has no contexts"),
+    (without(TWO, "current-context"), None, "no context is selected; name one; the contexts are: another, one"),
+    (TWO, "three", "contexts: there is no context 'three'; the contexts are: another, one"),
+    ({**TWO, "current-context": "x"}, None, "current-context: there is no context 'x'"),
+    (TWO, "another", r"contexts\[another\].cluster: there is no cluster 'lost'; the clusters are: c-one"),
+    (without(a_config({}), "users"), None, r"contexts\[one\].user: there is no user 'u-one'; the users are: none"),
+    (a_config({}, {"server": None}), None, r"clusters\[c-one\].server: the cluster has no address"),
+    (a_config({"client-certificate": "no.pem", "client-key": "no.key"}), None,
+     r"users\[u-one\].client-certificate: .*/no.pem cannot be read: No such file"),
+    (a_config({}, {"certificate-authority": "no.pem"}), None,
+     r"clusters\[c-one\].certificate-authority: .*/no.pem cannot be read: No such file"),
+    (a_config({}, {"server": "https://x", "certificate-authority-data": "b"}), None,
+     r"clusters\[c-one\].certificate-authority-data: is not base64: .*; encode the PEM text, or give"),
+    (a_config({}, {"server": "https://x", "certificate-authority-data": base64.b64encode(b"junk").decode()}), None,
+     "the TLS certificates cannot be used"),
+    (a_config({"tokenFile": "none"}), None, "none: the token cannot be read"),
+    (a_config({"exec": {"command": "x"}}), None, r"users\[u-one\].exec: .*apiVersion"),
+    (a_config({"exec": {"apiVersion": "x"}}), None, r"users\[u-one\].exec: .*command"),
+    (a_config({"tokenFile": 5}), None,
+     r"users\[u-one\].tokenFile: expected `str \| null`, got `int`; correct or quote"),
+    (a_config({"token": 5}), None, r"users\[u-one\].token: expected"),
+    (a_config({"token": "a\0b"}), None, r"users\[u-one\].token: has characters that are not allowed in a header"),
+    (a_config({"tokenFile": "a\0b"}), None, "the token cannot be read: embedded null byte"),
+    (a_config({"exec": {"command": "x", "args": 3}}), None, r"users\[u-one\].exec.args: expected `array \| null`"),
+    (a_config({"exec": {"command": ["x"]}}), None, r"users\[u-one\].exec.command: expected"),
+    (a_config({"exec": {"env": [{"name": 1}]}}), None, r"users\[u-one\].exec.env\[0\].name: expected `str`"),
+    (a_config({"exec": {"command": "a\0b", "apiVersion": "v1"}}), None, "exec: .* cannot be started: embedded null"),
+    (a_config({"auth-provider": {"name": "gcp", "config": 1}}), None, r"users\[u-one\].auth-provider.config: "),
+    (a_config({}, {"server": 5}), None, r"clusters\[c-one\].server: expected `str"),
+    (a_config({}, {"server": "one:6443"}), None, r"clusters\[c-one\].server: 'one:6443' is no URL; give its URL"),
+    (a_config({}, {"server": "https://["}), None, r"clusters\[c-one\].server: 'https://\[' is no URL"),
+    (a_config({}, {"insecure-skip-tls-verify": "yes"}), None, r"clusters\[c-one\].insecure-skip-tls-verify: "),
+    (a_config({}, {"certificate-authority": "a\0b"}), None, "certificate-authority: .* cannot be read: embedded null"),
+    ("current-context: 2026-13-01", None, "current-context: there is no context '2026-13-01'; it has no contexts"),
+    ("current-context: [a]", None, "current-context: is not a text; quote the name"),
+    ("current-context: !!timestamp 2026-13-01", None, "is not YAML: month must be in 1..12"),
+    ("a: !!bool often", None, "is not YAML"), ("[" * 5000, None, "is not YAML"),
+])  # fmt: skip
 async def test_what_is_wrong_is_said_in_one_sentence(
     tmp_path: Path, config: Any, context: str | None, said: str
 ) -> None:
@@ -571,24 +537,17 @@ async def test_a_plugin_is_told_about_the_cluster_if_it_asks(plugin: PluginFolde
     assert header.endswith("hello")
 
 
-@pytest.mark.parametrize(
-    ("action", "said"),
-    [
-        ("echo 'please log in' >&2; exit 3", "plugin.sh failed with code 3: please log in"),
-        ("exit 4", "plugin.sh failed with code 4"),
-        ("echo hello", "something else than an ExecCredential"),
-        (
-            """echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{}}'""",
-            "it has no token and no certificate with its key",
-        ),
-        (
-            """echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"x"}}'""",
-            "its apiVersion is client.authentication.k8s.io/v1beta1, expected client.authentication.k8s.io/v1",
-        ),
-        # A library that reads one pipe after the other would wait for ever.
-        ("head -c 300000 /dev/zero | tr '\\0' x >&2; exit 5", "plugin.sh failed with code 5"),
-    ],
-)
+@pytest.mark.parametrize(("action", "said"), [
+    ("echo 'please log in' >&2; exit 3", "plugin.sh failed with code 3: please log in"),
+    ("exit 4", "plugin.sh failed with code 4"),
+    ("echo hello", "something else than an ExecCredential"),
+    ("""echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{}}'""",
+     "it has no token and no certificate with its key"),
+    ("""echo '{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"x"}}'""",
+     "its apiVersion is client.authentication.k8s.io/v1beta1, expected client.authentication.k8s.io/v1"),
+    # A library that reads one pipe after the other would wait for ever.
+    ("head -c 300000 /dev/zero | tr '\\0' x >&2; exit 5", "plugin.sh failed with code 5"),
+])  # fmt: skip
 async def test_a_plugin_that_fails_is_quoted(plugin: PluginFolder, action: str, said: str) -> None:
     plugin.does(action)
     with pytest.raises(CredentialsError, match=said) as caught:

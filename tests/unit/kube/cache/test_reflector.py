@@ -244,16 +244,10 @@ async def test_bookmarks_are_signs_of_life() -> None:
         assert statistics.last_line == 420.0
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"type":"ADDED","obj\n',
-        event("ADDED", {"metadata": {"name": 7}}),
-        event("SHUFFLED", lease("a", 8)),
-        ValueError("a line of a watch is too long"),
-    ],
-    ids=["cut off", "not a lease", "unknown type", "too long"],
-)
+@pytest.mark.parametrize("line", [
+    b'{"type":"ADDED","obj\n', event("ADDED", {"metadata": {"name": 7}}), event("SHUFFLED", lease("a", 8)),
+    ValueError("a line of a watch is too long"),
+], ids=["cut off", "not a lease", "unknown type", "too long"])  # fmt: skip
 async def test_what_cannot_be_decoded_is_logged_and_listed_anew(
     line: bytes | Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -276,15 +270,12 @@ async def test_a_list_that_cannot_be_decoded_is_tried_again() -> None:
         assert world.transport.instants == pytest.approx([0.0, 0.2, 0.2])
 
 
-@pytest.mark.parametrize(
-    ("refused", "meaning"),
-    [
-        (refusal(403, "Forbidden", "you cannot list it"), errors.Forbidden),
-        (refusal(401, "Unauthorized"), errors.Unauthorized),
-        (refusal(400, "BadRequest"), errors.Invalid),
-        (answer(b"404 page not found", 404), errors.NotServed),
-    ],
-)
+@pytest.mark.parametrize(("refused", "meaning"), [
+    (refusal(403, "Forbidden", "you cannot list it"), errors.Forbidden),
+    (refusal(401, "Unauthorized"), errors.Unauthorized),
+    (refusal(400, "BadRequest"), errors.Invalid),
+    (answer(b"404 page not found", 404), errors.NotServed),
+])  # fmt: skip
 async def test_what_only_the_configuration_can_mend_ends_the_first_list(
     refused: Response, meaning: type[errors.ApiError]
 ) -> None:

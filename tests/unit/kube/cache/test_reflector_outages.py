@@ -47,15 +47,11 @@ def kube_system(uid: str) -> Response:
     return answer({"metadata": {"name": "kube-system", "uid": uid}})
 
 
-@pytest.mark.parametrize(
-    ("after", "resumed"),
-    [
-        (kube_system("a"), ["watch leases @7"]),
-        (kube_system("b"), ["list leases", "watch leases @5"]),
-        (refusal(403, "Forbidden"), ["watch leases @7"]),
-    ],
-    ids=["the same cluster", "another cluster", "unknown"],
-)
+@pytest.mark.parametrize(("after", "resumed"), [
+    (kube_system("a"), ["watch leases @7"]),
+    (kube_system("b"), ["list leases", "watch leases @5"]),
+    (refusal(403, "Forbidden"), ["watch leases @7"]),
+], ids=["the same cluster", "another cluster", "unknown"])  # fmt: skip
 async def test_after_a_lost_connection_another_cluster_is_listed_from_the_beginning(
     after: Response, resumed: list[str]
 ) -> None:

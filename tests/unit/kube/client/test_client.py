@@ -92,11 +92,9 @@ async def test_reads_and_idempotent_writes_are_repeated_after_any_transient_fail
 
 
 @pytest.mark.parametrize("verb", ONCE)
-@pytest.mark.parametrize(
-    ("failure", "meaning"),
-    [(LOST, errors.Unreachable), (FAULT, errors.ServerError), (SLOW, errors.RequestTimeout)],
-    ids=["lost", "fault", "slow"],
-)
+@pytest.mark.parametrize(("failure", "meaning"), [
+    (LOST, errors.Unreachable), (FAULT, errors.ServerError), (SLOW, errors.RequestTimeout),
+], ids=["lost", "fault", "slow"])  # fmt: skip
 async def test_a_write_that_may_have_happened_is_not_repeated(
     client: KubeClient, transport: ScriptedTransport, verb: Verb, failure: Step, meaning: type[errors.ApiError]
 ) -> None:
@@ -106,17 +104,13 @@ async def test_a_write_that_may_have_happened_is_not_repeated(
     assert transport.instants == [0.0]
 
 
-@pytest.mark.parametrize(
-    ("refused", "meaning"),
-    [
-        (refusal(404, "NotFound", name="a"), errors.NotFound),
-        (refusal(409, "Conflict"), errors.Conflict),
-        (refusal(422, "Invalid"), errors.Invalid),
-        (refusal(403, "Forbidden"), errors.Forbidden),
-        (refusal(401, "Unauthorized"), errors.Unauthorized),
-        (SPENT, errors.BudgetExhausted),
-    ],
-)
+@pytest.mark.parametrize(("refused", "meaning"), [
+    (refusal(404, "NotFound", name="a"), errors.NotFound),
+    (refusal(409, "Conflict"), errors.Conflict), (refusal(422, "Invalid"), errors.Invalid),
+    (refusal(403, "Forbidden"), errors.Forbidden),
+    (refusal(401, "Unauthorized"), errors.Unauthorized),
+    (SPENT, errors.BudgetExhausted),
+])  # fmt: skip
 @pytest.mark.parametrize("verb", REPEATABLE + ONCE)
 async def test_a_clear_answer_is_not_asked_for_twice(
     client: KubeClient, transport: ScriptedTransport, verb: Verb, refused: Step, meaning: type[errors.ApiError]

@@ -32,26 +32,15 @@ def head_of(line: bytes) -> tuple[str, str, str, str, str]:
 META = b'"metadata":{"name":"web-1","generateName":"web-","namespace":"shop","uid":"u-1","resourceVersion":"77",'
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (
-            b'{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1",'
-            + META
-            + b'"labels":{"name":"no","uid":"no"',
-            ("MODIFIED", "shop", "web-1", "u-1", "77"),
-        ),
-        (b'{"type":"DELETED","object":{' + META, ("DELETED", "shop", "web-1", "u-1", "77")),
-        (
-            b'{"type":"ADDED","object":{"apiVersion":"a/v1","kind":"T","metadata":{"annotations":{"name":"no"},',
-            ("ADDED", "", "", "", ""),
-        ),
-        (b'{"type":"ADDED","object":{"spec":{"metadata":{"name":"no"}}', ("", "", "", "", "")),
-        (b"xxxxxx", ("", "", "", "", "")),
-        (b"", ("", "", "", "", "")),
-    ],
-    ids=["changed", "gone", "annotations first", "no metadata first", "nonsense", "nothing"],
-)
+@pytest.mark.parametrize(("line", "expected"), [
+    (b'{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1",' + META + b'"labels":{"name":"no","uid":"no"',
+     ("MODIFIED", "shop", "web-1", "u-1", "77")),
+    (b'{"type":"DELETED","object":{' + META, ("DELETED", "shop", "web-1", "u-1", "77")),
+    (b'{"type":"ADDED","object":{"apiVersion":"a/v1","kind":"T","metadata":{"annotations":{"name":"no"},',
+     ("ADDED", "", "", "", "")),
+    (b'{"type":"ADDED","object":{"spec":{"metadata":{"name":"no"}}', ("", "", "", "", "")),
+    (b"xxxxxx", ("", "", "", "", "")), (b"", ("", "", "", "", "")),
+], ids=["changed", "gone", "annotations first", "no metadata first", "nonsense", "nothing"])  # fmt: skip
 def test_what_a_head_tells(line: bytes, expected: tuple[str, str, str, str, str]) -> None:
     assert head_of(line) == expected
 

@@ -164,19 +164,16 @@ async def test_of_many_exactly_one_leads_after_a_release() -> None:
         assert (await place.lease())["leaseTransitions"] == 1
 
 
-@pytest.mark.parametrize(
-    ("lease", "begins"),
-    [
-        pytest.param(a_lease(), 0.0, id="released"),
-        pytest.param(a_lease("b"), 15.0, id="held long ago by its times, which are not trusted"),
-        pytest.param(a_lease("b", 40), 40.0, id="held for longer, by its holder's own word"),
-        pytest.param(a_lease("b", 1), 1.0, id="held for less"),
-        pytest.param(a_lease("b", renewTime="2099-01-01T00:00:00.000000Z"), 15.0, id="a clock that is far ahead"),
-        pytest.param(a_lease("b", renewTime=None, acquireTime=None), 15.0, id="without any times"),
-        pytest.param({"metadata": {"name": "gracectl"}}, 0.0, id="empty"),
-        pytest.param(a_lease("a"), 0.0, id="ours"),
-    ],
-)
+@pytest.mark.parametrize(("lease", "begins"), [
+    pytest.param(a_lease(), 0.0, id="released"),
+    pytest.param(a_lease("b"), 15.0, id="held long ago by its times, which are not trusted"),
+    pytest.param(a_lease("b", 40), 40.0, id="held for longer, by its holder's own word"),
+    pytest.param(a_lease("b", 1), 1.0, id="held for less"),
+    pytest.param(a_lease("b", renewTime="2099-01-01T00:00:00.000000Z"), 15.0, id="a clock that is far ahead"),
+    pytest.param(a_lease("b", renewTime=None, acquireTime=None), 15.0, id="without any times"),
+    pytest.param({"metadata": {"name": "gracectl"}}, 0.0, id="empty"),
+    pytest.param(a_lease("a"), 0.0, id="ours"),
+])  # fmt: skip
 async def test_a_lease_counts_from_when_it_was_seen_for_as_long_as_it_says(
     lease: dict[str, Any], begins: float
 ) -> None:

@@ -82,17 +82,14 @@ async def test_one_renewal_without_an_answer_is_not_the_end() -> None:
         assert a.election.statistics().failures == 1
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(Rule(fault=Refuse(500), method=WRITES, count=3), id="500"),
-        pytest.param(Rule(fault=Refuse(429, retry_after=2), count=2), id="busy"),
-        pytest.param(Rule(fault=Refuse(429, retry_after=31_536_000), count=2), id="busy for a year"),
-        pytest.param(Rule(fault=Refuse(409), method="PUT", count=2), id="conflict"),
-        pytest.param(Rule(fault=Reset(), count=3), id="reset"),
-        pytest.param(Rule(fault=Latency(3.0, 3.0)), id="slow"),
-    ],
-)
+@pytest.mark.parametrize("fault", [
+    pytest.param(Rule(fault=Refuse(500), method=WRITES, count=3), id="500"),
+    pytest.param(Rule(fault=Refuse(429, retry_after=2), count=2), id="busy"),
+    pytest.param(Rule(fault=Refuse(429, retry_after=31_536_000), count=2), id="busy for a year"),
+    pytest.param(Rule(fault=Refuse(409), method="PUT", count=2), id="conflict"),
+    pytest.param(Rule(fault=Reset(), count=3), id="reset"),
+    pytest.param(Rule(fault=Latency(3.0, 3.0)), id="slow"),
+])  # fmt: skip
 async def test_passing_faults_are_survived(fault: Rule) -> None:
     place = Hustings()
     a, b = place.contender("a"), place.contender("b")
