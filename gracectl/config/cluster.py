@@ -49,21 +49,21 @@ async def read_cluster_settings(
 async def find_config_maps(client: KubeClient) -> Sequence[ConfigMap]:
     """ConfigMaps with settings, in namespaces of a controller. Raises Forbidden, ApiError."""
     try:
-        labelled = await read_all(client, CONFIG_MAPS, Selection(labels=names.SETTINGS_SELECTOR))
+        labeled = await read_all(client, CONFIG_MAPS, Selection(labels=names.SETTINGS_SELECTOR))
     except Forbidden as refusal:
         try:
             return [await client.get(CONFIG_MAPS, USUAL_KEY)]
         except (Forbidden, NotFound):
             raise refusal from None
-    usual = [each for each in labelled if each.namespace == USUAL_KEY[0]]
-    if usual or not labelled:
+    usual = [each for each in labeled if each.namespace == USUAL_KEY[0]]
+    if usual or not labeled:
         return usual
     try:
         leases = await read_leases(client, LeaderElectionSettings())
     except ApiError:
-        return labelled
+        return labeled
     namespaces = {lease.namespace for lease in leases}
-    return [each for each in labelled if each.namespace in namespaces]
+    return [each for each in labeled if each.namespace in namespaces]
 
 
 def several(found: Sequence[ConfigMap]) -> str:

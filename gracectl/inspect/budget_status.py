@@ -85,7 +85,7 @@ class PodBudgetUsage(msgspec.Struct, frozen=True):
 
 PENDING = {
     Cause.UNHEALTHY: "unhealthy",
-    Cause.TERMINABLE: "labelled terminable",
+    Cause.TERMINABLE: "labeled terminable",
     Cause.EXPIRED: "its NodeClaim has expired",
 }
 """Reason of the pending termination of a node that is not deleted yet."""

@@ -60,8 +60,8 @@ def grace_period_of(node: Node | None, claim: NodeClaim | None, settings: Policy
             return parse_grace_period(claim.termination_grace_period)
         except ValueError:
             return None
-    labelled = claim if node is None else node
-    group = None if labelled is None else settings.group_of(labelled.labels)
+    labeled = claim if node is None else node
+    group = None if labeled is None else settings.group_of(labeled.labels)
     return None if group is None else group.termination_grace_seconds
 
 

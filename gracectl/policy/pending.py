@@ -1,4 +1,4 @@
-"""Nodes with a pending voluntary termination: their condition, and the cordon of nodes labelled terminable.
+"""Nodes with a pending voluntary termination: their condition, and the cordon of nodes labeled terminable.
 
 The cordon is only spec.unschedulable: pods and traffic stay. A record on the node says that the cordon is ours, so that
 an operator's cordon stays. Invariant: a node with a record is not cordoned again, so `kubectl uncordon` lasts until the

@@ -1,4 +1,4 @@
-"""Ten nodes that are labelled at once are terminated one by one, and their pods are rescheduled; on any cluster."""
+"""Ten nodes that are labeled at once are terminated one by one, and their pods are rescheduled; on any cluster."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ async def test_no_more_pods_are_pending_than_those_of_the_terminating_node(story
     await story.controller()
     six = await story.nodes(*"abcdef")
     await story.workload("Deployment", "web", 12, replicas=12, behaviour=SLOW_TO_START)
-    labelled = six[:3]
-    bound = {name: {pod["metadata"]["uid"] for pod in story.pods_on(name)} for name in labelled}
+    labeled = six[:3]
+    bound = {name: {pod["metadata"]["uid"] for pod in story.pods_on(name)} for name in labeled}
     begun = len(story.sight.journal)
-    for name in labelled:
+    for name in labeled:
         await story.patch("Node", name, TERMINABLE)
-    await story.until_gone(*labelled)
+    await story.until_gone(*labeled)
     await story.sight.until("all pods are Ready elsewhere", lambda: len(story.healthy("web")) == 12)
     assert story.most_ending() == 1
     most, fullest = most_without_a_place(story, bound, begun)
@@ -110,11 +110,11 @@ async def test_a_pending_node_shows_why_and_is_cordoned_until_its_label_is_remov
 
 async def test_a_node_that_is_labelled_while_no_controller_runs_is_pending(story: Story) -> None:
     controller = await story.controller()
-    (labelled,) = await story.nodes("a")
+    (labeled,) = await story.nodes("a")
     controller.send(signal.SIGKILL)
     await controller.ended()
-    await story.pod("guarded", on=labelled, annotations={names.DO_NOT_EVICT: "true"})
-    await story.patch("Node", labelled, TERMINABLE)
-    told = await status(story, labelled)
+    await story.pod("guarded", on=labeled, annotations={names.DO_NOT_EVICT: "true"})
+    await story.patch("Node", labeled, TERMINABLE)
+    told = await status(story, labeled)
     assert (told["state"], told["pending"]) == ("pending", {"causes": ["terminable"], "hold": "Protected"})
-    assert story.condition(labelled, names.TERMINATION_PENDING) == {}
+    assert story.condition(labeled, names.TERMINATION_PENDING) == {}

@@ -82,7 +82,7 @@ def template(run: str, labels: Mapping[str, str], **extra: Unpack[PodExtra]) -> 
 
 
 def workload(kind: str, name: str, run: str, *, replicas: int | None = None, **extra: Unpack[PodExtra]) -> JsonObject:
-    """A Deployment, StatefulSet or DaemonSet (no replicas) of pods labelled `app: name`."""
+    """A Deployment, StatefulSet or DaemonSet (no replicas) of pods labeled `app: name`."""
     labels = {"app": name}
     spec: JsonObject = {"selector": {"matchLabels": labels}, "template": template(run, labels, **extra)}
     if replicas is not None:

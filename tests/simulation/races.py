@@ -35,9 +35,7 @@ def a_race(seed: int) -> Plan:
     """The plan of a seed that is one: nodes leave one after the other, as their budget and the pace permit."""
     chance = random.Random(f"simulation/race/{seed}")
     nodes = (NodePlan(name=REFUGE), *(NodePlan(name=f"n{n}", labels=dict(TEAM)) for n in range(1, 5)))
-    labelled = [
-        Act(at=round(chance.uniform(0, 5), 3), what="label terminable", subject=node.name) for node in nodes[1:]
-    ]
+    labeled = [Act(at=round(chance.uniform(0, 5), 3), what="label terminable", subject=node.name) for node in nodes[1:]]
     return Plan(
         seed=seed,
         settings={"voluntary": {"maximumAtOnce": 1, "waitForReplacement": False}},
@@ -48,7 +46,7 @@ def a_race(seed: int) -> Plan:
             *_workload(chance, "app1"),
             a_node_budget_manifest("team-a", TEAM, maxUnavailable=1),
         ),
-        history=tuple(sorted(labelled, key=lambda act: act.at)),
+        history=tuple(sorted(labeled, key=lambda act: act.at)),
         faults=(Act(at=0.0, what=RACE, subject="all", seconds=SECONDS, value=_late()),),
     )
 

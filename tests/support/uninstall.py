@@ -43,9 +43,9 @@ def outcomes(report: UninstallReport, *kinds: str) -> dict[str, RemovalOutcome]:
     return {each.name: each.outcome for each in report.removals if not kinds or each.kind in kinds}
 
 
-async def configure(stage: Stage, kind: str, *webhooks: str, name: str = "gracectl", labelled: bool = True) -> None:
+async def configure(stage: Stage, kind: str, *webhooks: str, name: str = "gracectl", labeled: bool = True) -> None:
     """A webhook configuration for DELETE of nodes whose server does not answer; without one it fails."""
-    labels = {names.MANAGED_BY: names.EVENT_COMPONENT} if labelled else {}
+    labels = {names.MANAGED_BY: names.EVENT_COMPONENT} if labeled else {}
     manifest: JsonObject = {"metadata": {"name": name, "labels": labels}, "webhooks": [_webhook(n) for n in webhooks]}
     await stage.call("POST", WEBHOOKS.format(kind=kind), manifest)
 

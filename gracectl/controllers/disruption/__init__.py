@@ -1,1 +1,1 @@
-"""The disruption controller: voluntary terminations of unhealthy, labelled and expired nodes."""
+"""The disruption controller: voluntary terminations of unhealthy, labeled and expired nodes."""

@@ -1,4 +1,4 @@
-"""Disruption controller: voluntary terminations of nodes that are unhealthy, labelled terminable, or expired.
+"""Disruption controller: voluntary terminations of nodes that are unhealthy, labeled terminable, or expired.
 
 It only sends the DELETE, as an operator would; the controllers of nodes and claims do the rest. A key is a candidate: a
 claim with its nodes, or a node without a claim. Invariants: a DELETE carries UID and version of the object that was

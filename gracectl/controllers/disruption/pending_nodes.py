@@ -105,7 +105,7 @@ class PendingNodes:
     async def _reconcile_cordon(self, tracked: TrackedObject[Node], pending: PendingTermination | None) -> None:
         if uncordoned(tracked.latest, pending) is not None:
             if await self._write(tracked, lambda node: uncordoned(node, pending)) and not tracked.latest.unschedulable:
-                message = "uncordoned: no longer labelled terminable or unhealthy"
+                message = "uncordoned: no longer labeled terminable or unhealthy"
                 emit(self._context, (tracked,), Event(EventReason.UNCORDONED, message))
         elif pending is not None and cordoned(tracked.latest, pending) is not None:
             if pending.reason is not HoldReason.PROTECTION and not self._has_room(tracked.name):
@@ -118,7 +118,7 @@ class PendingNodes:
                 self._cordoning.pop(tracked.name, None)
             if exists and is_cordon_recorded(tracked.latest):
                 self._cordoning[tracked.name] = int(tracked.latest.resource_version)
-                cause = "labelled terminable" if is_terminable(tracked.latest) else "unhealthy"
+                cause = "labeled terminable" if is_terminable(tracked.latest) else "unhealthy"
                 message = f"cordoned: {cause}, and its termination is pending"
                 emit(self._context, (tracked,), Event(EventReason.CORDONED, message))
 

@@ -49,7 +49,7 @@ NODE_CLAIM: Final[JsonObject] = {
 """A definition that takes any claim, for clusters whose owner brings none: Karpenter's own checks far more."""
 NODE_CLASS: Final = {"group": "kubesim", "kind": "NodeClass", "name": "default"}
 JOINED: Final = {f"{GROUP}registered": "true", f"{GROUP}initialized": "true"}
-"""What a node is labelled with when it has come up; the claim is not."""
+"""What a node is labeled with when it has come up; the claim is not."""
 UPWARDS: Final = ("Launched", "Registered", "Initialized", "Ready")
 """The conditions of a claim on its way up, in their order."""
 NODES_OWN: Final = "kubernetes.io/hostname"
@@ -74,7 +74,7 @@ class ClaimSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def node_labels(self) -> dict[str, str]:
-        """What the node of the claim is labelled with on account of it."""
+        """What the node of the claim is labeled with on account of it."""
         pool = {f"{GROUP}nodepool": self.node_pool, f"{GROUP}capacity-type": self.capacity_type}
         return {**pool, **JOINED, **self.labels}
 

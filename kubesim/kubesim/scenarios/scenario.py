@@ -83,7 +83,7 @@ class Bound(Base, frozen=True, kw_only=True):
 class Pods(Base, frozen=True, kw_only=True):
     """Pods of one template. `{n}` in name, namespace and label values is the number of the copy, from 1 to `count`.
 
-    Each pod is labelled `app: <name>`. `pod` is more pod spec, over what is made from the other fields.
+    Each pod is labeled `app: <name>`. `pod` is more pod spec, over what is made from the other fields.
     """
 
     name: Name
@@ -135,7 +135,7 @@ class Static(Base, frozen=True, kw_only=True):
 
 
 class Budget(Bound, frozen=True, kw_only=True):
-    """A PodDisruptionBudget by itself. Without `selector` it selects the pods labelled `app: <app>`."""
+    """A PodDisruptionBudget by itself. Without `selector` it selects the pods labeled `app: <app>`."""
 
     name: Name
     namespace: Name = "default"

@@ -62,5 +62,5 @@ async def test_a_generation_counts_changes_of_the_webhooks_which_merge_by_name()
     changed = await stage.patch(f"{MUTATING}/rec", change, STRATEGIC)
     assert changed["metadata"]["generation"] == 2
     assert {each["name"]: each["timeoutSeconds"] for each in changed["webhooks"]} == {NAME: 10, "b.rec.example": 5}
-    labelled = await stage.patch(f"{MUTATING}/rec", {"metadata": {"labels": {"a": "b"}}})
-    assert labelled["metadata"]["generation"] == 2
+    labeled = await stage.patch(f"{MUTATING}/rec", {"metadata": {"labels": {"a": "b"}}})
+    assert labeled["metadata"]["generation"] == 2

@@ -50,8 +50,8 @@ async def test_a_change_of_the_schema_takes_effect_at_once() -> None:
 
     old = await api.get(f"{PATH}/a")
     assert old["spec"] == {"size": 3, "mode": "Soft"}  # filled in as it is read
-    labelled = await api.patch(f"{PATH}/a", {"metadata": {"labels": {"x": "y"}}})
-    assert labelled["metadata"]["generation"] == 1  # what was too large before is not held against who did not do it
+    labeled = await api.patch(f"{PATH}/a", {"metadata": {"labels": {"x": "y"}}})
+    assert labeled["metadata"]["generation"] == 1  # what was too large before is not held against who did not do it
     for size in (4, 1):
         refused = await api.call("PATCH", f"{PATH}/a", {"spec": {"size": size}}, headers={"content-type": MERGE})
         assert refused.status == 422

@@ -232,7 +232,7 @@ async def test_a_record_that_cannot_be_written_lets_no_node_terminate() -> None:
 
 @pytest.mark.seeds(5)
 async def test_over_kills_late_watches_and_failing_servers_no_budget_is_ever_exceeded(seed: int) -> None:
-    """Claims that are deleted, nodes that are labelled, nodes that people delete through the same gate."""
+    """Claims that are deleted, nodes that are labeled, nodes that people delete through the same gate."""
     rng = random.Random(seed)
     async with staged(seed=seed) as stage:
         names_ = pool(12)

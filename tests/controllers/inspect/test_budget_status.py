@@ -86,7 +86,7 @@ def test_of_the_nodes_that_may_not_go_those_come_first_that_are_to() -> None:
     )
     assert found.state is BudgetState.SPENT
     assert found.blocked == (
-        BlockedObject("b", "labelled terminable"),
+        BlockedObject("b", "labeled terminable"),
         BlockedObject("c", "its NodeClaim is being deleted"),
         BlockedObject("d", "its NodeClaim has expired"),
         BlockedObject("a"),
@@ -158,7 +158,7 @@ def test_of_the_pods_that_may_not_go_those_come_first_whose_node_empties() -> No
     assert found.blocked == (
         BlockedObject("shop/on-deleted", "node deleted is being deleted"),
         BlockedObject("shop/on-kept", "maintenance of node kept"),
-        BlockedObject("shop/on-to-end", "labelled terminable"),
+        BlockedObject("shop/on-to-end", "labeled terminable"),
         BlockedObject("shop/on-stays"),
     )
 

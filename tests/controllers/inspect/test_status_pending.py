@@ -120,12 +120,12 @@ def test_what_a_controller_has_written_counts_where_the_cluster_shows_nothing() 
     assert (status.pending.causes, status.pending.hold, status.since) == ((), "Pace", NOW - 100)
     message = f"termination due (node n1 has the label {names.LIFECYCLE_PHASE}=terminable) but waiting for its turn: x"
     waits = Condition(names.TERMINATION_PENDING, "True", "Pace", message, last_transition=NOW - 100)
-    labelled = held(conditions=(*READY, waits))
-    status = statuses(cluster(labelled, *OTHERS))["n1"]
+    labeled = held(conditions=(*READY, waits))
+    status = statuses(cluster(labeled, *OTHERS))["n1"]
     assert status.waits_for == "terminable; Pace: waiting for its turn: x"
     assert status.pending is not None
     assert (status.pending.causes, status.pending.hold) == ((Cause.TERMINABLE,), "Pace")
-    status = statuses(cluster(labelled, *OTHERS, pods=(JOB,)))["n1"]
+    status = statuses(cluster(labeled, *OTHERS, pods=(JOB,)))["n1"]
     assert status.pending is not None
     assert (status.pending.hold, status.since) == ("Protected", NOW - 100)
 

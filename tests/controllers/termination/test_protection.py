@@ -116,7 +116,7 @@ async def test_a_critical_service_is_protected_for_ever_and_leaves_at_once_when_
 LAYERED = with_grace_period("72h")
 
 
-@pytest.mark.parametrize("way", ["deleted", "labelled"])
+@pytest.mark.parametrize("way", ["deleted", "labeled"])
 @pytest.mark.parametrize("claimed", [False, True], ids=["plain", "claimed"])
 async def test_the_layers_when_the_budget_allows_it(way: str, claimed: bool) -> None:
     """0 to 4 hours: protected. From then on: as the budget allows, which is at once. With a grace period it does not
@@ -137,7 +137,7 @@ async def test_the_layers_when_the_budget_allows_it(way: str, claimed: bool) -> 
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("way", "period"), [("deleted", 72), ("labelled", 12)])
+@pytest.mark.parametrize(("way", "period"), [("deleted", 72), ("labeled", 12)])
 async def test_the_layers_when_the_budget_never_allows_it(way: str, period: int) -> None:
     """From 4 hours on the budget blocks it; its grace before 72 hours it is deleted, and at 72 hours the node goes."""
     # Without the questions that a lane asks every minute three days pass faster.

@@ -32,7 +32,7 @@ LONGEST = 9_223_372_036 * 10**9
 
 INVALID = "annotation karpenter.sh/do-not-disrupt is neither"
 TOO_LONG = "annotation karpenter.sh/do-not-disrupt asks for more than the {} s for which pods of namespace {}"
-FOR_EVER = "karpenter.sh/do-not-evict protects for ever, and pods of namespace ci may be protected for 3600 s"
+FOR_EVER = "karpenter.sh/do-not-evict protects indefinitely, and pods of namespace ci may be protected for 3600 s"
 
 
 def policies(**values: Any) -> list[JsonObject]:

@@ -90,11 +90,11 @@ def test_budgets_say_what_they_allow_and_what_they_block(place: Fleet) -> None:
         pool.items() >= {"name": "pool", "minAvailable": "100%", "state": "spent", "problem": None, **figures}.items()
     )
     assert pool["counted"] == figures
-    assert pool["blocks"] == [{"name": "one", "reason": "labelled terminable"}, {"name": "two", "reason": None}]
+    assert pool["blocks"] == [{"name": "one", "reason": "labeled terminable"}, {"name": "two", "reason": None}]
     (web,) = in_json(place, "-n", "default")["podBudgets"]
     assert web["blocks"] == [{"name": "default/web", "reason": None}]
     text = " ".join(place.run("budgets").stdout.split())
-    assert "pool minAvailable 100% 2/2 2 0 blocks: one (labelled terminable); and 1 without a pending removal" in text
+    assert "pool minAvailable 100% 2/2 2 0 blocks: one (labeled terminable); and 1 without a pending removal" in text
     assert "default/web minAvailable 1 1/1 1 0 blocks: default/web; no removal pending" in text
     assert "! the selector selects no node" in text
 

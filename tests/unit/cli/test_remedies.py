@@ -194,14 +194,14 @@ def _too_large_a_selector(place: Fleet) -> None:
 def _protected(place: Fleet) -> None:
     node = place.held("protected")
     place.pod("annotated", node, annotations=FOR_EVER)
-    place.pod("labelled", node, annotations={})
+    place.pod("labeled", node, annotations={})
     place.ask(
         "PATCH",
-        f"{PODS}/labelled",
+        f"{PODS}/labeled",
         {"metadata": {"labels": {names.DO_NOT_EVICT: "true"}}},
         "application/merge-patch+json",
     )
-    for pod in ("labelled", "annotated"):
+    for pod in ("labeled", "annotated"):
         pasted(place, of_pod(place, node, pod))
     assert planned(place, node)["drained"] is not None
 

@@ -214,7 +214,7 @@ async def test_webhooks_that_do_not_answer_hinder_nothing_and_those_of_others_st
         await stage.call("POST", SECRETS, SECRET)
         async with stage.controller() as controller:
             await stage.settle(controller)
-            await configure(stage, "validating", names.NODE_DELETION_WEBHOOK, labelled=False)
+            await configure(stage, "validating", names.NODE_DELETION_WEBHOOK, labeled=False)
             await configure(stage, "mutating", "whatever.example.com")
             report = await Leaving(stage).run()
         assert held(stage) == []
@@ -225,7 +225,7 @@ async def test_webhooks_that_do_not_answer_hinder_nothing_and_those_of_others_st
 
 async def test_a_namesake_that_is_not_ours_is_left_and_said_to_be() -> None:
     async with staged("n1", settings=Settings()) as stage:
-        await configure(stage, "mutating", "other.example.com", labelled=False)
+        await configure(stage, "mutating", "other.example.com", labeled=False)
         await stage.call("POST", SECRETS, {"metadata": {"name": "gracectl-webhook-tls"}})
         report = await Leaving(stage).run()
         assert outcomes(report) == {

@@ -90,10 +90,9 @@ async def test_explain_warns_of_what_a_grace_period_does(claimed: tuple[Kubectl,
         words = " ".join(told.split())
         assert words.count("WARNING:") == 4
         for promised in (
-            "PodDisruptionBudgets that allow nothing, the annotation karpenter.sh/do-not-disrupt and preStop hooks are "
-            "all overruled",
+            "the deadline overrides PodDisruptionBudgets, the annotation karpenter.sh/do-not-disrupt and preStop hooks",
             "BEFORE the deadline",
-            "A pod whose terminationGracePeriodSeconds is longer is deleted the moment the node begins to end",
+            "A pod with a longer terminationGracePeriodSeconds is deleted when the termination begins",
             "while pods on it are protected or their budgets are spent",
             "makes the nodes of the pool drift, which replaces all of them",
             "It cannot be changed",

@@ -61,14 +61,14 @@ def test_health_goes_before_the_label_before_expiry_and_then_the_oldest() -> Non
     waiting = {
         "expired long ago": rank_of([trigger(Cause.EXPIRED, 5.0)], 1.0, "a"),
         "expired": rank_of([trigger(Cause.EXPIRED, 9.0)], 0.0, "b"),
-        "labelled, young": rank_of([trigger(Cause.TERMINABLE, float("-inf"))], 8.0, "c"),
-        "labelled, old": rank_of([trigger(Cause.TERMINABLE, float("-inf"))], 3.0, "d"),
+        "labeled, young": rank_of([trigger(Cause.TERMINABLE, float("-inf"))], 8.0, "c"),
+        "labeled, old": rank_of([trigger(Cause.TERMINABLE, float("-inf"))], 3.0, "d"),
         "ill since 7": rank_of([trigger(Cause.UNHEALTHY, 7.0)], 0.0, "e"),
         "ill since 6, and expired": rank_of([trigger(Cause.EXPIRED, 1.0), trigger(Cause.UNHEALTHY, 6.0)], 9.0, "f"),
         "refused": rank_of([trigger(Cause.UNHEALTHY, 1.0)], 0.0, "g", has_failed=True),
     }
     order = [
-        *("ill since 6, and expired", "ill since 7", "labelled, old", "labelled, young"),
+        *("ill since 6, and expired", "ill since 7", "labeled, old", "labeled, young"),
         *("expired long ago", "expired", "refused"),
     ]
     assert next_to_begin(waiting, 99) == order

@@ -1,4 +1,4 @@
-"""The cordon of a node that is labelled terminable and waits; and what of it comes off."""
+"""The cordon of a node that is labeled terminable and waits; and what of it comes off."""
 
 from __future__ import annotations
 

@@ -84,15 +84,15 @@ async def test_a_pod_that_cannot_be_decoded_has_a_stand_in_until_it_can_or_is_go
 ) -> None:
     pods = Pods()
     pods.transport.answers.append(page(7, a_pod("bad", 1, grace="x"), a_pod("good", 2), a_pod("worse", 3, grace=[])))
-    labelled = a_pod("odd", 11)
-    labelled["metadata"]["labels"] = 7  # found only when all else of it is decoded
+    labeled = a_pod("odd", 11)
+    labeled["metadata"]["labels"] = 7  # found only when all else of it is decoded
     pods.transport.streams.append(
         [
             event("MODIFIED", a_pod("bad", 8, grace="y")),
             event("ADDED", a_pod("new", 9)),
             event("MODIFIED", a_pod("bad", 10)),
             event("MODIFIED", a_pod("good", 11, grace={})),
-            event("ADDED", labelled),
+            event("ADDED", labeled),
             event("DELETED", a_pod("worse", 12, grace=[])),
         ]
     )
@@ -133,11 +133,11 @@ async def test_only_what_is_kept_of_a_list_is_set_aside() -> None:
 
 async def test_a_pod_whose_labels_cannot_be_read_does_not_spoil_its_page() -> None:
     """Labels are decoded later than the rest."""
-    pods, labelled = Pods(), a_pod("b", 2, node="n2")
-    del labelled["metadata"]["managedFields"]
-    labelled["metadata"]["labels"] = {"app": 7}
+    pods, labeled = Pods(), a_pod("b", 2, node="n2")
+    del labeled["metadata"]["managedFields"]
+    labeled["metadata"]["labels"] = {"app": 7}
     good = {**a_pod("a", 1), "metadata": {"namespace": "shop", "name": "a", "uid": "a", "resourceVersion": "1"}}
-    pods.transport.answers.append(page(7, good, labelled))
+    pods.transport.answers.append(page(7, good, labeled))
     await fill(pods.cache, pods.client, PODS)
     assert sorted(_shown(pod) for pod in pods.cache.values()) == ["?b", "a"]
     (found,) = pods.cache.undecodable
