@@ -6,93 +6,25 @@ are added, never renamed or removed; lists have the order of the table.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import yaml
 
-from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.encoding import INDENTED, encode
 from gracectl.model.foreign import visible_json
 from gracectl.model.times import format_time
-from gracectl.policy.answers import Answer, Never, Unknown, Window
+from gracectl.policy.answers import Answer, Never, NeverCause, Unknown, Window
 from gracectl.policy.eviction_queues import QueuePosition
 from gracectl.policy.protection import Protection
 from gracectl.policy.warnings import PlanWarning
 
+Json = dict[str, Any]
+"""A JSON object as it is printed."""
+
 
 class JsonObject(msgspec.Struct, frozen=True, rename="camel"):
     """Base of all JSON objects: immutable, names in camelCase."""
-
-
-class ClusterReport(JsonObject, frozen=True):
-    """The cluster. `context`: of the kubeconfig; null: the pod's service account was used."""
-
-    context: str | None
-    server: str
-
-
-class QueuePositionReport(JsonObject, frozen=True):
-    """Position (from 1) of a pod in the queue of its budget; `after`: the pod before it.
-
-    `undecided`: pods of several nodes are equal, so it may have the position of any of them.
-    """
-
-    number: int
-    of: int
-    after: str | None
-    undecided: bool
-
-
-class ProtectionReport(JsonObject, frozen=True):
-    """Protection of a pod. `until` null: until it is removed; `valid` false: the value cannot be parsed."""
-
-    kind: str
-    value: str
-    until: str | None
-    valid: bool
-    capped: bool
-
-
-class WarningReport(JsonObject, frozen=True):
-    """A warning. `blocking`: the node will not be drained, or not gracefully."""
-
-    kind: str
-    blocking: bool
-    message: str
-    objects: tuple[str, ...]
-
-
-class PlanWarningReport(WarningReport, frozen=True):
-    """A warning of a plan or a status. `remedy` null: there is none."""
-
-    remedy: str | None
-
-
-class NeverCauseReport(JsonObject, frozen=True):
-    """Why something never happens unless it is changed."""
-
-    kind: str
-    message: str
-    pod: str
-    budgets: tuple[str, ...]
-
-
-class AnswerReport(JsonObject, frozen=True, kw_only=True):
-    """When something happens: `answer` is range, unknown or never; what an answer does not have is null or empty.
-
-    Seconds count from `at` of the whole, and are never negative. `expected`: when it probably happens. `missing`: what
-    is not known. `causes`: why never.
-    """
-
-    answer: str
-    earliest: str | None = None
-    latest: str | None = None
-    expected: str | None = None
-    earliest_seconds: float | None = None
-    latest_seconds: float | None = None
-    expected_seconds: float | None = None
-    certain: bool = False
-    missing: tuple[str, ...] = ()
-    causes: tuple[NeverCauseReport, ...] = ()
 
 
 def to_json(value: object, *, indent: int = 2) -> str:
@@ -115,58 +47,67 @@ def instant(at: float | None) -> str | None:
     return None if at is None else format_time(at)
 
 
-def cluster_report(cluster: ClusterAddress) -> ClusterReport:
-    """The cluster that an object is about."""
-    return ClusterReport(cluster.context, cluster.server)
+def queue_position_report(position: QueuePosition | None) -> Json | None:
+    """Position (from 1) of a pod in the queue of its budget, if it waits for one; `after`: the pod before it.
 
-
-def queue_position_report(position: QueuePosition | None) -> QueuePositionReport | None:
-    """The position of a pod, if it waits for a budget."""
+    `undecided`: pods of several nodes are equal, so it may have the position of any of them.
+    """
     if position is None:
         return None
     ahead = None if position.ahead is None else "/".join(position.ahead.entry.pod.key)
-    return QueuePositionReport(position.number, position.of, ahead, position.is_undecided)
+    return {"number": position.number, "of": position.of, "after": ahead, "undecided": position.is_undecided}
 
 
-def protection_report(protection: Protection | None) -> ProtectionReport | None:
-    """Protection of a pod; None without one."""
+def protection_report(protection: Protection | None) -> Json | None:
+    """Protection of a pod. `until` null: until it is removed; `valid` false: the value cannot be parsed."""
     if protection is None:
         return None
-    until = instant(protection.until)
-    return ProtectionReport(protection.kind, protection.value, until, protection.is_valid, protection.is_capped)
+    return {
+        "kind": protection.kind,
+        "value": protection.value,
+        "until": instant(protection.until),
+        "valid": protection.is_valid,
+        "capped": protection.is_capped,
+    }
 
 
-def warning_report(warning: PlanWarning) -> PlanWarningReport:
-    """A warning of a plan or a status."""
-    kind = warning.kind
-    return PlanWarningReport(kind.value, kind.is_blocking, warning.message, warning.objects, warning.remedy or None)
+def warning_report(warning: PlanWarning) -> Json:
+    """A warning of a plan or a status. `blocking`: the node will not be drained, or not gracefully."""
+    return {
+        "kind": warning.kind.value,
+        "blocking": warning.kind.is_blocking,
+        "message": warning.message,
+        "objects": warning.objects,
+        "remedy": warning.remedy or None,
+    }
 
 
-def answer_report(answer: Answer | None, at: float) -> AnswerReport | None:
-    """An answer; seconds count from `at`."""
-    match answer:
-        case Window(earliest, latest, expected):
-            return AnswerReport(
-                answer="range",
-                earliest=format_time(earliest),
-                latest=format_time(latest),
-                expected=instant(expected),
-                earliest_seconds=_seconds(earliest, at),
-                latest_seconds=_seconds(latest, at),
-                expected_seconds=_seconds(expected, at),
-                certain=answer.is_certain,
-            )
-        case Unknown(missing, soonest):
-            return AnswerReport(
-                answer="unknown",
-                earliest=instant(soonest),
-                earliest_seconds=_seconds(soonest, at),
-                missing=missing,
-            )
-        case Never(causes):
-            found = (NeverCauseReport(cause.kind.value, cause.reason, cause.pod, cause.budgets) for cause in causes)
-            return AnswerReport(answer="never", causes=tuple(found))
-    return None
+def answer_report(answer: Answer | None, at: float) -> Json | None:
+    """When something happens: `answer` is range, unknown or never; what an answer does not have is null or empty.
+
+    Seconds count from `at`, and are never negative. `expected`: when it probably happens. `missing`: what is not known.
+    `causes`: why never.
+    """
+    if answer is None:
+        return None
+    earliest = None if isinstance(answer, Never) else answer.earliest
+    latest, expected = (answer.latest, answer.expected) if isinstance(answer, Window) else (None, None)
+    return {
+        "answer": answer.__struct_config__.tag,
+        "earliest": instant(earliest),
+        "latest": instant(latest),
+        "expected": instant(expected),
+        "earliestSeconds": _seconds(earliest, at),
+        "latestSeconds": _seconds(latest, at),
+        "expectedSeconds": _seconds(expected, at),
+        "certain": isinstance(answer, Window) and answer.is_certain,
+        "missing": answer.missing if isinstance(answer, Unknown) else (),
+        "causes": tuple(map(_never_cause, answer.causes)) if isinstance(answer, Never) else (),
+    }
+
+
+def _never_cause(cause: NeverCause) -> Json:
+    return {"kind": cause.kind.value, "message": cause.reason, "pod": cause.pod, "budgets": cause.budgets}
 
 
 def _seconds(instant: float | None, at: float) -> float | None:

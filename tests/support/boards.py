@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-
-from gracectl.cli.status.report import StatusReport
+from gracectl.cli.status.follow import StatusFrame
+from gracectl.cli.status.report import status_report
 from gracectl.model.times import format_time
 
 NOW = 1_768_225_600.0
@@ -250,7 +249,7 @@ def of_nodes(nodes: Sequence[Json], **more: Any) -> Json:
         "claims": [],
         "terminated": [],
     } | more.pop("status", {})
-    msgspec.convert(status, StatusReport)
+    assert list(status) == list(status_report(StatusFrame(at=NOW, nodes=())))
     return {
         "version": 1,
         "status": status,

@@ -24,6 +24,13 @@ KNOWN = {
 }
 
 
+def names_in(value: Any) -> set[str]:
+    """The names of all fields of a JSON value and of the objects in it."""
+    if isinstance(value, Mapping):
+        return set(value).union(*map(names_in, value.values()))
+    return set().union(*map(names_in, value)) if isinstance(value, list | tuple) else set()
+
+
 def fits(value: Any, schema: JsonObject, root: JsonObject) -> bool:
     """Whether `value` is as this part of the schema `root` wants it."""
     assert schema.keys() <= KNOWN, f"not understood: {schema.keys() - KNOWN}"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import msgspec
 
-from gracectl.cli.report import ClusterReport, JsonObject, cluster_report, instant
-from gracectl.inspect.budget_status import BlockedObject, NodeBudgetUsage, PodBudgetUsage, UnavailableObject
+from gracectl.cli.report import Json, instant
+from gracectl.inspect.budget_status import NodeBudgetUsage, PodBudgetUsage
 from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.foreign import harmless
@@ -37,127 +34,59 @@ class BudgetUsages(msgspec.Struct, frozen=True, kw_only=True):
     cluster: ClusterAddress = ClusterAddress()
 
 
-class UnavailableReport(JsonObject, frozen=True):
-    """A node or pod that counts as unavailable."""
-
-    name: str
-    reason: str
-    since: str | None
-
-
-class BlockedReport(JsonObject, frozen=True):
-    """A node or pod that may not be removed now; `reason`: why its removal is pending, null if it is not."""
-
-    name: str
-    reason: str | None
-
-
-class CountReport(JsonObject, frozen=True):
-    """Current state of the nodes, independent of the budget's status."""
-
-    expected: int
-    available: int
-    required: int
-    allowed: int
-
-
-class BudgetReport(JsonObject, frozen=True, kw_only=True):
-    """Fields of both kinds of budgets; the figures are from the status."""
-
-    name: str
-    uid: str
-    min_available: int | str | None
-    max_unavailable: int | str | None
-    state: str
-    problem: str | None
-    expected: int
-    required: int
-    allowed: int
-    unavailable: tuple[UnavailableReport, ...]
-    blocks: tuple[BlockedReport, ...]
-
-
-class NodeBudgetReport(BudgetReport, frozen=True, kw_only=True):
-    """A NodeDisruptionBudget."""
-
-    available: int
-    counted: CountReport
-
-
-class PodBudgetReport(BudgetReport, frozen=True, kw_only=True):
-    """A PodDisruptionBudget."""
-
-    namespace: str
-    healthy: int
-    missing: int
-
-
-class BudgetsReport(JsonObject, frozen=True, kw_only=True):
-    """The whole object. `nodeBudgets` null: see `note`."""
-
-    cluster: ClusterReport
-    at: str
-    settings: str
-    node_budgets: tuple[NodeBudgetReport, ...] | None
-    pod_budgets: tuple[PodBudgetReport, ...]
-    note: str | None
-
-
-def budgets_report(usages: BudgetUsages) -> BudgetsReport:
+def budgets_report(usages: BudgetUsages) -> Json:
     """Report of the chosen budgets."""
-    return BudgetsReport(
-        cluster=cluster_report(usages.cluster),
-        at=format_time(usages.at),
-        settings=usages.settings,
-        node_budgets=None if usages.nodes is None else tuple(map(node_budget_report, usages.nodes)),
-        pod_budgets=tuple(map(pod_budget_report, usages.pods)),
-        note=usages.note or None,
-    )
+    return {
+        "cluster": usages.cluster,
+        "at": format_time(usages.at),
+        "settings": usages.settings,
+        "nodeBudgets": None if usages.nodes is None else tuple(map(node_budget_report, usages.nodes)),
+        "podBudgets": tuple(map(pod_budget_report, usages.pods)),
+        "note": usages.note or None,
+    }
 
 
-def node_budget_report(usage: NodeBudgetUsage) -> NodeBudgetReport:
-    """The report of a budget for nodes."""
+def node_budget_report(usage: NodeBudgetUsage) -> Json:
+    """Report of a budget for nodes. `counted`: current state of the nodes, independent of the budget's status."""
     budget, counted = usage.budget, usage.counted
-    return NodeBudgetReport(
-        **_common(usage),
-        available=budget.current_available,
-        expected=budget.expected_nodes,
-        required=budget.desired_available,
-        counted=CountReport(counted.expected, counted.available, counted.desired, counted.allowed),
-    )
+    return {
+        **_common(usage, budget.expected_nodes, budget.desired_available),
+        "available": budget.current_available,
+        "counted": {
+            "expected": counted.expected,
+            "available": counted.available,
+            "required": counted.desired,
+            "allowed": counted.allowed,
+        },
+    }
 
 
-def pod_budget_report(usage: PodBudgetUsage) -> PodBudgetReport:
-    """The report of a budget for pods."""
+def pod_budget_report(usage: PodBudgetUsage) -> Json:
+    """Report of a budget for pods."""
     budget = usage.budget
-    return PodBudgetReport(
-        **_common(usage),
-        namespace=budget.namespace,
-        healthy=budget.current_healthy,
-        expected=budget.expected_pods,
-        required=budget.desired_healthy,
-        missing=usage.missing,
-    )
+    return {
+        **_common(usage, budget.expected_pods, budget.desired_healthy),
+        "namespace": budget.namespace,
+        "healthy": budget.current_healthy,
+        "missing": usage.missing,
+    }
 
 
-def _common(usage: NodeBudgetUsage | PodBudgetUsage) -> dict[str, Any]:
+def _common(usage: NodeBudgetUsage | PodBudgetUsage, expected: int, required: int) -> Json:
+    """Fields of both kinds; `reason` in `blocks`: why the removal is pending, null if it is not."""
     budget = usage.budget
     return {
         "name": budget.name,
         "uid": budget.uid,
-        "min_available": budget.min_available,
-        "max_unavailable": budget.max_unavailable,
+        "minAvailable": budget.min_available,
+        "maxUnavailable": budget.max_unavailable,
         "state": usage.state.value,
         "problem": harmless(usage.problem, LONGEST) or None,
+        "expected": expected,
+        "required": required,
         "allowed": budget.disruptions_allowed,
-        "unavailable": _unavailable(usage.unavailable),
-        "blocks": _blocked(usage.blocked),
+        "unavailable": [
+            {"name": each.name, "reason": each.reason, "since": instant(each.since)} for each in usage.unavailable
+        ],
+        "blocks": [{"name": each.name, "reason": each.reason or None} for each in usage.blocked],
     }
-
-
-def _unavailable(found: Sequence[UnavailableObject]) -> tuple[UnavailableReport, ...]:
-    return tuple(UnavailableReport(each.name, each.reason, instant(each.since)) for each in found)
-
-
-def _blocked(found: Sequence[BlockedObject]) -> tuple[BlockedReport, ...]:
-    return tuple(BlockedReport(each.name, each.reason or None) for each in found)

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import Row, Table, helpful
-from gracectl.cli.report import ClusterReport, JsonObject, cluster_report
+from gracectl.cli.report import JsonObject
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.times import format_time
 
@@ -55,7 +55,7 @@ class Examination(msgspec.Struct, frozen=True):
 class DoctorReport(JsonObject, frozen=True):
     """The whole object. `healthy`: every check was done, and none has failed."""
 
-    cluster: ClusterReport
+    cluster: ClusterAddress
     at: str
     settings: str
     healthy: bool
@@ -65,7 +65,7 @@ class DoctorReport(JsonObject, frozen=True):
 def doctor_report(found: Examination) -> DoctorReport:
     """The report of all findings."""
     return DoctorReport(
-        cluster=cluster_report(found.cluster),
+        cluster=found.cluster,
         at=format_time(found.at),
         settings=found.settings,
         healthy=found.is_healthy,

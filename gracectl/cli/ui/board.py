@@ -12,12 +12,10 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from gracectl.cli.budgets.report import node_budget_report, pod_budget_report
-from gracectl.cli.report import instant
+from gracectl.cli.report import Json, instant
 from gracectl.cli.status.follow import StatusFollower, StatusFrame
-from gracectl.cli.status.report import pod_reports, status_report
+from gracectl.cli.status.report import pod_report, status_report
 from gracectl.cli.ui.delta import merged
 from gracectl.cli.ui.events import EventLog
 from gracectl.cli.ui.stream import ChangeRing, encoded, message
@@ -41,8 +39,6 @@ BUDGETS_SECONDS: Final = 0.5
 """Between two counts of the budgets, at least."""
 BUDGETS_SHARE: Final = 0.1
 """Share of one processor that counting them takes, at most."""
-
-Json = dict[str, Any]
 
 STARTING: Final[Json] = {
     "version": VERSION,
@@ -121,7 +117,7 @@ class Board:
             self._not_before = began + len(change) / BYTES_PER_SECOND
 
     def _status(self, frame: StatusFrame) -> Json:
-        found: Json = msgspec.to_builtins(status_report(frame, self._source, with_pods=False))
+        found = status_report(frame, self._source, with_pods=False)
         known, self._pods = self._pods, {}
         for node, json in zip(frame.nodes, found["nodes"], strict=True):
             json["pods"] = self._pods_of(node, frame.at, known.get(node.uid))
@@ -134,8 +130,7 @@ class Board:
             return None
         if known is not None and known[0] is node.pods:
             return known[1]
-        found: list[Json] = msgspec.to_builtins(list(pod_reports(node.pods, at)))
-        return found
+        return [pod_report(pod, at) for pod in node.pods]
 
 
 class _ClusterPart:
@@ -164,7 +159,7 @@ class _ClusterPart:
         nodes = node_budget_usages(self._cluster, self._follower.node_budgets, self._settings, at)
         return {
             "podBudgets": self._pod_budgets(),
-            "nodeBudgets": [msgspec.to_builtins(node_budget_report(each)) for each in nodes],
+            "nodeBudgets": [node_budget_report(each) for each in nodes],
             "pace": self._pace(unhealthy.managed),
             "breaker": _breaker(unhealthy),
         }
@@ -178,7 +173,7 @@ class _ClusterPart:
             if before is not None and before[0] is usage and before[1] is queue:
                 self._budgets[uid] = before
                 continue
-            json = before[2] if before is not None and before[0] is usage else _budget(usage)
+            json = before[2] if before is not None and before[0] is usage else pod_budget_report(usage)
             waiting = before[2]["queue"] if before is not None and before[1] is queue else list(map(_queued, queue))
             self._budgets[uid] = usage, queue, json | {"queue": waiting}
         return [json for _, _, json in self._budgets.values()]
@@ -201,11 +196,6 @@ def _breaker(counts: UnhealthyNodes) -> Json:
         "allowed": counts.allowed,
         "managedNodes": counts.managed,
     }
-
-
-def _budget(usage: PodBudgetUsage) -> Json:
-    found: Json = msgspec.to_builtins(pod_budget_report(usage))
-    return found
 
 
 def _queued(queued: QueuedPod) -> Json:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from gracectl.cli.report import instant
+from gracectl.cli.report import Json, instant
 from gracectl.kube.cache import Key
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
@@ -30,8 +30,6 @@ MOST_PAGES: Final = 20
 """Pages of a list, of at most 500 Events and 32 MiB each. They are sorted by name: the newest may be missing."""
 OURS: Final = Selection(fields=f"reportingComponent={names.EVENT_COMPONENT}")
 ABOUT: Final = ("Node", "Pod", "NodeClaim")
-
-Json = dict[str, Any]
 
 
 class _Reference(Object):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from gracectl.cli.report import instant
+from gracectl.cli.report import Json, instant
 from gracectl.cli.status.follow import MOST_TERMINATED
 from gracectl.cli.status.messages import pod_state
 from gracectl.inspect.draining import PodStatus
@@ -28,8 +28,6 @@ from gracectl.telemetry.settings import TracingSettings
 
 MOST_SPANS: Final = 10
 """Of each kind, and of each pod: one that waits for days may change its state at every event."""
-
-Json = dict[str, Any]
 
 
 class Span(msgspec.Struct):

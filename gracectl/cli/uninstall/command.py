@@ -23,7 +23,6 @@ from gracectl.cli.report import structured
 from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
 from gracectl.cli.uninstall.report import UninstallReport, closing_lines, orphaned_instance_text, removal_rows
 from gracectl.config import Settings
-from gracectl.kube.auth.credentials import ClusterAddress
 
 INTERRUPTED = (
     "interrupted; what was removed stays removed, but the Lease expires soon, and a running controller then puts "
@@ -107,7 +106,7 @@ async def _uninstall(
 def _ask(report: UninstallReport) -> None:
     """Show what would be done, on stderr, and have it confirmed."""
     if not sys.stdout.isatty():
-        echo(cluster_text(ClusterAddress(report.cluster.context, report.cluster.server)), err=True)
+        echo(cluster_text(report.cluster), err=True)
     _print(report, err=True)
     confirm("remove gracectl from this cluster?", yes=False)
 

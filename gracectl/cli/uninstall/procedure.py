@@ -16,7 +16,6 @@ import anyio
 import msgspec
 
 from gracectl.admission.webhooks import Leftover, delete_leftover, leftovers
-from gracectl.cli.report import cluster_report
 from gracectl.cli.uninstall.report import (
     NO_LEADER,
     RECREATED,
@@ -258,7 +257,7 @@ class Uninstall:
         self, lease: LeaseReport | None, inventory: Inventory, orphans: tuple[OrphanedInstance, ...]
     ) -> UninstallReport:
         return UninstallReport(
-            cluster=cluster_report(self._cluster),
+            cluster=self._cluster,
             dry_run=self._options.dry_run,
             lease=lease,
             removals=tuple(self._removals),

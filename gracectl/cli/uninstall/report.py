@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import Final
 
 from gracectl.cli.format import counted
-from gracectl.cli.report import ClusterReport, JsonObject
+from gracectl.cli.report import JsonObject
 from gracectl.controllers.finalizer.cleanup import NodeOrClaim
+from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
 from gracectl.model.foreign import harmless
@@ -67,7 +68,7 @@ class CordonedNodeReport(JsonObject, frozen=True):
 class UninstallReport(JsonObject, frozen=True):
     """The whole object."""
 
-    cluster: ClusterReport
+    cluster: ClusterAddress
     dry_run: bool
     lease: LeaseReport | None
     removals: tuple[Removal, ...]

@@ -6,13 +6,14 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from support.builders import NOW, a_budget
+from support.schemas import names_in
 from support.statuses import (
     NEVER_ALLOWS,
     SCENES,
@@ -36,7 +37,7 @@ from gracectl.cli.progress import FEW_CAUSES, FEW_REMEDIES
 from gracectl.cli.report import to_json
 from gracectl.cli.status import messages as words
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
-from gracectl.cli.status.report import StatusReport, status_report
+from gracectl.cli.status.report import status_report
 from gracectl.cli.status.table import status_table
 from gracectl.cli.status.view import ObjectView, StatusView
 from gracectl.inspect.status import NodePhase, is_active
@@ -440,22 +441,7 @@ def test_the_page_has_the_example_word_for_word() -> None:
 
 def test_the_page_explains_every_field_and_every_word() -> None:
     explained = set(re.findall(r"`(\w+)`", PAGE))
-    assert _fields(StatusReport) - explained == set()
+    frames = (documented(), claims_and_gone(), interrupted(), many(), several())
+    assert names_in([status_report(frame) for frame in frames]) - explained == set()
     assert {words.POD_STATES.get(each, each.value) for each in Outcome} - explained == {"ignored"}
     assert {state.value for state in NodePhase} <= explained
-
-
-def _fields(struct: Any) -> set[str]:
-    """The names of the fields of an object and of those in it, as JSON has them."""
-    found = set()
-    for field in msgspec.structs.fields(struct):
-        found.add(field.encode_name)
-        for inner in _types(field.type):
-            if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-                found |= _fields(inner)
-    return found
-
-
-def _types(hint: Any) -> list[Any]:
-    """Those that a hint such as `tuple[A, ...] | None` is made of."""
-    return [hint, *(each for inner in get_args(hint) for each in _types(inner))]
