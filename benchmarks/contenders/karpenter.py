@@ -37,16 +37,9 @@ NODE_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "de
 CONDITIONS = ("Launched", "Registered", "Initialized", "Ready")
 
 DEFINITIONS: Resource[bytes] = Resource(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
-    namespaced=False,
-    decode=verbatim,
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", verbatim, namespaced=False
 )
-CLAIMS: Resource[bytes] = Resource(
-    group="karpenter.sh", version="v1", plural="nodeclaims", kind="NodeClaim", namespaced=False, decode=verbatim
-)
+CLAIMS: Resource[bytes] = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", verbatim, namespaced=False)
 
 
 class Karpenter:

@@ -19,12 +19,12 @@ from gracectl.kube.resources import Resource, verbatim
 SECONDS = 10
 """For which the API server waits: the default of Kubernetes."""
 CONFIGURATIONS: Resource[bytes] = Resource(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="validatingwebhookconfigurations",
-    kind="ValidatingWebhookConfiguration",
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    verbatim,
     namespaced=False,
-    decode=verbatim,
 )
 
 

@@ -46,23 +46,10 @@ KUBELETS: Mapping[Kubelet, str] = {
 }
 """Who starts and stops the pods."""
 
-NAMESPACES: Resource[bytes] = Resource(
-    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, decode=verbatim
-)
-DEPLOYMENTS: Resource[bytes] = Resource(
-    group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True, decode=verbatim
-)
-RAW_BUDGETS: Resource[bytes] = Resource(
-    group="policy",
-    version="v1",
-    plural="poddisruptionbudgets",
-    kind="PodDisruptionBudget",
-    namespaced=True,
-    decode=verbatim,
-)
-RAW_PODS: Resource[bytes] = Resource(
-    group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=verbatim
-)
+NAMESPACES: Resource[bytes] = Resource("", "v1", "namespaces", "Namespace", verbatim, namespaced=False)
+DEPLOYMENTS: Resource[bytes] = Resource("apps", "v1", "deployments", "Deployment", verbatim)
+RAW_BUDGETS: Resource[bytes] = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", verbatim)
+RAW_PODS: Resource[bytes] = Resource("", "v1", "pods", "Pod", verbatim)
 
 
 class App(msgspec.Struct, frozen=True):

@@ -119,7 +119,7 @@ async def _names(context: click.Context, plural: str) -> list[str]:
     from gracectl.kube.connection import connected
     from gracectl.kube.resources import Resource, untyped
 
-    kind = Resource(group="", version="v1", plural=plural, kind="", namespaced=False, decode=untyped)
+    kind = Resource("", "v1", plural, "", untyped, namespaced=False)
     found: list[str] = []
     with anyio.move_on_after(READ_SECONDS):
         async with connected(context.params.get("kubeconfig"), context.params.get("context")) as connection:

@@ -217,14 +217,7 @@ class ClusterApiProvider:
             raise ProviderUnavailable(str(error)) from error
 
 
-_NODES: Final[Resource[Membership]] = Resource(
-    group=NODES.group,
-    version=NODES.version,
-    plural=NODES.plural,
-    kind=NODES.kind,
-    namespaced=NODES.namespaced,
-    decode=decode_membership,
-)
+_NODES: Final = NODES.read_by(decode_membership)
 _MANUALLY: Final = f"if its instance is certainly gone, remove the finalizer {names.FINALIZER} from the node"
 # Number of ended Machines that are remembered: more than can be active.
 _REMEMBERED: Final = 10_000

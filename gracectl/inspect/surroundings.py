@@ -46,22 +46,12 @@ MANY_NODES: Final = 500
 
 _CONCURRENCY: Final = 10
 
-PERSISTENT_VOLUMES: Resource[PersistentVolume] = Resource(
-    group="", version="v1", plural="persistentvolumes", kind="PersistentVolume", namespaced=False, decode=decode_volume
-)
-SERVICES: Resource[Service] = Resource(
-    group="", version="v1", plural="services", kind="Service", namespaced=True, decode=decode_service
-)
-REPLICA_SETS: Resource[Workload] = Resource(
-    group="apps", version="v1", plural="replicasets", kind="ReplicaSet", namespaced=True, decode=decode_workload
-)
+PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", decode_volume, namespaced=False)
+SERVICES = Resource("", "v1", "services", "Service", decode_service)
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", decode_workload)
 STATEFUL_SETS: Resource[Workload] = msgspec.structs.replace(REPLICA_SETS, plural="statefulsets", kind="StatefulSet")
-PENDING_PODS: Resource[PendingPod] = Resource(
-    group="", version="v1", plural="pods", kind="Pod", namespaced=True, decode=decode_pending
-)
-ROOMS: Resource[NodeRoom] = Resource(
-    group="", version="v1", plural="nodes", kind="Node", namespaced=False, decode=decode_room
-)
+PENDING_PODS = Resource("", "v1", "pods", "Pod", decode_pending)
+ROOMS = Resource("", "v1", "nodes", "Node", decode_room, namespaced=False)
 
 UNBOUND: Final = Selection(fields="spec.nodeName=,status.phase=Pending")
 

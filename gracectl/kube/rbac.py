@@ -97,13 +97,13 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-_OWN_REVIEWS: Resource[_Review] = Resource(
-    group="authorization.k8s.io",
-    version="v1",
-    plural="selfsubjectaccessreviews",
-    kind="SelfSubjectAccessReview",
+_OWN_REVIEWS = Resource(
+    "authorization.k8s.io",
+    "v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    Decoder(_Review).decode,
     namespaced=False,
-    decode=Decoder(_Review).decode,
     cancellable=True,
 )
 _REVIEWS: Resource[_Review] = msgspec.structs.replace(
@@ -123,12 +123,12 @@ class _Identity(msgspec.Struct, frozen=True):
     status: _IdentityStatus = _IdentityStatus()
 
 
-_OWN_IDENTITY: Resource[_Identity] = Resource(
-    group="authentication.k8s.io",
-    version="v1",
-    plural="selfsubjectreviews",
-    kind="SelfSubjectReview",
+_OWN_IDENTITY = Resource(
+    "authentication.k8s.io",
+    "v1",
+    "selfsubjectreviews",
+    "SelfSubjectReview",
+    Decoder(_Identity).decode,
     namespaced=False,
-    decode=Decoder(_Identity).decode,
     cancellable=True,
 )

@@ -6,14 +6,12 @@ The one place that knows a resource's group, version and plural; adding a kind i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
 
 from gracectl.model import wire
-from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
-from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import (
     decode_attachment,
     decode_budget,
@@ -28,20 +26,18 @@ from gracectl.model.decode import (
     unknown_pod,
 )
 from gracectl.model.envelope import UndecodableObject, decode_birth, decode_envelope
-from gracectl.model.machine import Machine, decode_machine
-from gracectl.model.meta import ConfigMap, Lease
+from gracectl.model.machine import decode_machine
 from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
-from gracectl.model.node import Node
-from gracectl.model.pod import PersistentVolumeClaim, Pod, VolumeAttachment
 from gracectl.model.untrusted import Decoder
 
 T = TypeVar("T")
+U = TypeVar("U")
 Raw = bytes | msgspec.Raw
 
 _UNTYPED: Decoder[dict[str, Any]] = Decoder(dict[str, Any])
 
 
-class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class Resource(msgspec.Struct, Generic[T], frozen=True):
     """A served resource and how to decode one object of it (malformed input raises msgspec.DecodeError).
 
     `wire_type`: a type of model's wire.py that `decode` takes as well: pages of a list and events of a watch are
@@ -54,8 +50,8 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     version: str
     plural: str
     kind: str
-    namespaced: bool
     decode: Callable[[Raw], T]
+    namespaced: bool = True
     wire_type: type | None = None
     stand_in: Callable[[UndecodableObject], T] | None = None
     cancellable: bool = False
@@ -70,9 +66,9 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """The plural with its group: `nodeclaims.karpenter.sh`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    def read_by(self, decode: Callable[[Raw], T]) -> Resource[T]:
+    def read_by(self, decode: Callable[[Raw], U]) -> Resource[U]:
         """The same resource with another decoder: give a cache's reflector one that shares (model's PodDecoder)."""
-        return msgspec.structs.replace(self, decode=decode)
+        return cast("Resource[U]", msgspec.structs.replace(self, decode=decode))
 
     def read(self, raw: Raw) -> T:
         """The object, or its stand-in. Raises msgspec.DecodeError for kinds that have none."""
@@ -111,107 +107,46 @@ def untyped(raw: Raw) -> dict[str, Any]:
     return _UNTYPED.decode(raw)
 
 
-PODS: Resource[Pod] = Resource(
-    group="",
-    version="v1",
-    plural="pods",
-    kind="Pod",
-    namespaced=True,
-    decode=decode_pod,
-    wire_type=wire.Pod,
-    stand_in=unknown_pod,
-)
-NODES: Resource[Node] = Resource(
-    group="", version="v1", plural="nodes", kind="Node", namespaced=False, decode=decode_node
-)
-NAMESPACES: Resource[str] = Resource(
-    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, decode=decode_birth
-)
+PODS = Resource("", "v1", "pods", "Pod", decode_pod, wire_type=wire.Pod, stand_in=unknown_pod)
+NODES = Resource("", "v1", "nodes", "Node", decode_node, namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", decode_birth, namespaced=False)
 """Decoded to what tells one from another of the same name."""
-BUDGETS: Resource[PodDisruptionBudget] = Resource(
-    group="policy",
-    version="v1",
-    plural="poddisruptionbudgets",
-    kind="PodDisruptionBudget",
-    namespaced=True,
-    decode=decode_budget,
-    stand_in=unknown_budget,
+BUDGETS = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", decode_budget, stand_in=unknown_budget
 )
-VOLUME_ATTACHMENTS: Resource[VolumeAttachment] = Resource(
-    group="storage.k8s.io",
-    version="v1",
-    plural="volumeattachments",
-    kind="VolumeAttachment",
-    namespaced=False,
-    decode=decode_attachment,
+VOLUME_ATTACHMENTS = Resource(
+    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", decode_attachment, namespaced=False
 )
-VOLUME_CLAIMS: Resource[PersistentVolumeClaim] = Resource(
-    group="",
-    version="v1",
-    plural="persistentvolumeclaims",
-    kind="PersistentVolumeClaim",
-    namespaced=True,
-    decode=decode_volume_claim,
-)
-NODE_CLAIMS: Resource[NodeClaim] = Resource(
-    group=KARPENTER_GROUP,
-    version="v1",
-    plural="nodeclaims",
-    kind="NodeClaim",
-    namespaced=False,
-    decode=decode_claim,
-)
+VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", decode_volume_claim)
+NODE_CLAIMS = Resource(KARPENTER_GROUP, "v1", "nodeclaims", "NodeClaim", decode_claim, namespaced=False)
 NODE_CLAIM_VERSIONS = (NODE_CLAIMS, msgspec.structs.replace(NODE_CLAIMS, version="v1beta1"))
 """In order of preference. A cluster serves some versions, or none."""
-NODE_POOLS: Resource[dict[str, Any]] = Resource(
-    group=KARPENTER_GROUP, version="v1", plural="nodepools", kind="NodePool", namespaced=False, decode=untyped
-)
+NODE_POOLS = Resource(KARPENTER_GROUP, "v1", "nodepools", "NodePool", untyped, namespaced=False)
 NODE_POOL_VERSIONS = (NODE_POOLS, msgspec.structs.replace(NODE_POOLS, version="v1beta1"))
 """Served where Karpenter is installed: gracectl ships no definition."""
-NODE_BUDGETS: Resource[NodeDisruptionBudget] = Resource(
-    group=TERMINATION_GROUP,
-    version=TERMINATION_VERSION,
-    plural="nodedisruptionbudgets",
-    kind="NodeDisruptionBudget",
+NODE_BUDGETS = Resource(
+    TERMINATION_GROUP,
+    TERMINATION_VERSION,
+    "nodedisruptionbudgets",
+    "NodeDisruptionBudget",
+    decode_node_budget,
     namespaced=False,
-    decode=decode_node_budget,
 )
 """A cluster serves them, or (before `gracectl crds` was applied) not."""
-MACHINES: Resource[Machine] = Resource(
-    group=CLUSTER_API_GROUP,
-    version="v1beta2",
-    plural="machines",
-    kind="Machine",
-    namespaced=True,
-    decode=decode_machine,
-    cancellable=True,
-)
+MACHINES = Resource(CLUSTER_API_GROUP, "v1beta2", "machines", "Machine", decode_machine, cancellable=True)
 MACHINE_VERSIONS = (MACHINES, msgspec.structs.replace(MACHINES, version="v1beta1"))
 """In order of preference. A cluster without Cluster API serves none."""
-LEASES: Resource[Lease] = Resource(
-    group="coordination.k8s.io",
-    version="v1",
-    plural="leases",
-    kind="Lease",
-    namespaced=True,
-    decode=decode_lease,
-)
-CONFIG_MAPS: Resource[ConfigMap] = Resource(
-    group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True, decode=decode_config_map
-)
-EVENTS: Resource[bytes] = Resource(
-    group="", version="v1", plural="events", kind="Event", namespaced=True, decode=verbatim, cancellable=True
-)
-SECRETS: Resource[dict[str, Any]] = Resource(
-    group="", version="v1", plural="secrets", kind="Secret", namespaced=True, decode=untyped
-)
-MUTATING_WEBHOOKS: Resource[dict[str, Any]] = Resource(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="mutatingwebhookconfigurations",
-    kind="MutatingWebhookConfiguration",
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", decode_lease)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", decode_config_map)
+EVENTS = Resource("", "v1", "events", "Event", verbatim, cancellable=True)
+SECRETS = Resource("", "v1", "secrets", "Secret", untyped)
+MUTATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    untyped,
     namespaced=False,
-    decode=untyped,
 )
 VALIDATING_WEBHOOKS: Resource[dict[str, Any]] = msgspec.structs.replace(
     MUTATING_WEBHOOKS, plural="validatingwebhookconfigurations", kind="ValidatingWebhookConfiguration"

@@ -8,6 +8,7 @@ components do, in frozen statistics that are read at each scrape.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -15,6 +16,8 @@ import msgspec
 from gracectl.runtime.histogram import Distribution
 from gracectl.runtime.loop_monitor import LAG_BOUNDS
 from gracectl.runtime.queue import LATENCY_BOUNDS
+
+MetricType = Literal["gauge", "counter", "histogram"]
 
 MINUTE: Final = 60.0
 HOUR: Final = 60 * MINUTE
@@ -31,7 +34,7 @@ class Metric(msgspec.Struct, frozen=True):
     upper bounds of a histogram, ascending, without infinity. `of_nodes`: it also has the labels of `metrics.labels`."""
 
     name: str
-    type: Literal["gauge", "counter", "histogram"]
+    type: MetricType
     text: str
     labels: tuple[str, ...] = ()
     section: str = ""
@@ -61,82 +64,68 @@ def _section(title: str) -> None:
     _sections.append(title)
 
 
-def _entered(metric: Metric) -> Metric:
+def _metric(
+    type_: MetricType, series: str, text: str, *, buckets: tuple[float, ...] = (), of_nodes: bool = False
+) -> Metric:
+    """Add a metric to the catalogue. `series`: its name without `gracectl_`, and its labels: `queue_depth{queue}`."""
+    name, _, labels = series.rstrip("}").partition("{")
+    names = tuple(labels.split(",")) if labels else ()
+    metric = Metric(f"gracectl_{name}", type_, text, names, _sections[-1], buckets, of_nodes)
     _catalogue.append(metric)
     return metric
 
 
-def _gauge(name: str, labels: str, text: str, *, of_nodes: bool = False) -> Metric:
-    return _entered(Metric(f"gracectl_{name}", "gauge", text, tuple(labels.split()), _sections[-1], of_nodes=of_nodes))
-
-
-def _counter(name: str, labels: str, text: str, *, of_nodes: bool = False) -> Metric:
-    return _entered(
-        Metric(f"gracectl_{name}", "counter", text, tuple(labels.split()), _sections[-1], of_nodes=of_nodes)
-    )
-
-
-def _histogram(name: str, labels: str, text: str, *, buckets: tuple[float, ...], of_nodes: bool = False) -> Metric:
-    return _entered(
-        Metric(f"gracectl_{name}", "histogram", text, tuple(labels.split()), _sections[-1], buckets, of_nodes)
-    )
+_gauge = partial(_metric, "gauge")
+_counter = partial(_metric, "counter")
+_histogram = partial(_metric, "histogram")
 
 
 _section("Terminations of nodes and claims")
 TERMINATIONS: Final = _gauge(
-    "terminations",
-    "kind step",
+    "terminations{kind,step}",
     "Active terminations and maintenance drains. Many at `instance`: check the provider.",
     of_nodes=True,
 )
 TERMINATION_OLDEST: Final = _gauge(
-    "termination_oldest_seconds",
-    "kind",
+    "termination_oldest_seconds{kind}",
     "Age of the oldest active termination, without maintenance. If it grows: `gracectl status`.",
 )
 NODES_TERMINATED: Final = _counter(
-    "nodes_terminated_total",
-    "reason result",
+    "nodes_terminated_total{reason,result}",
     "Terminated nodes, by reason (`by hand`, `health`, `rotation`: the label `terminable`, `expiry`) and result: "
     "`drained`; `deadline`, with pods left; `released`, its instance was gone.",
     of_nodes=True,
 )
 TERMINATION_DURATION: Final = _histogram(
-    "termination_duration_seconds",
-    "kind",
+    "termination_duration_seconds{kind}",
     "Duration of completed terminations, from request to end; for maintenance, until the uncordon.",
     buckets=STEPS,
     of_nodes=True,
 )
 STEP_DURATION: Final = _histogram(
-    "termination_step_duration_seconds",
-    "kind step",
+    "termination_step_duration_seconds{kind,step}",
     "Time spent at each step, recorded at the end.",
     buckets=STEPS,
     of_nodes=True,
 )
 DRAINS_STALLED: Final = _gauge(
-    "drains_stalled",
-    "kind",
+    "drains_stalled{kind}",
     "Drains without progress for a minute. `gracectl status NODE` shows what blocks it.",
     of_nodes=True,
 )
 PODS_LEFT: Final = _gauge(
-    "pods_left",
-    "state",
+    "pods_left{state}",
     "Pods that block active terminations: `evict`, `blocked` by budgets, `waiting` for a wave or a neighbour's "
     "`do-not-evict`, `protected`, `terminating`, `delete` (for the deadline, now).",
 )
 BLOCKED_PODS: Final = _gauge(
-    "blocked_pods",
-    "reason",
+    "blocked_pods{reason}",
     "Pods that cannot be evicted now: `budget`, `unobserved-budget` (for milliseconds), `misconfiguration` (never "
     "resolves), `protection`, `neighbour`, `wave`, `volume`, `returned` (made after the cordon), "
     "`settling-budget` (has just lost its budget), `refused`, `undecodable`.",
 )
 PODS_DRAINED: Final = _counter(
-    "pods_drained_total",
-    "how",
+    "pods_drained_total{how}",
     "Pods that no longer block a node: `evicted`; `deleted` for a deadline; `left` by themselves or by another "
     "client; `abandoned` at the end of the termination.",
     of_nodes=True,
@@ -144,280 +133,244 @@ PODS_DRAINED: Final = _counter(
 
 _section("Evictions and budgets")
 EVICTION_REQUESTS: Final = _counter(
-    "eviction_requests_total",
-    "code answer",
+    "eviction_requests_total{code,answer}",
     "Eviction requests with retries. `429 BudgetExhausted` is rare, `500 MultipleBudgets` means several budgets, "
     "`none` no response.",
 )
-PDB_QUEUES: Final = _gauge("pdb_queues", "", "PodDisruptionBudgets with waiting pods.")
+PDB_QUEUES: Final = _gauge("pdb_queues", "PodDisruptionBudgets with waiting pods.")
 PDB_QUEUE_PODS: Final = _gauge(
-    "pdb_queue_pods", "budgets", "Waiting pods of active waves, by number of budgets. `several`: cannot be evicted."
+    "pdb_queue_pods{budgets}", "Waiting pods of active waves, by number of budgets. `several`: cannot be evicted."
 )
-PDB_QUEUE_DEPTH: Final = _gauge("pdb_queue_depth_max", "", "Pods in the longest queue: the budget that takes longest.")
+PDB_QUEUE_DEPTH: Final = _gauge("pdb_queue_depth_max", "Pods in the longest queue: the budget that takes longest.")
 PDB_QUEUE_OLDEST: Final = _gauge(
-    "pdb_queue_oldest_wait_seconds", "budgets", "Longest current wait of a pod for its eviction."
+    "pdb_queue_oldest_wait_seconds{budgets}", "Longest current wait of a pod for its eviction."
 )
 PDB_QUEUE_WAIT: Final = _histogram(
-    "pdb_queue_wait_seconds", "budgets", "Time from the start of a pod's wave to its eviction.", buckets=WAITS
+    "pdb_queue_wait_seconds{budgets}", "Time from the start of a pod's wave to its eviction.", buckets=WAITS
 )
 NODE_BUDGETS: Final = _gauge(
-    "node_budgets",
-    "state",
+    "node_budgets{state}",
     "NodeDisruptionBudgets: `allowing`, `spent`, `uncounted` (invalid: fix it), `unobserved` (for long: no leader).",
 )
 NODE_ADMISSIONS: Final = _counter(
-    "node_admissions_total",
-    "answer",
+    "node_admissions_total{answer}",
     "Decisions on node deletions, of webhook and controller: `free` (no budget applies, or unavailable anyway), "
     "`admitted`, `refused`, `forced` by a deadline, `unknown` node.",
 )
 NODES_BLOCKED_BY_BUDGET: Final = _gauge(
-    "nodes_blocked_by_budget",
-    "of",
+    "nodes_blocked_by_budget{of}",
     "Terminations that wait for a NodeDisruptionBudget: `voluntary`, `nodeclaim`. For long: `gracectl budgets`.",
 )
 
 _section("Voluntary terminations")
 VOLUNTARY_PENDING: Final = _gauge(
-    "voluntary_terminations_pending",
-    "cause hold",
+    "voluntary_terminations_pending{cause,hold}",
     "Nodes and claims due for health, label or age that wait, by first cause (`unhealthy`, `terminable`, "
     "`expired`) and [hold](deadlines.md#while-it-waits).",
 )
 VOLUNTARY_PENDING_OLDEST: Final = _gauge(
     "voluntary_terminations_pending_oldest_seconds",
-    "",
     "Waiting time of the oldest pending voluntary termination; `gracectl status` shows the node.",
 )
 VOLUNTARY_ACTIVE: Final = _gauge(
-    "voluntary_terminations_active",
-    "state",
+    "voluntary_terminations_active{state}",
     "Terminations that count toward `voluntary.maximumAtOnce`. `replacing` for long: pods that cannot be scheduled.",
 )
 VOLUNTARY_MAXIMUM: Final = _gauge(
     "voluntary_terminations_maximum",
-    "",
     "Maximum number of active terminations: `voluntary.maximumAtOnce` of the managed nodes; 0 on a standby.",
 )
 UNHEALTHY_NODES: Final = _gauge(
-    "unhealthy_nodes",
-    "state",
+    "unhealthy_nodes{state}",
     "Managed nodes that count for `health.maximumUnhealthy`: `unhealthy`, tolerated or not, and `recovering` for "
     "five minutes.",
 )
 CIRCUIT_BREAKER_OPEN: Final = _gauge(
-    "health_circuit_breaker_open", "", "1 while too many nodes are unhealthy to terminate any."
+    "health_circuit_breaker_open", "1 while too many nodes are unhealthy to terminate any."
 )
 
 _section("Deadlines")
 DELETION_REQUESTS: Final = _counter(
-    "pod_deletion_requests_total",
-    "code answer",
+    "pod_deletion_requests_total{code,answer}",
     "Requests to delete a pod for a deadline. Other than `Deleted` and `NotFound`: the Event *DeletionFailed*.",
 )
 DEADLINE_LATENESS: Final = _histogram(
     "deadline_lateness_seconds",
-    "",
     "Delay of such requests; each second is one less of grace. Should be below 0.1.",
     buckets=LATENESS,
 )
 DEADLINE_PODS: Final = _gauge(
-    "deadline_pods",
-    "state",
+    "deadline_pods{state}",
     "Pods with a scheduled deletion: armed, failing, or `overdue` (for seconds: the server does not accept it).",
 )
-TIMERS: Final = _gauge("timers", "", "Armed timers.")
-TIMERS_SET: Final = _counter("timer_operations_total", "operation", "`armed`, `rearmed`, `cancelled`, `fired`.")
-TIMER_LATENESS: Final = _counter(
-    "timer_lateness_seconds_total", "", "Sum of the delays of fired timers; a slot is 10 ms."
-)
+TIMERS: Final = _gauge("timers", "Armed timers.")
+TIMERS_SET: Final = _counter("timer_operations_total{operation}", "`armed`, `rearmed`, `cancelled`, `fired`.")
+TIMER_LATENESS: Final = _counter("timer_lateness_seconds_total", "Sum of the delays of fired timers; a slot is 10 ms.")
 TIMER_LATENESS_WORST: Final = _gauge(
-    "timer_lateness_seconds_max", "", "Longest delay of a fired timer since the process became active."
+    "timer_lateness_seconds_max", "Longest delay of a fired timer since the process became active."
 )
 
 _section("Protection")
 PROTECTED_PODS: Final = _gauge(
-    "protected_pods",
-    "kind until",
+    "protected_pods{kind,until}",
     "Protected pods on managed nodes: for a time, indefinitely, or `invalid` (a typing error in the annotation).",
 )
 PROTECTED_PODS_TERMINATING: Final = _gauge(
-    "protected_pods_terminating", "kind until", "Protected pods on nodes that are being terminated."
+    "protected_pods_terminating{kind,until}", "Protected pods on nodes that are being terminated."
 )
 PROTECTION_REMAINING: Final = _gauge(
-    "protection_remaining_seconds_max", "kind", "Remaining time of the longest protection with a known end."
+    "protection_remaining_seconds_max{kind}", "Remaining time of the longest protection with a known end."
 )
 PROTECTION_HELD: Final = _histogram(
-    "protection_held_seconds",
-    "kind ended",
+    "protection_held_seconds{kind,ended}",
     "How long a protected pod blocked a drain, by how that ended.",
     buckets=(1.0, 10.0, MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR, DAY, 3 * DAY),
 )
 
 _section("Provider")
 PROVIDER_CALLS: Final = _counter(
-    "provider_calls_total", "call outcome", "Calls by outcome: `gone` is success, `unanswered` a timeout."
+    "provider_calls_total{call,outcome}", "Calls by outcome: `gone` is success, `unanswered` a timeout."
 )
 PROVIDER_LATENCY: Final = _histogram(
-    "provider_call_duration_seconds", "call", "Duration of calls to the provider.", buckets=ANSWERS
+    "provider_call_duration_seconds{call}", "Duration of calls to the provider.", buckets=ANSWERS
 )
 
 _section("Admission")
 ADMISSION_REQUESTS: Final = _counter(
-    "admission_requests_total",
-    "webhook verdict",
+    "admission_requests_total{webhook,verdict}",
     "Requests of API servers. `failed` and `unready` leave the decision to the failure policy: see the log.",
 )
 ADMISSION_LATENCY: Final = _histogram(
-    "admission_request_duration_seconds",
-    "webhook",
+    "admission_request_duration_seconds{webhook}",
     "Duration of admission requests after the body was read; for node deletions with the writes to "
     "budgets. Should be far below `admission.timeoutSeconds`.",
     buckets=ANSWERS,
 )
 ADMISSION_STRANGERS: Final = _counter(
     "admission_unknown_paths_total",
-    "",
     "Requests on paths that API servers do not use, answered with 404: forged reviews, or an edited configuration.",
 )
 ADMISSION_REGISTERED: Final = _gauge(
     "admission_registered",
-    "",
     "1 while both webhook configurations are as settings and Secret have them. 0: `/readyz?verbose` and the log say "
     "what differs; [register](admission.md#registration).",
 )
 ADMISSION_CERTIFICATE: Final = _gauge(
     "admission_certificate_expiry_timestamp_seconds",
-    "",
     "End of the certificate's validity (Unix time). Less than a month ahead, if self-made: no leader, or the "
     "Secret cannot be written.",
 )
 
 _section("API server and caches")
 API_REQUESTS: Final = _counter(
-    "api_requests_total", "verb resource outcome", "Requests with retries. `Conflict` and `BudgetExhausted` are normal."
+    "api_requests_total{verb,resource,outcome}", "Requests with retries. `Conflict` and `BudgetExhausted` are normal."
 )
 API_LATENCY: Final = _histogram(
-    "api_request_duration_seconds",
-    "verb",
+    "api_request_duration_seconds{verb}",
     "Duration of requests, up to the response or the client's timeout; of a watch, up to its start.",
     buckets=ANSWERS,
 )
-API_RETRIES: Final = _counter("api_retries_total", "", "Requests repeated after a transient failure.")
-API_THROTTLED: Final = _counter("api_throttled_total", "", "Responses with a Retry-After.")
-API_THROTTLED_SECONDS: Final = _counter(
-    "api_throttled_seconds_total", "", "Sum of the Retry-After times of busy servers."
-)
+API_RETRIES: Final = _counter("api_retries_total", "Requests repeated after a transient failure.")
+API_THROTTLED: Final = _counter("api_throttled_total", "Responses with a Retry-After.")
+API_THROTTLED_SECONDS: Final = _counter("api_throttled_seconds_total", "Sum of the Retry-After times of busy servers.")
 API_RETRY_AFTER_CAPPED: Final = _counter(
     "api_retry_after_capped_total",
-    "",
     "Responses with a Retry-After above the maximum (60 s for the client, 30 s for a request): check proxies in "
     "between.",
 )
 API_DATES_REFUSED: Final = _counter(
     "api_dates_refused_total",
-    "",
     "Responses with a Date more than `client.maximumClockOffsetSeconds` off: one of the clocks is wrong.",
 )
-API_CLOCK_OFFSET: Final = _gauge("api_clock_offset_seconds", "", "Estimated offset of the API server's clock.")
+API_CLOCK_OFFSET: Final = _gauge("api_clock_offset_seconds", "Estimated offset of the API server's clock.")
 CLOCK_DISPUTED: Final = _gauge(
     "clock_disputed",
-    "",
     "1 while clocks [contradict each other](high-availability.md#clocks-that-contradict-each-other): deadlines "
     "are paused.",
 )
 WATCH_LISTS: Final = _counter(
-    "watch_lists_total", "resource", "Complete lists: one at the start, more after a lost history."
+    "watch_lists_total{resource}", "Complete lists: one at the start, more after a lost history."
 )
-WATCH_STREAMS: Final = _counter("watch_streams_total", "resource", "Watches started: one in five to ten minutes.")
+WATCH_STREAMS: Final = _counter("watch_streams_total{resource}", "Watches started: one in five to ten minutes.")
 WATCH_STALLS: Final = _counter(
-    "watch_stalls_total",
-    "resource",
+    "watch_stalls_total{resource}",
     "Watches stopped because no data arrived: a load balancer or firewall that drops connections.",
 )
 WATCH_FAILURES: Final = _counter(
-    "watch_failures_total", "resource", "Failed lists and watches, with stalls: see the log."
+    "watch_failures_total{resource}", "Failed lists and watches, with stalls: see the log."
 )
-WATCH_EVENTS: Final = _counter("watch_events_total", "resource", "Events of watches, with bookmarks.")
+WATCH_EVENTS: Final = _counter("watch_events_total{resource}", "Events of watches, with bookmarks.")
 WATCH_SILENCE: Final = _gauge(
-    "watch_silence_seconds", "resource", "Time since the last event. Growing beyond 90: the cache is outdated."
+    "watch_silence_seconds{resource}", "Time since the last event. Growing beyond 90: the cache is outdated."
 )
-CACHED: Final = _gauge("cached_objects", "cache", "Objects in a cache.")
+CACHED: Final = _gauge("cached_objects{cache}", "Objects in a cache.")
 UNDECODABLE: Final = _gauge(
-    "undecodable_objects", "cache", "[Objects that cannot be decoded](operations.md#an-object-cannot-be-decoded)."
+    "undecodable_objects{cache}", "[Objects that cannot be decoded](operations.md#an-object-cannot-be-decoded)."
 )
 
 _section("Queues and the event loop")
-QUEUE_DEPTH: Final = _gauge("queue_depth", "queue", "Keys waiting for a worker.")
-QUEUE_DELAYED: Final = _gauge("queue_delayed", "queue", "Keys scheduled for later.")
-QUEUE_PROCESSING: Final = _gauge("queue_processing", "queue", "Keys being reconciled.")
-QUEUE_FAILING: Final = _gauge("queue_failing", "queue", "Keys with a failed last reconcile: see the log.")
-QUEUE_ADDS: Final = _counter("queue_adds_total", "queue", "Keys added, with duplicates.")
-QUEUE_RETRIES: Final = _counter("queue_retries_total", "queue", "Failed reconciles.")
-QUEUE_LATENCY: Final = _histogram("queue_latency_seconds", "queue", "Time that keys waited.", buckets=LATENCY_BOUNDS)
-QUEUE_OLDEST: Final = _gauge("queue_oldest_wait_seconds", "queue", "Longest current wait. Growing: workers that hang.")
-QUEUE_WORK: Final = _counter("queue_work_seconds_total", "queue", "Its rate is the mean number of busy workers.")
+QUEUE_DEPTH: Final = _gauge("queue_depth{queue}", "Keys waiting for a worker.")
+QUEUE_DELAYED: Final = _gauge("queue_delayed{queue}", "Keys scheduled for later.")
+QUEUE_PROCESSING: Final = _gauge("queue_processing{queue}", "Keys being reconciled.")
+QUEUE_FAILING: Final = _gauge("queue_failing{queue}", "Keys with a failed last reconcile: see the log.")
+QUEUE_ADDS: Final = _counter("queue_adds_total{queue}", "Keys added, with duplicates.")
+QUEUE_RETRIES: Final = _counter("queue_retries_total{queue}", "Failed reconciles.")
+QUEUE_LATENCY: Final = _histogram("queue_latency_seconds{queue}", "Time that keys waited.", buckets=LATENCY_BOUNDS)
+QUEUE_OLDEST: Final = _gauge("queue_oldest_wait_seconds{queue}", "Longest current wait. Growing: workers that hang.")
+QUEUE_WORK: Final = _counter("queue_work_seconds_total{queue}", "Its rate is the mean number of busy workers.")
 LOOP_LAG: Final = _histogram(
-    "loop_lag_seconds",
-    "",
-    "Lag of the event loop: deadlines are late by as much. Mostly a CPU limit.",
-    buckets=LAG_BOUNDS,
+    "loop_lag_seconds", "Lag of the event loop: deadlines are late by as much. Mostly a CPU limit.", buckets=LAG_BOUNDS
 )
 
 _section("Shutdowns of machines")
 SHUTDOWN_LOCK: Final = _gauge(
-    "shutdown_lock_held", "", "1 while it would notice a shutdown. 0 for a minute: logind or the bus cannot be reached."
+    "shutdown_lock_held", "1 while it would notice a shutdown. 0 for a minute: logind or the bus cannot be reached."
 )
 SHUTDOWN_DELAY: Final = _gauge(
-    "shutdown_delay_seconds", "which", "`granted` below `wanted`: the Event *ShutdownDelayTooShort* has the remedy."
+    "shutdown_delay_seconds{which}", "`granted` below `wanted`: the Event *ShutdownDelayTooShort* has the remedy."
 )
 SHUTDOWNS: Final = _counter(
-    "shutdowns_total",
-    "outcome",
+    "shutdowns_total{outcome}",
     "Shutdowns: all pods left in time (finished), some did not (overdue), or cancelled. Restarts at each boot.",
 )
-SHUTDOWN_BEGAN: Final = _gauge("shutdown_start_timestamp_seconds", "", "Start of the last shutdown (Unix time).")
-SHUTDOWN_ENDED: Final = _gauge("shutdown_end_timestamp_seconds", "", "Its end or cancellation; 0 during one.")
-SHUTDOWN_PODS: Final = _gauge("shutdown_pods", "", "Pods that the current shutdown waits for.")
+SHUTDOWN_BEGAN: Final = _gauge("shutdown_start_timestamp_seconds", "Start of the last shutdown (Unix time).")
+SHUTDOWN_ENDED: Final = _gauge("shutdown_end_timestamp_seconds", "Its end or cancellation; 0 during one.")
+SHUTDOWN_PODS: Final = _gauge("shutdown_pods", "Pods that the current shutdown waits for.")
 
 _section("Leadership and process")
 DRY_RUN: Final = _gauge(
-    "dry_run", "", "1 if the controller only [observes](operations.md#observe-only) and writes nothing; otherwise 0."
+    "dry_run", "1 if the controller only [observes](operations.md#observe-only) and writes nothing; otherwise 0."
 )
-LEADER: Final = _gauge("leader", "", "1 on the leader. The sum over all replicas is 1.")
-LEASE_TERMS: Final = _counter("lease_terms_total", "", "Terms of leadership of this process.")
-LEASE_RENEWALS: Final = _counter("lease_renewals_total", "", "Renewals of the lease.")
-LEASE_FAILURES: Final = _counter("lease_failures_total", "", "Failed requests for it: many in a row cost it.")
+LEADER: Final = _gauge("leader", "1 on the leader. The sum over all replicas is 1.")
+LEASE_TERMS: Final = _counter("lease_terms_total", "Terms of leadership of this process.")
+LEASE_RENEWALS: Final = _counter("lease_renewals_total", "Renewals of the lease.")
+LEASE_FAILURES: Final = _counter("lease_failures_total", "Failed requests for it: many in a row cost it.")
 FENCED: Final = _counter(
-    "fenced_writes_total",
-    "how",
+    "fenced_writes_total{how}",
     "Writes stopped after a lost lease: not sent (refused), or cancelled (cut). The next leader does them.",
 )
-SETTINGS_REFUSED: Final = _gauge("settings_refused", "", "1 while the settings file is invalid: see the log.")
+SETTINGS_REFUSED: Final = _gauge("settings_refused", "1 while the settings file is invalid: see the log.")
 SETTINGS_RESTART_NEEDED: Final = _gauge(
-    "settings_restart_needed", "", "1 while changes of it [need a restart](settings.md#while-it-runs)."
+    "settings_restart_needed", "1 while changes of it [need a restart](settings.md#while-it-runs)."
 )
-EVENTS_RECORDED: Final = _counter("events_recorded_total", "", "Kubernetes Events recorded.")
+EVENTS_RECORDED: Final = _counter("events_recorded_total", "Kubernetes Events recorded.")
 EVENTS: Final = _counter(
-    "events_total",
-    "outcome",
+    "events_total{outcome}",
     "Events written, merged, `dropped` (too many) or `failed`: `kubectl describe` is incomplete.",
 )
-EVENTS_BACKLOG: Final = _gauge("events_backlog", "", "Events waiting to be written.")
+EVENTS_BACKLOG: Final = _gauge("events_backlog", "Events waiting to be written.")
 HTTP_CONNECTIONS: Final = _gauge(
-    "http_connections",
-    "listener",
+    "http_connections{listener}",
     "Open connections to `metrics`, `probes`, `admission`. Limits: 256 for `admission`, otherwise 64.",
 )
 HTTP_CONNECTIONS_DROPPED: Final = _counter(
-    "http_connections_dropped_total",
-    "listener cause",
+    "http_connections_dropped_total{listener,cause}",
     "Connections closed in the phase `handshake`, `header`, `body` or `writing`, or as `crowded`: see "
     "[NetworkPolicy](security.md#connections).",
 )
-TRACE_SPANS: Final = _counter("trace_spans_total", "outcome", "Spans exported, failed or dropped.")
-TRACE_BACKLOG: Final = _gauge("trace_spans_waiting", "", "Spans waiting for export.")
-BUILD_INFO: Final = _gauge("build_info", "version python", "1; versions of gracectl and Python.")
+TRACE_SPANS: Final = _counter("trace_spans_total{outcome}", "Spans exported, failed or dropped.")
+TRACE_BACKLOG: Final = _gauge("trace_spans_waiting", "Spans waiting for export.")
+BUILD_INFO: Final = _gauge("build_info{version,python}", "1; versions of gracectl and Python.")
 
 CATALOGUE: Final = tuple(_catalogue)
 """In the order of the exposition."""

@@ -63,7 +63,7 @@ def _range(each: RehearsedRange, result: RehearsalResult) -> Json:
 
 
 def _pod(pod: RehearsedPod, result: RehearsalResult) -> Json:
-    """Report of a pod. `deletedSeconds`, `grantedSeconds` null: it is not deleted; `terminatedSeconds` null: unknown."""
+    """Report of a pod. `deletedSeconds`, `grantedSeconds` null: not deleted; `terminatedSeconds` null: unknown."""
     return {
         "namespace": pod.pod.namespace,
         "name": pod.pod.name,

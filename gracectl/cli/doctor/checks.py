@@ -489,11 +489,4 @@ def _only_observe(deployments: Sequence[_Deployment]) -> bool:
     return bool(deployments) and all(each.only_observes for each in deployments)
 
 
-_DEPLOYMENTS: Resource[_Deployment] = Resource(
-    group="apps",
-    version="v1",
-    plural="deployments",
-    kind="Deployment",
-    namespaced=True,
-    decode=Decoder(_Deployment).decode,
-)
+_DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Decoder(_Deployment).decode)

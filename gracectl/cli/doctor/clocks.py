@@ -58,9 +58,7 @@ class _Event(Object):
         return max((time.timestamp() for time in times if time is not None), default=0.0)
 
 
-_EVENTS: Resource[_Event] = Resource(
-    group="", version="v1", plural="events", kind="Event", namespaced=True, decode=Decoder(_Event).decode
-)
+_EVENTS = Resource("", "v1", "events", "Event", Decoder(_Event).decode)
 
 
 async def check_clocks(

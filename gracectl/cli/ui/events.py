@@ -12,7 +12,7 @@ from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.requests import Selection
-from gracectl.kube.resources import EVENTS, Raw, Resource
+from gracectl.kube.resources import EVENTS, Raw
 from gracectl.model import names
 from gracectl.model.bounds import LONGEST_TEXT
 from gracectl.model.envelope import UndecodableObject
@@ -98,14 +98,7 @@ def _text(text: str | None, most: int = LONGEST_NAME) -> str | None:
     return None if text is None else harmless(harmless(text, most), most)
 
 
-OUR_EVENTS: Final[Resource[Event]] = Resource(
-    group=EVENTS.group,
-    version=EVENTS.version,
-    plural=EVENTS.plural,
-    kind=EVENTS.kind,
-    namespaced=True,
-    decode=decode_event,
-)
+OUR_EVENTS: Final = EVENTS.read_by(decode_event)
 
 
 class EventLog:

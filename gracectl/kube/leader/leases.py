@@ -15,7 +15,7 @@ import msgspec
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import NotFound
 from gracectl.kube.requests import Key
-from gracectl.kube.resources import LEASES, Raw, Resource, untyped
+from gracectl.kube.resources import LEASES, Raw, untyped
 from gracectl.model.decode import decode_lease
 from gracectl.model.meta import Lease
 from gracectl.model.times import format_micro_time
@@ -44,16 +44,8 @@ def _decode(raw: Raw) -> LeaseObject:
     return LeaseObject(decode_lease(raw), untyped(raw))
 
 
-LEASE_OBJECTS: Resource[LeaseObject] = Resource(
-    group=LEASES.group,
-    version=LEASES.version,
-    plural=LEASES.plural,
-    kind=LEASES.kind,
-    namespaced=True,
-    decode=_decode,
-    # After an abandoned renewal the version shows its outcome.
-    cancellable=True,
-)
+# After an abandoned renewal the version shows its outcome.
+LEASE_OBJECTS = msgspec.structs.replace(LEASES.read_by(_decode), cancellable=True)
 
 
 class LeaseLock:
