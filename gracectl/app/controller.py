@@ -31,8 +31,9 @@ from gracectl.config import ConfigError, Settings
 from gracectl.config.changes import CONTROLLER_SCOPE
 from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
+from gracectl.controllers.drains import Dependencies
 from gracectl.controllers.karpenter import KarpenterWatch
-from gracectl.controllers.manager import ControllerManager, Dependencies, ManagerStatistics, open_manager
+from gracectl.controllers.manager import ControllerManager, ManagerStatistics, open_manager
 from gracectl.controllers.metrics import Work, protection_samples, work_samples
 from gracectl.controllers.rbac import MissingPermissions, rights_for
 from gracectl.controllers.termination.pod_counts import count_protected_pods

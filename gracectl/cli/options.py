@@ -6,12 +6,13 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import anyio
 import click
 import msgspec
 
@@ -21,14 +22,19 @@ from gracectl.cli.format import cluster_text
 from gracectl.config import Settings, load_settings
 from gracectl.kube import connection
 from gracectl.kube.auth.credentials import ClusterAddress
+from gracectl.kube.cache.reading import read_all
+from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
-from gracectl.kube.requests import Key
+from gracectl.kube.errors import ApiError, Forbidden, NotFound
+from gracectl.kube.requests import Key, Selection
+from gracectl.kube.resources import NODES
 from gracectl.kube.transport.skew import LARGEST_OFFSET
 from gracectl.model.durations import parse_seconds
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelQuery, SelectorError, parse_selector
 from gracectl.policy.explain import listed
+from gracectl.runtime.supervise import ungrouped
 
 
 class ClusterTarget(msgspec.Struct, frozen=True):
@@ -141,6 +147,36 @@ class NodeChoice(msgspec.Struct, frozen=True):
         if missing:
             raise UnknownNodes(missing, (node.name for node in nodes))
         return tuple(found)
+
+
+async def read_chosen(client: KubeClient, choice: NodeChoice) -> tuple[Node, ...]:
+    """The chosen nodes, in natural order. Raises ApiError, UnknownNodes.
+
+    Nodes with names are read one by one: a list of all nodes may be large, and not permitted.
+    """
+    found: list[Node] = []
+    if choice.query is not None:
+        found = await read_all(client, NODES, Selection(labels=choice.selector), keep=choice.picks)
+    elif choice.names:
+        limit = anyio.CapacityLimiter(10)
+
+        async def read(name: str) -> None:
+            async with limit:
+                with suppress(NotFound):
+                    found.append(await client.get(NODES, ("", name)))
+
+        try:
+            with ungrouped():
+                async with anyio.create_task_group() as group:
+                    for name in choice.names:
+                        group.start_soon(read, name)
+        except Forbidden:
+            found = await read_all(client, NODES, keep=choice.picks)
+    if len(found) < len(choice.names):
+        with suppress(ApiError):
+            found = await read_all(client, NODES)  # for names that are like them
+    by_name = {node.name: node for node in found}
+    return tuple(by_name[name] for name in choice.among(found))
 
 
 def node_arguments(command: Callable[..., None]) -> Callable[..., None]:

@@ -56,8 +56,9 @@ class SettingsSource:
         self._key = target.config_map
         self._given = read_settings(target.config, os.environ)
 
-    async def read(self, client: KubeClient) -> EffectiveSettings:
-        """The settings that count. Raises ConfigError, ApiError. A refusal is printed, and leaves the defaults."""
+    async def read(self, client: KubeClient, *, is_silent: bool = False) -> EffectiveSettings:
+        """The settings that count. Raises ConfigError, ApiError. A refusal leaves the defaults, and is printed unless
+        `is_silent`."""
         given = EffectiveSettings(self._given.settings, self._given.source)
         if not given.is_default:
             return given
@@ -66,7 +67,8 @@ class SettingsSource:
         except Forbidden:
             if self._key is not None:
                 raise
-            print_error(REFUSED)
+            if not is_silent:
+                print_error(REFUSED)
             return msgspec.structs.replace(given, is_refused=True)
         return given if found is None else EffectiveSettings(found.settings, found.source)
 

@@ -9,15 +9,21 @@ import click
 
 from gracectl.cli.bulk_request import CANCELLABLE_NODES, REPLACED, BulkRequest, Refused
 from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
-from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, cluster_options, connected, node_arguments
+from gracectl.cli.options import (
+    ClusterTarget,
+    NodeChoice,
+    UnknownNodes,
+    cluster_options,
+    connected,
+    node_arguments,
+    read_chosen,
+)
 from gracectl.cli.output import echo
 from gracectl.config import Settings
 from gracectl.controllers.termination.events import unmanaged_node
 from gracectl.controllers.termination.maintenance import withdrawal_patch
-from gracectl.kube.cache.reading import read_all
 from gracectl.kube.connection import Connection
 from gracectl.kube.patching import patch_with_retry
-from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 from gracectl.policy.cordon import SPELT, Mark
 from gracectl.policy.maintenance import is_maintenance_ending, recorded_marks
@@ -47,11 +53,10 @@ def uncordon(target: ClusterTarget, nodes: NodeChoice) -> None:
 
 async def _uncordon(target: ClusterTarget, choice: NodeChoice, settings: Settings, bulk: BulkRequest) -> None:
     async with connected(target, shows_cluster=True) as connection:
-        found = {node.name: node for node in await read_all(connection.client, NODES, keep=choice.picks)}
-        names = choice.among(found.values())
-        if not names:
+        found = await read_chosen(connection.client, choice)
+        if not found:
             echo(choice.no_match, err=True)
-        await bulk.run([found[name] for name in names], partial(_request, connection, settings))
+        await bulk.run(found, partial(_request, connection, settings))
 
 
 async def _request(connection: Connection, settings: Settings, node: Node) -> str:

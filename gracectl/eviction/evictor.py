@@ -30,7 +30,9 @@ from gracectl.eviction.pdb_queue import (
 )
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
+from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
+from gracectl.kube.requests import named
 from gracectl.kube.resources import PODS
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.foreign import harmless
@@ -445,13 +447,11 @@ class Evictor:
         """After a failure that may have been a success: read the pod before any other is evicted."""
         candidate = request.candidate
         try:
-            pod = await self._client.get(PODS, (candidate.namespace, candidate.name))
-        except errors.NotFound:
-            self._settle(key, candidate)
+            pod = await self._read(candidate)
         except errors.ApiError:
             queue.pause(self._clock.monotonic())
         else:
-            if pod.uid != candidate.uid:
+            if pod is None or pod.uid != candidate.uid:
                 self._settle(key, candidate)
             elif pod.deletion_timestamp is not None:
                 queue.on_evicted(request, self._clock.monotonic())
@@ -459,6 +459,16 @@ class Evictor:
             else:
                 self._unknown_outcome.discard(candidate.uid)
                 queue.move_to_back(request)
+
+    async def _read(self, candidate: EvictionCandidate) -> Pod | None:
+        """The pod of that name. A command may lack the right to get pods: then a list is read, of this pod only."""
+        try:
+            return await self._client.get(PODS, (candidate.namespace, candidate.name))
+        except errors.NotFound:
+            return None
+        except errors.Forbidden:
+            found = await read_all(self._client, PODS, named(candidate.name), namespace=candidate.namespace)
+            return found[0] if found else None
 
 
 def _budget_count(key: QueueKey) -> BudgetCount:

@@ -61,6 +61,17 @@ class Leadership(msgspec.Struct, frozen=True):
         return f"Lease {self.lease} was released at {at}"
 
 
+def may_drain(leadership: Leadership, *, is_installed: bool) -> bool:
+    """Whether a controller may be there to drain nodes, by what can be seen.
+
+    `is_installed`: its settings are in the cluster. A Lease that has just been released is about to be taken. Without
+    leader election, or without permission to read Leases, the settings decide.
+    """
+    if leadership.state is not LeaderState.UNKNOWN:
+        return leadership.state is LeaderState.ACTIVE
+    return bool(leadership.lease) or (is_installed and not leadership.is_absent)
+
+
 UNKNOWN_LEADERSHIP: Final = Leadership(LeaderState.UNKNOWN)
 
 

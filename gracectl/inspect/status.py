@@ -32,6 +32,7 @@ from gracectl.policy.explain import listed, stuck_text, summarize
 from gracectl.policy.forecast import Forecast, NodeForecast
 from gracectl.policy.maintenance import (
     is_begun_by_another,
+    is_drained_by_command,
     is_in_maintenance,
     is_maintenance_ending,
     is_maintenance_requested,
@@ -389,6 +390,8 @@ def _after_drain(node: Node, decision: Plan) -> tuple[str, str]:
         return "instance", "deadline passed" if ended is None else ended.message
     if decision.is_stuck:
         return "drain", f"not drained: {stuck_text(decision)}"
+    if decision.drained and is_drained_by_command(node):
+        return "drained", "no pod is left but pods that stay with the node"
     if drained is None or drained.status != names.TRUE:
         return "drain", "no pod is left; waiting for pods bound at the time of the cordon"
     if detached is not None and detached.status == names.FALSE:

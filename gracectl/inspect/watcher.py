@@ -1,8 +1,9 @@
 """The part of a cluster that a command needs: everything about some nodes, without the pods of all others.
 
 Nodes, claims, budgets and attachments are read whole; pods only of the selected nodes, by a field selector for each,
-as long as they are few (`MANY`). Invariant: of a selected node either all pods are in the cache or, until they have
-been listed, none; it is known which.
+as long as they are few (`MANY`). Where the nodes are known by name (`names`), nothing is read whole: each node, its
+pods, and the budgets of their namespaces, which needs no more rights than kubectl drain. Invariant: of a selected node
+either all pods are in the cache or, until they have been listed, none; it is known which.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
+from typing import Any
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from gracectl.controllers.cluster.cache import BY_NODE, ClusterCache, empty_cluster_cache
+from gracectl.controllers.cluster.cache import BY_NAME, BY_NAMESPACE, BY_NODE, ClusterCache, empty_cluster_cache
 from gracectl.controllers.cluster.informers import MANY, Reflectors, new_informers
 from gracectl.controllers.cluster.volumes import read_volumes
 from gracectl.kube.cache import CachePartition
@@ -25,7 +27,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.requests import bound_to
 from gracectl.kube.resources import NODE_BUDGETS
-from gracectl.model.budget import NodeDisruptionBudget
+from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.evictability import may_stay
@@ -78,6 +80,25 @@ async def snapshot(
     return cluster
 
 
+async def snapshot_of(client: KubeClient, nodes: Iterable[Node]) -> ClusterCache:
+    """Read the pods of these nodes, and the budgets of their namespaces; nothing else. Raises ApiError."""
+    informers, cluster = new_informers(), empty_cluster_cache()
+    cluster.nodes.replace(nodes)
+    cluster.claims.complete()
+    cluster.attachments.complete()
+    await _all_of(
+        partial(fill, cluster.pods.partition(BY_NODE, node.name), client, informers.pods, bound_to(node.name))
+        for node in cluster.nodes.values()
+    )
+    cluster.pods.complete()
+    await _all_of(
+        partial(fill, cluster.budgets.partition(BY_NAMESPACE, each), client, informers.budgets, namespace=each)
+        for each in sorted({pod.namespace for pod in cluster.pods.values()})
+    )
+    cluster.budgets.complete()
+    return cluster
+
+
 def _unread_claims(cluster: ClusterCache, nodes: Iterable[str]) -> tuple[tuple[Pod, str], ...]:
     """Claims of pods that may stay on these nodes, where volumes are attached."""
     pods = (pod for node in nodes if cluster.attachments_on(node) for pod in cluster.pods_on(node))
@@ -109,7 +130,7 @@ class ClusterWatcher:
     `selects` is called whenever a node changes: its pods are watched while it is selected and exists; another node of
     its name is another node. When more than MANY nodes are selected at once, all pods are watched from then on, as the
     controller does: nothing is listed twice. While they are listed, pods in the cache do not change. `with_all_pods`:
-    they are from the beginning.
+    they are from the beginning. `names`: only these nodes, however many; claims and attachments are not read.
     """
 
     def __init__(
@@ -119,13 +140,20 @@ class ClusterWatcher:
         clock: Clock,
         *,
         with_all_pods: bool = False,
+        names: Collection[str] = (),
         rng: random.Random | None = None,
     ) -> None:
         self.cluster = empty_cluster_cache()
+        self._names = tuple(names)
         self._selects = selects
         self._with_all_pods = with_all_pods
         self._clock = clock
-        self._reflectors = Reflectors(client, self.cluster, clock, settings=_WATCHED, rng=rng)
+        self._reflectors = reflectors = Reflectors(client, self.cluster, clock, settings=_WATCHED, rng=rng)
+        nodes = self.cluster.nodes
+        self._always: tuple[Reflector[Any], ...] = reflectors.whole
+        if names:
+            self._always = tuple(reflectors.of_node(nodes.partition(BY_NAME, name), name) for name in self._names)
+        self._budgets: dict[str, Reflector[PodDisruptionBudget]] = {}  # by namespace, with `names`
         self._selected: dict[str, str] = {}  # uid by name
         self._others: frozenset[str] = frozenset()  # names of additionally selected nodes
         self._changed_nodes: dict[str, None] = {}  # names of nodes to be checked again
@@ -151,16 +179,19 @@ class ClusterWatcher:
         """
         with ungrouped():
             async with anyio.create_task_group() as group:
-                for reflector in self._reflectors.whole:
+                for reflector in self._always:
                     group.start_soon(reflector.run)
-                group.start_soon(self._read_volumes)
+                if self._names:
+                    group.start_soon(self._keep_reading_budgets, group)
+                else:
+                    group.start_soon(self._read_volumes)
                 await self._keep_selecting(group)
 
     async def wait_live(self) -> None:
         """Return when everything has been listed, including the pods of the nodes that are selected by then."""
-        for reflector in self._reflectors.whole:
+        for reflector in self._always:
             await reflector.wait_live()
-        while not self._has_listed_pods:
+        while not (self._has_listed_pods and self.cluster.budgets.live):
             await self._wakeup.wait()
 
     async def changed(self, seconds: float) -> bool:
@@ -192,7 +223,7 @@ class ClusterWatcher:
     def connection_loss(self) -> ConnectionLoss | None:
         """The loss of the connection, or None."""
         watchs = [self._all_pods] if self._all_pods is not None else list(self._node_pods.values())
-        reflectors = (*self._reflectors.whole, *(watch.reflector for watch in watchs))
+        reflectors = (*self._always, *self._budgets.values(), *(watch.reflector for watch in watchs))
         statistics = [reflector.statistics() for reflector in reflectors]
         failing = [each for each in statistics if each.failing]
         if not failing:
@@ -211,14 +242,19 @@ class ClusterWatcher:
     @property
     def _has_listed_pods(self) -> bool:
         """Of all nodes that are selected now."""
-        if self._changed_nodes or not self._reflectors.nodes.live:
+        if self._changed_nodes or not self.cluster.nodes.live:
             return False
         if self._all_pods is not None:
             return self._all_pods.has_listed
         return all(self._node_pods[name].has_listed for name in self._selected)
 
     async def _keep_selecting(self, group: TaskGroup) -> None:
-        await self._reflectors.nodes.wait_live()
+        if self._names:
+            for reflector in self._always:
+                await reflector.wait_live()
+            for cache in (self.cluster.nodes, self.cluster.claims, self.cluster.attachments):
+                cache.complete()
+        await self.cluster.nodes.wait_live()
         while True:
             self._select(group)
             await self._nodes_changed.wait()
@@ -228,7 +264,8 @@ class ClusterWatcher:
         for name in self._changed_nodes:
             self._check(name)
         self._changed_nodes = {}
-        if self._all_pods is None and (self._with_all_pods or len(self._selected) > MANY):
+        is_many = len(self._selected) > MANY and not self._names
+        if self._all_pods is None and (self._with_all_pods or is_many):
             self._follow_all(group)
         elif self._all_pods is None:
             for name in self._selected:
@@ -253,7 +290,8 @@ class ClusterWatcher:
         part = self.cluster.pods.partition(BY_NODE, name)
         # With the right to the pods of one node, a refusal for another is transient.
         proven = any(watch.has_listed for watch in self._node_pods.values())
-        watch = _PodWatch(self._reflectors.of_pods(part, node=name, proven=proven), part)
+        # With the server's cache, which has an index of nodes: etcd would read all pods for each node.
+        watch = _PodWatch(self._reflectors.of_pods(part, node=name, proven=proven, cached=bool(self._names)), part)
         self._node_pods[name] = watch
         group.start_soon(watch.run, self._listed)
 
@@ -262,6 +300,25 @@ class ClusterWatcher:
             watch.stop()
         self._all_pods = _PodWatch(self._reflectors.of_pods(self.cluster.pods))
         group.start_soon(self._all_pods.run, self._listed)
+
+    async def _keep_reading_budgets(self, group: TaskGroup) -> None:
+        """Follow the budgets of each namespace that pods in the cache are in; complete once all of these are listed."""
+        while True:
+            wakeup = self._wakeup
+            if self._has_listed_pods:
+                new = sorted({pod.namespace for pod in self.cluster.pods.values()} - self._budgets.keys())
+                for each in new:
+                    self._budgets[each] = self._reflectors.of_budgets(
+                        self.cluster.budgets.partition(BY_NAMESPACE, each), each
+                    )
+                    group.start_soon(self._budgets[each].run)
+                for each in new:
+                    await self._budgets[each].wait_live()
+                if not self.cluster.budgets.live:
+                    self.cluster.budgets.complete()
+                    self._notify()
+                    continue
+            await wakeup.wait()
 
     def _listed(self) -> None:
         if self._all_pods is not None and self._all_pods.has_listed:

@@ -88,7 +88,7 @@ def bound_to(node: str) -> Selection:
 
 
 def named(name: str) -> Selection:
-    """The one object of this name, of a kind without namespaces."""
+    """The objects of this name: one, or one in each namespace."""
     return Selection(fields=f"metadata.name={name}")
 
 

@@ -32,6 +32,9 @@ OPEN_TO_DAEMON_SETS: Final = EVERY_MARK - {Mark.TAINT}
 """Cordon that new DaemonSet pods pass: the DaemonSet controller lets them tolerate
 node.kubernetes.io/unschedulable, the taint that kube-controller-manager derives from spec.unschedulable."""
 
+KUBECTL_MARKS: Final = frozenset({Mark.UNSCHEDULABLE})
+"""Cordon of a command without a controller: `kubectl uncordon` removes all of it."""
+
 SPELT = {
     Mark.TAINT: f"the taint {names.DISRUPTED_TAINT_KEY}",
     Mark.LABEL: f"the label {names.EXCLUDE_FROM_LOAD_BALANCERS}",
@@ -70,7 +73,8 @@ def is_drain_begun(node: Node) -> bool:
     """
     drained = condition_of(node.conditions, names.DRAINED)
     is_reported = drained is not None and drained.reason != names.STEP_FAILING
-    return not takes_pods(node) and (is_reported or bool({Mark.TAINT, Mark.LABEL} & set(marks_on(node))))
+    is_recorded = names.KEEP_DRAINED in node.annotations and bool(marks_in(node.annotations.get(names.CORDONED, "")))
+    return not takes_pods(node) and (is_reported or is_recorded or bool({Mark.TAINT, Mark.LABEL} & set(marks_on(node))))
 
 
 def removals(node: Node, marks: Iterable[Mark]) -> list[Operation]:

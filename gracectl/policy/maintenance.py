@@ -19,7 +19,7 @@ from gracectl.model import names
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import parse_time
-from gracectl.policy.cordon import Mark, marks_in
+from gracectl.policy.cordon import KUBECTL_MARKS, Mark, marks_in
 
 
 def is_maintenance_requested(node: Node) -> bool:
@@ -57,6 +57,12 @@ def is_begun_by_another(node: Node) -> bool:
     if node.deletion_timestamp is not None:
         return names.FINALIZER in node.finalizers and is_termination_begun(node.conditions)
     return is_maintenance_requested(node) and bool(recorded_marks(node))
+
+
+def is_drained_by_command(node: Node) -> bool:
+    """Whether a command drains the node, or has drained it, without a controller: it leaves no condition."""
+    is_of_command = is_maintenance_requested(node) and recorded_marks(node) == KUBECTL_MARKS
+    return is_of_command and condition_of(node.conditions, names.DRAINED) is None
 
 
 def recorded_marks(node: Node) -> frozenset[Mark]:

@@ -10,6 +10,7 @@ import click
 
 from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import print_on, stdout_console
+from gracectl.cli.drain.here import MissingRights, without_controller
 from gracectl.cli.drain.preview import NeverDrained, Preview, endless
 from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Undrainable, check, read_nodes
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
@@ -96,7 +97,8 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     First it prints the cluster, the number of nodes and pods, when each node would be drained, and what would never
     end; a drain can be undone, so that is only a warning. All nodes are checked: if one of them would not be drained,
     nothing is requested of any. The controller does the work, so this command may be interrupted at any moment (Ctrl-C,
-    --timeout): requests that were sent continue.
+    --timeout): requests that were sent continue. Where no controller manages a node, this command drains it itself, and
+    the first line says so; interrupted, it resumes when you run it again.
     A pod is stuck if it still exists a minute after its grace although the kubelet is alive. It may still run.
     docs/drain.md says how it differs from kubectl drain, and which rights it needs.
 
@@ -140,24 +142,33 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
         raise click.UsageError("--dry-run waits for nothing: leave out --no-wait and --timeout")
     if not options.for_maintenance and not options.dry_run:
         require_confirmation(yes=options.yes)
-    with reporting_errors({UnknownNodes: REFUSED, Undrainable: REFUSED, NeverDrained: REFUSED}):
+    refusals = (UnknownNodes, Undrainable, NeverDrained, MissingRights)
+    with reporting_errors(dict.fromkeys(refusals, REFUSED)):
         source = SettingsSource(target)
         request = DrainRequest(target, options)
         with interruptible(request.interrupted):
 
             def read(after: float) -> ReadNodes:
-                return run_async(lambda: read_nodes(target, nodes, source, after))
+                return run_async(
+                    lambda: read_nodes(
+                        target, nodes, source, after, drains=not options.no_wait and options.for_maintenance
+                    )
+                )
 
             found, forecast = _forecast(read, options)
             if not found.nodes:
                 echo(nodes.no_match, err=True)
                 return
+            if found.note:
+                echo(found.note, err=not options.dry_run)
+            if not found.writes_events:
+                print_error("no Events are written: missing permission: create events")
             action = _preview(found, forecast, options)
             if options.dry_run:
                 return
             if not options.for_maintenance and any(node.deletion_timestamp is None for node in found.nodes):
                 confirm(f"{action}? This cannot be undone.", yes=options.yes)
-            code = run_async(lambda: request.run(found.nodes, found.settings))
+            code = run_async(lambda: request.run(found, source))
     if code:
         sys.exit(code)
 
@@ -170,10 +181,11 @@ def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tupl
 
     def forecast_of(found: ReadNodes, seen: Sightings) -> DrainForecast | None:
         if not options.dry_run:
-            check(found.nodes, found.settings, found.now, for_maintenance=options.for_maintenance)
+            check(found, for_maintenance=options.for_maintenance)
         if found.inputs is None or not found.nodes:
             return None
-        return forecast_plan(found.inputs, for_maintenance=options.for_maintenance, seen=seen)
+        forecast = forecast_plan(found.inputs, for_maintenance=options.for_maintenance, seen=seen)
+        return without_controller(forecast, found.here)
 
     found = read(0.0)
     forecast = forecast_of(found, {})
@@ -205,7 +217,7 @@ def _preview(found: ReadNodes, forecast: DrainForecast | None, options: DrainOpt
         if found.inputs is not None and forecast is not None:
             echo("")
             show_details(forecast, found.inputs.detail())
-        check(found.nodes, found.settings, found.now, for_maintenance=stays)
+        check(found, for_maintenance=stays)
     if never:
         raise NeverDrained(never)
     return preview.action

@@ -22,7 +22,8 @@ class DrainProgress:
 
     `for_maintenance`: they are to stay. `requested_at` (Unix seconds): when, of those that were not deleted before.
     `ignore_stuck`: a node on which nothing is left but stuck pods is drained. `waits_for_stuck`: they may stop yet.
-    `has_stuck`: they have not on a node that is no longer waited for.
+    `has_stuck`: they have not on a node that is no longer waited for. `here`: names of nodes that this process drains.
+    `unrequested`: UIDs of nodes that are not begun yet.
     """
 
     def __init__(
@@ -36,6 +37,8 @@ class DrainProgress:
     ) -> None:
         self.for_maintenance = for_maintenance
         self.has_stuck = False
+        self.here: frozenset[str] = frozenset()
+        self.unrequested: set[str] = set()
         self._ignore_stuck = ignore_stuck
         self._waits_for_stuck = waits_for_stuck
         self._stuck: dict[str, str] = {}  # by UID, the last message about stuck pods
@@ -66,9 +69,10 @@ class DrainProgress:
                 self.has_failed = self.has_failed or self.for_maintenance
                 yield messages.terminated_text(self._timed(terminated, frame.at))
         for node in frame.nodes:
-            if node.uid in self._left:
+            if node.uid in self._left and node.uid not in self.unrequested:
                 self._last[node.uid] = node
-                yield from self._maintenance(node) if self.for_maintenance else ()
+                if self.for_maintenance or (node.name in self.here and not node.is_done):
+                    yield from self._maintenance(node)
 
     def _timed(self, terminated: TerminatedNode, at: float) -> TerminatedNode:
         # A very fast termination is not seen while it is in progress.
@@ -102,7 +106,8 @@ class DrainProgress:
         elif not self._waits_for_stuck:
             del self._left[node.uid]
             self.has_stuck = True
-            yield f"{node.name}: not drained: {node.stuck}; the controller continues to wait for it; {_undo(node)}"
+            waits = "" if node.name in self.here else "the controller continues to wait for it; "
+            yield f"{node.name}: not drained: {node.stuck}; {waits}{_undo(node)}"
         elif self._stuck.get(node.uid) != node.stuck:
             yield f"{node.name}: not drained yet: {node.stuck}"
         self._stuck[node.uid] = node.stuck
@@ -124,6 +129,9 @@ class DrainProgress:
 
     def _continuation(self, what: str = "") -> str:
         """What happens without this command: only a leader continues. `what`: ` to drain worker-1`."""
+        if here := [name for name in self.left if name in self.here]:
+            resume = command("drain" if self.for_maintenance else "terminate", *here)
+            return f"nothing continues{what} until you run it again: {resume}"
         match self._leadership.state:
             case LeaderState.ACTIVE:
                 return f"the controller continues{what}"

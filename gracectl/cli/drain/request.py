@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import anyio
@@ -11,18 +11,23 @@ import msgspec
 
 from gracectl.cli.bulk_request import CANCELLABLE_NODES, REPLACED, BulkRequest, Refused
 from gracectl.cli.console import stdout_console
+from gracectl.cli.drain.here import LocalDrain, MissingRights, check_rights, drained_here, here_text
 from gracectl.cli.drain.progress import DrainProgress
 from gracectl.cli.failures import REFUSED, UNFINISHED, print_error
 from gracectl.cli.format import elapsed
-from gracectl.cli.options import ClusterTarget, NodeChoice, connected
+from gracectl.cli.options import ClusterTarget, NodeChoice, connected, read_chosen
 from gracectl.cli.output import command, echo
 from gracectl.cli.plan.command import PlanInput, read_input
-from gracectl.cli.settings import SettingsSource
+from gracectl.cli.settings import REFUSED as SETTINGS_REFUSED
+from gracectl.cli.settings import EffectiveSettings, SettingsSource
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
+from gracectl.config.settings import NodeSelector
 from gracectl.controllers.termination.maintenance import request_patch
 from gracectl.inspect.forecast import unmanaged_warning
+from gracectl.inspect.leadership import LeaderState, read_leadership
+from gracectl.inspect.watcher import snapshot_of
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
@@ -33,6 +38,8 @@ from gracectl.kube.resources import NODES
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
+
+UNCHECKED = "not checked without a controller: volumes, workloads and services; `gracectl plan` checks them"
 
 
 class Undrainable(Exception):
@@ -63,7 +70,8 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
     """The chosen nodes by name, at `now` (Unix seconds, the server's clock).
 
-    `inputs`: input of the forecast; None: not permitted, see `refusal`.
+    `inputs`: input of the forecast; None: not permitted, see `refusal`. `here`: names of nodes that no controller
+    drains; `note`: first line that says so. `writes_events`: Events may be created from here.
     """
 
     nodes: tuple[Node, ...]
@@ -72,17 +80,27 @@ class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     inputs: PlanInput | None = None
     refusal: str = ""
+    here: frozenset[str] = frozenset()
+    note: str = ""
+    writes_events: bool = True
 
 
 async def read_nodes(
-    target: ClusterTarget, choice: NodeChoice, source: SettingsSource, after: float = 0.0
+    target: ClusterTarget, choice: NodeChoice, source: SettingsSource, after: float = 0.0, *, drains: bool = False
 ) -> ReadNodes:
-    """Read the nodes and the input of a forecast, after `after` seconds; needs permission only to list nodes. Raises
-    ApiError, ConfigError, UnknownNodes."""
+    """Read the nodes and the input of a forecast, after `after` seconds; needs permission only to list nodes.
+
+    Without a controller only these nodes are read, their pods, and the budgets of these, if the
+    command `drains` them itself then. Raises ApiError, ConfigError, UnknownNodes, MissingRights.
+    """
     async with connected(target, shows_cluster=True) as connection:
         await connection.clock.sleep(after)
         inputs, refusal = None, ""
-        effective = await source.read(connection.client)
+        effective = await source.read(connection.client, is_silent=True)
+        if drains and (local := await _read_here(connection, choice, effective)) is not None:
+            return local
+        if effective.is_refused:
+            print_error(SETTINGS_REFUSED)
         try:
             inputs = await read_input(connection, choice, effective)
             found = list(inputs.cluster.nodes.values())
@@ -102,21 +120,65 @@ async def read_nodes(
         )
 
 
-def check(nodes: Iterable[Node], settings: Settings, now: float, *, for_maintenance: bool) -> None:
-    """Raise Undrainable if a node cannot be drained.
+def _for_any_node(settings: Settings) -> Settings:
+    """The same, for nodes that are drained from here, whether or not a controller would select them."""
+    return msgspec.structs.replace(settings, node_selector=NodeSelector())
 
-    `now`: Unix seconds. `for_maintenance`: the nodes are not deleted.
-    """
-    reasons = {node.name: _reason(node, settings, now, for_maintenance) for node in nodes}
+
+async def _read_here(connection: Connection, choice: NodeChoice, effective: EffectiveSettings) -> ReadNodes | None:
+    """The nodes as the command itself drains them; None: a controller manages them, or may: without the rights to
+    drain, and to see whether there is one, only a controller can do it."""
+    leadership = await read_leadership(connection.client, effective.settings.leader_election, connection.clock)
+    nodes = await read_chosen(connection.client, choice)
+    here = drained_here([node for node in nodes if node.deletion_timestamp is None], effective, leadership)
+    if not here:
+        return None
+    try:
+        writes_events = await check_rights(connection.client)
+    except MissingRights:
+        if leadership.state is LeaderState.UNKNOWN and not leadership.is_absent:
+            return None
+        raise
+    return ReadNodes(
+        nodes=nodes,
+        now=connection.clock.now(),
+        cluster=connection.cluster,
+        settings=_for_any_node(effective.settings),
+        inputs=await _inputs_here(connection, nodes, effective),
+        here=here,
+        note=here_text(here, nodes, leadership),
+        writes_events=writes_events,
+    )
+
+
+async def _inputs_here(connection: Connection, nodes: Sequence[Node], effective: EffectiveSettings) -> PlanInput:
+    cluster = await snapshot_of(connection.client, nodes)
+    return PlanInput(
+        msgspec.structs.replace(effective, settings=_for_any_node(effective.settings)),
+        cluster,
+        tuple(node.name for node in nodes),
+        float(math.floor(connection.clock.now())),
+        address=connection.cluster,
+        note=UNCHECKED,
+    )
+
+
+def check(found: ReadNodes, *, for_maintenance: bool) -> None:
+    """Raise Undrainable if a node cannot be drained. `for_maintenance`: the nodes are not deleted."""
+    reasons = {
+        node.name: _reason(node, found, for_maintenance)
+        for node in found.nodes
+        if node.name not in found.here or node.deletion_timestamp is not None
+    }
     bad = {name: reason for name, reason in reasons.items() if reason}
     if bad:
         raise Undrainable(bad)
 
 
-def _reason(node: Node, settings: Settings, now: float, for_maintenance: bool) -> str:
+def _reason(node: Node, found: ReadNodes, for_maintenance: bool) -> str:
     if for_maintenance and node.deletion_timestamp is not None:
-        return f"{_deletion_age(node, now)}; a deletion cannot be undone"
-    warning = unmanaged_warning(settings.termination, node, for_maintenance=for_maintenance)
+        return f"{_deletion_age(node, found.now)}; a deletion cannot be undone"
+    warning = unmanaged_warning(found.settings.termination, node, for_maintenance=for_maintenance)
     return "" if warning is None else warning.message
 
 
@@ -133,14 +195,16 @@ class DrainRequest:
         self._options = options
         self._bulk = BulkRequest()
         self._progress: DrainProgress | None = None
+        self._here: frozenset[str] = frozenset()  # names of nodes that are drained by this process
 
-    async def run(self, shown: Sequence[Node], settings: Settings) -> int:
+    async def run(self, found: ReadNodes, source: SettingsSource) -> int:
         """Request it for these nodes, as they are now. The exit code.
 
         Raises Undrainable, and ApiError as long as nothing was requested.
         """
+        self._here = found.here
         async with connected(self._target) as connection:
-            nodes = await self._checked(connection, shown, settings)
+            nodes = await self._checked(connection, found)
             requested_at = connection.clock.now()
             await self._request(connection, nodes, requested_at)
             requested = [node for node in nodes if self._is_requested(node)]
@@ -152,7 +216,8 @@ class DrainRequest:
                     ignore_stuck=self._options.ignore_stuck,
                     waits_for_stuck=bool(self._options.timeout),
                 )
-                return await self._watch(connection, self._progress, settings)
+                self._progress.here = found.here
+                return await self._watch(connection, self._progress, found, source)
         if requested:
             echo(f"to watch: {command('status', '-w', *(node.name for node in requested))}")
         return self._code
@@ -174,12 +239,19 @@ class DrainRequest:
     def _is_requested(self, node: Node) -> bool:
         return node.deletion_timestamp is not None or node.name in self._bulk.requested
 
-    async def _checked(self, connection: Connection, shown: Sequence[Node], settings: Settings) -> list[Node]:
+    async def _checked(self, connection: Connection, found: ReadNodes) -> list[Node]:
         """Read the nodes again, since the confirmation took time. Nodes that are gone are returned unchanged."""
-        uids = {node.uid for node in shown}
-        now = {node.uid: node for node in await read_all(connection.client, NODES, keep=lambda each: each.uid in uids)}
-        check(now.values(), settings, connection.clock.now(), for_maintenance=self._options.for_maintenance)
-        return [now.get(node.uid, node) for node in shown]
+        uids = {node.uid for node in found.nodes}
+        if found.here:
+            read = [node for each in found.nodes if (node := await _read(connection.client, each.name)) is not None]
+        else:
+            read = await read_all(connection.client, NODES, keep=lambda each: each.uid in uids)
+        now = {node.uid: node for node in read if node.uid in uids}
+        check(
+            msgspec.structs.replace(found, nodes=tuple(now.values()), now=connection.clock.now()),
+            for_maintenance=self._options.for_maintenance,
+        )
+        return [now.get(node.uid, node) for node in found.nodes]
 
     async def _request(self, connection: Connection, nodes: Sequence[Node], now: float) -> None:
         new = []
@@ -188,15 +260,23 @@ class DrainRequest:
                 echo(f"{node.name}: {_deletion_age(node, now)}")
             else:
                 new.append(node)
-        if self._options.for_maintenance:
-            await self._bulk.run(new, partial(_request_maintenance, connection))
-        else:
-            await self._bulk.run(new, partial(_request_deletion, connection.client))
+        drains = partial(_request_maintenance, connection)
+        deletes = drains if self._options.for_maintenance else partial(_request_deletion, connection.client)
 
-    async def _watch(self, connection: Connection, progress: DrainProgress, settings: Settings) -> int:
-        view = StatusView(stdout_console(), drops_empty=True)
+        async def send(node: Node) -> str:
+            return await (drains if node.name in self._here else deletes)(node)
+
+        await self._bulk.run(new, send)
+
+    async def _watch(
+        self, connection: Connection, progress: DrainProgress, found: ReadNodes, source: SettingsSource
+    ) -> int:
+        view, settings = StatusView(stdout_console(), drops_empty=True), found.settings
+        local: LocalDrain | None = None
 
         def show_frame(frame: StatusFrame) -> bool:
+            if local is not None:
+                progress.here = local.drainer.names
             for line in progress.update(frame):
                 view.echo(line)
             view.show(progress.rest_of(frame))
@@ -205,8 +285,15 @@ class DrainRequest:
         seconds = self._options.timeout or math.inf
         try:
             with view.showing(), anyio.move_on_after(seconds) as timeout:
-                scope = StatusScope(progress.has)
-                await follow(connection, settings, scope, show_frame, expected=progress.expected)
+                if found.here:
+                    nodes = [node for node in found.nodes if progress.has(node)]
+                    local = LocalDrain(
+                        connection, settings, nodes, found.here, view.echo, writes_events=found.writes_events
+                    )
+                    await local.run(show_frame, partial(source.read, connection.client, is_silent=True))
+                else:
+                    scope = StatusScope(progress.has)
+                    await follow(connection, settings, scope, show_frame, expected=progress.expected)
         except ApiError as error:
             print_error(f"{error}\n{progress.unwatched()}")
             return REFUSED
@@ -214,6 +301,13 @@ class DrainRequest:
             print_error(progress.unfinished(format_duration(round(seconds * NANOSECONDS_PER_SECOND))))
             return UNFINISHED
         return self._code
+
+
+async def _read(client: KubeClient, name: str) -> Node | None:
+    try:
+        return await client.get(NODES, ("", name))
+    except NotFound:
+        return None
 
 
 async def _request_deletion(client: KubeClient, node: Node) -> str:

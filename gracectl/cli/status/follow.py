@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 import anyio
@@ -113,7 +113,7 @@ class StatusFollower:
 
     `expected`: by name the uids of existing nodes that are to be terminated. `is_endless`: for a reader that never
     ends: of the terminated nodes the last MOST_TERMINATED are kept, progress counts since all was done, and all pods
-    are watched, also unscheduled ones.
+    are watched, also unscheduled ones. `only`: the names of all nodes that are read (see ClusterWatcher).
     """
 
     def __init__(
@@ -124,6 +124,7 @@ class StatusFollower:
         expected: Mapping[str, str] | None = None,
         *,
         is_endless: bool = False,
+        only: Collection[str] = (),
     ) -> None:
         self._connection = connection
         self._clock = connection.clock
@@ -142,7 +143,9 @@ class StatusFollower:
         self._tracker = ProgressTracker(by_runs=is_endless)
         self._log = ObservationLog()
         self.forecaster = Forecaster(connection.clock, settings.assumptions, self._draining, self._log)
-        self.watcher = ClusterWatcher(connection.client, self._is_watched, connection.clock, with_all_pods=is_endless)
+        self.watcher = ClusterWatcher(
+            connection.client, self._is_watched, connection.clock, with_all_pods=is_endless, names=only
+        )
         if connection.cluster.context is not None:
             self.watcher.compare_clusters()
         self.watcher.cluster.budgets.subscribe(self._budget_changed)

@@ -35,6 +35,7 @@ from gracectl.runtime.slices import Sliced, Slices, run_at_once
 
 C = TypeVar("C", Node, NodeClaim)
 
+BY_NAME = "name"
 BY_NODE = "node"
 BY_PROVIDER_ID = "providerID"
 BY_ASKING = "node of a pod that asks for protection"
@@ -235,7 +236,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
     budgets: Cache[PodDisruptionBudget] = Cache("budgets", {BY_NAMESPACE: lambda budget: (budget.namespace,)})
     return ClusterCache(
         instance_key=instance_key,
-        nodes=Cache("nodes", {BY_PROVIDER_ID: of_instance}),
+        nodes=Cache("nodes", {BY_PROVIDER_ID: of_instance, BY_NAME: lambda node: (node.name,)}),
         pods=Cache(
             "pods",
             {

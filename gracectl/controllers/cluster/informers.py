@@ -90,11 +90,23 @@ class Reflectors:
         """Reflectors of the kinds that are always cached whole."""
         return (self.nodes, self.budgets, self.attachments, self.claims)
 
-    def of_pods(self, into: Writable[Pod], *, node: str = "", proven: bool = False) -> Reflector[Pod]:
-        """Reflector of all pods, or of those bound to `node`; `proven` as in the settings."""
+    def of_pods(
+        self, into: Writable[Pod], *, node: str = "", proven: bool = False, cached: bool = False
+    ) -> Reflector[Pod]:
+        """Reflector of all pods, or of those bound to `node`; `proven` and `cached` as in the settings."""
         selection = bound_to(node) if node else ALL
-        settings = msgspec.structs.replace(self._settings, selection=selection, proven=proven or self._settings.proven)
+        proven = proven or self._settings.proven
+        settings = msgspec.structs.replace(self._settings, selection=selection, proven=proven, cached=cached)
         return self._reflector(self._sources.pods, into, settings)
+
+    def of_node(self, into: Writable[Node], name: str) -> Reflector[Node]:
+        """Reflector of one node; needs no right to list nodes."""
+        return self._reflector(self._sources.nodes, into, msgspec.structs.replace(self._settings, name=name))
+
+    def of_budgets(self, into: Writable[PodDisruptionBudget], namespace: str) -> Reflector[PodDisruptionBudget]:
+        """Reflector of the budgets of one namespace."""
+        settings = msgspec.structs.replace(self._settings, namespace=namespace)
+        return self._reflector(self._sources.budgets, into, settings)
 
     def of_node_budgets(self, into: Writable[NodeDisruptionBudget]) -> Reflector[NodeDisruptionBudget]:
         """Reflector of all node disruption budgets; empty where the cluster has no such kind."""

@@ -60,6 +60,8 @@ class StepContext(msgspec.Struct, frozen=True):
     """Completes writes of conditions; keys: (type of the condition, UID of the object)."""
     without_instance: WeakValueDictionary[str, AnyState]
     """By UID, nodes that are released without their instance: no other node may leave it to them."""
+    leaves_marks: bool = True
+    """Conditions, and marks of a cordon besides `spec.unschedulable`, may be written: a controller will remove them."""
 
     @property
     def settings(self) -> TerminationSettings:

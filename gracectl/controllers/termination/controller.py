@@ -41,8 +41,15 @@ FIRST_RETRY, LAST_RETRY = 0.05, 10.0
 class NodeController:
     """Reconciles nodes; owns the state of each termination and each maintenance in progress."""
 
-    def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
+    def __init__(
+        self,
+        context: StepContext,
+        backoff: Callable[[float, float], Backoff],
+        manages: Callable[[Node], bool] | None = None,
+    ) -> None:
+        """`manages`: the nodes to drain, for a command; None: the nodes that the settings select."""
         self._context = context
+        self._manages = manages
         self._backoff = backoff
         self._runner = StepRunner(context)
         self.registry: Registry[NodeState] = Registry(context.clock, context.statistics)
@@ -111,6 +118,8 @@ class NodeController:
             emit(self._context, state.objects, event)
 
     def _is_managed(self, node: Node) -> bool:
+        if self._manages is not None:
+            return self._manages(node)
         return self._context.settings.node_selector.matches(node.labels)
 
     def _cancel(self, name: str) -> None:
@@ -126,6 +135,8 @@ class NodeController:
             return None
         self._cancel(name)
         self._context.pod_outcomes.close(name, is_over=False)
+        if self._manages is not None:
+            return None
         event = events.unmanaged_node(node)
         seconds = self.registry.leave_alone(node, event.reason, is_anothers=is_begun_by_another(node))
         if seconds == 0.0:

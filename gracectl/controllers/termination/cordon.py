@@ -76,8 +76,8 @@ async def apply_cordon(
         undone = tuple(missing_marks(after, marks)) or tuple(missing_marks(before, memo.marks))
         if undone:
             event = events.cordon_undone(state.tracked, undone, takes_pods=takes_pods(state.node))
-        elif missing_marks(before, OPEN_TO_DAEMON_SETS):
-            event = events.cordoned(state.tracked, state.activity)
+        elif missing_marks(before, OPEN_TO_DAEMON_SETS.intersection(marks)):
+            event = events.cordoned(state.tracked, state.activity, marks)
     seconds = max(memo.next_write - context.clock.monotonic(), 0.0) if patch_of(state.node) else math.inf
     emitted = () if event is None else (event,)
     if takes_pods(state.node) and not state.is_overdue(context.clock):

@@ -193,9 +193,10 @@ def unreadable_deadline(about: AnyTracked, text: str, deadline: Deadline | None)
 # -- cordon and maintenance --------------------------------------------------------------------------------------------
 
 
-def cordoned(node: AnyTracked, activity: str) -> Event:
+def cordoned(node: AnyTracked, activity: str, marks: Collection[Mark]) -> Event:
     """The node takes no more pods, since it is in this `activity`: `is being terminated`."""
-    message = f"cordoned; removed from external load balancers: it {activity}"
+    balancers = "; removed from external load balancers" if Mark.LABEL in marks else ""
+    message = f"cordoned{balancers}: it {activity}"
     return Event(EventReason.CORDONED, message, about=node)
 
 

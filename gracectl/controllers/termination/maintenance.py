@@ -29,6 +29,7 @@ from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.cordon import (
+    KUBECTL_MARKS,
     OPEN_TO_DAEMON_SETS,
     Mark,
     annotation,
@@ -67,8 +68,13 @@ def withdrawal_patch(node: Node) -> MergePatch | None:
     """Patch that ends the maintenance: removes the request, and makes the node schedulable, as `kubectl uncordon` does.
     None if there is nothing to change, or the node is being deleted."""
     patch: dict[str, dict[str, object]] = {}
-    if node.deletion_timestamp is None and names.KEEP_DRAINED in node.annotations:
-        patch["metadata"] = {"annotations": {names.KEEP_DRAINED: None}}
+    # What a command has recorded: a controller would also have to remove conditions, or its label.
+    is_only_ours = recorded_marks(node) <= KUBECTL_MARKS and not any(
+        condition_of(node.conditions, each) for each in OURS
+    )
+    withdrawn = (names.KEEP_DRAINED, names.CORDONED) if is_only_ours else (names.KEEP_DRAINED,)
+    if node.deletion_timestamp is None and any(each in node.annotations for each in withdrawn):
+        patch["metadata"] = {"annotations": {each: None for each in withdrawn if each in node.annotations}}
     if node.deletion_timestamp is None and node.unschedulable:
         patch["spec"] = {"unschedulable": None}
     return MergePatch(patch) if patch else None
@@ -131,10 +137,10 @@ class MaintenanceState(NodeState):
 async def cordon_for_maintenance(context: StepContext, state: MaintenanceState) -> Answer:
     """Cordon a node that stays, and record on it, in the same write, what its return must remove."""
     # The return of the node interrupts it.
-    write = partial(write_marks, context, state, maintenance_cordon_patch)
-    return await apply_cordon(
-        context, state, OPEN_TO_DAEMON_SETS, maintenance_cordon_patch, write, is_requested=is_maintenance_requested
-    )
+    marks = OPEN_TO_DAEMON_SETS if context.leaves_marks else KUBECTL_MARKS
+    patch_of = partial(maintenance_cordon_patch, marks=marks)
+    write = partial(write_marks, context, state, patch_of)
+    return await apply_cordon(context, state, marks, patch_of, write, is_requested=is_maintenance_requested)
 
 
 async def rest(context: StepContext, state: MaintenanceState) -> Answer:
@@ -172,7 +178,7 @@ async def clean_up(context: StepContext, state: MaintenanceState) -> Answer:
     return Answer(Next.PROCEED)
 
 
-def maintenance_cordon_patch(node: Node) -> JsonPatch | None:
+def maintenance_cordon_patch(node: Node, marks: frozenset[Mark] = OPEN_TO_DAEMON_SETS) -> JsonPatch | None:
     """Patch that adds the missing marks and the record of them; None if none is missing, or maintenance is not
     requested.
 
@@ -182,7 +188,7 @@ def maintenance_cordon_patch(node: Node) -> JsonPatch | None:
     """
     if not is_maintenance_requested(node):
         return None
-    additions, before = missing_marks(node, OPEN_TO_DAEMON_SETS), recorded_marks(node)
+    additions, before = missing_marks(node, marks), recorded_marks(node)
     record = recorded({*(before & OPEN_TO_DAEMON_SETS), *additions, Mark.UNSCHEDULABLE})
     operations = [*additions.values(), *removals(node, before - OPEN_TO_DAEMON_SETS)]
     if node.annotations.get(names.CORDONED) != record:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from enum import Enum
 from typing import Any, Generic
@@ -27,10 +27,10 @@ import msgspec
 from gracectl.kube.cache import T, Writable
 from gracectl.kube.cache.identity import ClusterIdentity
 from gracectl.kube.cache.reading import is_absent
-from gracectl.kube.client import KubeClient
+from gracectl.kube.client import KubeClient, Page
 from gracectl.kube.client.watch import LONGEST_LINE, OversizeEvent, Undecodable, WatchFailed
-from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotServed, Unauthorized, Unreachable
-from gracectl.kube.requests import ALL, Selection
+from gracectl.kube.errors import ApiError, Forbidden, Gone, Invalid, NotFound, NotServed, Unauthorized, Unreachable
+from gracectl.kube.requests import ALL, Selection, named
 from gracectl.kube.resources import Resource
 from gracectl.model.envelope import CHANGES, UndecodableObject, WatchEvent, decode_envelope, decode_meta
 from gracectl.runtime.backoff import Backoff
@@ -54,7 +54,8 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     question is asked again every `absent`. `proven`: others have shown already that we may list and watch this, so
     that a refusal is waited out from the beginning. `cached`: lists may come from the server's cache, whose lag the
     watch then makes up for, but never lead back behind what was seen; for small selections of what is large.
-    `most_pages` of a list are read, and its other objects left out (`is_cut`); 0: all.
+    `most_pages` of a list are read, and its other objects left out (`is_cut`); 0: all. `name`: only the object of this
+    name, of a kind without namespaces, is read with GET instead of a list, and watched: that needs no right to list.
 
     A watch is asked for between `watch_minimum` and `watch_maximum`, so that many do not end at once. A
     stream that lasted `healthy` resets the pauses between attempts, which double from `initial_pause` to
@@ -74,6 +75,7 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     proven: bool = False
     cached: bool = False
     most_pages: int = 0
+    name: str = ""
 
 
 class ReflectorStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +190,8 @@ class Reflector(Generic[T]):
     @property
     def _followed(self) -> str:
         selection, namespace = self._settings.selection, self._settings.namespace
+        if self._settings.name:
+            return f"{self._resource.qualified} {self._settings.name}"
         place = f"{self._resource.qualified} in {namespace}" if namespace else self._resource.qualified
         return f"{place} ({selection})" if selection != ALL else place
 
@@ -200,11 +204,7 @@ class Reflector(Generic[T]):
             # Before the list: at worst a list of the new cluster is taken for one of the old, and read twice.
             cluster = "" if self.identity is None else await self.identity.read_if_reachable()
             settings = self._settings
-            not_older = (self._version or "0") if settings.cached and not self._has_refused else ""
-            listing = self._client.list(
-                self._resource, namespace=settings.namespace, selection=settings.selection, not_older=not_older
-            )
-            async with aclosing(listing) as pages:
+            async with aclosing(self._pages()) as pages:
                 async for page in pages:
                     # Not two views of all that has not changed: a second one would be half of all that we hold.
                     objects.extend(map(self._cache.held, page.items) if len(self._cache) else page.items)
@@ -229,6 +229,23 @@ class Reflector(Generic[T]):
         self._has_lost_connection = False
         self._lists += 1
         return True
+
+    def _pages(self) -> AsyncGenerator[Page[T], None]:
+        settings = self._settings
+        if settings.name:
+            return self._page_of_one()
+        not_older = (self._version or "0") if settings.cached and not self._has_refused else ""
+        return self._client.list(
+            self._resource, namespace=settings.namespace, selection=settings.selection, not_older=not_older
+        )
+
+    async def _page_of_one(self) -> AsyncGenerator[Page[T], None]:
+        """The one object, or none. Without a version: the watch then begins with the newest state, where the version
+        of an object that has not changed for long would be too old."""
+        try:
+            yield Page((await self._client.get(self._resource, ("", self._settings.name)),), "")
+        except NotFound:
+            yield Page((), "")
 
     def _take_over(self, objects: Iterable[T], undecodable: Iterable[UndecodableObject] = ()) -> None:
         self._cache.replace(objects, undecodable)
@@ -325,7 +342,7 @@ class Reflector(Generic[T]):
                     self._resource,
                     self._version,
                     namespace=settings.namespace,
-                    selection=settings.selection,
+                    selection=named(settings.name) if settings.name else settings.selection,
                     timeout_seconds=seconds,
                 ) as watch,
                 aclosing(watch.events()) as events,

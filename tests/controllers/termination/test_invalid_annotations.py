@@ -165,7 +165,7 @@ def crowd(count: int, **fields: Any) -> list[Pod]:
 
 async def test_thousands_without_a_controller_are_reported_a_few_at_a_time(controller: Controller) -> None:
     """So that other Events do not wait behind them."""
-    context = controller._manager._context
+    context = controller._manager._drains.context
     part = InvalidAnnotationReporter(context)
     context.cluster.nodes.put(a_node())
     start = context.clock.monotonic()
@@ -179,7 +179,7 @@ async def test_thousands_without_a_controller_are_reported_a_few_at_a_time(contr
 
 async def test_what_is_remembered_is_bounded(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invalid_annotations, "REMEMBERED", 10)
-    context = controller._manager._context
+    context = controller._manager._drains.context
     part = InvalidAnnotationReporter(context)
     context.cluster.nodes.put(a_node())
     for pod in crowd(30):

@@ -161,8 +161,8 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
         "gracectl: nothing was changed: not all of these nodes can be drained:\n"
         "  - bare-1: finalizer karpenter.sh/termination missing: deleted now, it would disappear without a drain; "
         "is `gracectl controller` running, and does its nodeSelector match the node?\n"
-        "  - bare-2: being deleted without the finalizer karpenter.sh/termination, which cannot be added any "
-        "more: not drained\n"
+        "  - bare-2: being deleted without the finalizer karpenter.sh/termination, which can no longer "
+        "be added: not drained\n"
     )
     assert not place.is_deleted("good")
     assert not place.is_deleted("bare-1")
@@ -397,6 +397,57 @@ def test_the_rights_of_the_page_are_enough(place: Fleet) -> None:
     asker = place.user("asker", listing, *terminator)
     assert place.run("terminate", "--yes", "right-3", "--no-wait", as_=asker).exit_code == 0
     place.release("right-3")
+
+
+def without(rules: list[Any], verb: str, resource: str) -> list[Any]:
+    """The rules without one right."""
+    found = [
+        rule | {"verbs": [each for each in rule["verbs"] if each != verb]} if resource in rule["resources"] else rule
+        for rule in rules
+    ]
+    return [rule for rule in found if rule["verbs"]]
+
+
+def test_without_a_controller_the_rights_of_kubectl_drain_and_to_watch_are_enough(
+    place: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = roles()["gracectl-drainer-alone"]
+    place.add("alone-1")
+    place.pod("on-alone-1", "alone-1", behaviour={"stop-seconds": "1"})
+    alone = place.user("alone", *rules)
+    asked = overheard(monkeypatch)
+    result = place.run("drain", "alone-1", as_=alone)
+    first = "cannot see whether a controller runs (missing permission: list leases): draining from here; "
+    assert result.stderr.startswith(f"{first}interrupt and run again to resume\ncluster: ")
+    assert result.exit_code == 0, result.stderr
+    assert "alone-1: drained for maintenance; to undo: gracectl uncordon alone-1" in result.stdout
+    assert not place.pod_is_there("on-alone-1")
+    lists = [request for request in asked if request.path == "/api/v1/pods"]
+    assert {dict(request.query).get("fieldSelector") for request in lists} == {"spec.nodeName=alone-1"}
+    assert [request for request in asked if (request.method, request.path) == ("GET", NODES)] == []
+    assert place.run("uncordon", "alone-1", as_=alone).exit_code == 0
+    assert [name for name in place.annotations("alone-1") if "gracectl" in name] == []
+
+
+def test_without_a_controller_and_a_right_that_is_named_and_nothing_is_changed(place: Fleet, tmp_path: Path) -> None:
+    rules = roles()["gracectl-drainer-alone"]
+    rules.append({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]})
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("nodeSelector: {matchLabels: {pool: none}}\n")
+    place.add("led", managed=True)
+    place.add("alone-2")
+    lacking = place.user("lacking", *without(rules, "create", "pods/eviction"))
+    result = place.run("drain", "alone-2", "--config", str(settings), as_=lacking)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == (
+        "gracectl: nothing was changed: missing permissions; grant them (docs/drain.md):\n  - create pods/eviction\n"
+    )
+    assert not [name for name in place.annotations("alone-2") if "gracectl" in name]
+    silent = place.user("silent", *without(rules, "create", "events"))
+    result = place.run("drain", "alone-2", "--config", str(settings), as_=silent)
+    assert result.exit_code == 0, result.stderr
+    assert "leads, and does not manage these nodes: draining from here; " in result.stderr
+    assert result.stderr.count("no Events are written: missing permission: create events") == 1
 
 
 # -- the end of patience -----------------------------------------------------------------------------------------------

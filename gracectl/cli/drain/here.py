@@ -1,0 +1,170 @@
+"""Drain of nodes by the command itself, where no controller drains them.
+
+The controller's own code drains (`app/drainer.py`), over the watches that `status -w` shows nodes by. Invariant: as
+soon as a controller is seen to manage a node, nothing more is sent for it from here, and it is only watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import Final
+
+import anyio
+import msgspec
+
+from gracectl.app.drainer import EVENTS, RIGHTS, Drainer
+from gracectl.cli.settings import EffectiveSettings
+from gracectl.cli.status.follow import LEADERSHIP_SECONDS, StatusFollower, StatusFrame, StatusScope
+from gracectl.config import Settings
+from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
+from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, LeaderState, may_drain
+from gracectl.inspect.status import NodePhase, NodeStatus
+from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
+from gracectl.kube.rbac import Permission, missing_permissions
+from gracectl.model import names
+from gracectl.model.meta import Condition, condition_of
+from gracectl.model.node import Node
+from gracectl.policy.cordon import Mark
+from gracectl.policy.explain import listed
+from gracectl.policy.maintenance import recorded_marks
+from gracectl.policy.warnings import WarningKind
+from gracectl.runtime.supervise import ungrouped
+
+RESUMED = "draining from here; interrupt and run again to resume"
+
+
+OF_CONTROLLERS: Final = (WarningKind.NO_CONTROLLER, WarningKind.NOT_MANAGED, WarningKind.FINALIZER_MISSING)
+"""Warnings that do not concern nodes that are drained from here."""
+
+
+class MissingRights(Exception):
+    """Nothing was requested: these permissions are missing."""
+
+    def __init__(self, rights: Collection[Permission]) -> None:
+        lines = "\n".join(f"  - {right}" for right in rights)
+        super().__init__(f"nothing was changed: missing permissions; grant them (docs/drain.md):\n{lines}")
+
+
+def drained_here(nodes: Collection[Node], effective: EffectiveSettings, leadership: Leadership) -> frozenset[str]:
+    """Names of the nodes that no controller drains, as far as that can be seen."""
+    if not may_drain(leadership, is_installed=effective.source.startswith("configmap ")):
+        return frozenset(node.name for node in nodes)
+    selector = effective.settings.termination.node_selector
+    return frozenset(node.name for node in nodes if not selector.matches(node.labels))
+
+
+def here_text(here: Collection[str], nodes: Collection[Node], leadership: Leadership) -> str:
+    """First line of the command: why the nodes are drained from here, and what an interruption means."""
+    if leadership.state is LeaderState.ACTIVE:
+        some = "" if len(here) == len(nodes) else f" {listed(sorted(here))}"
+        return f"{leadership.holder} leads, and does not manage{some or ' these nodes'}: {RESUMED}"
+    if leadership.state is LeaderState.NONE:
+        return f"no controller leads: {leadership.reason}: {RESUMED}"
+    if leadership.is_absent:
+        return f"no controller in this cluster: {RESUMED}"
+    return f"cannot see whether a controller runs (missing permission: list leases): {RESUMED}"
+
+
+def without_controller(forecast: DrainForecast, here: Collection[str]) -> DrainForecast:
+    """The same without warnings about controllers of the nodes `here`."""
+
+    def seen(node: NodeDrainForecast) -> NodeDrainForecast:
+        warnings = tuple(each for each in node.warnings if each.kind not in OF_CONTROLLERS)
+        return msgspec.structs.replace(node, warnings=warnings) if node.name in here else node
+
+    return msgspec.structs.replace(forecast, nodes=tuple(map(seen, forecast.nodes)))
+
+
+async def check_rights(client: KubeClient, more: Collection[Permission] = ()) -> bool:
+    """Raise MissingRights, ApiError. Returns whether Events may be created."""
+    missing = await missing_permissions(client, (*RIGHTS, *more, EVENTS))
+    needed = tuple(right for right in missing if right != EVENTS)
+    if needed:
+        raise MissingRights(needed)
+    return EVENTS not in missing
+
+
+class LocalDrain:
+    """Drains `here` among `nodes`, and shows all of them: `run` it once. `say`: prints a line."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: Settings,
+        nodes: Sequence[Node],
+        here: Collection[str],
+        say: Callable[[str], None],
+        *,
+        writes_events: bool = True,
+    ) -> None:
+        uids = {node.uid: node.name for node in nodes}
+        expected = {name: uid for uid, name in uids.items()}
+        self._say = say
+        self._connection = connection
+        self._before = {node.uid: _hand_of_controller(node) for node in nodes}
+        self._leadership = UNKNOWN_LEADERSHIP
+        scope = StatusScope(lambda node: node.uid in uids)
+        self.follower = StatusFollower(connection, settings, scope, expected, only=tuple(expected))
+        self.drainer = Drainer(
+            connection.transport,
+            connection.clock,
+            self.follower.watcher.cluster,
+            settings,
+            here,
+            writes_events=writes_events,
+        )
+
+    async def run(
+        self, show: Callable[[StatusFrame], bool], read_settings: Callable[[], Awaitable[EffectiveSettings]]
+    ) -> None:
+        """Drain and show frames until `show` returns True. `read_settings`: of a controller that leads meanwhile.
+
+        Raises ApiError, ComponentFailed."""
+        with ungrouped():
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.drainer.run)
+                group.start_soon(self._look_for_controller, read_settings)
+                await self.follower.run(partial(self._show, show))
+                group.cancel_scope.cancel()
+
+    async def _look_for_controller(self, read_settings: Callable[[], Awaitable[EffectiveSettings]]) -> None:
+        """Leave the nodes to a controller that leads from now on, and selects them."""
+        known = ""
+        while True:
+            await self._connection.clock.sleep(LEADERSHIP_SECONDS)
+            if self._leadership.state is not LeaderState.ACTIVE or self._leadership.holder == known:
+                continue
+            selector = (await read_settings()).settings.termination.node_selector
+            known = self._leadership.holder
+            for node in self.follower.watcher.cluster.nodes.values():
+                if selector.matches(node.labels):
+                    self._leave(node, f"{known} leads")
+
+    def _show(self, show: Callable[[StatusFrame], bool], frame: StatusFrame) -> bool:
+        self._leadership = frame.leadership
+        for status in frame.nodes:
+            if _hand_of_controller(status.node) != self._before.get(status.uid):
+                self._leave(status.node, "a controller has begun with it")
+        progress = self.drainer.progress()
+
+        def seen(status: NodeStatus) -> NodeStatus:
+            found = progress.get(status.uid)
+            if found is None or status.name not in self.drainer.names or status.state is not NodePhase.MAINTENANCE:
+                return status
+            warnings = tuple(each for each in status.warnings if each.kind not in OF_CONTROLLERS)
+            waits_for = found.waits_for or status.waits_for
+            return msgspec.structs.replace(status, step=found.step, waits_for=waits_for, warnings=warnings)
+
+        return show(msgspec.structs.replace(frame, nodes=tuple(map(seen, frame.nodes))))
+
+    def _leave(self, node: Node, why: str) -> None:
+        if node.name in self.drainer.names:
+            self.drainer.release(node.name)
+            self._say(f"{node.name}: {why}: the controller continues; watching")
+
+
+def _hand_of_controller(node: Node) -> tuple[Condition | None, bool]:
+    """What only a controller writes on a node that is drained."""
+    return condition_of(node.conditions, names.DRAINED), Mark.LABEL in recorded_marks(node)

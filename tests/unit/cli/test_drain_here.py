@@ -1,0 +1,203 @@
+"""A drain by the command itself, where no controller leads: on virtual time, with exact instants."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from support.laptops import Laptop, mortal
+from support.maintenance import a_daemon_set, asked, gracectl_keep, gracectl_uncordon, is_at_rest, names_on, seen
+from support.stage import (
+    NAMESPACE,
+    STOPS_AFTER_5,
+    Stage,
+    a_budget_manifest,
+    a_pod_manifest,
+    a_workload,
+    reasons,
+    staged,
+)
+
+from gracectl.model import names
+
+pytestmark = pytest.mark.anyio
+
+DONE = "n1: drained for maintenance; to undo: gracectl uncordon n1"
+SLOW = {"behaviour": {"stop-seconds": 5, "ready-seconds": 7}}
+CRITICAL = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
+
+
+async def a_web(stage: Stage, pods: int) -> None:
+    """Pods on n1 under a budget that lets one go at a time, and n2 for their replacements."""
+    await stage.create(a_budget_manifest("web", maxUnavailable=1), a_workload("Deployment", "web", pods, **SLOW))
+    if stage.node("n2") is None:
+        await stage.add_nodes("n2")
+
+
+async def test_a_node_is_drained_and_an_uncordon_leaves_nothing() -> None:
+    async with staged("n1", "n2") as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5), a_pod_manifest("b", "n2"))
+        laptop, start = Laptop(stage, "n1"), stage.clock.monotonic()
+        await laptop.run()
+        assert asked(stage, start) == [("a", 0.0)]
+        assert (names_on(stage, "n1"), laptop.lines) == ([], [DONE])
+        node = seen(stage, "n1")
+        assert (node.unschedulable, node.annotations[names.CORDONED]) == (True, "unschedulable")
+        assert names.EXCLUDE_FROM_LOAD_BALANCERS not in node.labels
+        assert [each.type for each in node.conditions if each.type == names.DRAINED] == []
+        assert stage.transport.of("patch", "nodes/status") == []
+        assert await reasons(stage, "n1") == ["Cordoned", "Draining", "Drained"]
+        await gracectl_uncordon(stage, "n1")
+        left = seen(stage, "n1")
+        assert (left.unschedulable, [each for each in left.annotations if "gracectl" in each]) == (False, [])
+
+
+async def a_crowd(stage: Stage) -> None:
+    """Waves, a budget, protection until 40 s, a DaemonSet, pods that stop slowly."""
+    protected = {names.DO_NOT_DISRUPT: "40s"}
+    await stage.create(
+        a_budget_manifest("web", maxUnavailable=1),
+        a_workload("Deployment", "web", 3, **SLOW),
+        a_pod_manifest("job", "n1", annotations=protected),
+        a_pod_manifest("critical", "n1", **CRITICAL),
+        a_daemon_set("agent"),
+    )
+
+
+async def evicted_by(local: bool) -> list[tuple[str, float]]:
+    """The agreed evictions of the crowd, by the command itself or by a controller."""
+    async with staged("n1") as stage:
+        await a_crowd(stage)
+        await stage.add_nodes("n2")
+        if local:
+            start = stage.clock.monotonic()
+            await Laptop(stage, "n1").run()
+        else:
+            async with stage.controller() as controller:
+                await stage.settle(controller)
+                start = await gracectl_keep(stage, "n1")
+                await stage.until(lambda: is_at_rest(stage, "n1"))
+        agreed = [each for each in stage.evictions if each.status == 201]
+        return [(each.operation.name, round(each.instant - start, 1)) for each in agreed]
+
+
+async def test_budgets_waves_and_protection_are_those_of_the_controller() -> None:
+    here, there = await evicted_by(True), await evicted_by(False)
+    assert [name for name, _ in here] == [name for name, _ in there]
+    assert [at for _, at in here] == pytest.approx([at for _, at in there], abs=2.0)
+    assert here[-1][0] == "critical"
+
+
+async def test_only_pods_of_its_node_and_budgets_of_their_namespaces_are_read() -> None:
+    async with staged("n1", "n2", "n3") as stage:
+        await stage.create(a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2"), a_budget_manifest("a", minAvailable=0))
+        await Laptop(stage, "n1").run()
+        reads = {
+            (each.operation.verb, each.request.path, dict(each.request.query).get("fieldSelector", ""))
+            for each in stage.transport.executed
+            if each.operation.verb in ("get", "list", "watch") and each.operation.plural != "leases"
+        }
+        budgets = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+        assert reads - {("get", "/api/v1/namespaces/kube-system", "")} == {
+            ("get", "/api/v1/nodes/n1", ""),
+            ("watch", "/api/v1/nodes", "metadata.name=n1"),
+            ("list", "/api/v1/pods", "spec.nodeName=n1"),
+            ("watch", "/api/v1/pods", "spec.nodeName=n1"),
+            ("list", budgets, ""),
+            ("watch", budgets, ""),
+        }
+
+
+async def test_a_run_that_is_killed_is_resumed_by_the_next() -> None:
+    async with staged("n1") as stage:
+        await stage.create(
+            a_budget_manifest("web", minAvailable=1), a_pod_manifest("web", "n1"), a_pod_manifest("a", "n1")
+        )
+        async with mortal(Laptop(stage, "n1")):
+            await stage.clock.sleep(10)
+        assert names_on(stage, "n1") == ["web"]
+        requested = seen(stage, "n1").annotations[names.KEEP_DRAINED]
+        before = len(stage.evictions)
+        await stage.clock.sleep(100)
+        assert len(stage.evictions) == before
+        await stage.call(
+            "PATCH",
+            f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/web",
+            {"spec": {"minAvailable": 0}},
+            "application/merge-patch+json",
+        )
+        laptop = Laptop(stage, "n1")
+        await laptop.run()
+        assert (names_on(stage, "n1"), laptop.lines) == ([], [DONE])
+        assert seen(stage, "n1").annotations[names.KEEP_DRAINED] == requested
+
+
+async def test_two_laptops_drain_the_same_node() -> None:
+    async with staged("n1") as stage:
+        await a_web(stage, 3)
+        one, other = Laptop(stage, "n1"), Laptop(stage, "n1")
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.run)
+            await stage.clock.sleep(1)
+            group.start_soon(other.run)
+        assert (one.lines, other.lines, names_on(stage, "n1")) == ([DONE], [DONE], [])
+        assert len(stage.agreed()) == 3
+
+
+async def test_a_controller_that_begins_meanwhile_takes_over() -> None:
+    async with staged("n1") as stage:
+        await a_web(stage, 6)
+        laptop = Laptop(stage, "n1")
+        async with anyio.create_task_group() as group:
+            group.start_soon(laptop.run)
+            await stage.clock.sleep(7)
+            async with stage.controller() as controller:
+                await stage.settle(controller)
+                begun = stage.clock.monotonic()
+                await stage.until(lambda: is_at_rest(stage, "n1"))
+                await stage.clock.sleep(5)
+        assert laptop.lines == ["n1: a controller has begun with it: the controller continues; watching", DONE]
+        by_laptop = [each for each in stage.evictions if each.sender == laptop.line.name]
+        assert [each for each in by_laptop if each.instant > begun + 2.0] == []
+        assert max(stage.agreed().values()) == 1
+        assert seen(stage, "n1").labels[names.EXCLUDE_FROM_LOAD_BALANCERS] == ""
+
+
+async def test_a_lost_connection_is_waited_out() -> None:
+    async with staged("n1") as stage:
+        await a_web(stage, 3)
+        laptop = Laptop(stage, "n1")
+        async with anyio.create_task_group() as group:
+            group.start_soon(laptop.run)
+            await stage.clock.sleep(3)
+            stage.transport.is_listening = False
+            await stage.clock.sleep(60)
+            stage.transport.is_listening = True
+        assert (laptop.lines, names_on(stage, "n1")) == ([DONE], [])
+        assert max(stage.agreed().values()) == 1
+
+
+async def test_a_node_that_is_uncordoned_is_left_alone() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_budget_manifest("web", minAvailable=1), a_pod_manifest("web", "n1"))
+        laptop = Laptop(stage, "n1")
+        async with anyio.create_task_group() as group:
+            group.start_soon(laptop.run)
+            await stage.clock.sleep(3)
+            await stage.patch_node("n1", {"spec": {"unschedulable": None}})
+            uncordoned = stage.clock.monotonic()
+        assert laptop.lines == ["n1: uncordoned meanwhile, before it was drained"]
+        assert [each for each in stage.evictions if each.instant > uncordoned + 0.1] == []
+
+
+async def test_a_deleted_node_is_not_terminated_from_here() -> None:
+    async with staged("n1") as stage:
+        await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER]}})
+        await stage.create(a_budget_manifest("web", minAvailable=1), a_pod_manifest("web", "n1"))
+        laptop = Laptop(stage, "n1")
+        async with mortal(laptop):
+            await stage.clock.sleep(3)
+            await stage.delete_node("n1")
+            await stage.clock.sleep(30)
+            assert stage.node("n1") is not None
+        assert laptop.lines == ["n1: deleted meanwhile; waiting for its termination"]
+        assert stage.provider.calls == []
