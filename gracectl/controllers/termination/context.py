@@ -101,7 +101,7 @@ class Step(msgspec.Struct, Generic[E], frozen=True):
     name: str
     run: Callable[[StepContext, E], Awaitable[Answer]]
     until_deadline: bool = False
-    """The deadline cancels it. From then on it is skipped if it fails, or does not end within `time_left`."""
+    """The deadline cancels it. It still runs after the deadline, but is skipped if it fails or exceeds `time_left`."""
     uses_provider: bool = False
     """It needs a slot for a call to the provider."""
     when_released: bool = False

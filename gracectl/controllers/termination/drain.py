@@ -1,4 +1,4 @@
-"""Step "drain": hand the pods of the plan to the evictor and the deleter, and report what the drain waits for.
+"""Step "drain": hand the pods of the plan to the evictor and the deleter, and answer what the drain waits for.
 
 Invariant: once the deadline has passed, nothing here waits for Events or conditions, or longer than a second.
 """
@@ -56,17 +56,8 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
             return Answer(Next.WAIT, 0.0, "DaemonSet pods leave; waiting for the taint that keeps off new ones")
     present, before = {pod.uid for pod in view.pods}, memo.plan
     has_moved = before is not None and any(entry.pod.uid not in present for entry in before.left)
-    state.plan_made(decision)
-    memo.looked_at, memo.blocking_budgets = context.clock.monotonic(), _budgets_of(decision)
-    departed = context.pod_outcomes.note(name, decision, state.labels)
-    state.observer.planned(decision, now, departed)
-    context.evictor.set_pods(name, candidates(decision.leaving, state))
-    schedule_deletions(context, state, decision)
-    # Before the requests below, which may take long.
-    emit(context, state.objects, *_events_of_plan(context, state, decision, view, is_first=before is None))
-    # Only the first pod of such a queue is sent to the server; the others get the same Event.
-    for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), state):
-        record(context.recorder, pod_subject(candidate), events.multiple_budgets(candidate))
+    _execute(context, state, decision, now)
+    _announce(context, state, decision, view, is_first=before is None)
     if decision.overdue and state.must_hurry(context.clock):
         # The instance first, conditions later: the server may not respond, and the last deletions have the rest of a
         # second (see time_left).
@@ -81,6 +72,24 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
     answer = await _remaining(context, state, decision, has_moved=has_moved)
     seconds = min(answer.seconds, until_read) if answer.next is Next.WAIT else answer.seconds
     return msgspec.structs.replace(answer, seconds=seconds, events=(*_stuck_events(memo, decision), *answer.events))
+
+
+def _execute(context: StepContext, state: NodeState, decision: Plan, now: float) -> None:
+    """Make the plan the current one, and hand its pods to the evictor and the deleter."""
+    state.plan_made(decision)
+    state.drain.looked_at, state.drain.blocking_budgets = context.clock.monotonic(), _budgets_of(decision)
+    departed = context.pod_outcomes.note(state.node.name, decision, state.labels)
+    state.observer.planned(decision, now, departed)
+    context.evictor.set_pods(state.node.name, candidates(decision.leaving, state))
+    schedule_deletions(context, state, decision)
+
+
+def _announce(context: StepContext, state: NodeState, decision: Plan, view: NodeView, *, is_first: bool) -> None:
+    """Emit the Events of a plan: the one report before the answer, since later requests may take long (ADR 0072)."""
+    emit(context, state.objects, *_events_of_plan(context, state, decision, view, is_first=is_first))
+    # Only the first pod of such a queue is sent to the server; the others get the same Event. Not logged at every plan.
+    for candidate in candidates((entry for entry in decision.leaving if entry.is_ambiguous), state):
+        record(context.recorder, pod_subject(candidate), events.multiple_budgets(candidate))
 
 
 async def _remaining(context: StepContext, state: NodeState, decision: Plan, *, has_moved: bool) -> Answer:

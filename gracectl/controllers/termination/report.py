@@ -1,4 +1,4 @@
-"""The only writer of Events and conditions on nodes, claims and pods.
+"""Writer of Events and conditions on nodes, claims and pods; the only one of terminations and disruptions.
 
 Invariants: recording an Event never blocks and never fails. A condition informs operators only: no failure to write one
 stops a termination, and none waits for it longer than PATIENCE_SECONDS.
