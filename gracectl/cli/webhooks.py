@@ -38,7 +38,7 @@ class NoSecret(Exception):
     default="0",
     callback=duration("waits for nothing, the default"),
     metavar="DURATION",
-    help="Let a controller write its Secret first, for so long at most: 2m, 90s, or seconds.",
+    help="Maximum wait for the Secret of the controller: 2m, 90s, or seconds.",
 )
 @click.option(
     "-n",
@@ -52,10 +52,10 @@ class NoSecret(Exception):
 def webhooks(target: ClusterTarget, wait: float, namespace: str, *, applies: bool) -> None:
     """Print the webhook configurations, or write them to the cluster.
 
-    API servers call gracectl as these two objects say: where, with which authority, and on which secret path. Authority
-    and path are in the Secret of the controller, which has no right to write webhook configurations: who has it is
-    cluster-admin in effect. The chart runs this command in a hook. Keep what is printed out of logs and repositories:
-    who knows the path and reaches the port can charge budgets of nodes. docs/admission.md explains it.
+    The two objects tell API servers how to call gracectl: the address, the certificate authority and a secret path. The
+    controller stores authority and path in its Secret. It has no permission to write webhook configurations, which
+    would make it cluster-admin in effect; the chart runs this command in a hook instead. Keep the output out of logs
+    and repositories: a client that knows the path can charge node disruption budgets. docs/admission.md explains it.
 
     Exit code 0: done; 2 also if admission is off; 3 also if no controller has written the Secret.
     """
