@@ -45,7 +45,7 @@ FROM python:${PYTHON} AS controller
 ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="gracectl" \
-      org.opencontainers.image.description="Ends Kubernetes nodes gracefully, without breaking a PodDisruptionBudget" \
+      org.opencontainers.image.description="Terminates Kubernetes nodes gracefully, without breaking a PodDisruptionBudget" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

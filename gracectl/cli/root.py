@@ -133,7 +133,7 @@ def _without(extra: Extra, name: str) -> click.Command:
 )
 @click.version_option(__version__, prog_name="gracectl", message="%(prog)s %(version)s")
 def root() -> None:
-    """Ends Kubernetes nodes gracefully: cordons, drains and terminates them without breaking a PodDisruptionBudget."""
+    """Terminates Kubernetes nodes gracefully: cordons and drains them without breaking a PodDisruptionBudget."""
     if not gc.isenabled():
         # Modules stay loaded: collecting them, above all at exit, takes a quarter of a short command's time.
         gc.freeze()
