@@ -25,7 +25,7 @@ from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, 
 
 from gracectl.cli.status.follow import StatusFollower, StatusFrame
 from gracectl.cli.ui.board import Board
-from gracectl.cli.ui.serving import SHOWN
+from gracectl.cli.ui.server import SHOWN
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection

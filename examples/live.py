@@ -21,7 +21,7 @@ from rich.terminal_theme import TerminalTheme
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
-from gracectl.cli.status.table import status_table
+from gracectl.cli.status.view import status_table
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection

@@ -22,7 +22,7 @@ from support.stage import Stage, a_pod_manifest, a_workload, staged, the_setting
 
 from examples.pages import put_in
 from gracectl.cli.agent.rehearsal import RehearsalResult, run_rehearsal
-from gracectl.cli.agent.table import rehearsal_table
+from gracectl.cli.agent.report import rehearsal_table
 from gracectl.cli.console import text_of
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection

@@ -14,8 +14,7 @@ from typing import Final
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from gracectl.cli.notation import Choice
-from gracectl.cli.output import NAME, echo
+from gracectl.cli.output import NAME, Choice, echo
 
 SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 VARIABLE: Final = "_GRACECTL_COMPLETE"

@@ -14,8 +14,7 @@ import msgspec
 from click.core import ParameterSource
 
 from gracectl.cli.failures import print_error, reporting_errors
-from gracectl.cli.notation import Choice
-from gracectl.cli.output import echo
+from gracectl.cli.output import Choice, echo
 from gracectl.cloud.provider import Provider, ProviderSettings, UnknownProvider, check_options, load_provider
 from gracectl.config import ConfigError, Settings, read_settings
 from gracectl.config.fields import schema

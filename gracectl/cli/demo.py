@@ -22,8 +22,7 @@ from gracectl.cli.demo_play import Order, perform
 from gracectl.cli.demo_report import Result, summary
 from gracectl.cli.embedded import WORLD_FAILURES, world_options
 from gracectl.cli.failures import FAILED, reporting_errors, run_async
-from gracectl.cli.notation import is_structured, output_option
-from gracectl.cli.output import echo, program
+from gracectl.cli.output import echo, is_structured, output_option, program
 from gracectl.cli.report import structured
 from gracectl.cli.status.view import SilentView, StatusView, View
 from gracectl.telemetry import logs

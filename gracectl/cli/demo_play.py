@@ -40,7 +40,7 @@ from gracectl.cli.settings import EffectiveSettings
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.view import View
 from gracectl.cli.telemetry import traced
-from gracectl.cli.ui.serving import ServedBoard, ServingOptions, board_served
+from gracectl.cli.ui.server import ServedBoard, ServingOptions, board_served
 from gracectl.cloud.provider import ProviderSettings
 from gracectl.config import Settings
 from gracectl.config.settings import PlanSettings

@@ -9,8 +9,7 @@ import click
 import msgspec
 
 from gracectl import __version__
-from gracectl.cli.notation import output_option
-from gracectl.cli.output import echo
+from gracectl.cli.output import echo, output_option
 
 
 class VersionReport(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from support.deltas import applied
 
 from gracectl.cli.format import elapsed_answer
 from gracectl.cli.report import answer_report
-from gracectl.cli.ui.delta import merged
+from gracectl.cli.ui.board import merged
 from gracectl.policy.answers import Never, Unknown, Window
 
 pytestmark = pytest.mark.thorough

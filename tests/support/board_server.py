@@ -14,8 +14,7 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from gracectl.cli.ui.access import Access, TokenFile
-from gracectl.cli.ui.board import Board
-from gracectl.cli.ui.delta import merged
+from gracectl.cli.ui.board import Board, merged
 from gracectl.cli.ui.server import BoardServer
 from gracectl.cli.ui.stream import ChangeRing, encoded, message
 from gracectl.runtime.clock import Clock, SystemClock

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from gracectl.cli.ui.delta import KEYED, LISTS, NESTED, Json, Object
+from gracectl.cli.ui.board import KEYED, LISTS, NESTED, Object
 
 
-def applied(old: Object, delta: Object) -> dict[str, Json]:
+def applied(old: Object, delta: Object) -> dict[str, Any]:
     """The state after a change."""
     state = dict(old)
     for name, value in delta.items():
@@ -29,7 +30,7 @@ def applied(old: Object, delta: Object) -> dict[str, Json]:
     return state
 
 
-def _applied_list(before: Sequence[Json], delta: Object) -> list[Json]:
+def _applied_list(before: Sequence[Any], delta: Object) -> list[Any]:
     removed = set(delta.get("remove", ()))
     found = {each["uid"]: each for each in before if each["uid"] not in removed}
     for each in delta.get("set", ()):

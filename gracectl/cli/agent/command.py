@@ -23,14 +23,12 @@ from gracectl.agent.settings import GATED, AgentSettings
 from gracectl.agent.watch import Machine, ShutdownListener, ShutdownWatch
 from gracectl.app.agent import NodeAgent
 from gracectl.cli.agent.rehearsal import FAILURES, Logind, RehearsalResult, run_rehearsal
-from gracectl.cli.agent.report import rehearsal_report
-from gracectl.cli.agent.table import rehearsal_table
+from gracectl.cli.agent.report import rehearsal_report, rehearsal_table
 from gracectl.cli.completion import complete_nodes
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import interruptible, reporting_errors, run_async
-from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
-from gracectl.cli.output import echo
+from gracectl.cli.output import WIDE, Output, echo, is_structured, output_option
 from gracectl.cli.report import structured
 from gracectl.cli.telemetry import metric_export, traced
 from gracectl.config import ConfigError, Settings

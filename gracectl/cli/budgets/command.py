@@ -9,14 +9,12 @@ from typing import Any
 import click
 import msgspec
 
-from gracectl.cli.budgets.report import BudgetUsages, budgets_report
-from gracectl.cli.budgets.table import budgets_table
+from gracectl.cli.budgets.report import BudgetUsages, budgets_report, budgets_table
 from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
-from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, connected
-from gracectl.cli.output import command, echo
+from gracectl.cli.output import WIDE, Output, command, echo, is_structured, output_option
 from gracectl.cli.report import structured
 from gracectl.cli.settings import SettingsSource, settings_options
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache

@@ -17,9 +17,8 @@ from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.doctor.checks import CHECKS, CREDENTIALS, SERVER, Doctor, check_server, run_check
 from gracectl.cli.doctor.report import CheckState, Examination, Finding, doctor_report, doctor_table
 from gracectl.cli.failures import FAILED, interruptible, reporting_errors, run_async
-from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, connected
-from gracectl.cli.output import echo
+from gracectl.cli.output import WIDE, Output, echo, is_structured, output_option
 from gracectl.cli.report import structured
 from gracectl.cli.settings import settings_options
 from gracectl.config import ConfigError, LoadedSettings, read_settings

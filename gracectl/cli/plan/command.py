@@ -16,9 +16,8 @@ from rich.console import Console
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import MISUSED, REFUSED, fail, interruptible, reporting_errors, run_async
 from gracectl.cli.format import counted
-from gracectl.cli.notation import Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, connected, node_arguments
-from gracectl.cli.output import echo
+from gracectl.cli.output import Output, echo, is_structured, output_option
 from gracectl.cli.plan.brief import MOST_LINES, BriefPlan
 from gracectl.cli.plan.chart import chart_of
 from gracectl.cli.plan.export import plan_html, plan_svg

@@ -9,7 +9,6 @@ import msgspec
 
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
-from gracectl.cli.notation import WIDE, Output, is_structured, output_option
 from gracectl.cli.options import (
     ClusterTarget,
     NodeChoice,
@@ -17,13 +16,12 @@ from gracectl.cli.options import (
     connected,
     optional_node_arguments,
 )
-from gracectl.cli.output import echo
+from gracectl.cli.output import WIDE, Output, echo, is_structured, output_option
 from gracectl.cli.report import structured
 from gracectl.cli.settings import SettingsSource, settings_options
 from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
 from gracectl.cli.status.report import status_report
-from gracectl.cli.status.table import status_table
-from gracectl.cli.status.view import ObjectView, StatusView, View
+from gracectl.cli.status.view import ObjectView, StatusView, View, status_table
 from gracectl.inspect.forecast import draining_nodes, is_draining
 from gracectl.inspect.leadership import read_leadership, with_leadership
 from gracectl.inspect.pending import due_candidates, due_nodes, names_of

@@ -16,7 +16,7 @@ from gracectl.cli.options import ClusterTarget, connected
 from gracectl.cli.output import echo
 from gracectl.cli.settings import SettingsSource, settings_options
 from gracectl.cli.ui.access import TokenError, TokenFile, host_name, is_loopback
-from gracectl.cli.ui.serving import ServingOptions, board_served
+from gracectl.cli.ui.server import ServingOptions, board_served
 from gracectl.kube.connection import Connection
 from gracectl.runtime.supervise import set_on_signal
 from gracectl.telemetry import logs

@@ -1,22 +1,34 @@
-"""HTTP server of the board: the page, the snapshot, and the stream of changes. It only reads."""
+"""HTTP server of the board: the page, the snapshot, and the stream of changes. It only reads.
+
+Invariant: memory holds the newest snapshot and older ones that are being read, at most OLDER_BYTES plus one snapshot.
+While slow readers hold more, new readers get the newest snapshot that exists. Each read ends within seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import Final
 
 import anyio
+import anyio.to_thread
+import msgspec
 from aiohttp import web
 
-from gracectl.cli.ui.access import HEADERS, Access
+from gracectl.cli.settings import EffectiveSettings
+from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
+from gracectl.cli.ui.access import HEADERS, Access, TokenFile
 from gracectl.cli.ui.board import Board
-from gracectl.cli.ui.snapshot import JSON, Body, Snapshots, TooLarge
 from gracectl.cli.ui.stream import (
     HEARTBEAT,
     HEARTBEAT_SECONDS,
+    LARGEST_MESSAGE,
     MOST_CLIENTS,
     PART,
     TAIL,
@@ -25,10 +37,14 @@ from gracectl.cli.ui.stream import (
     head,
     send,
 )
+from gracectl.inspect.status import is_active
+from gracectl.kube.connection import Connection
 from gracectl.model.times import format_micro_time
 from gracectl.runtime.clock import Clock
+from gracectl.runtime.supervise import ungrouped
 from gracectl.telemetry.connections import BodyReader, Limits, write_in_parts
-from gracectl.telemetry.server import Endpoint, StreamHandler
+from gracectl.telemetry.server import CannotListen, Endpoint, Servers, StreamHandler
+from gracectl.telemetry.settings import parse_address
 
 TIME_HEADER: Final = "X-Gracectl-Time"
 LOOK_SECONDS: Final = 1.0
@@ -36,6 +52,7 @@ LOOK_SECONDS: Final = 1.0
 SNAPSHOT_SECONDS: Final = 60.0
 """In which a client must have taken a whole snapshot."""
 
+JSON: Final = "application/json"
 TYPES: Final[Mapping[str, str]] = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -199,3 +216,161 @@ def _serving(body: Body) -> Callable[[web.BaseRequest], Awaitable[web.StreamResp
         return body.answer(request)
 
     return serve
+
+
+OLDER_BYTES: Final = 32 * 1024 * 1024
+
+
+class Body(msgspec.Struct, frozen=True):
+    """Response to a GET, plain and compressed."""
+
+    plain: bytes
+    compressed: bytes
+    etag: str
+    content_type: str
+
+    @classmethod
+    def of(cls, plain: bytes, content_type: str) -> Body:
+        """The body with its ETag."""
+        etag = f'"{hashlib.sha256(plain).hexdigest()[:32]}"'
+        return cls(plain, _gzip(plain), etag, content_type)
+
+    def answer(self, request: web.BaseRequest) -> web.Response:
+        """The response: 304 if the client has this body already."""
+        headers = {"ETag": self.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding", **HEADERS}
+        known = request.headers.get("If-None-Match", "")
+        if self.etag in (each.strip().removeprefix("W/") for each in known.split(",")):
+            return web.Response(status=304, headers=headers)
+        is_compressed = "gzip" in request.headers.get("Accept-Encoding", "") and len(self.compressed) < len(self.plain)
+        if is_compressed:
+            headers["Content-Encoding"] = "gzip"
+        headers["Content-Type"] = self.content_type
+        return web.Response(body=self.compressed if is_compressed else self.plain, headers=headers)
+
+
+def _gzip(plain: bytes) -> bytes:
+    packer = zlib.compressobj(level=4, wbits=31)
+    return packer.compress(plain) + packer.flush()
+
+
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
+    """A state of the board. `place`: its number among the changes."""
+
+    id: str
+    place: int
+    body: Body
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory (bytes)."""
+        return len(self.body.plain) + len(self.body.compressed)
+
+
+class TooLarge(Exception):
+    """The board exceeds the maximum size of a response; the message says what to do."""
+
+
+class Snapshots:
+    """The newest snapshot for all readers, encoded once, and older ones that are still read."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._newest: Snapshot | None = None
+        self._readers: Counter[Snapshot] = Counter()
+        self._encoding = anyio.Lock()
+
+    @property
+    def readers(self) -> int:
+        """Those that read a snapshot now."""
+        return self._readers.total()
+
+    @property
+    def older_bytes(self) -> int:
+        """Bytes of the snapshots that are held by their readers only."""
+        return sum(each.bytes for each in self._readers if each is not self._newest)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Snapshot]:
+        """The newest snapshot, held until the block ends. Raises TooLarge."""
+        snapshot = await self._current()
+        self._readers[snapshot] += 1
+        try:
+            yield snapshot
+        finally:
+            self._readers[snapshot] -= 1
+            if not self._readers[snapshot]:
+                del self._readers[snapshot]
+
+    async def _current(self) -> Snapshot:
+        async with self._encoding:
+            id_ = self._board.id
+            newest = self._newest
+            if newest is not None and (newest.id == id_ or self.older_bytes > OLDER_BYTES):
+                return newest
+            state = self._board.state
+            place = self._board.place_of(id_)
+            assert place is not None
+            # The state is never changed in place.
+            body = await anyio.to_thread.run_sync(lambda: _encoded(self._board.encode(state, id_)))
+            self._newest = Snapshot(id_, place, body)
+            return self._newest
+
+
+def _encoded(plain: bytes) -> Body:
+    if len(plain) > LARGEST_MESSAGE:
+        size, most = len(plain) >> 20, LARGEST_MESSAGE >> 20
+        raise TooLarge(f"board: {size} MiB, more than the {most} MiB of a snapshot; use gracectl status instead\n")
+    return Body.of(plain, JSON)
+
+
+SHOWN: Final = StatusScope(is_active, lambda node: True, with_claims=True)
+"""All active and due nodes, and claims."""
+
+
+class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the board is served, and to which requests. `bind`: see parse_address."""
+
+    bind: str
+    base_path: str = ""
+    token: TokenFile | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    grafana: str | None = None
+
+
+class ServedBoard(msgspec.Struct, frozen=True):
+    """A board that is served at `url`."""
+
+    url: str
+    server: BoardServer
+
+
+@asynccontextmanager
+async def board_served(
+    connection: Connection, effective: EffectiveSettings, options: ServingOptions
+) -> AsyncIterator[ServedBoard]:
+    """Follow the cluster, and serve its board, while the block runs.
+
+    Broken connections are waited out. Raises CannotListen, and what only a change of configuration can repair.
+    """
+    clock = connection.clock
+    follower = StatusFollower(connection, effective.settings, SHOWN, is_endless=True)
+    board = Board(follower, effective.settings, effective.source, clock, grafana=options.grafana)
+    access = Access.of(parse_address(options.bind)[0], options.allowed_hosts, options.token)
+    server = BoardServer(board, access, clock, base_path=options.base_path)
+    servers = Servers([server.endpoint(options.bind)], clock)
+    try:
+        urls = await servers.open()
+    except CannotListen as error:
+        raise CannotListen(f"{error}; give another one, or port 0") from error
+
+    def show(frame: StatusFrame) -> bool:
+        board.update(frame)
+        return False
+
+    with ungrouped():
+        async with anyio.create_task_group() as group:
+            group.start_soon(servers.run)
+            group.start_soon(board.events.follow, connection.client, clock)
+            group.start_soon(follower.run, show)
+            yield ServedBoard(urls[f"{options.base_path}/"], server)
+            group.cancel_scope.cancel()

@@ -16,9 +16,8 @@ from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import Row, Table, print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
 from gracectl.cli.format import cluster_text
-from gracectl.cli.notation import Output, is_structured, output_option
 from gracectl.cli.options import ClusterTarget, cluster_options, connected, duration
-from gracectl.cli.output import echo
+from gracectl.cli.output import Output, echo, is_structured, output_option
 from gracectl.cli.report import structured
 from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
 from gracectl.cli.uninstall.report import UninstallReport, closing_lines, orphaned_instance_text, removal_rows

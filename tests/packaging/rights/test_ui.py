@@ -17,7 +17,7 @@ from support.stage import NAMESPACE, a_budget_manifest, a_pod_manifest
 
 from gracectl.cli.status.follow import StatusFollower, StatusFrame
 from gracectl.cli.ui.board import Board
-from gracectl.cli.ui.serving import SHOWN
+from gracectl.cli.ui.server import SHOWN
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.model import names

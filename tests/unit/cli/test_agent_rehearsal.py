@@ -15,10 +15,15 @@ from support.schemas import names_in
 from support.shutdowns import KEP
 
 from gracectl.cli.agent.command import show
-from gracectl.cli.agent.rehearsal import Logind, RehearsalInput, RehearsalResult, rehearsal_of
-from gracectl.cli.agent.report import rehearsal_report
-from gracectl.cli.agent.table import rehearsal_table
-from gracectl.cli.agent.warnings import ShutdownWarningKind, rehearsal_warnings
+from gracectl.cli.agent.rehearsal import (
+    Logind,
+    RehearsalInput,
+    RehearsalResult,
+    ShutdownWarningKind,
+    rehearsal_of,
+    rehearsal_warnings,
+)
+from gracectl.cli.agent.report import rehearsal_report, rehearsal_table
 from gracectl.cli.console import text_of
 from gracectl.cli.report import to_json
 from gracectl.model import names

@@ -18,8 +18,7 @@ from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 from support.schemas import names_in
 from support.statuses import cluster
 
-from gracectl.cli.budgets.report import BudgetUsages
-from gracectl.cli.budgets.table import budgets_table
+from gracectl.cli.budgets.report import BudgetUsages, budgets_table
 from gracectl.cli.console import text_of
 from gracectl.cli.settings import REFUSED
 from gracectl.controllers.settings import TerminationSettings

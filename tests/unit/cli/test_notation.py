@@ -16,7 +16,7 @@ from support.mute import mute
 
 from gracectl.cli.commands import COMMANDS
 from gracectl.cli.console import Row, Table, stdout_console, text_of
-from gracectl.cli.notation import Choice
+from gracectl.cli.output import Choice
 from gracectl.cli.report import structured
 from gracectl.cli.root import root
 

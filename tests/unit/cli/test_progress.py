@@ -15,8 +15,7 @@ from support.statuses import NEVER_ALLOWS, TAINTED, a_scene, cluster, going, kep
 from gracectl.cli.console import Row, Screen, Table, text_of
 from gracectl.cli.progress import FEW_REMEDIES, cause_text, left_text, progress_text
 from gracectl.cli.status.follow import StatusFrame
-from gracectl.cli.status.table import status_table
-from gracectl.cli.status.view import StatusView
+from gracectl.cli.status.view import StatusView, status_table
 from gracectl.inspect.progress import Forecaster, Progress, ProgressTracker, forecast_of
 from gracectl.model import names
 from gracectl.model.meta import Condition

@@ -38,8 +38,7 @@ from gracectl.cli.report import to_json
 from gracectl.cli.status import messages as words
 from gracectl.cli.status.follow import StatusFrame, TerminatedNode
 from gracectl.cli.status.report import status_report
-from gracectl.cli.status.table import status_table
-from gracectl.cli.status.view import ObjectView, StatusView
+from gracectl.cli.status.view import ObjectView, StatusView, status_table
 from gracectl.inspect.status import NodePhase, is_active
 from gracectl.inspect.watcher import ConnectionLoss
 from gracectl.kube.auth.credentials import ClusterAddress

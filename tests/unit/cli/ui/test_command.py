@@ -19,7 +19,7 @@ from kubesim_support.patience import PATIENCE
 from gracectl.cli.root import root
 from gracectl.cli.ui.access import TokenFile
 from gracectl.cli.ui.command import _announce
-from gracectl.cli.ui.serving import ServingOptions
+from gracectl.cli.ui.server import ServingOptions
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
 from gracectl.runtime.clock import LoopClock

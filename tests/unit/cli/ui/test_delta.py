@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.deltas import applied
 
-from gracectl.cli.ui.delta import merged
+from gracectl.cli.ui.board import merged
 
 examples = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 uids = st.sampled_from(["a", "b", "c", "7", "__proto__"])

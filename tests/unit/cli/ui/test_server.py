@@ -23,7 +23,7 @@ from support.serving import serving
 from support.statuses import going, replica
 
 from gracectl.cli.ui import server as module
-from gracectl.cli.ui import snapshot as snapshot_module
+from gracectl.cli.ui import server as snapshot_module
 from gracectl.cli.ui.access import HEADERS, Access, TokenFile
 from gracectl.cli.ui.server import BoardServer, page_files
 from gracectl.cli.ui.stream import PART
