@@ -29,8 +29,8 @@ from gracectl.inspect.forecast import DrainForecast, forecast_drains, is_drainin
 from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
 from gracectl.model import names
+from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.forecast import Assumptions
-from gracectl.policy.simulated_queues import EvictionRate
 
 COLUMNS = 110
 ROOT = Path(__file__).parents[1]

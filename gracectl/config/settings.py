@@ -16,6 +16,7 @@ from gracectl.kube.leader.settings import LeaderElectionSettings
 from gracectl.kube.transport.skew import LARGEST_OFFSET
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
+from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.settings import (
     DEFAULT_JITTER,
@@ -27,7 +28,6 @@ from gracectl.policy.settings import (
     ShutdownPeriods,
     VoluntarySettings,
 )
-from gracectl.policy.simulated_queues import EvictionRate
 from gracectl.policy.voluntary import parse_expire_after, parse_jitter
 from gracectl.policy.waves import DEFAULT_ORDER
 from gracectl.telemetry.settings import MetricsSettings, ProbesSettings, TracingSettings

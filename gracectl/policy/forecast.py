@@ -18,11 +18,10 @@ from gracectl.policy.answers import SAME_SECONDS, Answer, Never, NeverCause, Sig
 from gracectl.policy.budgets import UNCHARGED_PHASES, BudgetKey
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.evictability import is_kubelet_alive
-from gracectl.policy.eviction_queues import QueuedPod, queues_of
+from gracectl.policy.eviction_queues import EvictionRate, QueuedPod, queues_of
 from gracectl.policy.explain import listed
 from gracectl.policy.observations import NOTHING_OBSERVED, Observations
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan, settled_at
-from gracectl.policy.simulated_queues import EvictionRate
 from gracectl.policy.simulation import (
     DrainingNode,
     PodRemoval,

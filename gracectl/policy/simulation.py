@@ -32,10 +32,9 @@ from gracectl.policy.budgets import (
     is_evicted,
 )
 from gracectl.policy.deadlines import grace_of, granted, granted_already
-from gracectl.policy.eviction_queues import QueuedPod
+from gracectl.policy.eviction_queues import EvictionRate, QueuedPod, Rank, RateLimit, SimulatedQueue
 from gracectl.policy.observations import NOTHING_OBSERVED, Observations
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
-from gracectl.policy.simulated_queues import EvictionRate, Rank, RateLimit, SimulatedQueue
 from gracectl.policy.volumes import has_volumes
 
 NAMESAKE_TIMEOUT_SECONDS = 120.0

@@ -12,9 +12,9 @@ from gracectl.model import names
 from gracectl.model.pod import LONGEST_GRACE, UnknownPod
 from gracectl.model.times import EARLIEST, LATEST
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin
+from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.forecast import Assumptions, NodeForecast, forecast
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.simulated_queues import EvictionRate
 from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.warnings import warnings_of
 from gracectl.policy.waves import by_priority

@@ -16,9 +16,8 @@ from support.settings import EXAMPLES
 from gracectl.config import LoadedSettings, Settings, load_settings, read_settings
 from gracectl.config.errors import InvalidField
 from gracectl.config.fields import fields
-from gracectl.config.loading import settings_of
+from gracectl.config.loading import settings_of, variable_of
 from gracectl.config.output import as_builtins, as_yaml
-from gracectl.config.variables import variable_of
 
 ODD = ("on", "8081", "", "~", "a: b", "# no", "a #b", "{", "x\ny", "\ttab", "é", "\x07", "'", '"', "1.5", "-")
 

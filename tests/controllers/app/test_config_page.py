@@ -10,9 +10,8 @@ from support.settings import default_in_words, kind_in_words
 
 from gracectl.config.changes import AGENT_SCOPE, CONTROLLER_SCOPE, is_within
 from gracectl.config.fields import fields
-from gracectl.config.loading import settings_of
+from gracectl.config.loading import settings_of, variable_of
 from gracectl.config.settings import NodeGroupSettings
-from gracectl.config.variables import variable_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "settings.md").read_text()

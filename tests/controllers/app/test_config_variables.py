@@ -11,7 +11,7 @@ from support.settings import EXAMPLES
 
 from gracectl.config import ConfigError, Settings, load_settings, read_settings
 from gracectl.config.fields import fields
-from gracectl.config.variables import variable_of
+from gracectl.config.loading import variable_of
 
 
 def refused(environ: dict[str, str], file: Path | None = None) -> str:

@@ -27,9 +27,9 @@ from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
+from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.plan import NodeView
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
-from gracectl.policy.simulated_queues import EvictionRate
 from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.warnings import PlanWarning, WarningKind
 from gracectl.policy.waves import by_priority

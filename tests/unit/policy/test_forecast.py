@@ -11,10 +11,10 @@ from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.pod import VolumeAttachment
 from gracectl.policy.answers import Answer, Never, Unknown
+from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.forecast import Assumptions, Bounds, Forecast, PodForecast, forecast
 from gracectl.policy.plan import Blocker
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
-from gracectl.policy.simulated_queues import EvictionRate
 from gracectl.policy.simulation import DrainingNode, RemovalMethod
 from gracectl.policy.waves import by_priority
 
