@@ -11,16 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.admission.reviews import (
-    ALLOWED,
-    AdmissionRequest,
-    AdmissionResponse,
-    FieldError,
-    InvalidReview,
-    invalid,
-    required,
-    type_error,
-)
+from gracectl.admission import reviews
 from gracectl.kube.cache import Cache
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget, scaled_value
@@ -40,24 +31,24 @@ class NodeBudgetValidator:
     def __init__(self, nodes: Cache[Node]) -> None:
         self._nodes = nodes
 
-    async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
+    async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
-        raw = required(request.object, "object")
+        raw = reviews.required(request.object, "object")
         budget_spec = _decode(raw)
         if budget_spec.metadata.deletion_timestamp is not None:
-            return ALLOWED
+            return reviews.ALLOWED
         if request.old_object is not None and _canonical(_decode(request.old_object)) == _canonical(budget_spec):
-            return ALLOWED
+            return reviews.ALLOWED
         try:
             budget = NODE_BUDGETS.decode(raw)
         except msgspec.DecodeError as error:
-            field_error = type_error(error)
+            field_error = reviews.type_error(error)
             if not field_error.field.startswith("spec"):
-                raise InvalidReview(f"request.object is not a NodeDisruptionBudget: {error}") from error
-            return AdmissionResponse(invalid(request, _named(request), [field_error]))
+                raise reviews.InvalidReview(f"request.object is not a NodeDisruptionBudget: {error}") from error
+            return reviews.AdmissionResponse(reviews.invalid(request, _named(request), [field_error]))
         if errors := [*_errors(budget)]:
-            return AdmissionResponse(invalid(request, _named(request), errors))
-        return AdmissionResponse(warnings=tuple(self._warnings(budget)))
+            return reviews.AdmissionResponse(reviews.invalid(request, _named(request), errors))
+        return reviews.AdmissionResponse(warnings=tuple(self._warnings(budget)))
 
     def _warnings(self, budget: NodeDisruptionBudget) -> Iterator[str]:
         selector = budget.selector
@@ -73,17 +64,17 @@ class NodeBudgetValidator:
                 yield f"spec: {bound} allows no deletion of a Ready node while it selects {_nodes(selected)}, as now"
 
 
-def _errors(budget: NodeDisruptionBudget) -> Iterator[FieldError]:
+def _errors(budget: NodeDisruptionBudget) -> Iterator[reviews.FieldError]:
     if budget.selector_error:
-        yield FieldError("spec.selector", budget.selector_error)
+        yield reviews.FieldError("spec.selector", budget.selector_error)
     problem = invalid_reason(msgspec.structs.replace(budget, selector_error=""))
     if problem is not None:
         field, _, text = problem.partition(": ")
-        yield FieldError(field, text)
+        yield reviews.FieldError(field, text)
         return
     for field, value in (("minAvailable", budget.min_available), ("maxUnavailable", budget.max_unavailable)):
         if isinstance(value, str) and scaled_value(value, WHOLE, round_up=True) > WHOLE:
-            yield FieldError(f"spec.{field}", f"{value!r} is more than all nodes; set 100% or less")
+            yield reviews.FieldError(f"spec.{field}", f"{value!r} is more than all nodes; set 100% or less")
 
 
 def _never_allows(budget: NodeDisruptionBudget) -> bool:
@@ -97,7 +88,7 @@ def _nodes(number: int) -> str:
     return f"{number} node{'' if number == 1 else 's'}"
 
 
-def _named(request: AdmissionRequest) -> str:
+def _named(request: reviews.AdmissionRequest) -> str:
     return f"NodeDisruptionBudget {request.name}".rstrip()
 
 
@@ -116,7 +107,7 @@ def _decode(raw: msgspec.Raw) -> _BudgetSpec:
     try:
         return _BUDGET_SPEC.decode(raw)
     except msgspec.DecodeError as error:
-        raise InvalidReview(f"request.object is not a NodeDisruptionBudget: {error}") from error
+        raise reviews.InvalidReview(f"request.object is not a NodeDisruptionBudget: {error}") from error
 
 
 def _canonical(budget_spec: _BudgetSpec) -> bytes:

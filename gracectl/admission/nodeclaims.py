@@ -11,16 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gracectl.admission.reviews import (
-    ALLOWED,
-    AdmissionRequest,
-    AdmissionResponse,
-    FieldError,
-    InvalidReview,
-    invalid,
-    required,
-    type_error,
-)
+from gracectl.admission import reviews
 from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -38,7 +29,7 @@ NEW: Final = NodeClaim(name="", uid="")
 class NodeClaimValidator:
     """Validating webhook for created and updated claims."""
 
-    async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
+    async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
         named = f"NodeClaim {request.name}".rstrip()
         before = NEW
@@ -46,41 +37,41 @@ class NodeClaimValidator:
             try:
                 before = NODE_CLAIMS.decode(request.old_object)
             except msgspec.DecodeError:
-                return ALLOWED  # unknown what the write changes
+                return reviews.ALLOWED  # unknown what the write changes
         try:
-            claim = NODE_CLAIMS.decode(required(request.object, "object"))
+            claim = NODE_CLAIMS.decode(reviews.required(request.object, "object"))
         except msgspec.DecodeError as error:
-            field_error = type_error(error)
+            field_error = reviews.type_error(error)
             if not field_error.field.startswith(("spec", "metadata.annotations")):
-                raise InvalidReview(f"request.object is not a NodeClaim: {error}") from error
-            return AdmissionResponse(invalid(request, named, [field_error]))
+                raise reviews.InvalidReview(f"request.object is not a NodeClaim: {error}") from error
+            return reviews.AdmissionResponse(reviews.invalid(request, named, [field_error]))
         errors = list(_invalid_durations(claim, before))
         errors += _loosened(claim, before) if claim.deletion_timestamp is not None else _unreadable(claim, before)
         if errors:
-            return AdmissionResponse(invalid(request, named, errors))
-        return AdmissionResponse(warnings=tuple(_warnings(claim, before)))
+            return reviews.AdmissionResponse(reviews.invalid(request, named, errors))
+        return reviews.AdmissionResponse(warnings=tuple(_warnings(claim, before)))
 
 
-def _invalid_durations(claim: NodeClaim, before: NodeClaim) -> Iterator[FieldError]:
+def _invalid_durations(claim: NodeClaim, before: NodeClaim) -> Iterator[reviews.FieldError]:
     if claim.termination_grace_period not in (None, before.termination_grace_period):
         try:
             parse_grace_period(claim.termination_grace_period or "")
         except ValueError as error:
-            yield FieldError(GRACE_PERIOD, str(error))
+            yield reviews.FieldError(GRACE_PERIOD, str(error))
     if claim.expire_after != before.expire_after:
         try:
             expires_at(claim)
         except ValueError as error:
-            yield FieldError(EXPIRY, f"{error}; set a duration such as 720h, or Never")
+            yield reviews.FieldError(EXPIRY, f"{error}; set a duration such as 720h, or Never")
 
 
-def _unreadable(claim: NodeClaim, before: NodeClaim) -> Iterator[FieldError]:
+def _unreadable(claim: NodeClaim, before: NodeClaim) -> Iterator[reviews.FieldError]:
     text = invalid_deadline(claim)
     if text is not None and text != before.annotations.get(names.TERMINATION_TIMESTAMP):
-        yield FieldError(DEADLINE, f"{text[:100]!r} is not an RFC 3339 time such as 2026-01-01T00:00:00Z")
+        yield reviews.FieldError(DEADLINE, f"{text[:100]!r} is not an RFC 3339 time such as 2026-01-01T00:00:00Z")
 
 
-def _loosened(claim: NodeClaim, before: NodeClaim) -> Iterator[FieldError]:
+def _loosened(claim: NodeClaim, before: NodeClaim) -> Iterator[reviews.FieldError]:
     """A deadline may be moved earlier while the claim is being deleted, never later."""
     promised, now = written_deadline(before), written_deadline(claim)
     if before.deletion_timestamp is None or promised is None or (now is not None and now <= promised):
@@ -91,7 +82,7 @@ def _loosened(claim: NodeClaim, before: NodeClaim) -> Iterator[FieldError]:
         text = claim.annotations.get(names.TERMINATION_TIMESTAMP)
         what = "removed" if text is None else f"{text[:100]!r} is not an RFC 3339 time"
     text = f"{what}: the deadline of a claim being deleted may only be moved earlier; keep its value"
-    yield FieldError(DEADLINE, text, "FieldValueForbidden")
+    yield reviews.FieldError(DEADLINE, text, "FieldValueForbidden")
 
 
 def _warnings(claim: NodeClaim, before: NodeClaim) -> Iterator[str]:

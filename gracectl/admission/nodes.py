@@ -11,15 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gracectl.admission.reviews import (
-    ALLOWED,
-    AdmissionRequest,
-    AdmissionResponse,
-    Denial,
-    InvalidReview,
-    Undecided,
-    required,
-)
+from gracectl.admission import reviews
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.envelope import StatusCause
@@ -50,20 +42,20 @@ class NodeFinalizerInjector:
     def __init__(self, selector: LabelSelector) -> None:
         self._selector = selector
 
-    async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
+    async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
         try:
-            node = _CREATED_NODE.decode(required(request.object, "object")).metadata
+            node = _CREATED_NODE.decode(reviews.required(request.object, "object")).metadata
         except msgspec.DecodeError as error:
-            raise InvalidReview(f"request.object is not a Node: {error}") from error
+            raise reviews.InvalidReview(f"request.object is not a Node: {error}") from error
         warnings = _warnings_of(node)
         finalizers = node.finalizers or ()
         if names.FINALIZER in finalizers or not self._selector.matches(node.labels or {}):
-            return AdmissionResponse(warnings=warnings)
+            return reviews.AdmissionResponse(warnings=warnings)
         # The end of a list that is not there cannot be added to.
         place, value = ("/-", names.FINALIZER) if finalizers else ("", [names.FINALIZER])
         operation = {"op": "add", "path": f"/metadata/finalizers{place}", "value": value}
-        return AdmissionResponse(patch=(operation,), warnings=warnings)
+        return reviews.AdmissionResponse(patch=(operation,), warnings=warnings)
 
 
 class NodeDeletionValidator:
@@ -78,30 +70,30 @@ class NodeDeletionValidator:
         self._admitter = admitter
         self._is_synced = is_synced
 
-    async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
+    async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
         try:
-            node = NODES.decode(required(request.old_object, "oldObject"))
+            node = NODES.decode(reviews.required(request.old_object, "oldObject"))
         except msgspec.DecodeError as error:
-            raise InvalidReview(f"request.oldObject is not a Node: {error}") from error
+            raise reviews.InvalidReview(f"request.oldObject is not a Node: {error}") from error
         if not is_subdomain(node.name):
-            raise InvalidReview("request.oldObject.metadata.name: is not a DNS-1123 subdomain")
+            raise reviews.InvalidReview("request.oldObject.metadata.name: is not a DNS-1123 subdomain")
         if not is_available(node):
-            return ALLOWED
+            return reviews.ALLOWED
         if not self._is_synced():
-            raise Undecided(503, "caches of nodes and budgets not synced yet; retry in a moment")
+            raise reviews.Undecided(503, "caches of nodes and budgets not synced yet; retry in a moment")
         try:
             known = await self._admitter.known(node)
         except UnknownNode:
-            raise Undecided(503, f"node {node.name}: not seen yet in this state; retry in a second") from None
+            raise reviews.Undecided(503, f"node {node.name}: not seen yet in this state; retry in a second") from None
         if known is None:
-            return ALLOWED  # deleted meanwhile, or never existed: no count changes
+            return reviews.ALLOWED  # deleted meanwhile, or never existed: no count changes
         refusal = await self._admitter.admit(known, dry_run=request.is_dry_run)
-        return ALLOWED if refusal is None else AdmissionResponse(_denied(request, known, refusal))
+        return reviews.ALLOWED if refusal is None else reviews.AdmissionResponse(_denied(request, known, refusal))
 
 
-def _denied(request: AdmissionRequest, node: Node, refusal: Refusal) -> Denial:
-    return Denial(
+def _denied(request: reviews.AdmissionRequest, node: Node, refusal: Refusal) -> reviews.Denial:
+    return reviews.Denial(
         code=TOO_MANY_REQUESTS,
         reason="TooManyRequests",
         message=f"node {node.name}: deletion denied: {refusal}",

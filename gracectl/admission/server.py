@@ -15,31 +15,16 @@ import anyio
 import msgspec
 from aiohttp import web
 
-from gracectl.admission.reviews import (
-    AdmissionRequest,
-    AdmissionResponse,
-    Handler,
-    InvalidReview,
-    Undecided,
-    decode_review,
-    encode_review,
-)
+from gracectl.admission import reviews
 from gracectl.admission.webhooks import WEBHOOKS, Webhook
 from gracectl.kube.errors import ApiError
 from gracectl.model.durations import parse_seconds
 from gracectl.runtime.certificates import CertificateInfo
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.histogram import Distribution, Histogram
-from gracectl.telemetry import server
+from gracectl.telemetry import metrics, server
 from gracectl.telemetry.connections import BodyReader, BodyRefused, Limits
-from gracectl.telemetry.metrics import (
-    ADMISSION_CERTIFICATE,
-    ADMISSION_LATENCY,
-    ADMISSION_REGISTERED,
-    ADMISSION_REQUESTS,
-    ADMISSION_STRANGERS,
-    Sample,
-)
+from gracectl.telemetry.metrics import Sample
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +42,7 @@ class WebhookServer:
 
     def __init__(
         self,
-        handlers: Mapping[Webhook, Handler],
+        handlers: Mapping[Webhook, reviews.Handler],
         clock: Clock,
         timeout: float,
         clients: frozenset[str] = frozenset(),
@@ -74,7 +59,7 @@ class WebhookServer:
         self._timeout = timeout
         self._clients = clients
         self._verdicts: Counter[tuple[str, str]] = Counter()
-        self._seconds = {webhook.short: Histogram(ADMISSION_LATENCY.buckets) for webhook in handlers}
+        self._seconds = {webhook.short: Histogram(metrics.ADMISSION_LATENCY.buckets) for webhook in handlers}
 
     def find(self, path: str) -> server.HttpHandler | None:
         """Handler of a path that API servers know; another path is counted, and its body never read. Only they can read
@@ -91,7 +76,7 @@ class WebhookServer:
         seconds = {short: histogram.statistics() for short, histogram in self._seconds.items()}
         return WebhookStatistics(dict(self._verdicts), seconds, self._strangers)
 
-    def _http_handler(self, webhook: Webhook, handler: Handler) -> server.HttpHandler:
+    def _http_handler(self, webhook: Webhook, handler: reviews.Handler) -> server.HttpHandler:
         async def handle(request: web.BaseRequest, bodies: BodyReader) -> web.Response:
             if self._clients and self._clients.isdisjoint(names := _names_of(request)):
                 text = f"client certificate for {', '.join(sorted(names)) or 'no name'}: not allowed"
@@ -113,14 +98,14 @@ class WebhookServer:
 
         return handle
 
-    async def _respond(self, webhook: Webhook, handler: Handler, body: bytes, seconds: float) -> web.Response:
+    async def _respond(self, webhook: Webhook, handler: reviews.Handler, body: bytes, seconds: float) -> web.Response:
         try:
-            review_request = decode_review(body)
+            review_request = reviews.decode_review(body)
             with anyio.fail_after(seconds):
                 response = await handler(review_request)
-        except InvalidReview as error:
+        except reviews.InvalidReview as error:
             return self._failure(webhook, 400, str(error))
-        except Undecided as error:
+        except reviews.Undecided as error:
             return self._failure(webhook, error.status, str(error))
         except TimeoutError:
             return self._failure(webhook, 500, f"no decision within {seconds:g} s: the API server responds too slowly")
@@ -131,7 +116,7 @@ class WebhookServer:
             return self._failure(webhook, 500, "unexpected failure of gracectl; see its log")
         self._verdicts[webhook.short, response.verdict] += 1
         _log(webhook, review_request, response)
-        return web.Response(body=encode_review(review_request.uid, response), content_type="application/json")
+        return web.Response(body=reviews.encode_review(review_request.uid, response), content_type="application/json")
 
     def _failure(self, webhook: Webhook, status: int, text: str) -> web.Response:
         """HTTP response without a decision."""
@@ -155,7 +140,7 @@ def _names_of(request: web.BaseRequest) -> frozenset[str]:
     return frozenset(subject | {value for key, value in certificate.get("subjectAltName", ()) if key == "DNS"})
 
 
-def _log(webhook: Webhook, request: AdmissionRequest, response: AdmissionResponse) -> None:
+def _log(webhook: Webhook, request: reviews.AdmissionRequest, response: reviews.AdmissionResponse) -> None:
     """Log a request; denials at level info."""
     keys = {"webhook": webhook.name, "object": request.name, "user": request.username}
     if response.denial is not None:
@@ -192,7 +177,7 @@ class WebhookStatistics(msgspec.Struct, frozen=True):
 
 def empty_statistics() -> WebhookStatistics:
     """Empty statistics."""
-    nothing = Histogram(ADMISSION_LATENCY.buckets).statistics()
+    nothing = Histogram(metrics.ADMISSION_LATENCY.buckets).statistics()
     return WebhookStatistics({}, {webhook.short: nothing for webhook in WEBHOOKS})
 
 
@@ -207,8 +192,8 @@ def admission_samples(
     """Samples of the webhooks, of the certificate, and of the configurations."""
     for short in (webhook.short for webhook in WEBHOOKS):
         for verdict in VERDICTS:
-            yield Sample(ADMISSION_REQUESTS, (short, verdict), webhooks.verdicts.get((short, verdict), 0))
-        yield Sample(ADMISSION_LATENCY, (short,), webhooks.seconds[short])
-    yield Sample(ADMISSION_STRANGERS, (), webhooks.strangers)
-    yield Sample(ADMISSION_REGISTERED, (), float(is_registered))
-    yield Sample(ADMISSION_CERTIFICATE, (), certificate.not_after if certificate else 0)
+            yield Sample(metrics.ADMISSION_REQUESTS, (short, verdict), webhooks.verdicts.get((short, verdict), 0))
+        yield Sample(metrics.ADMISSION_LATENCY, (short,), webhooks.seconds[short])
+    yield Sample(metrics.ADMISSION_STRANGERS, (), webhooks.strangers)
+    yield Sample(metrics.ADMISSION_REGISTERED, (), float(is_registered))
+    yield Sample(metrics.ADMISSION_CERTIFICATE, (), certificate.not_after if certificate else 0)

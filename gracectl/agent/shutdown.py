@@ -34,15 +34,8 @@ from gracectl.policy.shutdown import RangeEnded, RangeStarted
 from gracectl.policy.waves import DrainOrder
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
-from gracectl.telemetry.metrics import (
-    SHUTDOWN_BEGAN,
-    SHUTDOWN_DELAY,
-    SHUTDOWN_ENDED,
-    SHUTDOWN_LOCK,
-    SHUTDOWN_PODS,
-    SHUTDOWNS,
-    Sample,
-)
+from gracectl.telemetry import metrics
+from gracectl.telemetry.metrics import Sample
 
 logger = logging.getLogger(__name__)
 
@@ -280,11 +273,11 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 def agent_samples(agent: AgentStatistics) -> Iterator[Sample]:
     """Samples for every value of every label."""
-    yield Sample(SHUTDOWN_LOCK, (), int(agent.is_locked))
-    yield Sample(SHUTDOWN_DELAY, ("granted",), agent.granted or 0)
-    yield Sample(SHUTDOWN_DELAY, ("wanted",), agent.wanted or 0)
+    yield Sample(metrics.SHUTDOWN_LOCK, (), int(agent.is_locked))
+    yield Sample(metrics.SHUTDOWN_DELAY, ("granted",), agent.granted or 0)
+    yield Sample(metrics.SHUTDOWN_DELAY, ("wanted",), agent.wanted or 0)
     for outcome in ShutdownOutcome:
-        yield Sample(SHUTDOWNS, (outcome.value,), agent.outcomes.get(outcome, 0))
-    yield Sample(SHUTDOWN_BEGAN, (), agent.began or 0)
-    yield Sample(SHUTDOWN_ENDED, (), agent.ended or 0)
-    yield Sample(SHUTDOWN_PODS, (), agent.waiting_pods)
+        yield Sample(metrics.SHUTDOWNS, (outcome.value,), agent.outcomes.get(outcome, 0))
+    yield Sample(metrics.SHUTDOWN_BEGAN, (), agent.began or 0)
+    yield Sample(metrics.SHUTDOWN_ENDED, (), agent.ended or 0)
+    yield Sample(metrics.SHUTDOWN_PODS, (), agent.waiting_pods)

@@ -17,21 +17,11 @@ import anyio
 import msgspec
 
 from gracectl.cloud.provider import InstanceGone, InstanceState, NodeIdentity, ProviderRefused, ProviderUnavailable
+from gracectl.kube import errors
 from gracectl.kube.auth.credentials import CredentialsError
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import connected
-from gracectl.kube.errors import (
-    AdmissionDenied,
-    ApiError,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    NotLeading,
-    NotServed,
-    Unauthorized,
-)
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.rbac import Permission
 from gracectl.kube.requests import MergePatch, Selection
@@ -126,7 +116,7 @@ class ClusterApiProvider:
             return
         try:
             await self._nodes().get(NODES, ("", other))
-        except NotFound:
+        except errors.NotFound:
             return  # the node was renamed: Cluster API sets it once
         shown = harmless(other, 253)
         raise ProviderRefused(
@@ -146,9 +136,9 @@ class ClusterApiProvider:
             return None
         try:
             await client.delete(resource, annotated.key, uid=annotated.uid)
-        except NotFound:
+        except errors.NotFound:
             return None
-        except Conflict as conflict:
+        except errors.Conflict as conflict:
             if conflict.uid_mismatch:
                 return None
             raise
@@ -201,19 +191,19 @@ class ClusterApiProvider:
         """Translate API errors to provider errors; NotLeading passes, as it says nothing about the instance."""
         try:
             yield
-        except NotLeading:
+        except errors.NotLeading:
             raise
-        except NotServed as error:
+        except errors.NotServed as error:
             self._finder.forget_version()
             raise ProviderUnavailable(str(error)) from error
-        except (Forbidden, Unauthorized) as error:
+        except (errors.Forbidden, errors.Unauthorized) as error:
             raise ProviderRefused(str(error), _NEEDED) from error
-        except (AdmissionDenied, Invalid) as error:
+        except (errors.AdmissionDenied, errors.Invalid) as error:
             raise ProviderRefused(str(error), "check which webhook or validation rejects it") from error
         except CredentialsError as error:
             message = f"management cluster of provider.options.kubeconfig: {error}"
             raise ProviderRefused(message, "mount credentials that are valid there") from error
-        except ApiError as error:
+        except errors.ApiError as error:
             raise ProviderUnavailable(str(error)) from error
 
 
@@ -311,7 +301,7 @@ class MachineFinder:
         client, resource = await self._management(), await self.resource()
         try:
             current = await client.get(resource, seen.key)
-        except NotFound:
+        except errors.NotFound:
             return None
         return current if (current.uid, current.provider_id) == (seen.uid, seen.provider_id) else None
 

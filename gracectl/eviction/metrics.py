@@ -9,18 +9,8 @@ from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import BUDGET_COUNTS, EvictorStatistics
 from gracectl.kube.client.statistics import NO_ANSWER, ClientStatistics
 from gracectl.kube.metrics import request_samples
-from gracectl.telemetry.metrics import (
-    DEADLINE_LATENESS,
-    DEADLINE_PODS,
-    DELETION_REQUESTS,
-    EVICTION_REQUESTS,
-    PDB_QUEUE_DEPTH,
-    PDB_QUEUE_OLDEST,
-    PDB_QUEUE_PODS,
-    PDB_QUEUE_WAIT,
-    PDB_QUEUES,
-    Sample,
-)
+from gracectl.telemetry import metrics
+from gracectl.telemetry.metrics import Sample
 
 _OF_ANY: Final = (
     ("404", "NotFound"),
@@ -44,22 +34,24 @@ DELETION_ANSWERS: Final = (("200", "Deleted"), *_OF_ANY)
 
 def eviction_samples(evictor: EvictorStatistics) -> Iterator[Sample]:
     """PDB queues."""
-    yield Sample(PDB_QUEUES, (), evictor.pdb_queues)
-    yield Sample(PDB_QUEUE_DEPTH, (), evictor.longest)
+    yield Sample(metrics.PDB_QUEUES, (), evictor.pdb_queues)
+    yield Sample(metrics.PDB_QUEUE_DEPTH, (), evictor.longest)
     for budgets in BUDGET_COUNTS:
-        yield Sample(PDB_QUEUE_PODS, (budgets,), evictor.pods[budgets])
-        yield Sample(PDB_QUEUE_OLDEST, (budgets,), evictor.oldest[budgets])
-        yield Sample(PDB_QUEUE_WAIT, (budgets,), evictor.waits[budgets])
+        yield Sample(metrics.PDB_QUEUE_PODS, (budgets,), evictor.pods[budgets])
+        yield Sample(metrics.PDB_QUEUE_OLDEST, (budgets,), evictor.oldest[budgets])
+        yield Sample(metrics.PDB_QUEUE_WAIT, (budgets,), evictor.waits[budgets])
 
 
 def deadline_samples(deleter: DeleterStatistics) -> Iterator[Sample]:
     """Deletions for deadlines."""
-    yield Sample(DEADLINE_LATENESS, (), deleter.late)
+    yield Sample(metrics.DEADLINE_LATENESS, (), deleter.late)
     for state, number in (("armed", deleter.armed), ("overdue", deleter.overdue), ("failing", deleter.failing)):
-        yield Sample(DEADLINE_PODS, (state,), number)
+        yield Sample(metrics.DEADLINE_PODS, (state,), number)
 
 
 def answer_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
     """Responses to requests to evict or delete pods."""
-    yield from request_samples(EVICTION_REQUESTS, clients, ("create", "pods/eviction"), "Evicted", EVICTION_ANSWERS)
-    yield from request_samples(DELETION_REQUESTS, clients, ("delete", "pods"), "Deleted", DELETION_ANSWERS)
+    yield from request_samples(
+        metrics.EVICTION_REQUESTS, clients, ("create", "pods/eviction"), "Evicted", EVICTION_ANSWERS
+    )
+    yield from request_samples(metrics.DELETION_REQUESTS, clients, ("delete", "pods"), "Deleted", DELETION_ANSWERS)

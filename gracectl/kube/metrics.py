@@ -13,36 +13,9 @@ from gracectl.kube.leader.election import ElectionStatistics
 from gracectl.kube.transport.skew import SkewStatistics, dispute_message
 from gracectl.runtime.fence import FenceStatistics
 from gracectl.runtime.histogram import Distribution
+from gracectl.telemetry import metrics
 from gracectl.telemetry.health import Check
-from gracectl.telemetry.metrics import (
-    API_CLOCK_OFFSET,
-    API_DATES_REFUSED,
-    API_LATENCY,
-    API_REQUESTS,
-    API_RETRIES,
-    API_RETRY_AFTER_CAPPED,
-    API_THROTTLED,
-    API_THROTTLED_SECONDS,
-    CACHED,
-    CLOCK_DISPUTED,
-    EVENTS,
-    EVENTS_BACKLOG,
-    EVENTS_RECORDED,
-    FENCED,
-    LEADER,
-    LEASE_FAILURES,
-    LEASE_RENEWALS,
-    LEASE_TERMS,
-    UNDECODABLE,
-    WATCH_EVENTS,
-    WATCH_FAILURES,
-    WATCH_LISTS,
-    WATCH_SILENCE,
-    WATCH_STALLS,
-    WATCH_STREAMS,
-    Metric,
-    Sample,
-)
+from gracectl.telemetry.metrics import Metric, Sample
 
 
 def api_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
@@ -52,20 +25,20 @@ def api_samples(clients: Sequence[ClientStatistics]) -> Iterator[Sample]:
         for (verb, resource, outcome, _), number in client.attempts.items():
             requests[verb, resource, outcome] += number
     for labels, number in requests.items():
-        yield Sample(API_REQUESTS, labels, number)
+        yield Sample(metrics.API_REQUESTS, labels, number)
     for verb in VERBS:
-        yield Sample(API_LATENCY, (verb,), _together([client.latency[verb] for client in clients]))
-    yield Sample(API_RETRIES, (), sum(client.retries for client in clients))
-    yield Sample(API_THROTTLED, (), sum(client.throttle_pauses for client in clients))
-    yield Sample(API_THROTTLED_SECONDS, (), sum(client.throttled_seconds for client in clients))
-    yield Sample(API_RETRY_AFTER_CAPPED, (), sum(client.capped_delays for client in clients))
+        yield Sample(metrics.API_LATENCY, (verb,), _together([client.latency[verb] for client in clients]))
+    yield Sample(metrics.API_RETRIES, (), sum(client.retries for client in clients))
+    yield Sample(metrics.API_THROTTLED, (), sum(client.throttle_pauses for client in clients))
+    yield Sample(metrics.API_THROTTLED_SECONDS, (), sum(client.throttled_seconds for client in clients))
+    yield Sample(metrics.API_RETRY_AFTER_CAPPED, (), sum(client.capped_delays for client in clients))
 
 
 def clock_samples(skew: SkewStatistics | None) -> Iterator[Sample]:
     """Offset of the server's clock; None where it is ours."""
-    yield Sample(API_CLOCK_OFFSET, (), skew.offset if skew else 0.0)
-    yield Sample(API_DATES_REFUSED, (), skew.refusals if skew else 0)
-    yield Sample(CLOCK_DISPUTED, (), int(skew is not None and skew.disputed is not None))
+    yield Sample(metrics.API_CLOCK_OFFSET, (), skew.offset if skew else 0.0)
+    yield Sample(metrics.API_DATES_REFUSED, (), skew.refusals if skew else 0)
+    yield Sample(metrics.CLOCK_DISPUTED, (), int(skew is not None and skew.disputed is not None))
 
 
 def request_samples(
@@ -93,38 +66,38 @@ def watch_samples(
     """Watches and caches at `now` (monotonic), of a process that began at `begun`."""
     for watch in watches:
         labels = (watch.resource,)
-        yield Sample(WATCH_LISTS, labels, watch.lists)
-        yield Sample(WATCH_STREAMS, labels, watch.streams)
-        yield Sample(WATCH_STALLS, labels, watch.stalls)
-        yield Sample(WATCH_FAILURES, labels, watch.failures)
-        yield Sample(WATCH_EVENTS, labels, watch.events)
-        yield Sample(WATCH_SILENCE, labels, now - (begun if watch.last_line is None else watch.last_line))
+        yield Sample(metrics.WATCH_LISTS, labels, watch.lists)
+        yield Sample(metrics.WATCH_STREAMS, labels, watch.streams)
+        yield Sample(metrics.WATCH_STALLS, labels, watch.stalls)
+        yield Sample(metrics.WATCH_FAILURES, labels, watch.failures)
+        yield Sample(metrics.WATCH_EVENTS, labels, watch.events)
+        yield Sample(metrics.WATCH_SILENCE, labels, now - (begun if watch.last_line is None else watch.last_line))
     for cache in caches:
-        yield Sample(CACHED, (cache.name,), cache.objects)
-        yield Sample(UNDECODABLE, (cache.name,), cache.undecodable)
+        yield Sample(metrics.CACHED, (cache.name,), cache.objects)
+        yield Sample(metrics.UNDECODABLE, (cache.name,), cache.undecodable)
 
 
 def event_samples(events: EventStatistics) -> Iterator[Sample]:
     """Recorder of Events."""
-    yield Sample(EVENTS_RECORDED, (), events.recorded)
+    yield Sample(metrics.EVENTS_RECORDED, (), events.recorded)
     for outcome, number in (
         ("written", events.written),
         ("merged", events.merged),
         ("dropped", events.dropped),
         ("failed", events.failed),
     ):
-        yield Sample(EVENTS, (outcome,), number)
-    yield Sample(EVENTS_BACKLOG, (), events.backlog)
+        yield Sample(metrics.EVENTS, (outcome,), number)
+    yield Sample(metrics.EVENTS_BACKLOG, (), events.backlog)
 
 
 def leader_samples(is_acting: bool, election: ElectionStatistics | None, fence: FenceStatistics) -> Iterator[Sample]:
     """Whether this process acts; its election, if there is one; and the writes that the fence refused or cut."""
-    yield Sample(LEADER, (), int(is_acting))
-    yield Sample(LEASE_TERMS, (), election.terms if election else 0)
-    yield Sample(LEASE_RENEWALS, (), election.renewals if election else 0)
-    yield Sample(LEASE_FAILURES, (), election.failures if election else 0)
-    yield Sample(FENCED, ("refused",), fence.refused)
-    yield Sample(FENCED, ("cut",), fence.cut)
+    yield Sample(metrics.LEADER, (), int(is_acting))
+    yield Sample(metrics.LEASE_TERMS, (), election.terms if election else 0)
+    yield Sample(metrics.LEASE_RENEWALS, (), election.renewals if election else 0)
+    yield Sample(metrics.LEASE_FAILURES, (), election.failures if election else 0)
+    yield Sample(metrics.FENCED, ("refused",), fence.refused)
+    yield Sample(metrics.FENCED, ("cut",), fence.cut)
 
 
 def _together(seen: Sequence[Distribution]) -> Distribution:

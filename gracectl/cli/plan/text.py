@@ -11,20 +11,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from gracectl.cli.format import counted, elapsed, elapsed_answer, total_text
+from gracectl.cli.plan import messages
 from gracectl.cli.plan.groups import groups_of
-from gracectl.cli.plan.messages import (
-    BudgetLine,
-    TimeOrigin,
-    budget_line,
-    budgets_of,
-    deadline_text,
-    drained_text,
-    is_unmanaged,
-    other_budgets,
-    since_text,
-    tightest,
-    time_origin_of,
-)
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.model.times import format_time
 from gracectl.policy.answers import Window, total_of
@@ -87,7 +75,7 @@ class PlanText(msgspec.Struct, frozen=True):
     summary: tuple[NodeSummary, ...]
     all_drained: str
     nodes: tuple[NodeText, ...]
-    budgets: tuple[BudgetLine, ...]
+    budgets: tuple[messages.BudgetLine, ...]
     other_budgets: str
     remarks: tuple[str, ...]
     note: str = ""
@@ -95,9 +83,9 @@ class PlanText(msgspec.Struct, frozen=True):
 
 def plan_text(forecast: DrainForecast, detail: Detail) -> PlanText:
     """The text of a forecast. Times are counted from its instant."""
-    origin = time_origin_of(forecast)
-    budgets = [budget_line(forecast, each) for each in budgets_of(forecast)]
-    shown = budgets if detail.verbose else tightest(budgets)
+    origin = messages.time_origin_of(forecast)
+    budgets = [messages.budget_line(forecast, each) for each in messages.budgets_of(forecast)]
+    shown = budgets if detail.verbose else messages.tightest(budgets)
     nodes = tuple(_node(node, origin, detail) for node in forecast.nodes)
     return PlanText(
         title=_title(forecast),
@@ -105,7 +93,7 @@ def plan_text(forecast: DrainForecast, detail: Detail) -> PlanText:
         all_drained=_all_drained(forecast) if len(forecast.nodes) > 1 else "",
         nodes=nodes,
         budgets=tuple(shown),
-        other_budgets=other_budgets([line for line in budgets if line not in shown]),
+        other_budgets=messages.other_budgets([line for line in budgets if line not in shown]),
         remarks=tuple(_remarks(forecast, detail, nodes)),
         note=detail.note,
     )
@@ -128,8 +116,8 @@ def _title(forecast: DrainForecast) -> str:
 
 def _all_drained(forecast: DrainForecast) -> str:
     """`All 6 nodes are drained in 0:40-5:00.`, or which never are, or of which that is unknown."""
-    unmanaged = [node.name for node in forecast.nodes if is_unmanaged(node)]
-    total = total_of((node.name, node.forecast.drained) for node in forecast.nodes if not is_unmanaged(node))
+    unmanaged = [node.name for node in forecast.nodes if messages.is_unmanaged(node)]
+    total = total_of((node.name, node.forecast.drained) for node in forecast.nodes if not messages.is_unmanaged(node))
     text = total_text(total, forecast.whole.at, with_names=True)
     parts = [f"not managed: {listed(unmanaged)}"] if unmanaged else []
     if isinstance(total.drained, Window) and not total.never:
@@ -144,23 +132,23 @@ def _all_drained(forecast: DrainForecast) -> str:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-def node_summary(node: NodeDrainForecast, origin: TimeOrigin) -> NodeSummary:
+def node_summary(node: NodeDrainForecast, origin: messages.TimeOrigin) -> NodeSummary:
     """One line about a node."""
     return NodeSummary(
         node=node.name,
-        drained="not drained" if is_unmanaged(node) else elapsed_answer(node.forecast.drained, origin.at),
+        drained="not drained" if messages.is_unmanaged(node) else elapsed_answer(node.forecast.drained, origin.at),
         deadline="none" if node.deadline is None else elapsed(node.deadline.at - origin.at),
         pods=sum(pod.is_waited_for for pod in node.forecast.pods),
         kinds=tuple(dict.fromkeys(warning.kind.value for warning in node.warnings)),
     )
 
 
-def _node(node: NodeDrainForecast, origin: TimeOrigin, detail: Detail) -> NodeText:
+def _node(node: NodeDrainForecast, origin: messages.TimeOrigin, detail: Detail) -> NodeText:
     left = [pod for pod in node.forecast.pods if pod.is_waited_for or detail.verbose]
-    facts = (deadline_text(node, origin.at), since_text(node, origin.at))
+    facts = (messages.deadline_text(node, origin.at), messages.since_text(node, origin.at))
     return NodeText(
         name=node.name,
-        headline=drained_text(node, origin.at),
+        headline=messages.drained_text(node, origin.at),
         facts=tuple(filter(None, facts)),
         warnings=node.warnings,
         waves=tuple(_waves(node, left, origin, verbose=detail.verbose)),
@@ -169,7 +157,7 @@ def _node(node: NodeDrainForecast, origin: TimeOrigin, detail: Detail) -> NodeTe
 
 
 def _waves(
-    node: NodeDrainForecast, pods: Iterable[PodForecast], origin: TimeOrigin, *, verbose: bool
+    node: NodeDrainForecast, pods: Iterable[PodForecast], origin: messages.TimeOrigin, *, verbose: bool
 ) -> Iterator[WaveText]:
     by_wave: dict[int, list[PodForecast]] = {}
     for pod in pods:
@@ -181,7 +169,7 @@ def _waves(
         yield WaveText(title, tuple(lines))
 
 
-def wave_title(node: NodeDrainForecast, wave: int, pods: Iterable[PodForecast], origin: TimeOrigin) -> str:
+def wave_title(node: NodeDrainForecast, wave: int, pods: Iterable[PodForecast], origin: messages.TimeOrigin) -> str:
     """`non-critical`; where a wave has a deadline of its own, until when."""
     title = node.forecast.plan.order.waves[wave].name
     limits = {pod.entry.deadline for pod in pods if pod.entry.deadline is not None}

@@ -23,20 +23,9 @@ from aiohttp import web
 
 from gracectl.cli.settings import EffectiveSettings
 from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
+from gracectl.cli.ui import stream
 from gracectl.cli.ui.access import HEADERS, Access, TokenFile
 from gracectl.cli.ui.board import Board
-from gracectl.cli.ui.stream import (
-    HEARTBEAT,
-    HEARTBEAT_SECONDS,
-    LARGEST_MESSAGE,
-    MOST_CLIENTS,
-    PART,
-    TAIL,
-    SlowClient,
-    Streams,
-    head,
-    send,
-)
 from gracectl.inspect.status import is_active
 from gracectl.kube.connection import Connection
 from gracectl.model.times import format_micro_time
@@ -92,7 +81,7 @@ class BoardServer:
         self._clock = clock
         self._base = base_path
         self.snapshots = Snapshots(board)
-        self._streams = Streams(MOST_CLIENTS)
+        self._streams = stream.Streams(stream.MOST_CLIENTS)
         self.followed = anyio.Event()  # there was a client
         self.dropped = 0
 
@@ -113,7 +102,7 @@ class BoardServer:
             handlers[f"{self._base}{path}"] = self._guarded(_serving(body), is_page=name == PAGE, needs_token=False)
         if self._base:
             handlers[self._base] = self._guarded(self._redirect, is_page=True, needs_token=False)
-        limits = Limits(connections=2 * MOST_CLIENTS + 56)
+        limits = Limits(connections=2 * stream.MOST_CLIENTS + 56)
         return Endpoint(field="--bind", listen=listen, handlers=handlers, limits=limits, headers=HEADERS)
 
     def _guarded(
@@ -140,7 +129,7 @@ class BoardServer:
             async with self.snapshots.reading() as snapshot:
                 response = snapshot.body.answer(request)
                 response.headers[TIME_HEADER] = self._now()
-                return await write_in_parts(request, response, PART)
+                return await write_in_parts(request, response, stream.PART)
         except TooLarge as refusal:
             return _unavailable(str(refusal))
 
@@ -161,7 +150,7 @@ class BoardServer:
                 await self._stream(request, response)
         except TooLarge as refusal:
             return _unavailable(str(refusal))
-        except SlowClient:
+        except stream.SlowClient:
             self.dropped += 1
             scope.cancel()
         except ConnectionError:
@@ -182,14 +171,14 @@ class BoardServer:
         last = self._clock.monotonic()
         while request.transport is not None and self._access.is_authorized(request.headers):
             await ring.wait_beyond(place, LOOK_SECONDS)
-            changes = ring.after(place, PART)
+            changes = ring.after(place, stream.PART)
             if changes is None:
-                raise SlowClient
+                raise stream.SlowClient
             if changes:
-                await send(b"".join(changes), response.write, partial(ring.has, place))
+                await stream.send(b"".join(changes), response.write, partial(ring.has, place))
                 place += len(changes)
-            elif self._clock.monotonic() - last >= HEARTBEAT_SECONDS:
-                await send(HEARTBEAT, response.write)
+            elif self._clock.monotonic() - last >= stream.HEARTBEAT_SECONDS:
+                await stream.send(stream.HEARTBEAT, response.write)
             else:
                 continue
             last = self._clock.monotonic()
@@ -200,10 +189,10 @@ class BoardServer:
             await response.prepare(request)
             is_needed = partial(self._board.ring.has, snapshot.place)
             with anyio.move_on_after(SNAPSHOT_SECONDS) as patience:
-                for part in (head("snapshot", snapshot.id), snapshot.body.plain, TAIL):
-                    await send(part, response.write, is_needed)
+                for part in (stream.head("snapshot", snapshot.id), snapshot.body.plain, stream.TAIL):
+                    await stream.send(part, response.write, is_needed)
             if patience.cancelled_caught:
-                raise SlowClient
+                raise stream.SlowClient
             return snapshot.place
 
 
@@ -317,8 +306,8 @@ class Snapshots:
 
 
 def _encoded(plain: bytes) -> Body:
-    if len(plain) > LARGEST_MESSAGE:
-        size, most = len(plain) >> 20, LARGEST_MESSAGE >> 20
+    if len(plain) > stream.LARGEST_MESSAGE:
+        size, most = len(plain) >> 20, stream.LARGEST_MESSAGE >> 20
         raise TooLarge(f"board: {size} MiB, more than the {most} MiB of a snapshot; use gracectl status instead\n")
     return Body.of(plain, JSON)
 

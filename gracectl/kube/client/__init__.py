@@ -19,22 +19,10 @@ import anyio.lowlevel
 import msgspec
 from tenacity import RetryCallState
 
-from gracectl.kube import requests
+from gracectl.kube import errors, requests
 from gracectl.kube.client.retry import RetrySettings, retry_wait, retryable
 from gracectl.kube.client.statistics import ClientStatistics, RequestRecorder
 from gracectl.kube.client.watch import Watch
-from gracectl.kube.errors import (
-    ApiError,
-    NotFound,
-    NotLeading,
-    NotServed,
-    RequestTimeout,
-    ServerError,
-    Superseded,
-    Throttled,
-    TooLarge,
-    error_for,
-)
 from gracectl.kube.requests import ALL, Json, JsonPatch, Key, Patch, Preconditions, Selection
 from gracectl.kube.resources import Resource, T
 from gracectl.kube.transport import Request, Response, Transport
@@ -162,7 +150,7 @@ class KubeClient:
         for.
         """
         token, limit = "", self._settings.page_size
-        fetched: bytes | ApiError | None = None
+        fetched: bytes | errors.ApiError | None = None
 
         async def fetch() -> None:
             nonlocal fetched
@@ -178,14 +166,14 @@ class KubeClient:
                 request = msgspec.structs.replace(request, largest=LARGEST_PAGE)
             try:
                 fetched = (await self._call(request, repeatable=True)).body
-            except ApiError as error:
+            except errors.ApiError as error:
                 fetched = error  # raised when the page before has been taken
 
         while True:
             if fetched is None:
                 await fetch()
-            if isinstance(fetched, ApiError):
-                if not isinstance(fetched, TooLarge) or limit <= 1:
+            if isinstance(fetched, errors.ApiError):
+                if not isinstance(fetched, errors.TooLarge) or limit <= 1:
                     raise fetched
                 limit = limit if not_older else max(limit // _CUT, 1)
                 not_older, fetched = "", None  # in pages, then
@@ -309,7 +297,7 @@ class KubeClient:
         try:
             response = await self._call(request, repeatable=True)
             served = _SERVED_VERSION.decode(response.body).resources
-        except NotServed:
+        except errors.NotServed:
             return False
         except msgspec.DecodeError as error:
             raise _not_understood(operation_of(request), "a list of resources", error) from error
@@ -346,12 +334,12 @@ class KubeClient:
                     status = stream.status
                     body = await stream.read() if stream.status >= 300 else b""
                 if stream.status >= 300:
-                    raise error_for(request, Response(status=stream.status, headers=stream.headers, body=body))
+                    raise errors.error_for(request, Response(status=stream.status, headers=stream.headers, body=body))
             except TimeoutError as error:
-                failure = RequestTimeout(operation, waited=self._settings.timeout)
+                failure = errors.RequestTimeout(operation, waited=self._settings.timeout)
                 self._note(operation, failure, status, began)
                 raise failure from error
-            except ApiError as error:
+            except errors.ApiError as error:
                 self._note(operation, error, status, began)
                 raise
             self._note(operation, None, status, began)
@@ -411,11 +399,11 @@ class KubeClient:
             nonlocal hung
             await self._limiter.acquire()
             if not precondition():
-                raise Superseded(operation)
+                raise errors.Superseded(operation)
             began = self._clock.monotonic()
             try:
                 return await self._attempt(request, operation, began, finish=finish)
-            except ApiError:
+            except errors.ApiError:
                 hung += self._clock.monotonic() - began
                 raise
 
@@ -450,26 +438,26 @@ class KubeClient:
             with passage, scope:
                 response = await self._transport.send(request)
             if response is None:
-                raise RequestTimeout(operation, waited=self._clock.monotonic() - began)
+                raise errors.RequestTimeout(operation, waited=self._clock.monotonic() - began)
         except FenceClosed as error:
-            raise NotLeading(operation) from error
-        except ApiError as error:
+            raise errors.NotLeading(operation) from error
+        except errors.ApiError as error:
             self._note(operation, error, None, began)
             raise
         finally:
             self._tally.in_flight -= 1
         if response.status >= 300:
-            refusal = error_for(request, response)
+            refusal = errors.error_for(request, response)
             self._note(operation, refusal, response.status, began)
-            if on_absence is not None and isinstance(refusal, NotFound):
+            if on_absence is not None and isinstance(refusal, errors.NotFound):
                 on_absence()
             raise refusal
         self._note(operation, None, response.status, began)
         return response
 
-    def _note(self, operation: Operation, error: ApiError | None, status: int | None, began: float) -> None:
+    def _note(self, operation: Operation, error: errors.ApiError | None, status: int | None, began: float) -> None:
         self._tally.note(operation, error, status, began=began, now=self._clock.monotonic())
-        if isinstance(error, Throttled):
+        if isinstance(error, errors.Throttled):
             self._limiter.pause(min(error.delay, self._settings.longest_pause))
 
 
@@ -489,5 +477,5 @@ _VERSION = Decoder(_Version)
 _SERVED_VERSION = Decoder(_ServedVersion)
 
 
-def _not_understood(operation: Operation, expected: str, error: msgspec.DecodeError) -> ServerError:
-    return ServerError(operation, f"the answer is not {expected}: {error}")
+def _not_understood(operation: Operation, expected: str, error: msgspec.DecodeError) -> errors.ServerError:
+    return errors.ServerError(operation, f"the answer is not {expected}: {error}")
