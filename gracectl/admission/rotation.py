@@ -24,18 +24,7 @@ from gracectl.kube.errors import ApiError, NotFound
 from gracectl.kube.requests import Key
 from gracectl.kube.resources import SECRETS
 from gracectl.model import names
-from gracectl.runtime.certificates import (
-    CertificateInfo,
-    KeyPair,
-    authorities_in,
-    certificate_info,
-    check,
-    check_authority,
-    issue,
-    issuers_of,
-    new_authority,
-    unexpired,
-)
+from gracectl.runtime import certificates
 from gracectl.runtime.clock import Clock
 
 LIFE_SECONDS: Final = 90 * 86_400.0
@@ -50,7 +39,7 @@ class CertificateState(msgspec.Struct, frozen=True):
     """Contents of the Secret: the pair that is served, the authorities to trust (PEM), the key of the one that signs,
     and the secret segment of paths. Empty: not there; with certificates from files there is no pair and no key."""
 
-    pair: KeyPair = KeyPair(b"", b"")
+    pair: certificates.KeyPair = certificates.KeyPair(b"", b"")
     authorities: bytes = b""
     authority_key: bytes = b""
     segment: str = ""
@@ -64,17 +53,19 @@ def next_state(
     `trusted_for`: seconds for which all clients have had an authority.
     """
     known = _readable(state.authorities)
-    authority = _signing(state.authority_key, known, now) or new_authority(now, AUTHORITY_LIFE_SECONDS)
-    trusted = authorities_in(authority.certificate)
+    authority = _signing(state.authority_key, known, now) or certificates.new_authority(now, AUTHORITY_LIFE_SECONDS)
+    trusted = certificates.authorities_in(authority.certificate)
     pair, is_valid = state.pair, _is_valid(state.pair, (*known, *trusted), hosts, now)
-    is_own = is_valid and bool(issuers_of(pair.certificate, trusted))
+    is_own = is_valid and bool(certificates.issuers_of(pair.certificate, trusted))
     if is_own:
-        is_renewed = is_due(certificate_info(pair.certificate), now)
+        is_renewed = is_due(certificates.certificate_info(pair.certificate), now)
     else:
         is_renewed = not is_valid or trusted_for(trusted[0]) >= SETTLING_SECONDS
     if is_renewed:
-        pair = issue(hosts, now, LIFE_SECONDS, authority).pair
-    others = () if is_own or is_renewed else issuers_of(pair.certificate, unexpired(known, now))
+        pair = certificates.issue(hosts, now, LIFE_SECONDS, authority).pair
+    others = (
+        () if is_own or is_renewed else certificates.issuers_of(pair.certificate, certificates.unexpired(known, now))
+    )
     bundle = b"".join((*others, *trusted))
     return CertificateState(pair, bundle, authority.key, state.segment or new_segment())
 
@@ -84,29 +75,29 @@ def new_segment() -> str:
     return secrets.token_hex(16)
 
 
-def is_due(info: CertificateInfo, now: float) -> bool:
+def is_due(info: certificates.CertificateInfo, now: float) -> bool:
     """Whether a certificate is due for rotation."""
     return now >= info.not_before + (info.not_after - info.not_before) * ROTATION_SHARE
 
 
-def _signing(key: bytes, authorities: tuple[bytes, ...], now: float) -> KeyPair | None:
+def _signing(key: bytes, authorities: tuple[bytes, ...], now: float) -> certificates.KeyPair | None:
     """The valid authority with this key; None if there is none."""
-    for authority in unexpired(authorities, now) if key else ():
-        pair = KeyPair(authority, key)
+    for authority in certificates.unexpired(authorities, now) if key else ():
+        pair = certificates.KeyPair(authority, key)
         try:
-            check_authority(pair)
+            certificates.check_authority(pair)
         except ValueError:
             continue
         return pair
     return None
 
 
-def _is_valid(pair: KeyPair, authorities: tuple[bytes, ...], hosts: tuple[str, ...], now: float) -> bool:
+def _is_valid(pair: certificates.KeyPair, authorities: tuple[bytes, ...], hosts: tuple[str, ...], now: float) -> bool:
     """Whether clients that trust these authorities accept the pair for these hosts now."""
     try:
-        check(pair)
-        info = certificate_info(pair.certificate)
-        issuers = issuers_of(pair.certificate, unexpired(authorities, now))
+        certificates.check(pair)
+        info = certificates.certificate_info(pair.certificate)
+        issuers = certificates.issuers_of(pair.certificate, certificates.unexpired(authorities, now))
     except ValueError:
         return False
     return info.not_after > now and info.names >= frozenset(hosts) and bool(issuers)
@@ -115,7 +106,7 @@ def _is_valid(pair: KeyPair, authorities: tuple[bytes, ...], hosts: tuple[str, .
 def _readable(bundle: bytes) -> tuple[bytes, ...]:
     """Authorities of a bundle; none if it is invalid."""
     try:
-        return authorities_in(bundle)
+        return certificates.authorities_in(bundle)
     except ValueError:
         return ()
 
@@ -281,7 +272,9 @@ def _decode(body: dict[str, Any]) -> StoredCertificate:
     certificate, key, authorities, authority_key, segment = (_base64_value(data.get(field)) for field in FIELDS)
     text = segment.decode("ascii", "replace")
     path = text if _SEGMENT.fullmatch(text) else ""
-    return StoredCertificate(body, CertificateState(KeyPair(certificate, key), authorities, authority_key, path))
+    return StoredCertificate(
+        body, CertificateState(certificates.KeyPair(certificate, key), authorities, authority_key, path)
+    )
 
 
 def _base64_value(text: object) -> bytes:

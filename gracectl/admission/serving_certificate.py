@@ -15,16 +15,7 @@ from typing import Final
 import msgspec
 
 from gracectl.model.times import format_time
-from gracectl.runtime.certificates import (
-    CertificateInfo,
-    KeyPair,
-    authorities_in,
-    certificate_info,
-    check,
-    issuers_of,
-    load,
-    unexpired,
-)
+from gracectl.runtime import certificates
 from gracectl.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -38,7 +29,7 @@ RETAINED_SECONDS: Final = 900.0
 class Material(msgspec.Struct, frozen=True):
     """Pair with the authorities that vouch for it (PEM; empty: unknown)."""
 
-    pair: KeyPair
+    pair: certificates.KeyPair
     authorities: bytes = b""
 
 
@@ -53,8 +44,8 @@ class ServingCertificate:
         self._clock = clock
         self._trusted_for = trusted_for
         self._hosts = frozenset(filter(None, hosts))
-        self._served: KeyPair | None = None
-        self._info: CertificateInfo | None = None
+        self._served: certificates.KeyPair | None = None
+        self._info: certificates.CertificateInfo | None = None
         self._authorities: dict[bytes, float] = {}
         """By authority, the monotonic instant at which it was last named."""
 
@@ -64,12 +55,12 @@ class ServingCertificate:
         return self._served is not None
 
     @property
-    def info(self) -> CertificateInfo | None:
+    def info(self) -> certificates.CertificateInfo | None:
         """Contents of the served certificate."""
         return self._info
 
     @property
-    def served(self) -> KeyPair | None:
+    def served(self) -> certificates.KeyPair | None:
         """The pair that is served."""
         return self._served
 
@@ -83,17 +74,17 @@ class ServingCertificate:
 
         ValueError if it is invalid: what was served is served still.
         """
-        named = authorities_in(material.authorities)
-        info = certificate_info(material.pair.certificate)
+        named = certificates.authorities_in(material.authorities)
+        info = certificates.certificate_info(material.pair.certificate)
         now = self._clock.monotonic()
         for authority in named:
             self._authorities[authority] = now
         if material.pair == self._served:
             return True
         if self.is_good() and not self._is_trusted(material, named):
-            check(material.pair)
+            certificates.check(material.pair)
             return False
-        load(self.context, material.pair)
+        certificates.load(self.context, material.pair)
         self._served, self._info = material.pair, info
         logger.info("certificate for %s: in use, valid until %s", self._hosts_of(info), format_time(info.not_after))
         return True
@@ -103,32 +94,32 @@ class ServingCertificate:
         be read: the previous ones apply still."""
         if authorities == self._clients:
             return
-        if not authorities_in(authorities):
+        if not certificates.authorities_in(authorities):
             raise ValueError("contains no certificate")
         context = _context()
         context.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
         context.verify_mode = ssl.CERT_REQUIRED
         if self._served is not None:
-            load(context, self._served)
+            certificates.load(context, self._served)
         self.context, self._clients = context, authorities
 
     def bundle(self) -> bytes:
         """Bundle that API servers are to trust now: every authority that was named lately, and those of the served
         pair. Empty if none was ever named."""
         now = self._clock.monotonic()
-        issuers = issuers_of(self._served.certificate, self._authorities) if self._served else ()
+        issuers = certificates.issuers_of(self._served.certificate, self._authorities) if self._served else ()
         for authority in [each for each, last in self._authorities.items() if last + RETAINED_SECONDS < now]:
             if authority not in issuers:
                 del self._authorities[authority]
-        return b"".join(unexpired(self._authorities, self._clock.now()))
+        return b"".join(certificates.unexpired(self._authorities, self._clock.now()))
 
     def _is_trusted(self, material: Material, named: tuple[bytes, ...]) -> bool:
         """Whether clients trust an authority of a pair; without authorities there is no reason to wait."""
-        issuers = issuers_of(material.pair.certificate, named)
+        issuers = certificates.issuers_of(material.pair.certificate, named)
         return not issuers or any(self._trusted_for(each) >= SETTLING_SECONDS for each in issuers)
 
     @staticmethod
-    def _hosts_of(info: CertificateInfo) -> str:
+    def _hosts_of(info: certificates.CertificateInfo) -> str:
         return ", ".join(sorted(info.names)) or "no host"
 
 

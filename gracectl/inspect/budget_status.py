@@ -20,18 +20,10 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import selects
 from gracectl.nodebudgets.admitter import STATES
+from gracectl.policy import nodebudgets
 from gracectl.policy.budgets import Allowance, eviction_verdict, failure_of
 from gracectl.policy.explain import listed
 from gracectl.policy.maintenance import is_in_maintenance
-from gracectl.policy.nodebudgets import (
-    NodeCounts,
-    allowance_of,
-    count_nodes,
-    invalid_reason,
-    is_admitted,
-    is_available,
-    selects_node,
-)
 from gracectl.policy.voluntary import Cause, triggers_of
 
 
@@ -66,7 +58,7 @@ class NodeBudgetUsage(msgspec.Struct, frozen=True):
 
     budget: NodeDisruptionBudget
     state: BudgetState
-    counted: NodeCounts
+    counted: nodebudgets.NodeCounts
     problem: str
     unavailable: tuple[UnavailableObject, ...]
     blocked: tuple[BlockedObject, ...]
@@ -97,7 +89,7 @@ def node_budget_usages(
     """Status of the budgets of nodes at `now`, by name."""
     nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
     return tuple(
-        _node_usage(cluster, budget, [node for node in nodes if selects_node(budget, node)], settings, now)
+        _node_usage(cluster, budget, [node for node in nodes if nodebudgets.selects_node(budget, node)], settings, now)
         for budget in sorted(budgets, key=lambda budget: natural_key(budget.name))
     )
 
@@ -184,16 +176,18 @@ def _node_usage(
     settings: TerminationSettings,
     now: float,
 ) -> NodeBudgetUsage:
-    state = BudgetState(STATES[allowance_of(budget)])
+    state = BudgetState(STATES[nodebudgets.allowance_of(budget)])
     blocked: list[BlockedObject] = []
     if state is not BudgetState.ALLOWING:
-        alive = (node for node in nodes if is_available(node) and not is_admitted(budget, node, now))
+        alive = (
+            node for node in nodes if nodebudgets.is_available(node) and not nodebudgets.is_admitted(budget, node, now)
+        )
         blocked = [BlockedObject(node.name, _termination_reason(cluster, node, settings, now)) for node in alive]
     return NodeBudgetUsage(
         budget=budget,
         state=state,
-        counted=count_nodes(budget, nodes, now),
-        problem=invalid_reason(budget) or ("" if nodes else "the selector selects no node"),
+        counted=nodebudgets.count_nodes(budget, nodes, now),
+        problem=nodebudgets.invalid_reason(budget) or ("" if nodes else "the selector selects no node"),
         unavailable=tuple(_unavailable_nodes(budget, nodes, now)),
         blocked=_waiting_first(blocked),
     )
@@ -206,7 +200,7 @@ def _unavailable_nodes(budget: NodeDisruptionBudget, nodes: Sequence[Node], now:
         elif not node.ready:
             condition = next((each for each in node.conditions if each.type == names.READY), None)
             yield UnavailableObject(node.name, "not Ready", None if condition is None else condition.last_transition)
-        elif is_admitted(budget, node, now):
+        elif nodebudgets.is_admitted(budget, node, now):
             at = budget.disrupted_nodes[node.name]
             yield UnavailableObject(node.name, "admitted for deletion", at)
 

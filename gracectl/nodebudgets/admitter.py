@@ -26,16 +26,8 @@ from gracectl.model.budget import NodeDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.members import BudgetStore, Members, state_of
+from gracectl.policy import nodebudgets
 from gracectl.policy.budgets import Allowance, EvictionVerdict
-from gracectl.policy.nodebudgets import (
-    allowance_of,
-    disruption_verdict,
-    explain,
-    is_admitted,
-    is_available,
-    remedy_of,
-    selects_node,
-)
 from gracectl.runtime.backoff import Backoff, retried
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.ratelimit import TokenBucket
@@ -120,7 +112,7 @@ class Admitter:
         READS_PER_SECOND times. Raises ApiError if the read fails.
         """
         over = [] if node.deletion_timestamp is not None else self._over(node)
-        if not over or not is_available(node):
+        if not over or not nodebudgets.is_available(node):
             if is_watching:
                 await self._enter_unavailable(over, node)
             self._decisions["free"] += 1
@@ -203,7 +195,7 @@ class Admitter:
         if refusal is None or is_watching or not self._reads.take():
             return refusal
         fresh = await self.store.look_up(budget.name)
-        return None if fresh is None or not selects_node(fresh, node) else self._refused(fresh, node)
+        return None if fresh is None or not nodebudgets.selects_node(fresh, node) else self._refused(fresh, node)
 
     async def _charge(self, name: str, node: Node, *, is_forced: bool, is_watching: bool) -> Refusal | None:
         """Enter the node into the status of the budget. Within this process one at a time, against others by version.
@@ -226,7 +218,7 @@ class Admitter:
             budget, is_fresh = await self.store.look_up(name), True
 
         async def enter() -> Refusal | None:
-            while budget is not None and selects_node(budget, node) and not self._is_counted(budget, node):
+            while budget is not None and nodebudgets.selects_node(budget, node) and not self._is_counted(budget, node):
                 refusal = None if is_forced else self._refused(budget, node)
                 if refusal is None:
                     with suppress(NotFound):
@@ -255,11 +247,11 @@ class Admitter:
                 return _contended(name)
 
     def _is_counted(self, budget: NodeDisruptionBudget, node: Node) -> bool:
-        return is_admitted(budget, node, self._clock.now())
+        return nodebudgets.is_admitted(budget, node, self._clock.now())
 
     def _entry(self, budget: NodeDisruptionBudget, node: Node) -> dict[str, object]:
         entered: dict[str, object] = {"disruptedNodes": {node.name: format_time(self._clock.now())}}
-        if not is_available(node):
+        if not nodebudgets.is_available(node):
             return entered
         # The figures, too, are as the next count will find them: refusals before that show them.
         return entered | {
@@ -268,7 +260,7 @@ class Admitter:
         }
 
     def _over(self, node: Node) -> list[NodeDisruptionBudget]:
-        return [budget for budget in self.store.budgets() if selects_node(budget, node)]
+        return [budget for budget in self.store.budgets() if nodebudgets.selects_node(budget, node)]
 
     def _refused(self, budget: NodeDisruptionBudget, node: Node) -> Refusal | None:
         verdict = self._verdict(budget, node)
@@ -279,7 +271,7 @@ class Admitter:
         nodes.
         """
         now = self._clock.now()
-        verdict = disruption_verdict(budget, node, now)
+        verdict = nodebudgets.disruption_verdict(budget, node, now)
         if verdict.allowance is Allowance.ALLOWED:
             seen = self.members.count_nodes(budget, now)
             if not seen.allowed:
@@ -289,7 +281,7 @@ class Admitter:
                     current_available=seen.available,
                     desired_available=seen.desired,
                 )
-                return EvictionVerdict(Allowance.EXHAUSTED, explain(as_seen))
+                return EvictionVerdict(Allowance.EXHAUSTED, nodebudgets.explain(as_seen))
         return verdict
 
 
@@ -309,7 +301,9 @@ def _version(node: Node) -> tuple[int, str]:
 
 def _refusal(budget: NodeDisruptionBudget, verdict: EvictionVerdict) -> Refusal:
     retry_after = RETRY_AFTER_SECONDS if verdict.allowance is Allowance.NOT_OBSERVED else None
-    return Refusal(budget.name, verdict.allowance, verdict.reason, remedy_of(budget, verdict.allowance), retry_after)
+    return Refusal(
+        budget.name, verdict.allowance, verdict.reason, nodebudgets.remedy_of(budget, verdict.allowance), retry_after
+    )
 
 
 def _contended(name: str) -> Refusal:
@@ -328,7 +322,7 @@ STATES = {
 
 def node_budget_samples(admitter: Admitter) -> Iterator[Sample]:
     """Metrics of node budgets, for every value of every label."""
-    node_statuses = Counter(allowance_of(budget) for budget in admitter.budgets.values())
+    node_statuses = Counter(nodebudgets.allowance_of(budget) for budget in admitter.budgets.values())
     for allowance, state in STATES.items():
         yield Sample(NODE_BUDGETS, (state,), node_statuses[allowance])
     decisions = admitter.statistics()

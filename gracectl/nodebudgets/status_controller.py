@@ -24,14 +24,7 @@ from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.nodebudgets.members import state_of
-from gracectl.policy.nodebudgets import (
-    ADMITTED_SECONDS,
-    UNOBSERVED_NODE_SECONDS,
-    NodeCounts,
-    bound_of,
-    current_disruptions,
-    invalid_reason,
-)
+from gracectl.policy import nodebudgets
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
@@ -88,7 +81,7 @@ class StatusController:
             self._writes.pop(name, None)
             return None
         now = self._clock.now()
-        disruptions = current_disruptions(budget, self._nodes_of(budget), now)
+        disruptions = nodebudgets.current_disruptions(budget, self._nodes_of(budget), now)
         counted = msgspec.structs.replace(budget, disrupted_nodes=disruptions)
         counts = self._members.count_nodes(counted, now)
         verdict = _verdict(counted, counts, now)
@@ -115,7 +108,9 @@ class StatusController:
     def _next_expiry(self, disruptions: dict[str, float], now: float) -> Requeue | None:
         """Until when nothing but time can change what counts."""
         lasts = {
-            name: UNOBSERVED_NODE_SECONDS if self._nodes.get("", name) is None else ADMITTED_SECONDS
+            name: nodebudgets.UNOBSERVED_NODE_SECONDS
+            if self._nodes.get("", name) is None
+            else nodebudgets.ADMITTED_SECONDS
             for name in disruptions
         }
         ends = [at + lasts[name] for name, at in disruptions.items()]
@@ -142,30 +137,30 @@ def _state(node: Node) -> tuple[object, ...]:
     return (state_of(node), node.deletion_timestamp)
 
 
-def _verdict(budget: NodeDisruptionBudget, counts: NodeCounts, now: float) -> Condition:
+def _verdict(budget: NodeDisruptionBudget, counts: nodebudgets.NodeCounts, now: float) -> Condition:
     """The condition DisruptionAllowed, and since when it is so."""
     status, reason = names.TRUE, names.SUFFICIENT_NODES
     message = ""
-    if (problem := invalid_reason(budget)) is not None:
+    if (problem := nodebudgets.invalid_reason(budget)) is not None:
         status, reason, message = names.FALSE, names.SYNC_FAILED, problem
     elif not counts.expected:
         status, reason, message = names.FALSE, names.INSUFFICIENT_NODES, "the selector selects no node"
     elif not counts.allowed:
         status, reason = names.FALSE, names.INSUFFICIENT_NODES
         available = f"{counts.available} of {counts.expected} nodes are available"
-        message = f"{available}, {counts.desired} must be ({bound_of(budget)})"
+        message = f"{available}, {counts.desired} must be ({nodebudgets.bound_of(budget)})"
     before = budget.verdict
     since = now if before is None or before.status != status else before.last_transition
     return Condition(names.DISRUPTION_ALLOWED, status, reason, visible(message), now if since is None else since)
 
 
 def _is_written(
-    budget: NodeDisruptionBudget, disruptions: dict[str, float], counts: NodeCounts, verdict: Condition
+    budget: NodeDisruptionBudget, disruptions: dict[str, float], counts: nodebudgets.NodeCounts, verdict: Condition
 ) -> bool:
     """Whether the status of the budget is this already."""
     return (
         budget.observed_generation == budget.generation
-        and NodeCounts(budget.expected_nodes, budget.current_available, budget.desired_available) == counts
+        and nodebudgets.NodeCounts(budget.expected_nodes, budget.current_available, budget.desired_available) == counts
         and budget.disruptions_allowed == counts.allowed
         and budget.disrupted_nodes == disruptions
         and budget.verdict == verdict
@@ -173,7 +168,7 @@ def _is_written(
 
 
 def _status(
-    budget: NodeDisruptionBudget, disruptions: dict[str, float], counts: NodeCounts, verdict: Condition
+    budget: NodeDisruptionBudget, disruptions: dict[str, float], counts: nodebudgets.NodeCounts, verdict: Condition
 ) -> dict[str, Any]:
     assert verdict.last_transition is not None
     return {
@@ -196,7 +191,7 @@ def _status(
     }
 
 
-def _log(before: NodeDisruptionBudget, counts: NodeCounts, verdict: Condition) -> None:
+def _log(before: NodeDisruptionBudget, counts: nodebudgets.NodeCounts, verdict: Condition) -> None:
     """Log when what the budget allows begins or ends."""
     if before.verdict is not None and (before.verdict.status, before.verdict.reason) == (
         verdict.status,
