@@ -50,7 +50,7 @@ class Driver:
 
     async def evict(self, pod: Pod) -> int:
         """Ask once; the HTTP status."""
-        return (await self.send(evict_request(pod.key, preconditions=Preconditions(pod.uid)))).status
+        return (await self.send(evict_request(pod.key, pod.uid))).status
 
     async def cordon(self) -> None:
         """All nodes, one after another."""

@@ -112,11 +112,8 @@ def list_request(
         ("continue", continue_token),
         ("resourceVersion", not_older),
         ("resourceVersionMatch", "NotOlderThan" if not_older else ""),
-        *selection.query(),
     )
-    return Request(
-        method="GET", path=resource.path(namespace), query=tuple((name, value) for name, value in query if value)
-    )
+    return _get_all(resource, namespace, query, selection)
 
 
 def watch_request(
@@ -133,11 +130,15 @@ def watch_request(
         ("allowWatchBookmarks", "true"),
         ("resourceVersion", resource_version),
         ("timeoutSeconds", str(timeout_seconds)),
-        *selection.query(),
     )
-    return Request(
-        method="GET", path=resource.path(namespace), query=tuple((name, value) for name, value in query if value)
-    )
+    return _get_all(resource, namespace, query, selection)
+
+
+def _get_all(
+    resource: Resource[T], namespace: str, query: tuple[tuple[str, str], ...], selection: Selection
+) -> Request:
+    given = tuple((name, value) for name, value in (*query, *selection.query()) if value)
+    return Request(method="GET", path=resource.path(namespace), query=given)
 
 
 def create_request(resource: Resource[T], namespace: str, body: Json, *, dry_run: bool = False) -> Request:
@@ -167,48 +168,29 @@ def patch_request(
         body = {**patch.body, "metadata": {**patch.body.get("metadata", {}), **metadata}}
     else:
         body = patch.body
-    return Request(
-        method="PATCH",
-        path=resource.path(*key, subresource),
-        content_type=patch.content_type,
-        body=encode(body),
-    )
+    path = resource.path(*key, subresource)
+    return Request(method="PATCH", path=path, content_type=patch.content_type, body=encode(body))
 
 
 def delete_request(
-    resource: Resource[T],
-    key: Key,
-    *,
-    preconditions: Preconditions,
-    grace_seconds: int | None = None,
-    dry_run: bool = False,
+    resource: Resource[T], key: Key, preconditions: Preconditions, grace_seconds: int | None = None
 ) -> Request:
-    """DELETE of one object."""
-    options = {"apiVersion": "v1", "kind": "DeleteOptions"} | _delete_options(preconditions, grace_seconds, dry_run)
-    return Request(method="DELETE", path=resource.path(*key), body=encode(options))
-
-
-def evict_request(
-    key: Key, *, preconditions: Preconditions, grace_seconds: int | None = None, dry_run: bool = False
-) -> Request:
-    """POST of an Eviction of a pod."""
-    namespace, name = key
-    eviction: dict[str, Any] = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": namespace},
-    }
-    if options := _delete_options(preconditions, grace_seconds, dry_run):
-        eviction["deleteOptions"] = options
-    return Request(method="POST", path=PODS.path(namespace, name, "eviction"), body=encode(eviction))
-
-
-def _delete_options(preconditions: Preconditions, grace_seconds: int | None, dry_run: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {}
+    """DELETE of one object; `grace_seconds` None leaves the grace to the object."""
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if preconditions:
         options["preconditions"] = preconditions.metadata()
     if grace_seconds is not None:
         options["gracePeriodSeconds"] = grace_seconds
-    if dry_run:
-        options["dryRun"] = ["All"]
-    return options
+    return Request(method="DELETE", path=resource.path(*key), body=encode(options))
+
+
+def evict_request(key: Key, uid: str) -> Request:
+    """POST of an Eviction of the pod of that uid."""
+    namespace, name = key
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+    return Request(method="POST", path=PODS.path(namespace, name, "eviction"), body=encode(eviction))

@@ -250,24 +250,11 @@ class KubeClient:
         `grace_seconds` None leaves the grace to the object. A repeat may find it gone: that NotFound means
         done as well. `precondition` is asked as by `evict`: seconds of grace may no longer be right after a wait.
         """
-        request = requests.delete_request(
-            resource,
-            key,
-            preconditions=Preconditions(uid, resource_version),
-            grace_seconds=grace_seconds,
-        )
+        request = requests.delete_request(resource, key, Preconditions(uid, resource_version), grace_seconds)
         repeatable = bool(uid or resource_version)
         await self._call(request, repeatable=repeatable, finish=not resource.cancellable, precondition=precondition)
 
-    async def evict(
-        self,
-        key: Key,
-        *,
-        uid: str,
-        grace_seconds: int | None = None,
-        dry_run: bool = False,
-        precondition: Callable[[], bool] = lambda: True,
-    ) -> None:
+    async def evict(self, key: Key, *, uid: str, precondition: Callable[[], bool] = lambda: True) -> None:
         """Evict the pod of that uid. Raises BudgetExhausted, MultipleBudgets, Conflict (uid_mismatch).
 
         Asked once: repeated only when the server surely did not execute it. After RequestTimeout, ServerError
@@ -275,10 +262,7 @@ class KubeClient:
         that no longer holds is refused, *and has spent the budget all the same*: so `precondition` is asked when
         only the network lies between the request and the server, before each try; False raises Superseded.
         """
-        request = requests.evict_request(
-            key, preconditions=Preconditions(uid), grace_seconds=grace_seconds, dry_run=dry_run
-        )
-        await self._call(request, repeatable=False, precondition=precondition)
+        await self._call(requests.evict_request(key, uid), repeatable=False, precondition=precondition)
 
     async def server_version(self) -> str:
         """The server's version (`v1.31.0`): the cheapest question that shows whether it is there and knows us."""

@@ -76,32 +76,29 @@ def test_a_create_says_what_it_creates() -> None:
 
 
 def test_a_delete_carries_its_options_in_the_body_and_nowhere_else() -> None:
-    request = requests.delete_request(
-        PODS, ("shop", "web-1"), preconditions=Preconditions("u1", "7"), grace_seconds=0, dry_run=True
-    )
+    request = requests.delete_request(PODS, ("shop", "web-1"), Preconditions("u1", "7"), 0)
     assert (request.method, request.query) == ("DELETE", ())
     assert body(request) == {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "preconditions": {"uid": "u1", "resourceVersion": "7"},
         "gracePeriodSeconds": 0,
-        "dryRun": ["All"],
     }
 
 
 def test_a_delete_without_options_leaves_everything_to_the_object() -> None:
-    request = requests.delete_request(NODES, ("", "a"), preconditions=ANY)
+    request = requests.delete_request(NODES, ("", "a"), ANY)
     assert body(request) == {"apiVersion": "v1", "kind": "DeleteOptions"}
 
 
 def test_an_eviction_names_the_pod_and_its_uid() -> None:
-    request = requests.evict_request(("shop", "web-1"), preconditions=Preconditions("u1"), grace_seconds=5)
+    request = requests.evict_request(("shop", "web-1"), "u1")
     assert (request.method, request.path) == ("POST", "/api/v1/namespaces/shop/pods/web-1/eviction")
     assert body(request) == {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": "web-1", "namespace": "shop"},
-        "deleteOptions": {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 5},
+        "deleteOptions": {"preconditions": {"uid": "u1"}},
     }
 
 
