@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gracectl import __version__
-from gracectl.cli.commands import COMMANDS, GROUPS
+from gracectl.cli.commands import COMMANDS, GROUPS, examples_of
 from gracectl.cli.output import command, echo
 from gracectl.telemetry import logs
 
@@ -62,7 +62,8 @@ class Commands(click.Group):
         if (extra := EXTRAS.get(cmd_name)) is not None and find_spec(extra.module) is None:
             return _without(extra, cmd_name)
         found: click.Command = getattr(import_module(f"gracectl.cli.{entry.module}"), cmd_name)
-        found.epilog = "\b\nExamples:\n" + "\n".join(f"  # {why}\n  {command(line)}" for line, why in entry.examples)
+        examples = (f"  # {why}\n  {command(line)}" for line, why in examples_of(cmd_name))
+        found.epilog = "\b\nExamples:\n" + "\n".join(examples)
         return found
 
     def resolve_command(

@@ -20,7 +20,7 @@ from kubesim_support.patience import PATIENCE
 
 from gracectl import __version__
 from gracectl.cli import main
-from gracectl.cli.commands import COMMANDS, GROUPS
+from gracectl.cli.commands import COMMANDS, GROUPS, examples_of
 from gracectl.cli.root import EXTRAS, root
 
 
@@ -55,8 +55,8 @@ def test_each_command_has_the_purpose_of_the_table_and_examples_that_it_understa
     assert found is not None
     assert (found.help or "").startswith(COMMANDS[name].summary)
     shown = CliRunner().invoke(root, [name, "--help"]).output
-    assert len(COMMANDS[name].examples) >= 2
-    for line, why in COMMANDS[name].examples:
+    assert len(examples_of(name)) >= 2
+    for line, why in examples_of(name):
         assert f"\n    # {why}\n    gracectl {line}\n" in shown
         first, *arguments = shlex.split(re.split(" [|>]", line)[0])
         assert first == name

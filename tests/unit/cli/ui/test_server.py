@@ -22,8 +22,7 @@ from support.deltas import applied
 from support.serving import serving
 from support.statuses import going, replica
 
-from gracectl.cli.ui import server as module
-from gracectl.cli.ui import server as snapshot_module
+from gracectl.cli.ui import server, stream
 from gracectl.cli.ui.access import HEADERS, Access, TokenFile
 from gracectl.cli.ui.server import BoardServer, page_files
 from gracectl.cli.ui.stream import PART
@@ -250,8 +249,8 @@ async def test_an_id_that_is_too_old_or_of_the_future_gets_a_snapshot() -> None:
 
 
 async def test_a_quiet_stream_has_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(server, "LOOK_SECONDS", 0.02)
     async with (
         a_client() as client,
         client.session.get(f"{client.url}/api/v1/changes", params={"after": client.stage.board.id}) as answer,
@@ -287,8 +286,8 @@ async def _read_all(answer: aiohttp.ClientResponse) -> None:
 
 
 async def test_no_more_clients_than_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_CLIENTS", 1)
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(stream, "MOST_CLIENTS", 1)
+    monkeypatch.setattr(server, "LOOK_SECONDS", 0.02)
     async with a_client() as client:
         async with client.session.get(f"{client.url}/api/v1/changes") as answer:
             await read_events(answer, 1)
@@ -302,7 +301,7 @@ async def test_no_more_clients_than_are_allowed(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_one_peer_does_not_take_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(stream, "MOST_CLIENTS", 3)
     async with a_client() as client, AsyncExitStack() as opened:
         taken = [await opened.enter_async_context(client.session.get(f"{client.url}/api/v1/changes")) for _ in range(3)]
         for answer in taken:
@@ -329,7 +328,7 @@ async def test_silent_readers_hold_little_of_a_snapshot(monkeypatch: pytest.Monk
     async with a_client() as client, AsyncExitStack() as opened:
         noise = base64.b64encode(random.Random(0).randbytes(LARGE)).decode()
         monkeypatch.setattr(client.stage.board, "encode", lambda state, id_: noise.encode())
-        monkeypatch.setattr(snapshot_module, "OLDER_BYTES", 3 * LARGE)
+        monkeypatch.setattr(server, "OLDER_BYTES", 3 * LARGE)
         silent = []
         for number in range(12):
             client.stage.cluster.pods.put(replica(f"more-{number}"))
@@ -356,7 +355,7 @@ async def test_silent_readers_hold_little_of_a_snapshot(monkeypatch: pytest.Monk
 
 
 async def test_a_board_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_module, "LARGEST_MESSAGE", 100)
+    monkeypatch.setattr(stream, "LARGEST_MESSAGE", 100)
     async with a_client() as client:
         for path in ("/api/v1/board", "/api/v1/changes"):
             status, headers, body = await client.get(path)
@@ -366,7 +365,7 @@ async def test_a_board_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_stream_ends_when_its_token_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(server, "LOOK_SECONDS", 0.02)
     file = tmp_path / "token"
     file.write_text("a token of some length")
     async with a_client(TokenFile(file)) as client:
