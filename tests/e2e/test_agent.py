@@ -31,7 +31,7 @@ from benchmarks.ground.hollow import connected
 from gracectl.agent.agent import rights
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 CRITICAL = {"priorityClassName": "system-cluster-critical"}
 SLOW: dict[str, Any] = {"behaviour": {"stop-seconds": "3"}}

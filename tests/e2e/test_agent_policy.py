@@ -19,7 +19,7 @@ from support.deployment import NODE_NAME, PATHS, POLICIES, agent_objects, policy
 
 from benchmarks.ground.hollow import connected
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 APPLY = "application/apply-patch+yaml"
 NOTE: JsonObject = {"metadata": {"annotations": {"gracectl.io/shutdown-cordoned": ""}}}

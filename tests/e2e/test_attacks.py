@@ -61,7 +61,6 @@ from gracectl.model.times import format_micro_time
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.real_time,
-    pytest.mark.anyio,
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc"),
 ]

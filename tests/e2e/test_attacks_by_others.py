@@ -25,7 +25,6 @@ from gracectl.model.names import DO_NOT_DISRUPT
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.real_time,
-    pytest.mark.anyio,
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc"),
 ]

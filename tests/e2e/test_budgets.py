@@ -8,7 +8,7 @@ from e2e_support.story import Story
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 PODS = 9
 AT_ONCE_SECONDS = 5.0

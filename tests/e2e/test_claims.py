@@ -10,7 +10,7 @@ from kubesim.server.api import JsonObject
 from gracectl.model import names
 from gracectl.model.times import parse_time
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 PERIOD, GRACE = 12, 9
 NEEDS = {"stop-seconds": "4"}

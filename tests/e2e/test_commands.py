@@ -21,7 +21,7 @@ from support.fleet import errors
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 
 class Ended(NamedTuple):

@@ -14,7 +14,7 @@ from kubesim_support.kubectl import Kubectl, needs_kubectl
 from gracectl.model import names
 from gracectl.model.times import format_time, parse_time
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 FOR_EVER = {names.DO_NOT_DISRUPT: "true"}
 

@@ -17,7 +17,7 @@ from kubesim_support.patience import PATIENCE
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 
 async def doctor(story: Story, *arguments: str) -> dict[str, dict[str, Any]]:

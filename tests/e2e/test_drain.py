@@ -9,7 +9,7 @@ from kubesim.server.api import JsonObject
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 
 def is_cordoned(node: JsonObject) -> bool:

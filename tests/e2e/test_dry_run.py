@@ -11,7 +11,7 @@ from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
 from support.ports import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 
 def content(node: JsonObject) -> JsonObject:

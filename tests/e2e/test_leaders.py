@@ -16,7 +16,7 @@ from kubesim_support.patience import PATIENCE
 
 from gracectl.model.times import parse_time
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 LEADS = "this process leads"
 SELDOM = {"leaseDurationSeconds": 120, "renewDeadlineSeconds": 110, "retryPeriodSeconds": 60}

@@ -13,7 +13,7 @@ from e2e_support.story import Story
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 TERMINABLE: dict[str, Any] = {"metadata": {"labels": {names.LIFECYCLE_PHASE: names.LIFECYCLE_PHASE_TERMINABLE}}}
 NOT_TERMINABLE: dict[str, Any] = {"metadata": {"labels": {names.LIFECYCLE_PHASE: None}}}

@@ -14,7 +14,7 @@ from kubesim_support.kubectl import Kubectl, needs_kubectl
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 
 @needs_kubectl

@@ -24,7 +24,7 @@ from benchmarks.ground.hollow import connected
 from gracectl.model.names import DO_NOT_DISRUPT, FINALIZER
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 PODS_OF_ONE_BUDGET = 6
 

@@ -9,7 +9,7 @@ from e2e_support.story import Story
 from gracectl.model import names
 from gracectl.model.times import parse_time
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 
 async def test_do_not_disrupt_protects_its_own_pod_until_the_annotation_is_removed(story: Story) -> None:

@@ -13,7 +13,7 @@ from e2e_support.story import Story
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 
 async def status(story: Story, node: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from support.collector import Collector, SeenSpan, collecting
 from gracectl.model import names
 from gracectl.model.times import parse_time
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 PODS = 6
 JOBS = ("early", "late")

@@ -21,7 +21,7 @@ from support.deltas import applied
 from benchmarks.ground.process import peak_memory
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 
 
 class Page:

@@ -29,8 +29,6 @@ from simulation.deadlines import RETRIES, STANDBY, WARM_UP
 from simulation.invariants import Invariants
 from simulation.terms import Terms
 
-pytestmark = pytest.mark.anyio
-
 PERIOD = 100.0
 SETTINGS = the_settings(
     nodeGroups=[{"selector": {"matchLabels": {"pool": "timed"}}, "terminationGracePeriod": f"{PERIOD:.0f}s"}],
@@ -673,8 +671,7 @@ CRIMES: dict[Crime, str] = {
 @pytest.mark.parametrize("crime", CRIMES, ids=lambda crime: crime.__name__)
 async def test_a_violation_is_reported(crime: Crime) -> None:
     options: dict[str, Any] = {"kubelet": SILENT, "node_grace_seconds": 1e6}
-    async with staged(settings=SETTINGS, **options) as stage:
-        await stage.add_nodes("n1", labels=TEAM if crime is break_a_node_budget else {})
+    async with staged("n1", labels=TEAM if crime is break_a_node_budget else {}, settings=SETTINGS, **options) as stage:
         await stage.add_nodes("n2")
         await stage.add_nodes("timed", labels=TIMED)
         await stage.add_nodes("claimed", claim=ClaimSpec())

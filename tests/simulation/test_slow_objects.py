@@ -12,8 +12,6 @@ from support.stage import Stage, a_pod_manifest, staged
 from simulation.invariants import Invariants
 from simulation.terms import Terms
 
-pytestmark = pytest.mark.anyio
-
 SLOW = 25.0
 BOUND = 2.0
 """Seconds in which a pod leaves that nothing holds."""
@@ -44,8 +42,7 @@ async def test_what_is_slow_holds_itself_only(path: str) -> None:
     async with staged("n1", "n2", "n3") as stage:
         await stage.create(*pods("slow", "n1", 90), *pods("quick", "n1", 10), *pods("quick", "n2", 10))
         invariants = Invariants(stage, Terms(faults_end=0.0, stall_seconds=BOUND))
-        async with invariants.watching(), stage.controller() as controller:
-            await stage.settle(controller)
+        async with invariants.watching(), stage.settled():
             slow_down(stage, path)
             for node in ("n1", "n2"):
                 await stage.delete_node(node)

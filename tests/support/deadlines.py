@@ -66,6 +66,14 @@ async def delete_at_start(stage: Stage, *nodes: str) -> None:
         await stage.delete_node(node)
 
 
+@asynccontextmanager
+async def draining(stage: Stage, *nodes: str, mortal: bool = False) -> AsyncIterator[Controller]:
+    """A settled controller, and these nodes deleted at START."""
+    async with stage.settled(mortal) as controller:
+        await delete_at_start(stage, *nodes)
+        yield controller
+
+
 def written_on(thing: JsonObject | None) -> str:
     """The deadline that stands on a node or claim; "" for none."""
     text: str = ((thing or {}).get("metadata", {}).get("annotations") or {}).get(names.TERMINATION_TIMESTAMP, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
@@ -190,6 +190,13 @@ class Stage:
             yield controller, line, stop
             self.living.remove(controller)
 
+    @asynccontextmanager
+    async def settled(self, mortal: bool = False) -> AsyncIterator[Controller]:
+        """A controller after `settle`; on leaving it is told to stop, or killed if `mortal`."""
+        async with self.mortal() if mortal else self.controller() as controller:
+            await self.settle(controller)
+            yield controller
+
     async def settle(self, controller: Controller) -> None:
         """Wait until the controller sees everything and every node and claim has its finalizer."""
         await controller.wait_live()
@@ -316,19 +323,24 @@ async def staged(
     seed: int = 0,
     webhooks: WebhookCaller | None = None,
     looks_for_karpenter: bool = False,
+    objects: Sequence[JsonObject] = (),
     **options: Any,
 ) -> AsyncIterator[Stage]:
-    """A cluster that runs, with these nodes. It has the definitions that gracectl ships, unless told otherwise.
+    """A cluster that runs, with these nodes (with this `claim` and these `labels`), then with these objects, all of
+    whose pods are Ready or finished. It has the definitions that gracectl ships, unless told otherwise.
 
     Its controllers contend for no Lease, unless the settings say so, and look for a Karpenter only when they start,
     unless `looks_for_karpenter`. `webhooks`: how the server reaches those. Kubelets give few signs of life.
     """
     options.setdefault("definitions", shipped_definitions())
     options.setdefault("kubelet", SELDOM)
+    spec = {key: options.pop(key) for key in ("claim", "labels") if key in options}
     stage = Stage(settings or the_settings(), ClusterOptions(seed=seed, **options), seed, webhooks)
     async with anyio.create_task_group() as group:
         await group.start(stage.cluster.run)
-        await stage.add_nodes(*nodes)
+        await stage.add_nodes(*nodes, **spec)
+        if objects:
+            await stage.create(*objects)
         with nullcontext() if looks_for_karpenter else patch.object(controllers, "PERMISSION_SECONDS", 1e9):
             yield stage
         group.cancel_scope.cancel()

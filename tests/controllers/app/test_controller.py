@@ -29,8 +29,6 @@ from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.queue import URGENT_SLOTS
 from gracectl.runtime.supervise import ComponentFailed
 
-pytestmark = pytest.mark.anyio
-
 EVERYTHING = (
     rule("get list watch patch delete", "nodes"),
     rule("patch", "nodes/status"),
@@ -79,8 +77,7 @@ async def test_the_documented_rights_are_enough() -> None:
 async def test_nothing_is_asked_that_is_not_among_the_rights() -> None:
     """A whole drain with no more rights than those that are checked."""
     async with staged("n1", settings=Settings()) as stage:
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.until_gone("n1")
         asked = {
@@ -121,8 +118,7 @@ async def test_permissions_on_leases_are_checked_in_their_namespace_and_only_wit
 async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_others(has_ours: bool) -> None:
     """The rights to our kinds are asked for where the cluster has such, and not missed where it has none."""
     definitions = shipped_definitions() if has_ours else ()
-    async with staged("n1", definitions=definitions, settings=Settings()) as stage:
-        await stage.create({**POD})
+    async with staged("n1", objects=[{**POD}], definitions=definitions, settings=Settings()) as stage:
         token = await account_token(stage.server, "gracectl", "kube-system")
         account = {"kind": "ServiceAccount", "name": "gracectl", "namespace": "kube-system"}
         await grant(stage.server, account, *EVERYTHING, *(OF_OUR_KINDS if has_ours else ()))
@@ -225,8 +221,7 @@ async def test_told_to_stop_it_returns_and_gives_back_the_provider() -> None:
 
 
 async def test_the_statistics_are_of_every_part() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled() as controller:
         await stage.clock.sleep(1)
         numbers = controller.statistics()
         assert {cache.name: (cache.live, cache.objects) for cache in numbers.caches} == {

@@ -15,8 +15,6 @@ from support.voluntary import AT_ONCE, TERMINABLE
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 
 def written(stage: Stage) -> list[str]:
     """What the server was asked to change by controllers."""
@@ -86,8 +84,7 @@ async def test_the_end_of_a_deleted_node_is_decided_to_the_last_step_and_nothing
 
 async def test_a_labelled_node_without_finalizer_is_followed_to_its_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with staged("n1", "n2", settings=the_settings(**AT_ONCE)) as stage:
-        await stage.create(a_pod_manifest("app", "n1"))
+    async with staged("n1", "n2", objects=[a_pod_manifest("app", "n1")], settings=the_settings(**AT_ONCE)) as stage:
         stage.is_dry_run = True
         await stage.patch_node("n1", TERMINABLE)
         async with stage.controller() as controller:
@@ -105,8 +102,7 @@ async def test_a_labelled_node_without_finalizer_is_followed_to_its_end(caplog: 
 
 async def test_a_protected_pod_holds_in_a_dry_run_as_long_as_it_would(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "1h"}))
+    async with staged("n1", objects=[a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "1h"})]) as stage:
         await held(stage, "n1")
         await stage.delete_node("n1")
         stage.is_dry_run = True
@@ -143,8 +139,7 @@ async def test_the_drain_for_a_maintenance_ends_with_the_node_at_rest_and_follow
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("app", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("app", "n1")]) as stage:
         stage.is_dry_run = True
         async with stage.controller() as controller:
             await controller.wait_live()
@@ -212,9 +207,7 @@ async def test_a_deadline_and_a_claim_are_followed_to_the_end(caplog: pytest.Log
 @pytest.mark.parametrize("deleted", ["claim", "node"])
 async def test_a_claim_and_its_node_go_together(deleted: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")], claim=ClaimSpec()) as stage:
         await held(stage, "n1")
         await stage.patch_claim("n1-claim", {"metadata": {"finalizers": [names.FINALIZER]}})
         await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
@@ -258,8 +251,7 @@ async def test_watches_that_break_and_stutter_change_nothing_of_it(seed: int, ca
 
 async def test_budgets_for_nodes_and_what_is_pending_are_followed_too(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with staged(settings=the_settings(**AT_ONCE)) as stage:
-        await stage.add_nodes("n1", "n2", labels={"pool": "a"})
+    async with staged("n1", "n2", labels={"pool": "a"}, settings=the_settings(**AT_ONCE)) as stage:
         await stage.call("POST", NODE_BUDGETS, a_node_budget_manifest(maxUnavailable=1))
         stage.is_dry_run = True
         for node in ("n1", "n2"):

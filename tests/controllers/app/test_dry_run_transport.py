@@ -31,8 +31,6 @@ from gracectl.kube.transport import Request, Response, Stream
 from gracectl.model.node import Node
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 JsonObject = dict[str, Any]
 encode, decode = msgspec.json.encode, msgspec.json.decode
 

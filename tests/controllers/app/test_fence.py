@@ -17,8 +17,6 @@ from gracectl.app.controller import Controller
 from gracectl.config import Settings
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 WAYS = {
     "create pods/eviction",
     "delete nodeclaims",
@@ -67,8 +65,7 @@ async def test_nothing_leaves_through_a_closed_fence_and_everything_when_it_open
             *(a_pod_manifest(f"on-{node}", node) for node in ("plain", "claimed", "ending", "unwanted", "resting")),
             a_budget_manifest("on-ending", maxUnavailable=0),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await keep(stage, "returning")
             await stage.until(lambda: stage.condition("returning", names.DRAINED) is not None)
             await stage.clock.sleep(3)
@@ -89,24 +86,21 @@ async def test_nothing_leaves_through_a_closed_fence_and_everything_when_it_open
 
 
 async def test_with_another_in_the_lead_nothing_leaves_at_all() -> None:
-    async with staged("n1", settings=Settings()) as stage, stage.controller() as first:
-        await stage.settle(first)
-        async with stage.controller() as second:
-            await second.wait_live()
-            since = stage.clock.monotonic()
-            await stage.delete_node("n1")
-            await stage.until_gone("n1")
-            assert changes(stage, since) >= {"patch nodes", "terminate"}
-            assert {key[0] for key in second.statistics().client.attempts} == {"list", "watch"}
-            await stage.clock.sleep(1)
-            assert (first.under_way(), second.under_way()) == ((), ())
+    async with staged("n1", settings=Settings()) as stage, stage.settled() as first, stage.controller() as second:
+        await second.wait_live()
+        since = stage.clock.monotonic()
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        assert changes(stage, since) >= {"patch nodes", "terminate"}
+        assert {key[0] for key in second.statistics().client.attempts} == {"list", "watch"}
+        await stage.clock.sleep(1)
+        assert (first.under_way(), second.under_way()) == ((), ())
 
 
 @pytest.mark.parametrize("contends", [True, False])
 async def test_the_process_ends_in_time_though_the_server_is_silent(contends: bool) -> None:
     settings = the_settings(leaderElection={"enabled": contends}, drain={"minimumSeconds": 0})
-    async with staged("n1", settings=settings) as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")], settings=settings) as stage:
         controller = Controller(stage.settings, stage.transport, stage.clock, stage.provider)
         stop = anyio.Event()
         async with anyio.create_task_group() as group:

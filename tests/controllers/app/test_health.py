@@ -11,8 +11,6 @@ from gracectl.controllers.disruption.controller import DisruptionController
 from gracectl.controllers.finalizer.controller import FinalizerController
 from gracectl.telemetry.health import Check, report
 
-pytestmark = pytest.mark.anyio
-
 CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets")
 
 

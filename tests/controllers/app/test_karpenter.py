@@ -30,8 +30,6 @@ from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.kube.leader.settings import DEFAULT_NAMESPACE
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 
 def a_controller(stage: Stage, settings: Settings | None = None) -> Controller:
     return Controller(settings or stage.settings, stage.transport, stage.clock, stage.provider)
@@ -124,8 +122,7 @@ async def test_a_lease_that_is_renewed_stops_nothing_without_a_running_pod_of_ka
 
 @pytest.mark.parametrize("holder", ["tenant", "_x", "a=b,spec.nodeName!=_x", "n1_x", "../pods_x"])
 async def test_a_holder_that_is_no_host_name_or_a_node_without_karpenter_stops_nothing(holder: str) -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("web", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("web", "n1")]) as stage:
         await karpenter_leads(stage, holderIdentity=holder)
         await a_controller(stage).check()
 
@@ -170,8 +167,7 @@ async def test_a_released_lease_and_one_elsewhere_are_no_obstacle() -> None:
 
 async def test_our_own_lease_is_no_karpenters_whatever_its_name() -> None:
     settings = the_settings(leaderElection={"name": names.KARPENTER_LEASE})
-    async with staged("n1", settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", settings=settings) as stage, stage.settled():
         await a_controller(stage).check()
 
 
@@ -341,8 +337,7 @@ async def test_a_karpenter_that_comes_later_is_left_alone_and_the_work_goes_on_w
 
 
 async def test_a_leader_that_cannot_ask_goes_on() -> None:
-    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", settings=Settings()) as stage, stage.settled():
         stage.transport.before.add(Rule(fault=Refuse(500), path=names.KARPENTER_LEASE))
         await stage.clock.sleep(100)
         await stage.delete_node("n1")
@@ -352,8 +347,7 @@ async def test_a_leader_that_cannot_ask_goes_on() -> None:
 
 async def test_a_karpenter_where_none_is_looked_for_stops_nothing() -> None:
     settings = the_settings(karpenter={"namespaces": []}, leaderElection={"enabled": False, "namespace": "ours"})
-    async with staged("n1", settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", settings=settings) as stage, stage.settled():
         await karpenter_leads(stage)
         await karpenter_renews(stage, 40)
         await stage.delete_node("n1")

@@ -17,8 +17,6 @@ from gracectl.policy.disruption import HoldReason
 from gracectl.policy.voluntary import Cause
 from gracectl.telemetry.metrics import CATALOGUE
 
-pytestmark = pytest.mark.anyio
-
 CACHES = ("nodes", "pods", "budgets", "attachments", "claims", "node-budgets")
 RESOURCES = (
     "nodes",
@@ -141,8 +139,7 @@ async def test_a_drain_from_its_beginning_to_its_end() -> None:
         "pdb_queues",
         "pdb_queue_pods",
     )
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         await stage.create(
             a_budget_manifest("web", maxUnavailable=1),
             a_workload("Deployment", "web", 3, behaviour={"stop-seconds": 5, "ready-seconds": 10}),
@@ -200,8 +197,7 @@ async def test_a_drain_from_its_beginning_to_its_end() -> None:
 
 async def test_leader_and_standby() -> None:
     lease = ("leader", "lease_terms_total", "lease_renewals_total", "lease_failures_total", "fenced_writes_total")
-    async with staged("n1", settings=Settings()) as stage, stage.controller() as first:
-        await stage.settle(first)
+    async with staged("n1", settings=Settings()) as stage, stage.settled() as first:
         await stage.create(protected("ever", "true", "n1"))
         await stage.delete_node("n1")
         async with stage.controller() as second:
@@ -216,8 +212,7 @@ async def test_leader_and_standby() -> None:
 
 
 async def test_a_deadline_from_its_beginning_to_its_end() -> None:
-    async with staged("n1", settings=with_grace_period("5m")) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", settings=with_grace_period("5m")) as stage, stage.settled() as controller:
         await stage.create(
             protected("ever", "true", terminationGracePeriodSeconds=60, behaviour={"stop-seconds": 5}),
             protected("stubborn", "true", terminationGracePeriodSeconds=60, behaviour={"ignores-sigterm": "true"}),
@@ -247,8 +242,7 @@ async def test_a_deadline_from_its_beginning_to_its_end() -> None:
 
 
 async def test_a_kept_node_and_its_return() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         await stage.create(a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 5}))
         await stage.patch_node("n1", {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}})
         await stage.clock.sleep(3)
@@ -269,8 +263,7 @@ async def test_a_kept_node_and_its_return() -> None:
 async def test_what_blocks_is_told_apart() -> None:
     again = a_budget_manifest("twice", maxUnavailable=1)
     again["metadata"]["name"] = "again"
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         await stage.create(
             a_budget_manifest("web", maxUnavailable=0),
             a_workload("Deployment", "web", 2),

@@ -18,8 +18,6 @@ from gracectl.model import names
 from gracectl.runtime.histogram import Distribution
 from gracectl.telemetry.metrics import PROTECTION_HELD
 
-pytestmark = pytest.mark.anyio
-
 PODS, ENDING, LONGEST = (
     "gracectl_protected_pods",
     "gracectl_protected_pods_terminating",
@@ -49,8 +47,7 @@ def held(controller: Controller) -> dict[tuple[str, ...], tuple[int, float]]:
 
 
 async def test_every_series_is_there_from_the_beginning() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         samples = list(filter(None, controller.process.samples()))
         samples = [sample for sample in samples if sample.metric.name in {*GAUGES, PROTECTION_HELD.name}]
         assert len(samples) == len({(sample.metric.name, sample.labels) for sample in samples}) == 5 + 5 + 2 + 8
@@ -97,8 +94,7 @@ async def test_protected_pods_are_counted_by_what_protects_them_and_until_when()
 
 async def test_a_cap_gives_every_protection_an_end() -> None:
     settings = patiently(protection={"maximumSeconds": HOUR})
-    async with lasting("n1", settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=settings) as stage, stage.settled() as controller:
         evict = a_pod_manifest("old", "n1", annotations={names.DO_NOT_EVICT: "true"})
         await made_at_start(stage, protected("ever", "true"), protected("odd", "always"), evict)
         await until(stage, 600.0)
@@ -112,8 +108,7 @@ async def test_a_cap_gives_every_protection_an_end() -> None:
 
 
 async def test_how_long_each_has_held_the_drain_and_why_that_ended() -> None:
-    async with lasting("n1", settings=with_grace_period("2h")) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=with_grace_period("2h")) as stage, stage.settled() as controller:
         await made_at_start(
             stage,
             protected("elapsed", "1h"),
@@ -142,8 +137,7 @@ async def test_how_long_each_has_held_the_drain_and_why_that_ended() -> None:
 
 
 async def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled() as controller:
         holder = a_pod_manifest("old", "n1", labels={names.DO_NOT_EVICT: "true"}, behaviour={"stop-seconds": 25})
         await made_at_start(stage, holder)
         await delete_at_start(stage, "n1")
@@ -155,8 +149,7 @@ async def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
 
 async def test_after_a_restart_a_pod_has_held_the_drain_since_it_began() -> None:
     async with lasting("n1") as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             await made_at_start(stage, protected("job", "4h"))
             await delete_at_start(stage, "n1")
             await until(stage, HOUR)

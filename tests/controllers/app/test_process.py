@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from support.scripted import ScriptedTransport
 
 from gracectl.app.process import Process, Program
@@ -11,8 +10,6 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder
 from gracectl.runtime.clock import LoopClock
 from gracectl.telemetry.otlp_metrics import MetricExport
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_an_export_of_metrics_needs_no_server_of_metrics() -> None:

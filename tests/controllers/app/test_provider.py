@@ -18,8 +18,6 @@ from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODES
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 MACHINES = Permission("delete", "machines", "example.io")
 
 

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import anyio
-import pytest
 from kubesim.faults import Latency, LateWatch, Refuse, Rule
 from support.deadlines import (
     START,
@@ -39,8 +38,6 @@ from gracectl.app.controller import Controller
 from gracectl.cloud.provider import ProviderUnavailable
 from gracectl.config import ConfigError, Settings
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 PROTECTED: dict[str, Any] = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 
@@ -75,8 +72,7 @@ async def governed(*nodes: str, settings: Settings | None = None) -> AsyncIterat
 async def ruling(stage: Stage) -> AsyncIterator[Controller]:
     """A controller that looks at the settings 1 s before START, and every five seconds."""
     await until(stage, -21.0)
-    async with stage.controller() as controller:
-        await stage.settle(controller)
+    async with stage.settled() as controller:
         yield controller
 
 
@@ -168,8 +164,7 @@ async def test_a_longest_protection_lets_a_protected_pod_go_when_it_is_over_and_
 async def test_health_that_is_switched_on_later_and_tolerates_less_counts_from_when_the_node_was_lost() -> None:
     async with governed("n1", "n2", "n3", settings=the_settings(health={"enabled": False})) as (stage, rule):
         await until(stage, -91)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             lost = await lost_at(stage, "n1") - START
             await until(stage, 1000)
             assert ends(stage) == []
@@ -192,8 +187,7 @@ async def test_a_forced_end_for_health_counts_for_a_node_that_budgets_hold() -> 
     async with governed("n1", "n2", settings=the_settings(health={"maximumUnhealthy": 2})) as (stage, rule):
         await stage.create(a_pod_manifest("a", "n1", tolerations=ON_LOST_NODES, **PROTECTED))
         await until(stage, -91)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             lost = await lost_at(stage, "n1") - START
             await until(stage, lost + 950)
             assert ends(stage) == []

@@ -15,8 +15,6 @@ from gracectl.config import Settings, load_settings
 from gracectl.config.changes import AGENT_SCOPE, CONTROLLER_SCOPE, ReloadScope, differences
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 
 class Followed:
     """A follower of a file, and what it has handed on, at which instant."""

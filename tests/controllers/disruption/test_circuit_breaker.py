@@ -86,14 +86,12 @@ async def held(stage: Stage) -> dict[str, str]:
     return {name: words for name, reason, words in await stage.events() if reason == "UnhealthyNodesHeld"}
 
 
-@pytest.mark.anyio
 async def test_the_partition_of_a_whole_zone_terminates_no_node() -> None:
     zones = {f"{zone}-{n}": f"zone-{zone}" for zone in "abc" for n in range(5)}
     async with staged() as stage:
         for name, zone in zones.items():
             await stage.add_nodes(name, zone=zone)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             lost = [name for name, zone in zones.items() if zone == "zone-b"]
             await cut_off(stage, *lost)
             await stage.clock.sleep(920)
@@ -112,30 +110,24 @@ async def test_the_partition_of_a_whole_zone_terminates_no_node() -> None:
             assert {stage.instance_state(name) for name in zones} == {"running"}
 
 
-@pytest.mark.anyio
 async def test_when_all_are_cut_off_at_once_none_is_ended() -> None:
-    async with staged(*TEN) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN) as stage, stage.settled():
         await cut_off(stage, *TEN)
         await stage.clock.sleep(2000)
         assert deleted(stage) == {}
         assert (await held(stage)).keys() == set(TEN)
 
 
-@pytest.mark.anyio
 async def test_as_many_as_may_be_are_ended_in_one_instant() -> None:
-    async with staged(*TEN, settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN, settings=the_settings(**AT_ONCE)) as stage, stage.settled():
         await cut_off(stage, "n0", "n1")
         start = stage.clock.monotonic()
         await stage.until_gone("n0", "n1")
         assert deleted(stage) == {"n0": start + 900.0, "n1": start + 900.0}
 
 
-@pytest.mark.anyio
 async def test_one_that_falls_ill_later_holds_the_others_though_it_is_still_tolerated() -> None:
-    async with staged(*TEN) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN) as stage, stage.settled():
         await cut_off(stage, "n0", "n1")
         start = stage.clock.monotonic()
         await stage.clock.sleep(700)
@@ -150,12 +142,10 @@ async def test_one_that_falls_ill_later_holds_the_others_though_it_is_still_tole
         assert deleted(stage) == {"n1": pytest.approx(back + 300.0, abs=1.0)}
 
 
-@pytest.mark.anyio
 async def test_a_node_that_is_being_deleted_counts_until_it_is_gone() -> None:
     """Or an outage that spreads would take the cluster fifth by fifth."""
     slow = CloudSettings(terminate_delay=1500.0)
-    async with staged(*TEN, cloud=slow, settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN, cloud=slow, settings=the_settings(**AT_ONCE)) as stage, stage.settled():
         await cut_off(stage, "n0", "n1")
         start = stage.clock.monotonic()
         await stage.clock.sleep(1000)
@@ -174,10 +164,8 @@ async def test_a_node_that_is_being_deleted_counts_until_it_is_gone() -> None:
         }
 
 
-@pytest.mark.anyio
 async def test_others_that_come_make_room() -> None:
-    async with staged(*TEN[:5], settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:5], settings=the_settings(**AT_ONCE)) as stage, stage.settled():
         await cut_off(stage, "n0", "n1")
         await stage.clock.sleep(1000)
         assert deleted(stage) == {}
@@ -187,11 +175,9 @@ async def test_others_that_come_make_room() -> None:
         assert set(deleted(stage).values()) == {start}
 
 
-@pytest.mark.anyio
 async def test_only_managed_nodes_count() -> None:
     settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with staged(settings=settings) as stage:
-        await stage.add_nodes(*TEN[:5], labels={"pool": "mine"})
+    async with staged(*TEN[:5], labels={"pool": "mine"}, settings=settings) as stage:
         await stage.add_nodes(*TEN[5:])
         async with stage.controller() as controller:
             await controller.wait_live()
@@ -200,23 +186,19 @@ async def test_only_managed_nodes_count() -> None:
             assert deleted(stage).keys() == {"n0"}
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("maximum", "lost", "are_ended"), [(0, 1, False), (3, 3, True), (3, 4, False), ("100%", 6, True)]
 )
 async def test_the_maximum_is_the_administrators(maximum: int | str, lost: int, are_ended: bool) -> None:
     settings = the_settings(health={"maximumUnhealthy": maximum})
-    async with staged(*TEN[:6], settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:6], settings=settings) as stage, stage.settled():
         await cut_off(stage, *TEN[:lost])
         await stage.clock.sleep(1000)
         assert deleted(stage).keys() == (set(TEN[:lost]) if are_ended else set())
 
 
-@pytest.mark.anyio
 async def test_the_circuit_breaker_is_for_health_alone() -> None:
-    async with staged(*TEN[:4]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:4]) as stage, stage.settled():
         await cut_off(stage, "n0", "n1", "n2")
         await stage.clock.sleep(1000)
         assert deleted(stage) == {}
@@ -228,7 +210,6 @@ async def test_the_circuit_breaker_is_for_health_alone() -> None:
         assert "NodeUnhealthy" not in told
 
 
-@pytest.mark.anyio
 async def test_force_does_not_close_the_circuit_breaker() -> None:
     async with (
         staged(*TEN[:5], settings=the_settings(health={"force": True})) as stage,
@@ -242,13 +223,11 @@ async def test_force_does_not_close_the_circuit_breaker() -> None:
         assert all(names.TERMINATION_TIMESTAMP not in node["metadata"].get("annotations", {}) for node in stage.nodes())
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_an_outage_is_not_over_with_the_first_that_recover(is_restarted: bool) -> None:
     """Those that need a little longer are not ended for it; not even by a controller that has seen nothing of it."""
     async with staged(*TEN) as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await cut_off(stage, *TEN[:6])
             await stage.clock.sleep(1500)
             if not is_restarted:
@@ -269,10 +248,8 @@ async def test_an_outage_is_not_over_with_the_first_that_recover(is_restarted: b
             assert deleted(stage) == {}
 
 
-@pytest.mark.anyio
 async def test_a_node_that_does_not_recover_with_the_others_is_terminated_in_the_end() -> None:
-    async with staged(*TEN) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN) as stage, stage.settled():
         await cut_off(stage, *TEN[:6])
         await stage.clock.sleep(1500)
         for node in TEN[:3]:
@@ -288,11 +265,9 @@ async def test_a_node_that_does_not_recover_with_the_others_is_terminated_in_the
         assert deleted(stage) == {TEN[5]: pytest.approx(second + 300.0, abs=1.0)}
 
 
-@pytest.mark.anyio
 async def test_a_restart_counts_anew_before_it_decides() -> None:
     async with staged(*TEN) as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await cut_off(stage, *TEN[:3])
         await stage.clock.sleep(1000)
         async with stage.controller():
@@ -301,11 +276,9 @@ async def test_a_restart_counts_anew_before_it_decides() -> None:
             assert (await held(stage)).keys() == set(TEN[:3])
 
 
-@pytest.mark.anyio
 async def test_a_node_that_is_due_while_others_recover_is_terminated_when_they_have() -> None:
     """Though nothing happens to any node in that moment."""
-    async with staged(*TEN) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN) as stage, stage.settled():
         await stage.clock.sleep(1000)
         await cut_off(stage, *TEN[:3])
         start = stage.clock.monotonic()

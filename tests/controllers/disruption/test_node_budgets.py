@@ -20,8 +20,6 @@ from support.voluntary import AT_ONCE, TERMINABLE, deletions, lost_at
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 CLAIMED = ClaimSpec(labels=POOL)
 WITH_DEADLINE = ClaimSpec(labels=POOL, termination_grace_period="15m")
 
@@ -205,8 +203,7 @@ async def test_a_node_that_is_unavailable_ends_whatever_its_budget_says() -> Non
 
 
 async def test_a_cluster_without_the_definition_has_no_such_budgets() -> None:
-    async with staged("n0", definitions=()) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n0", definitions=()) as stage, stage.settled():
         await stage.patch_node("n0", TERMINABLE)
         assert await stage.until_gone("n0")
 

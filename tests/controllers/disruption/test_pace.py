@@ -29,8 +29,6 @@ from gracectl.model.decode import decode_node
 from gracectl.model.node import Node
 from gracectl.policy.voluntary import node_expires_at
 
-pytestmark = pytest.mark.anyio
-
 TEN = tuple(f"n{n}" for n in range(10))
 UNREPLACED: Any = {"voluntary": {"waitForReplacement": False}}
 
@@ -70,15 +68,13 @@ async def most_until(stage: Stage, count: Callable[[Stage], int], *gone: str) ->
 @pytest.mark.parametrize(("maximum", "nodes", "most"), [("10%", 10, 1), ("25%", 10, 2), (3, 10, 3), ("100%", 4, 4)])
 async def test_no_more_nodes_are_terminated_at_once_than_the_maximum(maximum: int | str, nodes: int, most: int) -> None:
     settings = the_settings(voluntary={"maximumAtOnce": maximum})
-    async with staged(*TEN[:nodes], settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:nodes], settings=settings) as stage, stage.settled():
         await label(stage, *TEN[:nodes])
         assert await most_until(stage, going, *TEN[: nodes - 1]) == most
 
 
 async def test_the_next_one_begins_in_the_instant_in_which_the_last_one_is_gone() -> None:
-    async with staged(*TEN[:3]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:3]) as stage, stage.settled():
         start = await label(stage, *TEN[:3])
         gone = [await stage.until_gone(name) for name in TEN[:3]]
         assert ended(stage) == pytest.approx({"n0": start, "n1": gone[0], "n2": gone[1]}, abs=0.001)
@@ -94,15 +90,13 @@ async def test_health_goes_first_then_the_label_then_age_and_of_each_the_oldest(
         await lost_at(stage, "lost")
         await stage.clock.sleep(1100)
         await label(stage, "youngest", "younger")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.until_gone("lost", "aged", "younger", "youngest")
         assert [name for _, name in deletions(stage)] == ["lost", "younger", "youngest", "aged"]
 
 
 async def test_what_is_deleted_by_hand_takes_a_place_and_waits_for_none() -> None:
-    async with staged(*TEN[:6], cloud=CloudSettings(terminate_delay=60.0)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:6], cloud=CloudSettings(terminate_delay=60.0)) as stage, stage.settled():
         await label(stage, "n0")
         await stage.clock.sleep(1)
         for name in ("n1", "n2"):
@@ -124,8 +118,7 @@ async def test_a_protected_pod_keeps_no_slot_from_a_node_that_is_not_ready(head_
     settings = the_settings(health={"maximumUnhealthy": "100%"})
     async with staged("held", "lost", "ready", settings=settings) as stage:
         await stage.create(a_pod_manifest("job", "held", **PROTECTED))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             lost = await lost_at(stage, "lost")
             due = lost + 900.0
             await stage.clock.sleep(lost + 900.0 - head_start - stage.clock.monotonic())
@@ -144,8 +137,7 @@ async def test_a_labelled_node_that_is_not_ready_passes_a_slot_that_a_budget_kee
         await stage.create(
             a_pod_manifest("web", "held", labels={"app": "web"}), a_budget_manifest("web", minAvailable=1)
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await lost_at(stage, "lost")
             held = await stage.delete_node("held")
             await label(stage, "ready", "lost")
@@ -158,8 +150,7 @@ async def test_the_patience_with_a_blocked_drain_counts_from_the_last_pod_that_l
     async with staged("held", "lost", settings=settings) as stage:
         slow = a_pod_manifest("slow", "held", behaviour={"stop-seconds": 250}, terminationGracePeriodSeconds=3600)
         await stage.create(a_pod_manifest("job", "held", **PROTECTED), slow)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await lost_at(stage, "lost")
             held = await stage.delete_node("held")
             await label(stage, "lost")
@@ -190,18 +181,14 @@ async def test_a_node_whose_deletion_the_watch_does_not_show_yet_waits_for_no_tu
 
 
 async def test_claims_of_one_age_are_terminated_one_after_the_other() -> None:
-    async with staged() as stage:
-        await stage.add_nodes(*TEN[:5], claim=ClaimSpec(expire_after="600s"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            assert await most_until(stage, going, *TEN[:5]) == 1
-            instants = [at for at, _ in deletions(stage, "nodeclaims")]
-            assert len(set(instants)) == 5
+    async with staged(*TEN[:5], claim=ClaimSpec(expire_after="600s")) as stage, stage.settled():
+        assert await most_until(stage, going, *TEN[:5]) == 1
+        instants = [at for at, _ in deletions(stage, "nodeclaims")]
+        assert len(set(instants)) == 5
 
 
 async def test_a_label_taken_back_while_the_node_waits_means_that_nothing_happens() -> None:
-    async with staged(*TEN[:3]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:3]) as stage, stage.settled():
         await label(stage, *TEN[:3])
         await stage.patch_node("n1", NOT_TERMINABLE)
         await stage.until_gone("n0", "n2")
@@ -212,8 +199,7 @@ async def test_a_label_taken_back_while_the_node_waits_means_that_nothing_happen
 
 
 async def test_a_node_that_pods_block_lets_others_pass() -> None:
-    async with staged(*TEN[:3]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:3]) as stage, stage.settled():
         await stage.create(a_pod_manifest("job", "n0", annotations={names.DO_NOT_DISRUPT: "true"}))
         await label(stage, *TEN[:3])
         await stage.until_gone("n1", "n2")
@@ -224,8 +210,7 @@ async def test_more_at_once_count_from_the_next_second() -> None:
     cloud = CloudSettings(terminate_delay=1000.0)
     async with staged(*TEN, cloud=cloud) as stage:
         stage.reread = lambda: stage.settings
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await label(stage, *TEN[:6])
             await stage.clock.sleep(60)
             assert going(stage) == 1
@@ -238,8 +223,7 @@ async def test_more_at_once_count_from_the_next_second() -> None:
 
 
 async def test_the_next_one_begins_when_the_pods_of_the_last_one_are_ready_elsewhere() -> None:
-    async with staged(*TEN[:6]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:6]) as stage, stage.settled():
         web = a_workload("Deployment", "web", 12, behaviour={"start-seconds": 40, "stop-seconds": 1})
         await stage.create(web)
         assert len(stage.pods_on("n0")) == 2
@@ -279,8 +263,7 @@ async def test_with_all_nodes_labelled_no_more_pods_are_pending_than_one_node_ha
 @pytest.mark.parametrize(("patience", "seconds"), [("5m", 300.0), ("90s", 90.0)])
 async def test_patience_with_pods_that_find_no_room_is_limited(patience: str, seconds: float) -> None:
     settings = the_settings(voluntary={"pendingPatience": patience})
-    async with staged(*TEN[:3], settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:3], settings=settings) as stage, stage.settled() as controller:
         await stage.patch_node("n0", {"metadata": {"labels": {"disk": "ssd"}}})
         await stage.create(a_workload("Deployment", "db", 1, pod={"nodeSelector": {"disk": "ssd"}}))
         await label(stage, "n0", "n1")
@@ -293,8 +276,7 @@ async def test_patience_with_pods_that_find_no_room_is_limited(patience: str, se
 
 
 async def test_without_wait_for_replacement_the_next_begins_when_the_node_is_gone() -> None:
-    async with staged(*TEN[:4], settings=the_settings(**UNREPLACED)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:4], settings=the_settings(**UNREPLACED)) as stage, stage.settled():
         await stage.create(a_workload("Deployment", "web", 8, behaviour={"start-seconds": 100}))
         await label(stage, "n0", "n1")
         gone = await stage.until_gone("n0")
@@ -311,8 +293,7 @@ async def test_a_crash_lets_no_more_go_at_once(lives_for: float) -> None:
     async with staged(*TEN) as stage:
         await stage.create(a_workload("Deployment", "web", 30, behaviour={"start-seconds": 20, "stop-seconds": 2}))
         fullest = max(len(stage.pods_on(name)) for name in TEN)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await label(stage, *TEN[:3])
             await stage.clock.sleep(lives_for)
         async with stage.controller():
@@ -349,8 +330,7 @@ async def test_what_the_watch_does_not_show_yet_is_asked_for_before_the_first_on
         else:
             put(cache, new)
 
-    async with staged(*TEN[:4]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:4]) as stage, stage.settled():
         monkeypatch.setattr(Cache, "put", late)
         await stage.delete_node("n0")
         await label(stage, "n1")
@@ -367,8 +347,7 @@ async def test_what_the_watch_does_not_show_yet_is_asked_for_before_the_first_on
 @pytest.mark.parametrize("is_done", [True, False])
 async def test_a_deletion_of_unknown_outcome_keeps_its_slot_for_a_minute(is_done: bool) -> None:
     """It may still be carried out; if it was not, others that wait are not kept by it for longer."""
-    async with staged(*TEN[:4]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:4]) as stage, stage.settled():
         handle, failed = stage.server.handle, list[float]()
 
         async def unanswering(request: Any) -> Any:
@@ -397,8 +376,7 @@ async def test_a_deletion_of_unknown_outcome_keeps_its_slot_for_a_minute(is_done
 
 async def test_a_termination_that_waits_for_its_turn_shows_so_once_on_the_node() -> None:
     cloud = CloudSettings(terminate_delay=500.0)
-    async with staged(*TEN[:4], cloud=cloud) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:4], cloud=cloud) as stage, stage.settled():
         await label(stage, "n0", "n1")
         await stage.clock.sleep(60)
         condition = stage.condition("n1", names.TERMINATION_PENDING) or {}
@@ -420,8 +398,7 @@ async def test_a_termination_that_waits_for_its_turn_shows_so_once_on_the_node()
 
 
 async def test_a_node_that_is_terminated_at_once_never_shows_pending() -> None:
-    async with staged("n0", "n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n0", "n1") as stage, stage.settled():
         await label(stage, "n0")
         await stage.until_gone("n0")
         assert "DisruptionHeld" not in await reasons(stage, "n0")
@@ -448,8 +425,7 @@ HOLDING = {
 
 @pytest.mark.parametrize("what", HOLDING)
 async def test_a_labelled_node_that_waits_is_cordoned_until_the_label_goes(what: str) -> None:
-    async with staged(*TEN[:6], cloud=CloudSettings(terminate_delay=5000.0)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:6], cloud=CloudSettings(terminate_delay=5000.0)) as stage, stage.settled():
         await stage.create(a_pod_manifest("job", "n1", **HOLDING[what]))
         if what == "budget":
             selector = {"selector": {"matchLabels": {"app": "held"}}, "maxUnavailable": 0}
@@ -470,8 +446,7 @@ async def test_a_labelled_node_that_waits_is_cordoned_until_the_label_goes(what:
 
 
 async def test_a_cordon_of_an_operator_stays_when_the_label_goes() -> None:
-    async with staged(*TEN[:4]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:4]) as stage, stage.settled():
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
         await stage.patch_node("n1", {"spec": {"unschedulable": True}})
         await label(stage, "n1")
@@ -483,8 +458,7 @@ async def test_a_cordon_of_an_operator_stays_when_the_label_goes() -> None:
 
 
 async def test_an_uncordon_by_hand_counts_until_the_label_has_gone() -> None:
-    async with staged(*TEN[:4]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:4]) as stage, stage.settled():
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
         await label(stage, "n1")
         await stage.clock.sleep(10)
@@ -502,13 +476,11 @@ async def test_an_uncordon_by_hand_counts_until_the_label_has_gone() -> None:
 async def test_a_label_that_goes_while_nothing_runs_leaves_no_cordon_behind(lives_for: float) -> None:
     async with staged(*TEN[:4]) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await label(stage, "n1")
             await stage.clock.sleep(lives_for)
         await stage.patch_node("n1", NOT_TERMINABLE)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.clock.sleep(5)
             assert not is_cordoned(stage, "n1")
             assert record_on(stage, "n1") is None
@@ -516,8 +488,7 @@ async def test_a_label_that_goes_while_nothing_runs_leaves_no_cordon_behind(live
 
 
 async def test_of_nodes_that_wait_for_their_turn_half_go_on_taking_pods() -> None:
-    async with staged(*TEN, cloud=CloudSettings(terminate_delay=500.0)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN, cloud=CloudSettings(terminate_delay=500.0)) as stage, stage.settled():
         await label(stage, *TEN)
         await stage.clock.sleep(60)
         assert sum(not is_cordoned(stage, name) for name in TEN) == 5
@@ -529,8 +500,7 @@ async def test_of_nodes_that_wait_for_their_turn_half_go_on_taking_pods() -> Non
 
 async def test_an_unhealthy_node_that_waits_is_not_cordoned() -> None:
     settings = the_settings(health={"maximumUnhealthy": "100%"})
-    async with staged(*TEN[:4], settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:4], settings=settings) as stage, stage.settled():
         job = a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, tolerations=ON_LOST_NODES)
         await stage.create(job)
         await lost_at(stage, "n1")
@@ -540,8 +510,7 @@ async def test_an_unhealthy_node_that_waits_is_not_cordoned() -> None:
 
 
 async def test_maintenance_takes_the_cordon_over() -> None:
-    async with staged(*TEN[:4]) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:4]) as stage, stage.settled():
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
         await label(stage, "n1")
         await stage.clock.sleep(10)
@@ -562,8 +531,7 @@ async def test_slots_of_terminations_that_are_over_are_forgotten(monkeypatch: py
     """Although nothing waits for one, and nothing reads metrics. The baseline of the simulation's invariants found it
     (storm of seed 0)."""
     monkeypatch.setattr(pace, "FEW_SLOTS", 3)
-    async with staged(*TEN) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN) as stage, stage.settled() as controller:
         for node in TEN:
             await stage.delete_node(node)
             await stage.until_gone(node)
@@ -576,8 +544,7 @@ async def test_slots_of_terminations_that_are_over_are_forgotten(monkeypatch: py
 async def test_a_node_without_a_claim_expires_with_its_group_whatever_has_restarted() -> None:
     group = {"selector": {"matchLabels": {"pool": "a"}}, "expireAfter": "10m", "expireJitter": "20%"}
     settings = the_settings(nodeGroups=[group], **AT_ONCE)
-    async with staged(settings=settings) as stage:
-        await stage.add_nodes(*TEN[:3], labels={"pool": "a"})
+    async with staged(*TEN[:3], labels={"pool": "a"}, settings=settings) as stage:
         await stage.add_nodes("other", labels={"pool": "b"})
         await stage.add_nodes("claimed", labels={"pool": "a"}, claim=ClaimSpec())
         due = {}
@@ -586,8 +553,7 @@ async def test_a_node_without_a_claim_expires_with_its_group_whatever_has_restar
             at = node_expires_at(node, settings.termination.policy)
             assert at is not None
             due[node.name] = at - stage.clock.now() + stage.clock.monotonic()
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await stage.clock.sleep(400)
         async with stage.controller():
             await stage.until_gone(*TEN[:3])
@@ -601,8 +567,7 @@ async def test_a_node_without_a_claim_expires_with_its_group_whatever_has_restar
 
 async def test_a_node_that_has_expired_waits_for_its_protected_pods() -> None:
     group = {"selector": {}, "expireAfter": "10m", "expireJitter": 0}
-    async with staged(*TEN[:2], settings=the_settings(nodeGroups=[group])) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN[:2], settings=the_settings(nodeGroups=[group])) as stage, stage.settled():
         await stage.create(a_pod_manifest("job", "n0", annotations={names.DO_NOT_DISRUPT: "1h"}))
         await stage.until_gone("n1")
         await stage.clock.sleep(600)

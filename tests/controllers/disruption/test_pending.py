@@ -12,8 +12,6 @@ from support.voluntary import NOT_TERMINABLE, TERMINABLE, deletions, instant_of,
 from gracectl.app.controller import Controller
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 TEN = tuple(f"n{n}" for n in range(10))
 METRICS = ("voluntary_terminations_pending", "unhealthy_nodes", "health_circuit_breaker_open")
 
@@ -29,8 +27,7 @@ def counted(controller: Controller) -> dict[tuple[str, ...], float]:
 
 
 async def test_the_circuit_breaker_holds_nodes_from_the_instant_in_which_they_are_due() -> None:
-    async with staged(*TEN) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN) as stage, stage.settled() as controller:
         lost = TEN[:3]
         begins = [await lost_at(stage, node) for node in lost]
         await stage.clock.sleep(min(begins) + 899.9 - stage.clock.monotonic())
@@ -64,8 +61,7 @@ async def test_the_circuit_breaker_holds_nodes_from_the_instant_in_which_they_ar
 
 
 async def test_a_label_terminates_a_node_that_the_circuit_breaker_would_hold() -> None:
-    async with staged(*TEN) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN) as stage, stage.settled():
         for node in TEN[:3]:
             await lost_at(stage, node)
         await stage.until(lambda: hold(stage, "n0") == "CircuitBreaker")
@@ -76,8 +72,7 @@ async def test_a_label_terminates_a_node_that_the_circuit_breaker_would_hold() -
 
 
 async def test_a_refused_deletion_is_pending_until_it_is_accepted() -> None:
-    async with staged("n0", "n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n0", "n1") as stage, stage.settled() as controller:
         async with refusing(stage, "/api/v1/nodes/n0") as asked:
             await stage.patch_node("n0", TERMINABLE)
             await stage.clock.sleep(30)
@@ -95,15 +90,13 @@ async def test_a_refused_deletion_is_pending_until_it_is_accepted() -> None:
 
 
 async def test_what_is_due_no_more_is_pending_no_more() -> None:
-    async with staged("n0", "n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        async with refusing(stage, "/api/v1/nodes/n0"):
-            await stage.patch_node("n0", TERMINABLE)
-            await stage.until(lambda: hold(stage, "n0") == "DeletionRefused")
-            await stage.patch_node("n0", NOT_TERMINABLE)
-            await stage.clock.sleep(0.1)
-            assert hold(stage, "n0") is None
-            assert counted(controller) == {}
+    async with staged("n0", "n1") as stage, stage.settled() as controller, refusing(stage, "/api/v1/nodes/n0"):
+        await stage.patch_node("n0", TERMINABLE)
+        await stage.until(lambda: hold(stage, "n0") == "DeletionRefused")
+        await stage.patch_node("n0", NOT_TERMINABLE)
+        await stage.clock.sleep(0.1)
+        assert hold(stage, "n0") is None
+        assert counted(controller) == {}
 
 
 # -- without a provider ------------------------------------------------------------------------------------------------
@@ -116,8 +109,7 @@ def is_cordoned(stage: Stage, node: str) -> bool:
 
 
 async def test_with_provider_none_an_unhealthy_node_is_cordoned_and_reported_until_it_recovers() -> None:
-    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.settled() as controller:
         began = await lost_at(stage, "n0")
         await stage.clock.sleep(began + 899.9 - stage.clock.monotonic())
         assert hold(stage, "n0") is None
@@ -146,8 +138,7 @@ async def test_with_provider_none_an_unhealthy_node_is_cordoned_and_reported_unt
 @pytest.mark.parametrize("health", [{"enabled": True}, {"enabled": True, "force": True}])
 async def test_health_that_is_enabled_by_name_needs_no_provider(health: Any) -> None:
     settings = the_settings(**NO_PROVIDER, health=health)
-    async with staged(*TEN, settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN, settings=settings) as stage, stage.settled():
         began = await lost_at(stage, "n0")
         await stage.until_gone("n0")
         assert deletions(stage) == [(round(began, 3) + 900, "n0")]
@@ -155,8 +146,7 @@ async def test_health_that_is_enabled_by_name_needs_no_provider(health: Any) -> 
 
 async def test_force_alone_ends_no_node_with_provider_none() -> None:
     settings = the_settings(**NO_PROVIDER, health={"force": True})
-    async with staged(*TEN, settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN, settings=settings) as stage, stage.settled():
         await lost_at(stage, "n0")
         await stage.clock.sleep(1000)
         assert hold(stage, "n0") == "ProviderNone"
@@ -165,8 +155,7 @@ async def test_force_alone_ends_no_node_with_provider_none() -> None:
 
 
 async def test_many_unhealthy_nodes_are_not_cordoned_even_with_provider_none() -> None:
-    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.settled():
         for node in TEN[:3]:
             stage.cluster.kubelet.partition(node)
         await stage.until(lambda: hold(stage, "n0") == "CircuitBreaker")
@@ -183,8 +172,7 @@ async def test_many_unhealthy_nodes_are_not_cordoned_even_with_provider_none() -
 
 
 async def test_a_label_ends_an_unhealthy_node_with_provider_none() -> None:
-    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.settled():
         await lost_at(stage, "n0")
         await stage.until(lambda: hold(stage, "n0") == "ProviderNone")
         at = stage.clock.monotonic()
@@ -196,8 +184,7 @@ async def test_a_label_ends_an_unhealthy_node_with_provider_none() -> None:
 async def test_a_provider_that_is_chosen_while_nodes_wait_ends_them() -> None:
     """The settings are read again by a restart: the new controller finds condition and cordon of the one before."""
     async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await lost_at(stage, "n0")
             await stage.until(lambda: hold(stage, "n0") == "ProviderNone" and is_cordoned(stage, "n0"))
         stage.settings = the_settings()

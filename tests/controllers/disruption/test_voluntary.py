@@ -25,8 +25,6 @@ from gracectl.cli.crds import shipped_definitions
 from gracectl.model import names
 from gracectl.model.times import format_time
 
-pytestmark = pytest.mark.anyio
-
 NETWORK = {"type": "NetworkUnavailable", "status": "True", "tolerationSeconds": 60}
 READY = {"type": "Ready", "status": "Unknown", "tolerationSeconds": 900}
 
@@ -35,8 +33,7 @@ READY = {"type": "Ready", "status": "Unknown", "tolerationSeconds": 900}
 
 
 async def test_a_lost_node_is_ended_after_fifteen_minutes_to_the_second() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled() as controller:
         lost = await lost_at(stage, "n1")
         before = controller.statistics().queues["voluntary"].handed_out
         await stage.clock.sleep(lost + 899.9 - stage.clock.monotonic())
@@ -54,8 +51,7 @@ async def test_a_lost_node_is_ended_after_fifteen_minutes_to_the_second() -> Non
 
 
 async def test_a_node_that_is_back_in_time_is_left_alone() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         lost = await lost_at(stage, "n1")
         await stage.clock.sleep(lost + 899 - stage.clock.monotonic())
         stage.cluster.kubelet.heal("n1")
@@ -65,8 +61,7 @@ async def test_a_node_that_is_back_in_time_is_left_alone() -> None:
 
 
 async def test_a_node_that_never_became_ready_counts_from_its_creation() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await stage.clock.sleep(30)
         stage.cluster.kubelet.partition("n2")
         await stage.add_nodes("n2")
@@ -77,8 +72,7 @@ async def test_a_node_that_never_became_ready_counts_from_its_creation() -> None
 
 async def test_of_several_conditions_the_one_that_ends_first_counts() -> None:
     settings = the_settings(health={"conditions": [READY, NETWORK], "maximumUnhealthy": 2})
-    async with staged("n1", "n2", settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2", settings=settings) as stage, stage.settled():
         lost = await lost_at(stage, "n1")
         await stage.clock.sleep(lost + 100.25 - stage.clock.monotonic())
         now = stage.clock.monotonic() - 0.25
@@ -111,22 +105,19 @@ async def test_the_search_for_unhealthy_nodes_can_be_switched_off() -> None:
 
 async def test_a_node_that_is_not_managed_is_not_terminated() -> None:
     settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with staged(settings=settings) as stage:
-        await stage.add_nodes("n1")
-        async with stage.controller() as controller:
-            await controller.wait_live()
-            await lost_at(stage, "n1")
-            await stage.patch_node("n1", TERMINABLE)
-            await stage.clock.sleep(1000)
-            assert deletions(stage) == []
+    async with staged("n1", settings=settings) as stage, stage.controller() as controller:
+        await controller.wait_live()
+        await lost_at(stage, "n1")
+        await stage.patch_node("n1", TERMINABLE)
+        await stage.clock.sleep(1000)
+        assert deletions(stage) == []
 
 
 @pytest.mark.parametrize("dead_until", [100.0, 899.0, 950.0])
 async def test_a_restart_forgets_nothing(dead_until: float) -> None:
     """In time: to the second all the same. Too late: at once."""
     async with staged("n1", "n2") as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             lost = await lost_at(stage, "n1")
         await stage.clock.sleep(lost + dead_until - stage.clock.monotonic())
         async with stage.controller():
@@ -135,8 +126,7 @@ async def test_a_restart_forgets_nothing(dead_until: float) -> None:
 
 
 async def test_a_lost_node_that_is_also_terminable_is_deleted_once() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         await stage.create(
             a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "1000s"}, tolerations=ON_LOST_NODES)
         )
@@ -151,11 +141,9 @@ async def test_a_lost_node_that_is_also_terminable_is_deleted_once() -> None:
 
 
 async def test_the_claim_of_a_lost_node_is_deleted_and_the_node_goes_with_it() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec()) as stage:
         await stage.add_nodes("n2")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             lost = await lost_at(stage, "n1")
             await stage.until_gone("n1")
             await stage.until_claims_gone("n1-claim")
@@ -165,11 +153,9 @@ async def test_the_claim_of_a_lost_node_is_deleted_and_the_node_goes_with_it() -
 
 
 async def test_a_node_with_two_claims_has_none() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(expire_after="600s"))
+    async with staged("n1", claim=ClaimSpec(expire_after="600s")) as stage:
         await stage.create_claim("other", {"nodeName": "n1", "providerID": f"sim:///zone-a/{stage.instances['n1']}"})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.clock.sleep(700)
             assert deletions(stage, "nodeclaims") == []
             told = [name for name, reason, _ in await stage.events() if reason == "SeveralNodeClaims"]
@@ -185,8 +171,7 @@ async def test_a_node_with_two_claims_has_none() -> None:
 
 
 async def test_the_label_terminates_a_node_at_once() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         await stage.clock.sleep(10)
         await stage.patch_node("n1", TERMINABLE)
         start = stage.clock.monotonic()
@@ -197,8 +182,7 @@ async def test_the_label_terminates_a_node_at_once() -> None:
 
 
 async def test_a_node_that_has_the_label_from_its_first_moment_gets_the_finalizer_before_it_is_deleted() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await stage.add_nodes("n2", labels=TERMINABLE["metadata"]["labels"])
         await stage.until_gone("n2")
         assert stage.instance_state("n2") == "terminated"
@@ -216,8 +200,7 @@ async def test_a_node_that_cannot_get_the_finalizer_is_not_deleted() -> None:
 
 async def test_the_deletion_is_of_the_node_that_was_judged() -> None:
     """The node changes before each of our DELETEs arrives: the last change takes the label off."""
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         handle, storms = stage.server.handle, iter(range(3))
 
         async def stormy(request: Any) -> Any:
@@ -244,8 +227,7 @@ async def test_a_claim_expires_to_the_second_and_its_node_ends() -> None:
         await stage.add_nodes("n1", claim=ClaimSpec(expire_after="1h30m"))
         await stage.add_nodes("n2", claim=ClaimSpec(expire_after="Never"))
         await stage.add_nodes("n3", claim=ClaimSpec(spec={"expireAfter": "Never"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             created = created_at(stage, stage.claim("n1-claim"))
             await stage.until_gone("n1")
             assert deletions(stage, "nodeclaims") == [(created + 5400.0, "n1-claim")]
@@ -259,8 +241,7 @@ async def test_a_claim_without_a_node_expires_too() -> None:
     async with staged("n1") as stage:
         await stage.create_claim("early", expireAfter="10m")
         await stage.create_claim("late", expireAfter="20m")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             created = created_at(stage, stage.claim("early"))
             await stage.until_claims_gone("early", "late")
             assert deletions(stage, "nodeclaims") == [(created + 600.0, "early"), (created + 1200.0, "late")]
@@ -287,19 +268,17 @@ async def test_an_expiry_is_an_instant_of_the_servers_clock(offset: float, learn
 
 async def test_an_invalid_expiry_never_comes_and_makes_one_event() -> None:
     """Other definitions of NodeClaims are less strict than ours."""
-    definitions = shipped_definitions()
-    for definition in definitions:
+    lenient = shipped_definitions()
+    for definition in lenient:
         for version in definition["spec"]["versions"]:
             spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
             spec["expireAfter"] = {"type": "string"}
-    async with staged(definitions=definitions) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(expire_after="30 days"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            for n in range(10):
-                await stage.patch_claim("n1-claim", {"metadata": {"labels": {"n": str(n)}}})
-                await stage.clock.sleep(200)
-            assert deletions(stage, "nodeclaims") == []
-            told = [words for name, reason, words in await stage.events() if reason == "InvalidExpireAfter"]
-            assert len(told) == controller.statistics().events.recorded == 1
-            assert told[0].startswith("never expires: expireAfter cannot be read: '30 days' is no duration")
+    claim = ClaimSpec(expire_after="30 days")
+    async with staged("n1", claim=claim, definitions=lenient) as stage, stage.settled() as controller:
+        for n in range(10):
+            await stage.patch_claim("n1-claim", {"metadata": {"labels": {"n": str(n)}}})
+            await stage.clock.sleep(200)
+        assert deletions(stage, "nodeclaims") == []
+        told = [words for name, reason, words in await stage.events() if reason == "InvalidExpireAfter"]
+        assert len(told) == controller.statistics().events.recorded == 1
+        assert told[0].startswith("never expires: expireAfter cannot be read: '30 days' is no duration")

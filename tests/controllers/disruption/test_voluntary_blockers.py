@@ -13,8 +13,6 @@ from support.voluntary import NOT_TERMINABLE, TERMINABLE
 from gracectl.model import names
 from gracectl.model.times import parse_time
 
-pytestmark = pytest.mark.anyio
-
 FOR_EVER = {names.DO_NOT_DISRUPT: "true"}
 BUDGET = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
 
@@ -29,8 +27,7 @@ async def told(stage: Stage, name: str) -> list[str]:
 
 
 async def test_the_node_is_deleted_in_the_very_second_in_which_the_last_protection_ends() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled() as controller:
         for seconds in (300, 700, 500):
             await stage.create(
                 a_pod_manifest(f"job-{seconds}", "n1", annotations={names.DO_NOT_DISRUPT: f"{seconds}s"})
@@ -58,8 +55,7 @@ async def test_the_node_is_deleted_in_the_very_second_in_which_the_last_protecti
 
 
 async def test_a_label_removed_while_a_pod_blocks_means_that_nothing_happens() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "600s"}))
         await stage.patch_node("n1", TERMINABLE)
         await stage.clock.sleep(300)
@@ -72,8 +68,7 @@ async def test_a_label_removed_while_a_pod_blocks_means_that_nothing_happens() -
 
 @pytest.mark.parametrize("way", ["the pod goes", "the annotation goes"])
 async def test_the_node_goes_when_its_blocker_goes(way: str) -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER, behaviour={"stop-seconds": 5}))
         await stage.patch_node("n1", TERMINABLE)
         await stage.clock.sleep(3010)  # not when the kubelet writes: what the DELETE names would be stale
@@ -89,8 +84,7 @@ async def test_the_node_goes_when_its_blocker_goes(way: str) -> None:
 
 
 async def test_a_node_whose_pods_budget_is_spent_waits_for_the_replica_that_is_missing() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         await stage.create(
             a_workload("Deployment", "web", 3, behaviour={"ready-seconds": 40}),
             a_budget_manifest("web", minAvailable=3),
@@ -109,8 +103,7 @@ async def test_a_node_whose_pods_budget_is_spent_waits_for_the_replica_that_is_m
 
 
 async def test_a_budget_that_changes_and_still_blocks_wakes_no_candidate() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled() as controller:
         await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER))
         await stage.create(a_workload("Deployment", "web", 2), a_budget_manifest("web", minAvailable=2))
         await stage.patch_node("n1", TERMINABLE)
@@ -123,8 +116,7 @@ async def test_a_budget_that_changes_and_still_blocks_wakes_no_candidate() -> No
 
 
 async def test_a_pod_under_two_budgets_holds_its_node_until_one_of_them_is_gone() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         other = {**a_budget_manifest("web", maxUnavailable=1), "metadata": {"name": "also", "namespace": "shop"}}
         await stage.create(a_workload("Deployment", "web", 4), a_budget_manifest("web", maxUnavailable=1), other)
         await stage.patch_node("n1", TERMINABLE)
@@ -139,8 +131,7 @@ async def test_a_pod_under_two_budgets_holds_its_node_until_one_of_them_is_gone(
 
 
 async def test_pods_that_do_not_count_hold_nothing() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         stays = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
         await stage.create(
             a_pod_manifest("stays", "n1", annotations=FOR_EVER, tolerations=stays),
@@ -157,14 +148,12 @@ async def test_pods_that_do_not_count_hold_nothing() -> None:
 
 
 async def test_with_a_grace_period_a_claim_expires_in_spite_of_the_pods_and_its_node_ends_by_the_deadline() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(expire_after="10m", termination_grace_period="5m"))
+    async with staged("n1", claim=ClaimSpec(expire_after="10m", termination_grace_period="5m")) as stage:
         await stage.add_nodes("n2", claim=ClaimSpec(expire_after="10m"))
         for node in ("n1", "n2"):
             stubborn = {"ignores-sigterm": "true"}
             await stage.create(a_pod_manifest(f"on-{node}", node, annotations=FOR_EVER, behaviour=stubborn))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             end = await stage.until_gone("n1")
             [(at, name)] = deleted(stage, "nodeclaims")
             assert (at, name) == (600.0, "n1-claim")
@@ -176,13 +165,11 @@ async def test_with_a_grace_period_a_claim_expires_in_spite_of_the_pods_and_its_
 
 async def test_the_grace_period_of_a_group_counts_as_well() -> None:
     groups = [{"selector": {"matchLabels": {"pool": "batch"}}, "terminationGracePeriod": "60s"}]
-    async with staged(settings=the_settings(nodeGroups=groups)) as stage:
-        await stage.add_nodes("n1", labels={"pool": "batch"})
+    async with staged("n1", labels={"pool": "batch"}, settings=the_settings(nodeGroups=groups)) as stage:
         await stage.add_nodes("n2")
         for node in ("n1", "n2"):
             await stage.create(a_pod_manifest(f"on-{node}", node, annotations=FOR_EVER))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             for node in ("n1", "n2"):
                 await stage.patch_node(node, TERMINABLE)
             start = stage.clock.monotonic()
@@ -192,8 +179,7 @@ async def test_the_grace_period_of_a_group_counts_as_well() -> None:
 
 async def test_all_nodes_of_a_claim_count() -> None:
     """Deleting the claim terminates all of them."""
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(expire_after="100s"))
+    async with staged("n1", claim=ClaimSpec(expire_after="100s")) as stage:
         await stage.add_nodes("n2")
         claim = stage.claim("n1-claim")
         assert claim is not None
@@ -207,8 +193,7 @@ async def test_all_nodes_of_a_claim_count() -> None:
         }
         await stage.call("POST", "/api/v1/nodes", node)
         await stage.create(a_pod_manifest("job", "n3", annotations={names.DO_NOT_DISRUPT: "300s"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.clock.sleep(200)
             assert deleted(stage, "nodeclaims") == []
             await stage.until_gone("n1", "n3")
@@ -217,8 +202,7 @@ async def test_all_nodes_of_a_claim_count() -> None:
 
 async def test_a_node_that_waits_and_gets_a_claim_waits_as_that_alone() -> None:
     """What is known of it as a unit by itself would else stay for ever."""
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         await stage.create(a_pod_manifest("job", "n1", annotations=FOR_EVER))
         await stage.patch_node("n1", TERMINABLE)
         await stage.clock.sleep(1)

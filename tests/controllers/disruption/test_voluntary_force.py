@@ -25,8 +25,6 @@ from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.model.times import format_time, parse_time
 
-pytestmark = pytest.mark.anyio
-
 FORCING: Any = {"health": {"force": True, "maximumUnhealthy": "100%"}}
 FORCED = the_settings(**FORCING)
 PROTECTED = {names.DO_NOT_DISRUPT: "true"}
@@ -39,11 +37,9 @@ def deadline_on(stage: Stage, node: str) -> str | None:
 
 
 async def test_forced_the_deadline_is_now_and_holds_for_every_pod() -> None:
-    async with staged(settings=FORCED) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec(), settings=FORCED) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations=PROTECTED, tolerations=ON_LOST_NODES))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             lost = await lost_at(stage, "n1")
             before = stage.transport.of("patch", "nodeclaims")
             await stage.until(lambda: "deletionTimestamp" in (stage.node("n1") or {"metadata": {}})["metadata"])
@@ -58,8 +54,7 @@ async def test_forced_the_deadline_is_now_and_holds_for_every_pod() -> None:
 
 async def test_forced_a_deadline_in_the_past_is_kept_and_one_in_the_future_is_not() -> None:
     slow, settings = CloudSettings(terminate_delay=120.0), the_settings(**FORCING, **AT_ONCE)
-    async with staged("n1", "n2", settings=settings, cloud=slow) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2", settings=settings, cloud=slow) as stage, stage.settled():
         now = stage.clock.now()
         for node, seconds in (("n1", 100), ("n2", 100_000)):
             annotation = {names.TERMINATION_TIMESTAMP: format_time(now + seconds)}
@@ -74,8 +69,7 @@ async def test_forced_a_deadline_in_the_past_is_kept_and_one_in_the_future_is_no
 
 async def test_a_forced_termination_that_is_refused_leaves_no_deadline_behind() -> None:
     """A later deletion, when the node is healthy again, must not be forced."""
-    async with staged("n1", settings=FORCED) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", settings=FORCED) as stage, stage.settled():
         before = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() + 100_000)}
         await stage.patch_node("n1", {"metadata": {"annotations": before}})
         async with refusing(stage, "/api/v1/nodes/n1") as asked:
@@ -89,8 +83,7 @@ async def test_a_forced_termination_that_is_refused_leaves_no_deadline_behind() 
 
 
 async def test_a_node_that_recovers_in_the_last_moment_is_left_as_it_was() -> None:
-    async with staged("n1", settings=FORCED) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", settings=FORCED) as stage, stage.settled():
         lost = await lost_at(stage, "n1")
         handle, moments = stage.server.handle, iter(range(1))
 
@@ -111,8 +104,7 @@ async def test_a_node_that_recovers_in_the_last_moment_is_left_as_it_was() -> No
 
 async def test_a_forced_termination_loosens_no_deadline_that_is_set_in_that_moment() -> None:
     slow = CloudSettings(terminate_delay=120.0)
-    async with staged("n1", settings=FORCED, cloud=slow) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", settings=FORCED, cloud=slow) as stage, stage.settled():
         lost = await lost_at(stage, "n1")
         tighter = format_time(stage.clock.now() - 1000)
         handle, storms = stage.server.handle, iter(range(1))
@@ -135,8 +127,7 @@ async def test_a_forced_termination_loosens_no_deadline_that_is_set_in_that_mome
 
 
 async def test_a_refused_deletion_is_retried_with_backoff_and_makes_one_event() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         async with refusing(stage, "/api/v1/nodes/n1") as asked:
             before = controller.statistics().events.recorded
             await stage.patch_node("n1", TERMINABLE)
@@ -153,8 +144,7 @@ async def test_a_refused_deletion_is_retried_with_backoff_and_makes_one_event() 
 
 
 async def test_a_webhook_that_says_when_to_come_back_is_obeyed() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         async with refusing(stage, "/api/v1/nodes/n1", retry_after=45) as asked:
             await stage.patch_node("n1", TERMINABLE)
             start = stage.clock.monotonic()
@@ -166,8 +156,7 @@ async def test_a_webhook_that_says_when_to_come_back_is_obeyed() -> None:
 
 
 async def test_an_answer_that_is_lost_is_no_reason_to_ask_twice() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         stage.transport.behind.add(Rule(fault=Reset(carried_out=True), method="DELETE", path="nodes/n1", count=1))
         await stage.patch_node("n1", TERMINABLE)
         await stage.until_gone("n1")
@@ -175,25 +164,20 @@ async def test_an_answer_that_is_lost_is_no_reason_to_ask_twice() -> None:
 
 
 async def test_while_the_watch_is_late_no_delete_is_sent_twice() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            stage.transport.before.add(Rule(fault=LateWatch(2.0, 2.0), path="nodeclaims"))
-            await stage.patch_node("n1", TERMINABLE)
-            for n in range(5):
-                await stage.clock.sleep(0.1)
-                await stage.patch_node("n1", {"metadata": {"labels": {"n": str(n)}}})
-            assert [each.status for each in stage.transport.of("delete", "nodeclaims")] == [200]
+    async with staged("n1", claim=ClaimSpec()) as stage, stage.settled():
+        stage.transport.before.add(Rule(fault=LateWatch(2.0, 2.0), path="nodeclaims"))
+        await stage.patch_node("n1", TERMINABLE)
+        for n in range(5):
+            await stage.clock.sleep(0.1)
+            await stage.patch_node("n1", {"metadata": {"labels": {"n": str(n)}}})
+        assert [each.status for each in stage.transport.of("delete", "nodeclaims")] == [200]
 
 
 async def test_a_node_that_a_person_has_deleted_is_no_business_of_ours() -> None:
     """Its claim may be one that must not be deleted."""
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec()) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations=PROTECTED))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             async with refusing(stage, "/apis/karpenter.sh/v1/nodeclaims/n1-claim"):
                 await stage.delete_node("n1")
                 await stage.patch_node("n1", TERMINABLE)
@@ -208,8 +192,7 @@ LATER = 1_000_000.0
 
 async def pulled_and_killed(stage: Stage, what: str) -> None:
     """A controller that has written the deadline and dies before its DELETE is heard; then the node is well again."""
-    async with stage.mortal() as controller:
-        await stage.settle(controller)
+    async with stage.settled(mortal=True):
         stage.transport.before.add(rule := Rule(fault=Partition(), method="DELETE", path=what))
         lost = await lost_at(stage, "n1")
         await stage.clock.sleep(lost + 902 - stage.clock.monotonic())
@@ -231,8 +214,7 @@ def deadlines_on(stage: Stage, claimed: bool) -> dict[str, str]:
 async def test_a_node_that_is_well_again_after_a_crash_gets_its_deadline_back(
     claimed: bool, before: str, after: Settings
 ) -> None:
-    async with staged(settings=FORCED) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec() if claimed else None)
+    async with staged("n1", claim=ClaimSpec() if claimed else None, settings=FORCED) as stage:
         stood = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() + LATER)} if before else {}
         patch = {"metadata": {"annotations": stood}}
         await (stage.patch_claim("n1-claim", patch) if claimed else stage.patch_node("n1", patch))
@@ -259,8 +241,7 @@ async def test_a_deadline_that_was_tightened_meanwhile_stays() -> None:
 
 async def test_a_node_that_is_unhealthy_after_a_crash_is_still_terminated_by_force() -> None:
     async with staged("n1", settings=FORCED) as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             stage.transport.before.add(rule := Rule(fault=Partition(), method="DELETE", path="nodes"))
             lost = await lost_at(stage, "n1")
             await stage.clock.sleep(lost + 902 - stage.clock.monotonic())

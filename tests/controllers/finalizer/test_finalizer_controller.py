@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
 from support.deadlines import told, until
@@ -13,14 +12,11 @@ from support.stage import (
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 FORBIDDEN = Refuse(403)
 
 
 async def test_finalizers_that_cannot_be_put_on_are_told_of() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec()) as stage:
         stage.transport.before.add(Rule(fault=FORBIDDEN, method="PATCH", path="/nodeclaims|/nodes/"))
         async with stage.controller() as controller:
             await controller.wait_live()

@@ -19,8 +19,6 @@ from gracectl.policy.answers import Never, Unknown, Window
 from gracectl.policy.forecast import Assumptions, NodeForecast, PodForecast
 from gracectl.policy.simulation import RemovalMethod
 
-pytestmark = pytest.mark.anyio
-
 HORIZON = 3 * 3600.0
 """Longer than any protection that ends, and any deadline, in these worlds."""
 

@@ -141,7 +141,6 @@ GET_ONLY: dict[str, Any] = rule("get", "leases", "coordination.k8s.io")
 NOTHING: dict[str, Any] = rule("get", "nodes")
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("right", "namespace", "settings", "state"),
     [
@@ -168,7 +167,6 @@ async def test_it_is_found_where_it_may_be_read(
     assert later is (LeaderState.NONE if state is LeaderState.ACTIVE else LeaderState.UNKNOWN)
 
 
-@pytest.mark.anyio
 async def test_a_server_that_does_not_answer_says_nothing() -> None:
     clock = LoopClock()
     transport = InProcessTransport(ApiServer(clock), clock)

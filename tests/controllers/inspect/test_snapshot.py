@@ -19,8 +19,6 @@ from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.model.node import Node
 
-pytestmark = pytest.mark.anyio
-
 READING = (
     rule("list", "nodes pods"),
     rule("list", "poddisruptionbudgets", "policy"),
@@ -65,8 +63,7 @@ async def test_everything_about_the_chosen_nodes_and_no_pod_of_another() -> None
 
 
 async def test_where_nothing_is_chosen_no_pod_is_asked_for() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")]) as stage:
         cluster = await snapshot(a_client(stage), named())
         assert is_live(cluster)
         assert asked_pods(stage) == []
@@ -154,8 +151,7 @@ async def test_the_first_failure_is_told_as_it_comes_and_ends_the_rest() -> None
 
 async def test_a_pod_that_came_up_again_on_another_node_meanwhile_is_seen_there() -> None:
     """The lists of two nodes are not of one version: the one that comes last still shows what is gone."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("web-0", "n2"))
+    async with staged("n1", "n2", objects=[a_pod_manifest("web-0", "n2")]) as stage:
         stage.transport.before.add(Rule(fault=Latency(2.0, 2.0), path="/pods$", count=1))  # the list of n1
         stage.transport.behind.add(Rule(fault=Latency(5.0, 5.0), path="/pods$", count=1))  # the answer for n2
         found: list[ClusterCache] = []

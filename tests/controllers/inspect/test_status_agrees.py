@@ -12,8 +12,6 @@ from gracectl.app.controller import Controller
 from gracectl.inspect.status import NodePhase, node_statuses
 from gracectl.inspect.watcher import ClusterWatcher
 
-pytestmark = [pytest.mark.anyio]
-
 LOOKS = 400
 """Seconds that are looked at; most worlds are at rest by then."""
 

@@ -199,7 +199,6 @@ async def budgeted(stage: Stage) -> None:
     await stage.patch_node("n1", TERMINABLE)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("happens", "settings", "hold"),
     [
@@ -214,8 +213,7 @@ async def budgeted(stage: Stage) -> None:
 async def test_what_the_cluster_shows_is_what_the_controller_writes_word_for_word(
     happens: Any, settings: Settings, hold: str
 ) -> None:
-    async with staged(*(f"n{n}" for n in range(10)), settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*(f"n{n}" for n in range(10)), settings=settings) as stage, stage.settled():
         stage.provider.seconds = 1e6  # no termination completes
         await happens(stage)
         await stage.until(lambda: stage.condition("n1", names.TERMINATION_PENDING) is not None)
@@ -230,7 +228,6 @@ async def test_what_the_cluster_shows_is_what_the_controller_writes_word_for_wor
         assert condition["message"] == explain_hold(found.due, found.hold)
 
 
-@pytest.mark.anyio
 async def test_the_pods_of_a_node_that_becomes_due_are_watched_from_then_on() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))

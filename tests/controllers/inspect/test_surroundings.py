@@ -16,8 +16,6 @@ from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
 from gracectl.policy.surroundings import Surroundings
 
-pytestmark = pytest.mark.anyio
-
 NAMESPACED = f"/api/v1/namespaces/{NAMESPACE}"
 
 
@@ -52,8 +50,7 @@ async def a_local_volume(stage: Stage) -> dict[str, Any]:
 
 
 async def test_only_what_the_pods_name_is_read() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("other", "n1"))
+    async with staged("n1", "n2", objects=[a_pod_manifest("other", "n1")]) as stage:
         await stage.create(await a_local_volume(stage))
         service: dict[str, Any] = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "selector": {"app": "x"}}
         inner: dict[str, Any] = {"selector": {"app": "x"}}
@@ -79,8 +76,7 @@ async def test_only_what_the_pods_name_is_read() -> None:
 
 async def test_many_claims_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gracectl.inspect.surroundings.MANY_CLAIMS", 0)
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("other", "n1"))
+    async with staged("n1", "n2", objects=[a_pod_manifest("other", "n1")]) as stage:
         await stage.create(await a_local_volume(stage))
         found = await around(stage)
         assert {key: volume.name for key, volume in found.volumes.items()} == {(NAMESPACE, "data"): "pv"}
@@ -88,8 +84,7 @@ async def test_many_claims_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_error_of_the_server_fails_nothing() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("other", "n1"))
+    async with staged("n1", "n2", objects=[a_pod_manifest("other", "n1")]) as stage:
         cluster = await snapshot(a_client(stage), named("n1"))
         stage.transport.before.add(Rule(fault=Refuse(422), path="/services"))
         found = await read_surroundings(a_client(stage), cluster, ("n1",))
@@ -104,8 +99,7 @@ async def test_a_node_without_pods_costs_nothing() -> None:
 
 
 async def test_what_may_not_be_read_is_reported_and_fails_nothing() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("other", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("other", "n1")]) as stage:
         await stage.create(await a_local_volume(stage))
         token = await account_token(stage.server, "reader")
         account = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}

@@ -18,8 +18,6 @@ from gracectl.kube import errors
 from gracectl.kube.client import KubeClient
 from gracectl.model.node import Node
 
-pytestmark = pytest.mark.anyio
-
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NO_POD = a_pod("none")
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

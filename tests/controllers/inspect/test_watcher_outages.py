@@ -16,8 +16,6 @@ from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 
-pytestmark = pytest.mark.anyio
-
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 AT_ONCE = {"gracePeriodSeconds": 0}
 

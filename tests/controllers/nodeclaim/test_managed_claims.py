@@ -18,8 +18,6 @@ from support.stage import (
 from gracectl.cloud.provider import ProviderUnavailable
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 CLAIM = ClaimSpec()
 QUARTER = ClaimSpec(termination_grace_period="15m")
 
@@ -28,8 +26,7 @@ QUARTER = ClaimSpec(termination_grace_period="15m")
 
 async def test_claims_that_are_not_managed_are_left_alone() -> None:
     settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with staged(settings=settings) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(spec={}))
+    async with staged("n1", claim=ClaimSpec(spec={}), settings=settings) as stage:
         await stage.create_claim("held", annotations={}, labels={"pool": "other"})
         await stage.patch_claim("held", {"metadata": {"finalizers": [names.FINALIZER]}})
         await stage.create_claim("mine", labels={"pool": "mine"})
@@ -48,8 +45,7 @@ async def test_claims_that_are_not_managed_are_left_alone() -> None:
 
 async def test_a_claim_is_managed_as_soon_as_its_node_is() -> None:
     settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with staged(settings=settings) as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM, settings=settings) as stage:
         async with stage.controller() as controller:
             await controller.wait_live()
             await stage.clock.sleep(5)
@@ -69,18 +65,15 @@ async def test_a_claim_is_managed_as_soon_as_its_node_is() -> None:
 
 
 async def test_finalizers_of_others_stay_on_the_claim() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await stage.patch_claim("n1-claim", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
-            await stage.delete_claim("n1-claim")
-            await stage.until_gone("n1")
-            await stage.clock.sleep(30)
-            claim = stage.claim("n1-claim")
-            assert claim is not None
-            assert finalizers_of(claim) == ["other.io/hold"]
-            assert controller.claims_under_way() == ()
+    async with staged("n1", claim=CLAIM) as stage, stage.settled() as controller:
+        await stage.patch_claim("n1-claim", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
+        await stage.delete_claim("n1-claim")
+        await stage.until_gone("n1")
+        await stage.clock.sleep(30)
+        claim = stage.claim("n1-claim")
+        assert claim is not None
+        assert finalizers_of(claim) == ["other.io/hold"]
+        assert controller.claims_under_way() == ()
 
 
 async def test_a_claim_recreated_under_the_same_name_is_another_claim() -> None:
@@ -88,8 +81,7 @@ async def test_a_claim_recreated_under_the_same_name_is_another_claim() -> None:
         await stage.create_claim("c", unregistered(providerID="sim:///zone-a/i-first"))
         stage.cluster.cloud.create("i-first", "x")
         stage.provider.moods.extend([ProviderUnavailable("busy")] * 100)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.delete_claim("c")
             await stage.clock.sleep(3)
             await stage.patch_claim("c", {"metadata": {"finalizers": []}})  # forced by hand
@@ -109,16 +101,13 @@ async def test_a_claim_recreated_under_the_same_name_is_another_claim() -> None:
 
 
 async def test_a_node_of_several_claims_has_none_and_one_of_them_may_go_alone(caplog: pytest.LogCaptureFixture) -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=QUARTER)
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=QUARTER) as stage:
         claim = stage.claim("n1-claim")
         assert claim is not None
         twin = {key: claim["status"][key] for key in ("providerID", "nodeName")}
         await stage.create_claim("twin", twin)
         await stage.create_claim("triplet", twin)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_claim("twin")
             assert await stage.until_claims_gone("twin") == start
             await stage.clock.sleep(10)
@@ -143,12 +132,10 @@ async def test_a_node_of_several_claims_has_none_and_one_of_them_may_go_alone(ca
 
 
 async def test_a_claim_that_may_not_be_deleted_stops_neither_drain_nor_deadline_and_makes_an_event() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="60s"))
+    async with staged("n1", claim=ClaimSpec(termination_grace_period="60s")) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, **STOPS_AFTER_5))
         stage.transport.before.add(Rule(fault=Refuse(403), method="DELETE", path="nodeclaims"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             start = await stage.delete_node("n1")
             await stage.clock.sleep(100)
             assert stage.instance_state("n1") == "terminated"
@@ -165,11 +152,9 @@ async def test_a_claim_that_may_not_be_deleted_stops_neither_drain_nor_deadline_
 
 
 async def test_a_claim_that_refuses_every_write_stops_no_drain() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=QUARTER)
+    async with staged("n1", claim=QUARTER) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(Rule(fault=Refuse(403), method="PATCH|DELETE", path="nodeclaims"))
             await stage.delete_node("n1")
             await stage.clock.sleep(20)
@@ -181,11 +166,9 @@ async def test_a_claim_that_refuses_every_write_stops_no_drain() -> None:
 
 
 async def test_a_node_that_may_not_be_deleted_makes_an_event_on_the_claim_and_is_retried() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM) as stage:
         stage.transport.before.add(Rule(fault=Refuse(403), method="DELETE", path="nodes"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_claim("n1-claim")
             await stage.clock.sleep(30)
             condition = stage.claim_condition("n1-claim", names.DRAINED)
@@ -219,9 +202,7 @@ async def test_a_node_that_the_watch_has_not_shown_yet_keeps_its_instance() -> N
 
 async def test_a_node_without_finalizer_gets_it_before_it_is_deleted() -> None:
     """Its claim was deleted before our finalizer came: a DELETE would take it away at once, pods and all."""
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=CLAIM) as stage:
         await stage.patch_claim("n1-claim", {"metadata": {"finalizers": [names.FINALIZER]}})
         await stage.delete_claim("n1-claim")
         async with stage.controller() as controller:
@@ -234,8 +215,7 @@ async def test_a_node_without_finalizer_gets_it_before_it_is_deleted() -> None:
 
 async def test_a_claim_without_finalizer_gets_it_before_it_is_deleted() -> None:
     """Its clock must stand until its node is gone."""
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=QUARTER)
+    async with staged("n1", claim=QUARTER) as stage:
         await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
         await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER]}})
         await stage.delete_node("n1")
@@ -254,10 +234,8 @@ async def test_a_claim_without_finalizer_gets_it_before_it_is_deleted() -> None:
 
 
 async def test_a_node_that_came_back_under_its_name_is_not_the_one_that_is_deleted() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", claim=CLAIM) as stage:
+        async with stage.settled():
             await stage.clock.sleep(100)
             stage.transport.before.add(Rule(fault=LateWatch(5.0, 5.0), path="/nodes"))
             await stage.patch_node("n1", {"metadata": {"finalizers": []}})
@@ -277,13 +255,11 @@ async def test_a_node_that_came_back_under_its_name_is_not_the_one_that_is_delet
 
 async def test_what_a_claim_says_beyond_our_understanding_survives_its_end() -> None:
     odd = {"resources": {"requests": {"cpu": "0.1000", "example.com/odd": "12e3"}}}
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m", spec=odd))
+    async with staged("n1", claim=ClaimSpec(termination_grace_period="15m", spec=odd)) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
         await stage.patch_claim("n1-claim", {"status": {"capacity": {"example.com/odd": "0.50"}}}, "/status")
         (before,) = stage.claims()
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_claim("n1-claim")
             await stage.clock.sleep(60)
             (after,) = stage.claims()

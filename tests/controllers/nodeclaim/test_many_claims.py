@@ -17,8 +17,6 @@ from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, unregist
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 QUARTER = ClaimSpec(termination_grace_period="15m")
 WRITES = 9
 """To a claim: its DELETE, the deadline, six words in conditions (the last one twice, if the watch is late), the
@@ -47,8 +45,7 @@ async def test_many_at_once_do_not_wait_for_each_other_and_do_not_fight(deleted:
         # Answers take their time, and the watches are out of step with them and with each other.
         stage.transport.behind.add(Rule(fault=Latency(0.0, 0.05)))
         stage.transport.stutter = Stutter(0.2, 0.1)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             stage.transport.executed.clear()
             start = stage.clock.monotonic()
             for node, claim in zip(nodes, claims, strict=True):
@@ -78,8 +75,7 @@ async def test_a_claim_whose_provider_fails_delays_no_other() -> None:
             await stage.add_nodes(name, claim=QUARTER)
         stage.cluster.cloud.protect(stage.instances["n1"])
         await stage.create(a_pod_manifest("a", "n2", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_claim("n1-claim")
             start = await stage.delete_claim("n2-claim")
             assert await stage.until_claims_gone("n2-claim") - start == pytest.approx(5.0, abs=0.001)
@@ -95,13 +91,11 @@ async def test_a_claim_whose_provider_fails_delays_no_other() -> None:
     ),
 )
 async def test_a_kill_at_any_point_is_survived(after: float, deleted: str) -> None:
-    async with staged(cloud=CloudSettings(terminate_delay=1.0)) as stage:
-        await stage.add_nodes("n1", claim=QUARTER)
+    async with staged("n1", claim=QUARTER, cloud=CloudSettings(terminate_delay=1.0)) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
         # Answers take 10 ms, so that a kill finds requests that were carried out and never answered.
         stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
             await stage.clock.sleep(after)
         await stage.clock.sleep(0.2)
@@ -137,11 +131,9 @@ async def test_two_controllers_by_mistake_break_nothing() -> None:
 
 
 async def test_the_deadline_is_kept_though_the_server_goes_away_after_the_cordon() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="60s"))
+    async with staged("n1", claim=ClaimSpec(termination_grace_period="60s")) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             start = await stage.delete_claim("n1-claim")
             await stage.clock.sleep(5)
             node = stage.node("n1")

@@ -23,8 +23,6 @@ from support.stage import (
 from gracectl.cloud.provider import ProviderRefused, ProviderUnavailable
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 CLAIM = ClaimSpec()
 QUARTER = ClaimSpec(termination_grace_period="15m")
 
@@ -40,11 +38,8 @@ def finalizers_off(stage: Stage, resource: str) -> list[float]:
 
 @pytest.mark.parametrize("deleted", ["claim", "node", "claim and node", "node and claim"])
 async def test_node_and_claim_go_together_whichever_is_deleted(deleted: str) -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=CLAIM) as stage:
+        async with stage.settled() as controller:
             for which in deleted.split(" and "):
                 start = await (stage.delete_claim("n1-claim") if which == "claim" else stage.delete_node("n1"))
             assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
@@ -66,11 +61,9 @@ async def test_node_and_claim_go_together_whichever_is_deleted(deleted: str) -> 
 
 
 async def test_while_its_node_drains_the_claim_says_why() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.delete_claim("n1-claim")
             await stage.clock.sleep(20)
             drained = stage.claim_condition("n1-claim", names.DRAINED)
@@ -89,16 +82,14 @@ async def test_while_its_node_drains_the_claim_says_why() -> None:
 
 async def test_all_nodes_of_a_claim_are_gone_before_its_instance_ends() -> None:
     """Not when the first of them is drained."""
-    async with staged() as stage:
-        await stage.add_nodes("n2", claim=CLAIM)
+    async with staged("n2", claim=CLAIM) as stage:
         node = stage.node("n2")
         assert node is not None
         await stage.call(
             "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
         )
         await stage.create(a_pod_manifest("a", "n2", behaviour={"stop-seconds": 9}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             start = await stage.delete_claim("n2-claim")
             await stage.clock.sleep(0.1)
             (progress,) = controller.claims_under_way()
@@ -120,8 +111,7 @@ async def test_a_node_left_over_under_an_old_name_takes_no_instance_with_it() ->
         await stage.call(
             "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.until_gone("n1")
             assert stage.instance_state("n2") == "running"
@@ -138,8 +128,7 @@ async def test_of_two_nodes_of_one_instance_that_go_together_one_terminates_it()
         await stage.call(
             "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             start = await stage.delete_node("n2")
             assert await stage.until_gone("n1", "n2") - start <= 4.0
@@ -152,11 +141,8 @@ async def test_of_two_nodes_of_one_instance_that_go_together_one_terminates_it()
 
 @pytest.mark.parametrize("deleted", ["claim", "node"])
 async def test_with_a_grace_period_the_deadline_and_its_event_are_on_both(deleted: str) -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=QUARTER)
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=QUARTER) as stage:
+        async with stage.settled() as controller:
             await stage.clock.sleep(10 - stage.clock.monotonic())
             await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
             await stage.clock.sleep(1)
@@ -176,11 +162,8 @@ TGP = "TerminationGracePeriodExpiring"
 
 
 async def test_without_a_grace_period_there_is_no_deadline() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=CLAIM) as stage:
+        async with stage.settled():
             await stage.delete_claim("n1-claim")
             await stage.clock.sleep(1)
             for thing in (stage.node("n1"), stage.claim("n1-claim")):
@@ -191,11 +174,9 @@ async def test_without_a_grace_period_there_is_no_deadline() -> None:
 
 
 async def test_an_earlier_deadline_that_stands_on_the_claim_is_kept() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=QUARTER)
+    async with staged("n1", claim=QUARTER) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             early = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2026-01-01T00:02:00Z"}}}
             await stage.patch_claim("n1-claim", early)
             await stage.delete_claim("n1-claim")
@@ -214,8 +195,7 @@ async def test_a_claim_without_a_grace_period_has_that_of_the_group_of_its_node(
     async with staged(settings=the_settings(nodeGroups=groups), cloud=CloudSettings(terminate_delay=30.0)) as stage:
         await stage.add_nodes("n1", claim=CLAIM, labels={"pool": "batch"})
         await stage.create_claim("other", unregistered())
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             written = []
             for name in ("n1-claim", "other"):
                 await stage.delete_claim(name)
@@ -241,11 +221,9 @@ async def test_when_its_nodes_are_gone_their_deadline_stays() -> None:
         {"selector": {"matchLabels": {"pool": "batch"}}, "terminationGracePeriod": "1h"},
         {"selector": {}, "terminationGracePeriod": "1m"},
     ]
-    async with staged(settings=the_settings(nodeGroups=groups)) as stage:
-        await stage.add_nodes("n1", claim=CLAIM, labels={"pool": "batch"})
+    async with staged("n1", claim=CLAIM, labels={"pool": "batch"}, settings=the_settings(nodeGroups=groups)) as stage:
         await stage.patch_claim("n1-claim", {"metadata": {"labels": {"pool": None}}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.delete_claim("n1-claim")
             await stage.clock.sleep(1.0)
             stage.transport.before.add(Rule(fault=Refuse(403), method="PATCH", path="/nodeclaims/n1-claim$"))
@@ -275,11 +253,9 @@ async def test_a_claim_that_was_never_launched_goes_at_once_and_the_provider_is_
 
 async def test_the_node_of_a_claim_that_never_registered_is_not_deleted_but_its_instance_ends() -> None:
     """The Node object goes its own way: its kubelet is silent, its instance is gone."""
-    async with staged(cloud=CloudSettings(terminate_delay=3.0)) as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM, cloud=CloudSettings(terminate_delay=3.0)) as stage:
         await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             start = await stage.delete_claim("n1-claim")
             await stage.clock.sleep(1)
             (progress,) = controller.claims_under_way()
@@ -298,54 +274,44 @@ async def test_the_node_of_a_claim_that_never_registered_is_not_deleted_but_its_
 
 
 async def test_a_node_that_never_registered_and_is_deleted_by_another_client_is_drained_first() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM) as stage:
         await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             assert await stage.until_claims_gone("n1-claim") - start == pytest.approx(5.0, abs=0.001)
             assert stage.provider.instants_of("terminate") == [pytest.approx(start + 5.0, abs=0.001)]
 
 
 async def test_a_claim_whose_node_and_instance_are_gone_goes_without_requests() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM) as stage:
         stage.cluster.cloud.terminate(stage.instances["n1"])
         await stage.call("DELETE", "/api/v1/nodes/n1")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_claim("n1-claim")
             assert await stage.until_claims_gone("n1-claim") == start
             assert stage.provider.calls == [(round(start, 3), "state")]
 
 
 async def test_a_lost_node_whose_instance_is_gone_does_not_block_its_claim() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
-        await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            stage.cluster.cloud.terminate(stage.instances["n1"])
-            await stage.clock.sleep(45)
-            node = stage.condition("n1", "Ready")
-            assert node is None or node["status"] != "True"
-            start = await stage.delete_claim("n1-claim")
-            assert await stage.until_claims_gone("n1-claim") == start
-            assert stage.provider.instants_of("terminate") == []
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")], claim=CLAIM) as stage, stage.settled():
+        stage.cluster.cloud.terminate(stage.instances["n1"])
+        await stage.clock.sleep(45)
+        node = stage.condition("n1", "Ready")
+        assert node is None or node["status"] != "True"
+        start = await stage.delete_claim("n1-claim")
+        assert await stage.until_claims_gone("n1-claim") == start
+        assert stage.provider.instants_of("terminate") == []
 
 
 # -- the provider ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_provider_that_fails_is_asked_again_and_the_claim_waits() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM) as stage:
         await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
         stage.provider.moods.extend(ProviderUnavailable("throttled") for _ in range(5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             start = await stage.delete_claim("n1-claim")
             await stage.clock.sleep(0.2)
             condition = stage.claim_condition("n1-claim", names.INSTANCE_TERMINATING)
@@ -363,11 +329,9 @@ async def test_a_provider_that_fails_is_asked_again_and_the_claim_waits() -> Non
 
 
 async def test_a_node_that_another_client_releases_during_its_cordon_leaves_its_instance_to_the_claim() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM) as stage:
         stage.provider.moods.extend(ProviderUnavailable("throttled") for _ in range(7))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             cordon = Rule(fault=Latency(10.0, 10.0), method="PATCH", path="/nodes/n1")
             stage.transport.before.add(cordon)
             start = await stage.delete_claim("n1-claim")
@@ -381,11 +345,9 @@ async def test_a_node_that_another_client_releases_during_its_cordon_leaves_its_
 
 
 async def test_termination_protection_holds_the_claim_and_names_the_remedy() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM) as stage:
         stage.provider.moods.extend([ProviderRefused("termination protection is on", "take it off instance i-1")] * 30)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_claim("n1-claim")
             await stage.clock.sleep(3600)
             for condition in (
@@ -402,12 +364,9 @@ async def test_termination_protection_holds_the_claim_and_names_the_remedy() -> 
 
 
 async def test_an_instance_that_takes_its_time_keeps_node_and_claim() -> None:
-    async with staged(cloud=CloudSettings(terminate_delay=60.0)) as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            start = await stage.delete_claim("n1-claim")
-            await stage.clock.sleep(61)
-            assert names.FINALIZER in finalizers_of(stage.claim("n1-claim") or {"metadata": {}})
-            assert await stage.until_claims_gone("n1-claim") - start >= 62.0
-            assert finalizers_off(stage, "nodes") <= finalizers_off(stage, "nodeclaims")
+    async with staged("n1", claim=CLAIM, cloud=CloudSettings(terminate_delay=60.0)) as stage, stage.settled():
+        start = await stage.delete_claim("n1-claim")
+        await stage.clock.sleep(61)
+        assert names.FINALIZER in finalizers_of(stage.claim("n1-claim") or {"metadata": {}})
+        assert await stage.until_claims_gone("n1-claim") - start >= 62.0
+        assert finalizers_off(stage, "nodes") <= finalizers_off(stage, "nodeclaims")

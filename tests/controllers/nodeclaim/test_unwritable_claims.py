@@ -17,8 +17,6 @@ from support.stage import (
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 QUARTER = ClaimSpec(termination_grace_period="15m")
 SILENT = KubeletSettings(heartbeat_seconds=100_000.0)
 NOBODY_WRITES = [Partition(), Refuse(500), Refuse(403)]
@@ -27,12 +25,9 @@ IDS = ["silent", "failing", "forbidden"]
 
 @pytest.mark.parametrize("fault", NOBODY_WRITES, ids=IDS)
 async def test_a_claim_that_is_deleted_and_cannot_be_written_deletes_its_node(fault: Fault) -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=QUARTER)
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=QUARTER) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodeclaims"))
             await until(stage, 0.0)
             await stage.delete_claim("n1-claim")
@@ -48,12 +43,9 @@ async def test_a_claim_that_is_deleted_and_cannot_be_written_deletes_its_node(fa
 @pytest.mark.parametrize("fault", NOBODY_WRITES, ids=IDS)
 async def test_a_node_whose_claim_cannot_be_written_is_drained_wave_by_wave(fault: Fault) -> None:
     """Each look at the node would wait for the claim anew."""
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=QUARTER)
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=QUARTER) as stage:
         await stage.create(a_pod_manifest("b", "n1", priorityClassName="system-node-critical", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodeclaims"))
             await until(stage, 0.0)
             await stage.delete_node("n1")
@@ -66,11 +58,9 @@ async def test_a_node_whose_claim_cannot_be_written_is_drained_wave_by_wave(faul
 async def test_a_claim_whose_lost_node_went_at_once_is_still_ours() -> None:
     """Its own labels say nothing, and the watch shows its deletion when the node is gone already."""
     settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with staged(settings=settings, kubelet=SILENT, node_grace_seconds=1e6) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec(), settings=settings, kubelet=SILENT, node_grace_seconds=1e6) as stage:
         await stage.patch_node("n1", {"metadata": {"labels": {"pool": "mine"}}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await until(stage, 0.0)
             await stage.patch_node("n1", NOT_READY, "/status")
             stage.cluster.cloud.terminate(stage.instances["n1"])
@@ -83,8 +73,7 @@ async def test_a_claim_whose_lost_node_went_at_once_is_still_ours() -> None:
 
 async def test_claims_whose_writes_hang_keep_no_node_without_its_finalizer() -> None:
     """More of them than there are places of both kinds."""
-    async with staged() as stage:
-        await stage.add_nodes(*(f"n{number}" for number in range(40)), claim=ClaimSpec())
+    async with staged(*(f"n{number}" for number in range(40)), claim=ClaimSpec()) as stage:
         stage.transport.before.add(rule := Rule(fault=Partition(), method="PATCH", path="/nodeclaims"))
         async with stage.controller() as controller:
             await controller.wait_live()

@@ -20,8 +20,6 @@ from support.stage import (
 from gracectl.cli.crds import shipped_definitions
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OLD = CLAIMS.replace("/v1/", "/v1beta1/")
 
@@ -30,8 +28,7 @@ async def test_a_cluster_without_the_definition_is_like_one_without_claims() -> 
     groups = [{"selector": {}, "terminationGracePeriod": "1h"}]
     async with staged("n1", definitions=(), settings=the_settings(nodeGroups=groups)) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             assert {each.name: each.live for each in controller.statistics().caches}["claims"]
             start = await stage.delete_node("n1")
             assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
@@ -42,8 +39,7 @@ async def test_a_cluster_without_the_definition_is_like_one_without_claims() -> 
 
 
 async def test_claims_that_come_later_are_found_within_a_minute() -> None:
-    async with staged("n0", definitions=()) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n0", definitions=()) as stage, stage.settled():
         await stage.clock.sleep(100)
         for definition in shipped_definitions():
             await stage.call("POST", DEFINITIONS, definition)
@@ -75,8 +71,7 @@ async def test_where_only_v1beta1_is_served_it_is_read_and_written() -> None:
         status = {"status": {"providerID": node["spec"]["providerID"], "nodeName": "n1"}}
         await stage.call("PATCH", f"{OLD}/c/status", status, "application/merge-patch+json")
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.call("DELETE", f"{OLD}/c")
             start = stage.clock.monotonic()
             await stage.clock.sleep(1)
@@ -93,11 +88,9 @@ async def test_where_only_v1beta1_is_served_it_is_read_and_written() -> None:
 
 
 async def test_claims_that_the_server_forgets_for_a_while_hold_up_no_node_and_are_not_lost() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m"))
+    async with staged("n1", claim=ClaimSpec(termination_grace_period="15m")) as stage:
         await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 25}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             start = await stage.delete_claim("n1-claim")
             await stage.clock.sleep(1)
             stage.transport.before.add(Rule(fault=DropWatch(0.0), path="nodeclaims", count=1))
@@ -113,28 +106,23 @@ async def test_claims_that_the_server_forgets_for_a_while_hold_up_no_node_and_ar
 
 
 async def test_a_server_that_forgets_its_claims_but_once_takes_none_away() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            stage.transport.before.add(Rule(fault=DropWatch(0.0), path="nodeclaims", count=1))
-            stage.transport.before.add(Rule(fault=Refuse(404), path="nodeclaims", count=3))
-            await stage.patch_claim("n1-claim", {"metadata": {"labels": {"seen": "later"}}})
-            await stage.clock.sleep(20)
-            assert stage.transport.before.striking(Request(method="GET", path=CLAIMS)) == []  # all three have struck
-            assert [each.objects for each in controller.statistics().caches if each.name == "claims"] == [1]
-            await stage.clock.sleep(40)
-            start = await stage.delete_node("n1")
-            assert await stage.until_claims_gone("n1-claim") - start == pytest.approx(2.0, abs=0.001)
+    async with staged("n1", claim=ClaimSpec(termination_grace_period="15m")) as stage, stage.settled() as controller:
+        stage.transport.before.add(Rule(fault=DropWatch(0.0), path="nodeclaims", count=1))
+        stage.transport.before.add(Rule(fault=Refuse(404), path="nodeclaims", count=3))
+        await stage.patch_claim("n1-claim", {"metadata": {"labels": {"seen": "later"}}})
+        await stage.clock.sleep(20)
+        assert stage.transport.before.striking(Request(method="GET", path=CLAIMS)) == []  # all three have struck
+        assert [each.objects for each in controller.statistics().caches if each.name == "claims"] == [1]
+        await stage.clock.sleep(40)
+        start = await stage.delete_node("n1")
+        assert await stage.until_claims_gone("n1-claim") - start == pytest.approx(2.0, abs=0.001)
 
 
 async def test_a_version_that_is_served_no_longer_is_written_no_longer() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec()) as stage:
         stage.cluster.cloud.protect(stage.instances["n1"])
         await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_claim("n1-claim")
             await stage.clock.sleep(10)
             only_old = {"spec": {"versions": without_v1()["spec"]["versions"]}}
@@ -149,11 +137,9 @@ async def test_a_version_that_is_served_no_longer_is_written_no_longer() -> None
 
 async def test_deleting_the_definition_deletes_all_claims() -> None:
     """Not recommended: but then everything is terminated gracefully."""
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec()) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.call("DELETE", f"{DEFINITIONS}/nodeclaims.karpenter.sh")
             await stage.until_gone("n1")
             await stage.until_claims_gone("n1-claim")

@@ -21,8 +21,6 @@ from support.stage import (
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_two_nodes_with_hundreds_of_pods_leave_side_by_side() -> None:
     async with staged("n1", "n2") as stage:
@@ -30,8 +28,7 @@ async def test_two_nodes_with_hundreds_of_pods_leave_side_by_side() -> None:
             await stage.create(
                 *(a_pod_manifest(f"{node}-{n}", node, behaviour={"stop-seconds": 3}) for n in range(100))
             )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.delete_node("n2")
             assert await stage.until_gone("n1", "n2") - start == pytest.approx(1.0 + 3.0, abs=0.05)
@@ -49,8 +46,7 @@ async def test_the_condition_names_the_first_three_and_is_written_every_ten_seco
             a_budget_manifest("web", maxUnavailable=1),
             a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 2}),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.clock.sleep(20)
             on_n1 = sorted(p["metadata"]["name"] for p in stage.pods_on("n1"))
             assert len(on_n1) >= 4
@@ -81,8 +77,7 @@ async def test_the_condition_names_the_first_three_and_is_written_every_ten_seco
 async def test_nothing_is_written_while_nothing_changes() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(600)
             assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
@@ -100,8 +95,7 @@ async def test_a_heartbeat_between_two_of_our_writes_repeats_none_of_them() -> N
     """The watch then shows a state of the node from between our writes: what we wrote last still counts."""
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             handle = stage.server.handle
 
             async def with_heartbeat(request: Any) -> Any:
@@ -121,8 +115,7 @@ async def test_a_condition_that_cannot_be_written_holds_nothing_up_for_long(faul
     critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("ordinary", "n1"), a_pod_manifest("dns", "n1", **critical))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(Rule(fault=fault, path="nodes/n1/status"))
             start = await stage.delete_node("n1")
             # One condition before each of: the first wave, the volumes, the instance, its end, the finalizer.
@@ -134,8 +127,7 @@ async def test_a_condition_that_cannot_be_written_holds_nothing_up_for_long(faul
 async def test_a_slow_condition_delays_no_instant() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(Rule(fault=Latency(3.0, 3.0), path="nodes/n1/status"))
             await stage.clock.sleep(96.0 - stage.clock.monotonic())
             await stage.delete_node("n1")
@@ -150,8 +142,7 @@ async def test_a_budget_that_is_edited_in_the_middle_is_obeyed_at_once() -> None
             a_budget_manifest("web", maxUnavailable=1),
         )
         await stage.add_nodes("n2")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(7)
             path = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
@@ -173,8 +164,7 @@ async def test_a_budget_that_appears_in_the_middle_is_obeyed() -> None:
             a_workload("Deployment", "dns", 3, behaviour={"ready-seconds": 2}, pod=critical),
         )
         await stage.add_nodes("n2")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(1)
             await stage.cluster.create(a_budget_manifest("dns", maxUnavailable=1))
@@ -189,8 +179,7 @@ async def test_every_pod_that_two_budgets_select_gets_an_event_though_one_evicti
             a_budget_manifest("web", maxUnavailable=1),
             {**a_budget_manifest("web", maxUnavailable=2), "metadata": {"name": "also", "namespace": "shop"}},
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             on_n1 = {p["metadata"]["name"] for p in stage.pods_on("n1") if p["metadata"]["namespace"] == "shop"}
             assert len(on_n1) >= 2
             await stage.delete_node("n1")
@@ -203,11 +192,9 @@ async def test_every_pod_that_two_budgets_select_gets_an_event_though_one_evicti
 
 async def test_a_node_that_is_no_longer_managed_is_left_alone_in_the_middle_of_its_drain() -> None:
     settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with staged(settings=settings) as stage:
-        await stage.add_nodes("n1", labels={"pool": "mine"})
+    async with staged("n1", labels={"pool": "mine"}, settings=settings) as stage:
         await stage.create(a_pod_manifest("kept", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.delete_node("n1")
             await stage.clock.sleep(5)
             assert [progress.name for progress in controller.under_way()] == ["n1"]
@@ -225,8 +212,7 @@ async def test_a_node_that_is_no_longer_managed_is_left_alone_in_the_middle_of_i
 
 async def test_what_a_termination_waits_for_is_still_known_after_a_look_that_changes_nothing() -> None:
     slow = CloudSettings(terminate_delay=30.0)
-    async with staged("n1", cloud=slow) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", cloud=slow) as stage, stage.settled() as controller:
         await stage.delete_node("n1")
         seen: set[tuple[str, str]] = set()
         for _ in range(25):  # the heartbeats of the node make looks between those that ask the provider
@@ -251,8 +237,7 @@ async def test_the_condition_follows_the_budget_ten_seconds_after_its_first_chan
             assert condition is not None
             return str(condition["message"])
 
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(20)
             assert "4 of 4 healthy" in shown()

@@ -20,8 +20,6 @@ from support.stage import (
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 LABEL, TAINT, UNSCHEDULABLE = "exclude-from-external-load-balancers", "taints", "unschedulable"
 
 
@@ -57,8 +55,7 @@ async def test_a_webhook_that_strips_a_part_of_the_cordon_does_not_stop_the_drai
         protected = {names.DO_NOT_DISRUPT: "10m"}
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
         await stage.create(a_pod_manifest("p", "n1", annotations=protected, **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             strip(stage, *stripped)
             await delete_at_start(stage, "n1")
             await until(stage, 60.0)
@@ -73,8 +70,7 @@ async def test_a_webhook_that_strips_a_part_of_the_cordon_does_not_stop_the_drai
 async def test_a_webhook_that_strips_all_of_the_cordon_is_asked_with_patience_and_the_deadline_is_kept() -> None:
     async with staged("n1", settings=with_grace_period("10m")) as stage:
         await stage.create(a_pod_manifest("a", "n1", behaviour={"ignores-sigterm": "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             before = len(node_patches(stage))
             strip(stage, LABEL, TAINT, UNSCHEDULABLE)
             await delete_at_start(stage, "n1")
@@ -90,27 +86,22 @@ async def test_a_webhook_that_strips_all_of_the_cordon_is_asked_with_patience_an
 
 
 async def test_a_drain_goes_on_when_the_cordon_is_let_be() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            remove = strip(stage, LABEL, TAINT, UNSCHEDULABLE)
-            await delete_at_start(stage, "n1")
-            await until(stage, 30.0)
-            assert evictions(stage) == []
-            remove()
-            await until(stage, 60.0)
-            assert [pod for pod, _ in evictions(stage)] == ["a"]
-            await stage.until_gone("n1")
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage, stage.settled():
+        remove = strip(stage, LABEL, TAINT, UNSCHEDULABLE)
+        await delete_at_start(stage, "n1")
+        await until(stage, 30.0)
+        assert evictions(stage) == []
+        remove()
+        await until(stage, 60.0)
+        assert [pod for pod, _ in evictions(stage)] == ["a"]
+        await stage.until_gone("n1")
 
 
 async def test_the_cordon_is_one_write_before_the_first_eviction() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage:
         taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
         await stage.patch_node("n1", {"spec": {"taints": [taint]}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             before = len(stage.transport.of("patch", "nodes"))
             start = await stage.delete_node("n1")
             await stage.clock.sleep(1)
@@ -129,34 +120,27 @@ async def test_the_cordon_is_one_write_before_the_first_eviction() -> None:
 @pytest.mark.parametrize("value", ["", "by-another-client"])
 async def test_a_disrupted_taint_of_another_client_is_left_as_it_is(value: str) -> None:
     """The API server takes no two taints of one key and effect, so a second one would stop the termination."""
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")]) as stage:
         taint = {"key": names.DISRUPTED_TAINT_KEY, "value": value, "effect": "NoSchedule"}
         await stage.patch_node("n1", {"spec": {"taints": [taint]}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
 
 
 async def test_a_pod_bound_in_the_instant_of_the_cordon_is_drained_too() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("elsewhere", "n2"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(1.5)
-            await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("late", "n1", **STOPS_AFTER_5))
-            assert await stage.until_gone("n1") - start == pytest.approx(6.5, abs=0.001)
-            assert instants(stage, "create", "pods/eviction", start) == [1.5]
+    async with staged("n1", "n2", objects=[a_pod_manifest("elsewhere", "n2")]) as stage, stage.settled():
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(1.5)
+        await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("late", "n1", **STOPS_AFTER_5))
+        assert await stage.until_gone("n1") - start == pytest.approx(6.5, abs=0.001)
+        assert instants(stage, "create", "pods/eviction", start) == [1.5]
 
 
 async def test_a_late_event_from_before_our_write_undoes_no_cordon() -> None:
     """Our first attempt meets the write of another client: neither of the two states that it replaces is news."""
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 20}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", behaviour={"stop-seconds": 20})]) as stage:
+        async with stage.settled():
             stage.transport.before.add(Rule(fault=LateWatch(3.0, 3.0), path="/nodes$"))
             await stage.delete_node("n1")
             await stage.clock.sleep(1.0)
@@ -169,8 +153,7 @@ async def test_a_late_event_from_before_our_write_undoes_no_cordon() -> None:
 
 async def test_a_conflict_storm_delays_the_cordon_and_loses_nothing() -> None:
     """Another client writes to the node before each of our writes arrives; its writes stand."""
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         storms = iter(range(12))
         handle = stage.server.handle
 

@@ -9,8 +9,6 @@ from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, 
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 
 async def a_world(stage: Stage, slow: float = 4) -> None:
     """Two nodes to drain and one to go to; a budgeted workload, plain pods, a slow one."""
@@ -28,8 +26,7 @@ async def test_a_kill_at_any_point_is_survived(after: float) -> None:
         await a_world(stage)
         # Answers take 10 ms, so that a kill finds requests that were carried out and never answered.
         stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             await stage.delete_node("n1")
             await stage.delete_node("n2")
             await stage.clock.sleep(after)
@@ -49,8 +46,7 @@ async def test_killed_again_and_again() -> None:
     async with staged("n1", "n2", "n3") as stage:
         await a_world(stage, slow=20)
         stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await stage.delete_node("n1")
             await stage.delete_node("n2")
         lives = 0
@@ -82,10 +78,8 @@ async def test_two_controllers_by_mistake_break_nothing() -> None:
 
 
 async def test_a_restart_takes_back_no_condition() -> None:
-    async with staged("n1", cloud=CloudSettings(terminate_delay=30.0)) as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")], cloud=CloudSettings(terminate_delay=30.0)) as stage:
+        async with stage.settled(mortal=True):
             await stage.delete_node("n1")
             await stage.clock.sleep(5)
         before = stage.condition("n1", "Drained")
@@ -101,8 +95,7 @@ async def test_a_restart_takes_back_no_condition() -> None:
 async def test_steps_that_changed_hands_have_their_whole_duration() -> None:
     async with staged("n1", cloud=CloudSettings(terminate_delay=30.0)) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             await stage.delete_node("n1")
             await stage.clock.sleep(40)
         await stage.clock.sleep(20)
@@ -118,10 +111,8 @@ async def test_steps_that_changed_hands_have_their_whole_duration() -> None:
 
 
 async def test_a_stop_finishes_what_is_under_way() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")]) as stage:
+        async with stage.settled() as controller:
             stage.transport.behind.add(Rule(fault=Latency(3.0, 3.0), path="eviction"))
             start = await stage.delete_node("n1")
             await stage.clock.sleep(1)

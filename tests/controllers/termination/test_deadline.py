@@ -11,6 +11,7 @@ from support.deadlines import (
     asked_to_end,
     delete_at_start,
     deletions,
+    draining,
     evictions,
     names_of,
     stamp,
@@ -22,8 +23,6 @@ from support.deadlines import (
 from support.stage import NAMESPACE, a_budget_manifest, a_pod_manifest, a_workload, instants, reasons, staged
 
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 QUARTER = with_grace_period("15m")
 STAYS = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
@@ -44,9 +43,7 @@ async def test_the_scenario_of_the_specification_gives_every_pod_its_whole_grace
         )
         homes = [names_of(stage.pods_on(node)) for node in ("n1", "n2", "n3")]
         assert [len(home) for home in homes] == [1, 1, 1]
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1", "n2", "n3")
+        async with draining(stage, "n1", "n2", "n3") as controller:
             assert await stage.until_gone("n1", "n2", "n3") == START + 900
             ((evicted, at),) = evictions(stage)  # any of them: their nodes have one deadline, and began in one instant
             assert at == 0.0
@@ -62,15 +59,11 @@ async def test_the_scenario_of_the_specification_gives_every_pod_its_whole_grace
 
 @pytest.mark.parametrize("grace", [1, 30, 450, 899])
 async def test_a_pod_is_deleted_with_its_whole_grace_so_early_that_it_ends_at_the_deadline(grace: int) -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a", grace))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            assert await stage.until_gone("n1") == START + 900
-            assert deletions(stage)[0] == ("a", 900.0 - grace, grace)
-            assert evictions(stage) == []
-            assert asked_to_end(stage) == [900.0]
+    async with staged("n1", objects=[staying("a", grace)], settings=QUARTER) as stage, draining(stage, "n1"):
+        assert await stage.until_gone("n1") == START + 900
+        assert deletions(stage)[0] == ("a", 900.0 - grace, grace)
+        assert evictions(stage) == []
+        assert asked_to_end(stage) == [900.0]
 
 
 async def test_what_stands_in_the_way_of_an_eviction_is_in_the_way_of_no_deletion() -> None:
@@ -85,9 +78,7 @@ async def test_what_stands_in_the_way_of_an_eviction_is_in_the_way_of_no_deletio
             staying("two", 300, annotations={}),
             staying("dns", 400, annotations={}, priorityClassName="system-cluster-critical", priority=2_000_000_000),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             assert await stage.until_gone("n1") == START + 900
             assert [each for each in deletions(stage) if each[1] < 900] == [
                 ("dns", 500.0, 400),
@@ -104,9 +95,7 @@ async def test_a_pod_that_leaves_by_itself_is_not_deleted() -> None:
             a_pod_manifest("evicted", "n1", behaviour={"stop-seconds": 5}),
             staying("expires", 30, annotations={names.DO_NOT_DISRUPT: "200s"}, behaviour={"stop-seconds": 5}),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             assert await stage.until_gone("n1") == START + 105
             assert evictions(stage) == [("evicted", 0.0), ("expires", 100.0)]
             assert deletions(stage) == []
@@ -115,9 +104,7 @@ async def test_a_pod_that_leaves_by_itself_is_not_deleted() -> None:
 async def test_a_pod_whose_grace_is_longer_than_there_is_time_is_deleted_at_once_with_what_is_left() -> None:
     async with staged("n1", settings=QUARTER) as stage:
         await stage.create(a_pod_manifest("slow", "n1", terminationGracePeriodSeconds=3600, **STAYS))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await stage.clock.sleep(1)
             assert deletions(stage) == [("slow", 0.0, 900)]
             (message,) = await told(stage, "slow", "DeletedForDeadline")
@@ -131,9 +118,7 @@ async def test_a_pod_that_names_no_grace_or_none(grace: int | None, at: float) -
     async with staged("n1", settings=QUARTER) as stage:
         spec = {} if grace is None else {"terminationGracePeriodSeconds": grace}
         await stage.create(a_pod_manifest("a", "n1", **spec, **STAYS))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             end = await stage.until_gone("n1")
             assert START + 900 <= end <= START + 901
             # Never with 0: the pod would be gone from the API while its processes run.
@@ -141,30 +126,24 @@ async def test_a_pod_that_names_no_grace_or_none(grace: int | None, at: float) -
 
 
 async def test_a_pod_that_comes_late_is_deleted_with_what_is_left() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a", 10))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-            await until(stage, 500.0)
-            await stage.call("POST", path, staying("early", 30))
-            await until(stage, 880.5)
-            await stage.call("POST", path, staying("late", 30))
-            assert await stage.until_gone("n1") == START + 900
-            assert [each for each in deletions(stage) if each[1] < 900] == [
-                ("early", 870.0, 30),
-                ("late", 880.5, 20),
-                ("a", 890.0, 10),
-            ]
+    async with staged("n1", objects=[staying("a", 10)], settings=QUARTER) as stage, draining(stage, "n1"):
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        await until(stage, 500.0)
+        await stage.call("POST", path, staying("early", 30))
+        await until(stage, 880.5)
+        await stage.call("POST", path, staying("late", 30))
+        assert await stage.until_gone("n1") == START + 900
+        assert [each for each in deletions(stage) if each[1] < 900] == [
+            ("early", 870.0, 30),
+            ("late", 880.5, 20),
+            ("a", 890.0, 10),
+        ]
 
 
 async def test_a_pod_that_comes_when_the_deadline_has_passed_is_deleted_and_not_waited_for() -> None:
     async with staged("n1", "n2", settings=QUARTER, cloud=CloudSettings(terminate_delay=60.0)) as stage:
         await stage.create(staying("a", 10), a_pod_manifest("elsewhere", "n2"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 910.0)
             await stage.call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", staying("late", 30))
             await stage.until_gone("n1")
@@ -181,9 +160,7 @@ async def test_a_pod_that_is_not_waited_for_is_not_deleted() -> None:
             staying("tolerant", 600, tolerations=tolerant),
             a_pod_manifest("job", "n1", behaviour={"exit-seconds": 5}, restartPolicy="Never"),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             assert await stage.until_gone("n1") == START + 900
             assert {name for name, _, _ in deletions(stage)} == {"a"}
 
@@ -194,8 +171,7 @@ async def test_a_pod_that_is_not_waited_for_is_not_deleted() -> None:
 async def test_a_pod_that_terminates_beyond_the_deadline_is_told_once_to_end_by_it() -> None:
     async with staged("n1", settings=QUARTER) as stage:
         await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=3600, **STAYS))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await until(stage, -20.0)
             await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
             await delete_at_start(stage, "n1")
@@ -211,8 +187,7 @@ async def test_a_pod_that_has_been_ending_for_long_has_until_the_deadline() -> N
     """The server would turn the 900 s that are left into one: counted from the first DELETE they are over."""
     async with staged("n1", settings=QUARTER) as stage:
         await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=7200, **STAYS))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
             await stage.clock.sleep(1900.0)
             start = await stage.delete_node("n1")
@@ -225,8 +200,7 @@ async def test_a_pod_that_has_been_ending_for_long_has_until_the_deadline() -> N
 async def test_a_pod_that_ends_in_time_is_not_disturbed() -> None:
     async with staged("n1", settings=QUARTER) as stage:
         await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=890, **STAYS))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await until(stage, -5.0)
             await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
             await delete_at_start(stage, "n1")
@@ -235,15 +209,11 @@ async def test_a_pod_that_ends_in_time_is_not_disturbed() -> None:
 
 
 async def test_a_pod_that_outlives_its_grace_blocks_no_node_beyond_the_deadline() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a", 860))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 50.0)
-            stage.cluster.kubelet.partition("n1")
-            assert await stage.until_gone("n1") == pytest.approx(START + 900, abs=0.001)
-            assert deletions(stage) == [("a", 40.0, 860), ("a", 900.0, 1)]
+    async with staged("n1", objects=[staying("a", 860)], settings=QUARTER) as stage, draining(stage, "n1"):
+        await until(stage, 50.0)
+        stage.cluster.kubelet.partition("n1")
+        assert await stage.until_gone("n1") == pytest.approx(START + 900, abs=0.001)
+        assert deletions(stage) == [("a", 40.0, 860), ("a", 900.0, 1)]
 
 
 # -- the deadline itself -----------------------------------------------------------------------------------------------
@@ -252,9 +222,7 @@ async def test_a_pod_that_outlives_its_grace_blocks_no_node_beyond_the_deadline(
 async def test_a_grace_period_of_nothing_is_everything_at_once_the_cordon_first() -> None:
     async with staged("n1", settings=with_grace_period("0s"), cloud=CloudSettings(terminate_delay=20.0)) as stage:
         await stage.create(staying("a", 600), staying("b", 30), a_pod_manifest("c", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await stage.clock.sleep(0.1)
             assert sorted(deletions(stage)) == [("a", 0.0, 1), ("b", 0.0, 1), ("c", 0.0, 1)]
             assert asked_to_end(stage) == [0.0]
@@ -271,9 +239,7 @@ async def test_the_minimum_drain_time_ends_at_the_deadline() -> None:
     settings = with_grace_period("15m", drain={"minimumSeconds": 3600})
     async with staged("n1", "n2", settings=settings) as stage:
         await stage.create(a_pod_manifest("elsewhere", "n2"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             assert await stage.until_gone("n1") == pytest.approx(START + 900, abs=0.001)
 
 
@@ -285,9 +251,7 @@ async def test_volumes_are_waited_for_until_the_deadline() -> None:
     async with staged("n1", settings=settings, detach_seconds=10_000.0, cloud=cloud) as stage:
         await stage.create(a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=templates))
         await stage.add_nodes("n2")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 902.999)
             assert stage.provider.calls == []
             condition = stage.condition("n1", names.VOLUMES_DETACHED)
@@ -310,9 +274,7 @@ async def test_an_instance_that_is_ending_is_not_asked_again_at_the_deadline() -
     cloud = CloudSettings(terminate_delay=40.0)
     async with staged("n1", settings=with_grace_period("10s"), cloud=cloud) as stage:
         await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             end = await stage.until_gone("n1")
             assert asked_to_end(stage) == [2.0]
             assert START + 42 <= end <= START + 52
@@ -320,13 +282,9 @@ async def test_an_instance_that_is_ending_is_not_asked_again_at_the_deadline() -
 
 
 async def test_without_a_grace_period_nothing_is_forced() -> None:
-    async with staged("n1") as stage:
-        await stage.create(staying("a", 30))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 3600.0)
-            assert written_on(stage.node("n1")) == ""
-            assert deletions(stage) == []
-            assert [progress.deadline for progress in controller.under_way()] == [None]
-            assert instants(stage, "patch", "nodes", START) == [0.0]
+    async with staged("n1", objects=[staying("a", 30)]) as stage, draining(stage, "n1") as controller:
+        await until(stage, 3600.0)
+        assert written_on(stage.node("n1")) == ""
+        assert deletions(stage) == []
+        assert [progress.deadline for progress in controller.under_way()] == [None]
+        assert instants(stage, "patch", "nodes", START) == [0.0]

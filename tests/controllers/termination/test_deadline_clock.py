@@ -18,8 +18,6 @@ from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.model import names
 from gracectl.telemetry.metrics import CLOCK_DISPUTED
 
-pytestmark = pytest.mark.anyio
-
 PROTECTED = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"stop-seconds": 1000}}
 
 

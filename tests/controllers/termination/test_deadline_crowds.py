@@ -23,8 +23,6 @@ from support.stage import SILENT, a_pod_manifest, staged, the_settings
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 QUIET: Any = {"kubelet": SILENT, "node_grace_seconds": 1e7}
 """No heartbeats: of so many nodes they would take most of the time."""
 SLOW_CLOUD = CloudSettings(terminate_delay=60.0)
@@ -47,8 +45,7 @@ async def test_a_deadline_that_has_passed_already_waits_for_no_worker(by_hand: b
         *CROWD, settings=the_settings(**bounded("1h" if by_hand else "0s")), cloud=SLOW_CLOUD, **QUIET
     ) as stage:
         await stage.add_nodes("late", labels={"bounded": "yes"})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await until(stage, -1.0)
             stage.transport.before.add(rule := Rule(fault=Partition(), method="PATCH|POST|DELETE"))
             await delete_at_start(stage, *CROWD, "late")
@@ -67,8 +64,7 @@ async def test_a_provider_that_is_silent_for_many_delays_neither_evictions_nor_d
         protected = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
         await stage.create(a_pod_manifest("web", "late"))
         await stage.create(a_pod_manifest("job", "late", terminationGracePeriodSeconds=20, **protected))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.provider.seconds = 1000.0
             await until(stage, -10.0)
             for name in CROWD:
@@ -83,15 +79,13 @@ async def test_a_provider_that_is_silent_for_many_delays_neither_evictions_nor_d
 
 
 async def test_claims_whose_provider_is_silent_hold_up_no_claim_whose_node_is_still_to_be_deleted() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("late", claim=ClaimSpec(termination_grace_period="50s"))
+    async with staged("late", claim=ClaimSpec(termination_grace_period="50s")) as stage:
         protected = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
         await stage.create(a_pod_manifest("web", "late"))
         await stage.create(a_pod_manifest("job", "late", terminationGracePeriodSeconds=20, **protected))
         for name in CROWD:
             await stage.create_claim(name, {"providerID": f"sim:///{name}"})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.provider.seconds = 1000.0
             await until(stage, -10.0)
             for name in CROWD:
@@ -113,8 +107,7 @@ async def test_pods_have_their_grace_though_no_worker_comes_to_their_node() -> N
         protected = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
         await stage.create(a_pod_manifest("job", "late", terminationGracePeriodSeconds=40, **protected))
         await stage.create(a_pod_manifest("long", "late", terminationGracePeriodSeconds=600, **protected))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await until(stage, -1.0)
             stage.transport.before.add(rule := Rule(fault=Partition(), method="PATCH", path="/nodes"))
             await delete_at_start(stage, *CROWD, "late")

@@ -5,16 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from support.deadlines import START, asked_to_end, delete_at_start, stamp, told, until, with_grace_period
+from support.deadlines import START, asked_to_end, delete_at_start, draining, stamp, told, until, with_grace_period
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, reasons, staged
 
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 QUARTER = with_grace_period("15m")
 CLAIM = ClaimSpec(termination_grace_period="15m")
@@ -35,16 +32,13 @@ def condition(stage: Stage, holder: str, type_: str = names.DRAINED) -> JsonObje
 
 
 async def test_the_condition_says_until_when_at_most_each_pod_is_waited_for() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM) as stage:
         await stage.create(
             a_budget_manifest("web", minAvailable=1),
             a_pod_manifest("web", "n1", terminationGracePeriodSeconds=60),
             staying("job", 600),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 1.0)
             message = (
                 "2 pods left: shop/web (budget shop/web allows no disruption now (1 of 1 healthy, 1 required); "
@@ -71,20 +65,15 @@ async def test_a_drain_in_which_pods_are_deleted_stands_not_still() -> None:
         await stage.create(
             a_pod_manifest("slow", "n1", terminationGracePeriodSeconds=3600, behaviour={"stop-seconds": 300})
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await stage.until_gone("n1")
             assert "DrainBlocked" not in await reasons(stage, "n1")
 
 
 async def test_what_was_left_behind_stays_to_be_read_when_it_is_gone() -> None:
-    async with staged(cloud=SLOW_CLOUD) as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM, cloud=SLOW_CLOUD) as stage:
         await stage.create(*(staying(f"job-{n}", 600) for n in range(5)))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 50.0)
             stage.cluster.kubelet.partition("n1")
             await until(stage, 905.0)
@@ -107,12 +96,9 @@ async def test_what_was_left_behind_stays_to_be_read_when_it_is_gone() -> None:
 
 
 async def test_the_steps_are_told_on_the_claim_as_on_the_node() -> None:
-    async with staged(cloud=SLOW_CLOUD) as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM, cloud=SLOW_CLOUD) as stage:
         await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 5}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 20.0)
             for holder in ("n1", "n1-claim"):
                 for type_ in (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING):
@@ -136,51 +122,44 @@ async def test_the_steps_are_told_on_the_claim_as_on_the_node() -> None:
 
 async def test_a_condition_of_another_client_that_comes_in_the_same_moment_survives() -> None:
     """Lists of a custom resource are written by place: a write that has read another list is refused, and made anew."""
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
-        await stage.create(staying("job"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            handle = stage.server.handle
-            foreign = {
-                "type": "ConsistentStateFound",
-                "status": "True",
-                "reason": "Checked",
-                "message": "",
-                "lastTransitionTime": stamp(stage, 0.0),
-                "observedGeneration": 7,
-            }
-            storms = iter(range(3))
+    async with staged("n1", objects=[staying("job")], claim=CLAIM) as stage, stage.settled():
+        handle = stage.server.handle
+        foreign = {
+            "type": "ConsistentStateFound",
+            "status": "True",
+            "reason": "Checked",
+            "message": "",
+            "lastTransitionTime": stamp(stage, 0.0),
+            "observedGeneration": 7,
+        }
+        storms = iter(range(3))
 
-            async def stormy(request: Any) -> Any:
-                is_ours = request.path.endswith("/nodeclaims/n1-claim/status") and isinstance(request.body, bytes)
-                if is_ours and (n := next(storms, None)) is not None:
-                    claim = stage.claim("n1-claim")
-                    assert claim is not None
-                    others = [each for each in claim["status"]["conditions"] if each["type"] != foreign["type"]]
-                    mine = {**foreign, "message": f"look {n}"}
-                    await stage.patch_claim("n1-claim", {"status": {"conditions": [mine, *others]}}, "/status")
-                return await handle(request)
+        async def stormy(request: Any) -> Any:
+            is_ours = request.path.endswith("/nodeclaims/n1-claim/status") and isinstance(request.body, bytes)
+            if is_ours and (n := next(storms, None)) is not None:
+                claim = stage.claim("n1-claim")
+                assert claim is not None
+                others = [each for each in claim["status"]["conditions"] if each["type"] != foreign["type"]]
+                mine = {**foreign, "message": f"look {n}"}
+                await stage.patch_claim("n1-claim", {"status": {"conditions": [mine, *others]}}, "/status")
+            return await handle(request)
 
-            stage.server.handle = stormy  # type: ignore[method-assign]  # the one way to be there just before
-            await delete_at_start(stage, "n1")
-            await until(stage, 5.0)
-            assert next(storms, None) is None
-            claim = stage.claim("n1-claim")
-            assert claim is not None
-            assert claim["status"]["conditions"][0] == {**foreign, "message": "look 2"}
-            assert condition(stage, "n1-claim")["reason"] == "Draining"
-            written = stage.transport.of("patch", "nodeclaims/status")
-            assert [each.status for each in written] == [409, 409, 409, 200]
+        stage.server.handle = stormy  # type: ignore[method-assign]  # the one way to be there just before
+        await delete_at_start(stage, "n1")
+        await until(stage, 5.0)
+        assert next(storms, None) is None
+        claim = stage.claim("n1-claim")
+        assert claim is not None
+        assert claim["status"]["conditions"][0] == {**foreign, "message": "look 2"}
+        assert condition(stage, "n1-claim")["reason"] == "Draining"
+        written = stage.transport.of("patch", "nodeclaims/status")
+        assert [each.status for each in written] == [409, 409, 409, 200]
 
 
 async def test_a_claim_without_any_status_gets_its_conditions() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("job"))
+    async with staged("n1", objects=[staying("job")], settings=QUARTER) as stage:
         await stage.create_claim("bare", {"nodeName": "n1"})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 1.0)
             claim = stage.claim("bare")
             assert claim is not None
@@ -189,35 +168,28 @@ async def test_a_claim_without_any_status_gets_its_conditions() -> None:
 
 
 async def test_conditions_of_claims_are_written_no_more_often_than_those_of_nodes() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=CLAIM)
+    async with staged("n1", claim=CLAIM) as stage:
         behaviours = [{"stop-seconds": n} for n in range(1, 26)]
         await stage.create(*(a_pod_manifest(f"a-{n}", "n1", behaviour=b) for n, b in enumerate(behaviours)))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await stage.until_gone("n1")
             writes = [round(each.instant - START, 3) for each in stage.transport.of("patch", "nodeclaims/status")]
-            draining = [instant for instant in writes if instant < 25.0]
-            assert draining[0] == 0.0
-            assert all(later - earlier >= 10.0 for earlier, later in pairwise(draining))
-            assert len(draining) <= 3
+            instants = [instant for instant in writes if instant < 25.0]
+            assert instants[0] == 0.0
+            assert all(later - earlier >= 10.0 for earlier, later in pairwise(instants))
+            assert len(instants) <= 3
 
 
 async def test_a_deadline_is_told_anew_when_it_is_tightened_and_not_with_every_look() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("job"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 400.0)
-            events = stage.transport.of("create", "events") + stage.transport.of("patch", "events")
-            expiring = [each for each in events if b"TerminationGracePeriodExpiring" in (each.request.body or b"")]
-            assert [each.instant - START for each in expiring] == [0.0]
-            annotations = {names.TERMINATION_TIMESTAMP: stamp(stage, 600.0)}
-            await stage.patch_node("n1", {"metadata": {"annotations": annotations}})
-            await until(stage, 401.0)
-            before, now = await told(stage, "n1", "TerminationGracePeriodExpiring")
-            assert before.startswith(f"ends by {stamp(stage, 900.0)} ")
-            assert now.startswith(f"ends by {stamp(stage, 600.0)} ")
-            assert await stage.until_gone("n1") == START + 600
+    async with staged("n1", objects=[staying("job")], settings=QUARTER) as stage, draining(stage, "n1"):
+        await until(stage, 400.0)
+        events = stage.transport.of("create", "events") + stage.transport.of("patch", "events")
+        expiring = [each for each in events if b"TerminationGracePeriodExpiring" in (each.request.body or b"")]
+        assert [each.instant - START for each in expiring] == [0.0]
+        annotations = {names.TERMINATION_TIMESTAMP: stamp(stage, 600.0)}
+        await stage.patch_node("n1", {"metadata": {"annotations": annotations}})
+        await until(stage, 401.0)
+        before, now = await told(stage, "n1", "TerminationGracePeriodExpiring")
+        assert before.startswith(f"ends by {stamp(stage, 900.0)} ")
+        assert now.startswith(f"ends by {stamp(stage, 600.0)} ")
+        assert await stage.until_gone("n1") == START + 600

@@ -16,6 +16,7 @@ from support.deadlines import (
     asked_to_end,
     delete_at_start,
     deletions,
+    draining,
     evictions,
     few_workers,
     stamp,
@@ -27,8 +28,6 @@ from support.stage import a_pod_manifest, a_workload, instants, staged, the_sett
 
 from gracectl.cloud.provider import ProviderUnavailable
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 QUARTER = with_grace_period("15m")
 SLOW_CLOUD = CloudSettings(terminate_delay=60.0)
@@ -55,9 +54,7 @@ async def test_the_instance_is_asked_to_end_at_the_deadline_though_the_server_do
 ) -> None:
     async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
         await stage.create(staying("a", 600), staying("b", 5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, since)
             stage.transport.before.add(rule := Rule(fault=fault, path="^/api"))
             await until(stage, 905.0)
@@ -72,8 +69,7 @@ async def test_a_server_that_hangs_from_the_deletion_on_is_not_waited_for(second
     """The watch still shows the deletion, but no write is ever answered."""
     async with staged("n1", settings=with_grace_period(f"{seconds:g}s"), cloud=SLOW_CLOUD) as stage:
         await stage.create(staying("a"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await until(stage, -1.0)
             stage.transport.before.add(rule := Rule(fault=SILENCE, method="PATCH|POST|DELETE"))
             await delete_at_start(stage, "n1")
@@ -95,8 +91,7 @@ async def test_those_without_a_deadline_that_hang_take_no_place_of_those_with_on
     )
     async with staged(*CROWD, settings=settings, cloud=SLOW_CLOUD) as stage:
         await stage.add_nodes("late", labels={"bounded": "yes"})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await until(stage, -1.0)
             stage.transport.before.add(rule := Rule(fault=SILENCE, method="PATCH|POST|DELETE"))
             await delete_at_start(stage, *CROWD, "late")
@@ -111,9 +106,7 @@ async def test_those_without_a_deadline_that_hang_take_no_place_of_those_with_on
 async def test_the_last_deletions_are_answered_before_the_instance_is_asked_to_end() -> None:
     async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
         await stage.create(staying("a", 0), staying("b", 0))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             stage.transport.before.add(Rule(fault=Latency(0.4, 0.4), method="DELETE", path="/pods/"))
             await until(stage, 905.0)
             assert deletions(stage) == [("a", 900.4, 1), ("b", 900.4, 1)]
@@ -124,12 +117,9 @@ async def test_the_last_deletions_are_answered_before_the_instance_is_asked_to_e
 @pytest.mark.parametrize("kind", ["nodes", "nodeclaims"])
 async def test_a_connection_that_is_refused_costs_no_second_at_the_deadline(kind: str) -> None:
     claim = ClaimSpec(termination_grace_period="15m") if kind == "nodeclaims" else None
-    async with staged(settings=QUARTER, cloud=SLOW_CLOUD) as stage:
-        await stage.add_nodes("n1", claim=claim)
+    async with staged("n1", claim=claim, settings=QUARTER, cloud=SLOW_CLOUD) as stage:
         await stage.create(staying("a", 600))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 890.0)
             stage.transport.is_listening = False
             await until(stage, 905.0)
@@ -140,20 +130,16 @@ async def test_a_connection_that_is_refused_costs_no_second_at_the_deadline(kind
 
 async def test_a_server_that_comes_back_late_finds_what_is_overdue() -> None:
     """Away from before a pod's instant until after it: it is deleted with what is left, and only once."""
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a", 300))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 590.0)
-            stage.transport.is_listening = False
-            await until(stage, 650.0)
-            stage.transport.is_listening = True
-            assert await stage.until_gone("n1") == pytest.approx(START + 900, abs=1.0)
-            first, *others = deletions(stage)
-            assert 650.0 <= first[1] <= 665.0
-            assert first[2] == pytest.approx(900 - first[1], abs=1.0)
-            assert [each for each in others if each[1] < 900.0] == []
+    async with staged("n1", objects=[staying("a", 300)], settings=QUARTER) as stage, draining(stage, "n1"):
+        await until(stage, 590.0)
+        stage.transport.is_listening = False
+        await until(stage, 650.0)
+        stage.transport.is_listening = True
+        assert await stage.until_gone("n1") == pytest.approx(START + 900, abs=1.0)
+        first, *others = deletions(stage)
+        assert 650.0 <= first[1] <= 665.0
+        assert first[2] == pytest.approx(900 - first[1], abs=1.0)
+        assert [each for each in others if each[1] < 900.0] == []
 
 
 # -- something is not answered -----------------------------------------------------------------------------------------
@@ -163,8 +149,7 @@ async def test_a_server_that_comes_back_late_finds_what_is_overdue() -> None:
 async def test_a_node_that_cannot_be_cordoned_ends_in_time_and_its_pods_have_their_grace(fault: Fault) -> None:
     async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
         await stage.create(staying("a", 600), staying("slow", 3600), a_pod_manifest("free", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodes/n1$"))
             await delete_at_start(stage, "n1")
             await until(stage, 905.0)
@@ -187,8 +172,7 @@ async def test_a_node_that_cannot_be_cordoned_ends_in_time_though_nothing_happen
     settings = with_grace_period("903s", drain={"minimumSeconds": 3600})
     async with staged("n1", "n2", settings=settings, cloud=SLOW_CLOUD) as stage:
         await stage.create(a_pod_manifest("elsewhere", "n2"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodes/n1$"))
             await delete_at_start(stage, "n1")
             await until(stage, 910.0)
@@ -201,8 +185,7 @@ async def test_a_node_that_cannot_be_cordoned_ends_in_time_though_nothing_happen
 async def test_a_node_that_can_be_cordoned_in_the_end_is_drained_as_ever() -> None:
     async with staged("n1", settings=QUARTER) as stage:
         await stage.create(staying("a", 600), a_pod_manifest("free", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(rule := Rule(fault=FAILURE, method="PATCH", path="/nodes/n1$"))
             await delete_at_start(stage, "n1")
             await until(stage, 100.0)
@@ -217,11 +200,9 @@ async def test_a_node_that_can_be_cordoned_in_the_end_is_drained_as_ever() -> No
 @pytest.mark.parametrize("fault", [SILENCE, FAILURE, FORBIDDEN], ids=["silent", "failing", "forbidden"])
 async def test_a_claim_that_cannot_be_written_holds_nothing_up(fault: Fault) -> None:
     """Its deletion does not succeed either, so the node's own counts."""
-    async with staged(cloud=SLOW_CLOUD) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m"))
+    async with staged("n1", claim=ClaimSpec(termination_grace_period="15m"), cloud=SLOW_CLOUD) as stage:
         await stage.create(staying("a", 600))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(rule := Rule(fault=fault, method="PATCH|DELETE", path="nodeclaims"))
             await delete_at_start(stage, "n1")
             await until(stage, 905.0)
@@ -235,54 +216,46 @@ async def test_a_claim_that_cannot_be_written_holds_nothing_up(fault: Fault) -> 
 
 
 async def test_pods_that_cannot_be_deleted_hold_the_instance_up_by_no_more_than_a_second() -> None:
-    async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
-        await stage.create(staying("a", 30))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            stage.transport.before.add(Rule(fault=SILENCE, method="DELETE", path="/pods/"))
-            await until(stage, 920.0)
-            (asked,) = asked_to_end(stage)
-            assert 900.0 <= asked <= 900.0 + LAST_WORD
-            drained = stage.condition("n1", names.DRAINED)
-            assert drained is not None
-            assert drained["reason"] == "DeadlinePassed"
-            assert drained["message"].endswith("has passed with 1 pod left: shop/a (running)")
-            stage.transport.before.clear()
-            await stage.until_gone("n1")
+    async with staged("n1", objects=[staying("a", 30)], settings=QUARTER, cloud=SLOW_CLOUD) as stage, stage.settled():
+        await delete_at_start(stage, "n1")
+        stage.transport.before.add(Rule(fault=SILENCE, method="DELETE", path="/pods/"))
+        await until(stage, 920.0)
+        (asked,) = asked_to_end(stage)
+        assert 900.0 <= asked <= 900.0 + LAST_WORD
+        drained = stage.condition("n1", names.DRAINED)
+        assert drained is not None
+        assert drained["reason"] == "DeadlinePassed"
+        assert drained["message"].endswith("has passed with 1 pod left: shop/a (running)")
+        stage.transport.before.clear()
+        await stage.until_gone("n1")
 
 
 async def test_a_slow_server_delays_neither_deletions_nor_the_end() -> None:
     """Every request takes 2 s, so that conditions are written all the time."""
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a", 600), staying("b", 299))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 10.0)
-            stage.transport.before.add(Rule(fault=Latency(2.0, 2.0), method="PATCH|POST|DELETE"))
-            await stage.until_gone("n1")
-            # What has come so late is told to be quicker by just that.
-            assert [each for each in deletions(stage) if each[1] < 900.0] == [
-                ("a", 302.0, 600),
-                ("a", 304.0, 598),
-                ("b", 603.0, 299),
-                ("b", 605.0, 297),
-            ]
-            (asked,) = asked_to_end(stage)
-            assert 900.0 <= asked <= 900.0 + LAST_WORD
+    async with staged("n1", objects=[staying("a", 600), staying("b", 299)], settings=QUARTER) as stage, stage.settled():
+        await delete_at_start(stage, "n1")
+        await until(stage, 10.0)
+        stage.transport.before.add(Rule(fault=Latency(2.0, 2.0), method="PATCH|POST|DELETE"))
+        await stage.until_gone("n1")
+        # What has come so late is told to be quicker by just that.
+        assert [each for each in deletions(stage) if each[1] < 900.0] == [
+            ("a", 302.0, 600),
+            ("a", 304.0, 598),
+            ("b", 603.0, 299),
+            ("b", 605.0, 297),
+        ]
+        (asked,) = asked_to_end(stage)
+        assert 900.0 <= asked <= 900.0 + LAST_WORD
 
 
 async def test_conditions_that_cannot_be_written_do_not_matter_at_the_deadline() -> None:
-    async with staged(settings=QUARTER, cloud=SLOW_CLOUD, detach_seconds=10_000.0) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec(), settings=QUARTER, cloud=SLOW_CLOUD, detach_seconds=10_000.0) as stage:
         claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         templates = [{"metadata": {"name": "data"}, "spec": claim}]
         await stage.create(
             a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=templates), staying("a")
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(rule := Rule(fault=SILENCE, path="/status$"))
             await delete_at_start(stage, "n1")
             await until(stage, 905.0)
@@ -294,34 +267,30 @@ async def test_conditions_that_cannot_be_written_do_not_matter_at_the_deadline()
 @pytest.mark.parametrize("since", [-1.0, 890.0])
 async def test_a_provider_that_fails_at_the_deadline_is_asked_again_though_the_server_is_away(since: float) -> None:
     settings = with_grace_period("15m", instance={"retryMaximumSeconds": 20})
-    async with staged("n1", settings=settings) as stage:
-        await stage.create(staying("a", 600))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            if since < 0:
-                await until(stage, since)
-                stage.transport.before.add(rule := Rule(fault=SILENCE, method="PATCH|POST|DELETE"))
-                await delete_at_start(stage, "n1")
-            else:
-                await delete_at_start(stage, "n1")
-                await until(stage, since)
-                stage.transport.before.add(rule := Rule(fault=SILENCE, path="^/api"))
-            stage.provider.moods.extend([ProviderUnavailable("try again")] * 100)
-            await until(stage, 1100.0)
-            calls = [instant - START for instant in stage.provider.instants_of("terminate")]
-            assert len(calls) > 5
-            # At most its own backoff and, one after the other, the patience of what comes before it.
-            assert all(later - earlier <= 20.0 + 5 * 5.0 for earlier, later in pairwise(calls))
-            stage.transport.before.remove(rule)
-            stage.provider.moods.clear()
-            await stage.until_gone("n1")
+    async with staged("n1", objects=[staying("a", 600)], settings=settings) as stage, stage.settled():
+        if since < 0:
+            await until(stage, since)
+            stage.transport.before.add(rule := Rule(fault=SILENCE, method="PATCH|POST|DELETE"))
+            await delete_at_start(stage, "n1")
+        else:
+            await delete_at_start(stage, "n1")
+            await until(stage, since)
+            stage.transport.before.add(rule := Rule(fault=SILENCE, path="^/api"))
+        stage.provider.moods.extend([ProviderUnavailable("try again")] * 100)
+        await until(stage, 1100.0)
+        calls = [instant - START for instant in stage.provider.instants_of("terminate")]
+        assert len(calls) > 5
+        # At most its own backoff and, one after the other, the patience of what comes before it.
+        assert all(later - earlier <= 20.0 + 5 * 5.0 for earlier, later in pairwise(calls))
+        stage.transport.before.remove(rule)
+        stage.provider.moods.clear()
+        await stage.until_gone("n1")
 
 
 async def test_a_conflict_storm_at_the_deadline_is_not_waited_out() -> None:
     async with staged("n1", settings=with_grace_period("0s"), cloud=SLOW_CLOUD) as stage:
         await stage.create(staying("a", 600))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             handle = stage.server.handle
 
             async def stormy(request: Any) -> Any:

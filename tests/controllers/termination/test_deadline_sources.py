@@ -15,6 +15,7 @@ from support.deadlines import (
     asked_to_end,
     delete_at_start,
     deletions,
+    draining,
     evictions,
     stamp,
     told,
@@ -27,8 +28,6 @@ from support.stage import Stage, a_pod_manifest, staged, the_settings
 
 from gracectl.app.controller import Controller
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 QUARTER = with_grace_period("15m")
 HOUR_CLAIM = ClaimSpec(termination_grace_period="1h")
@@ -54,42 +53,31 @@ async def patch(stage: Stage, kind: str, body: JsonObject) -> None:
 
 
 async def test_without_a_claim_the_nodes_deletion_and_its_group_say_when() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 1.0)
-            node = stage.node("n1")
-            assert node is not None
-            assert node["metadata"]["deletionTimestamp"] == stamp(stage, 0.0)
-            assert written_on(node) == stamp(stage, 900.0)
-            (progress,) = controller.under_way()
-            assert progress.deadline == stage.clock.now() - 1.0 + 900.0
-            (message,) = await told(stage, "n1", "TerminationGracePeriodExpiring")
-            assert message.startswith(f"ends by {stamp(stage, 900.0)} (termination grace period 15m0s): ")
+    async with staged("n1", objects=[staying("a")], settings=QUARTER) as stage, draining(stage, "n1") as controller:
+        await until(stage, 1.0)
+        node = stage.node("n1")
+        assert node is not None
+        assert node["metadata"]["deletionTimestamp"] == stamp(stage, 0.0)
+        assert written_on(node) == stamp(stage, 900.0)
+        (progress,) = controller.under_way()
+        assert progress.deadline == stage.clock.now() - 1.0 + 900.0
+        (message,) = await told(stage, "n1", "TerminationGracePeriodExpiring")
+        assert message.startswith(f"ends by {stamp(stage, 900.0)} (termination grace period 15m0s): ")
 
 
 async def test_a_claims_own_grace_period_wins_over_its_groups_and_both_are_told() -> None:
-    async with staged(settings=QUARTER) as stage:
-        await stage.add_nodes("n1", claim=HOUR_CLAIM)
-        await stage.create(staying("a"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 1.0)
-            assert written_on(stage.node("n1")) == written_on(stage.claim("n1-claim")) == stamp(stage, 3600.0)
-            for holder in ("n1", "n1-claim"):
-                (message,) = await told(stage, holder, "TerminationGracePeriodExpiring")
-                assert "termination grace period 1h0m0s" in message
-            assert await stage.until_gone("n1") == START + 3600
-            assert deletions(stage)[0] == ("a", 3570.0, 30)
+    async with staged("n1", objects=[staying("a")], claim=HOUR_CLAIM, settings=QUARTER) as stage, draining(stage, "n1"):
+        await until(stage, 1.0)
+        assert written_on(stage.node("n1")) == written_on(stage.claim("n1-claim")) == stamp(stage, 3600.0)
+        for holder in ("n1", "n1-claim"):
+            (message,) = await told(stage, holder, "TerminationGracePeriodExpiring")
+            assert "termination grace period 1h0m0s" in message
+        assert await stage.until_gone("n1") == START + 3600
+        assert deletions(stage)[0] == ("a", 3570.0, 30)
 
 
 async def test_the_claims_deletion_starts_the_clock_and_not_the_nodes() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=HOUR_CLAIM)
-        await stage.create(staying("a"))
+    async with staged("n1", objects=[staying("a")], claim=HOUR_CLAIM) as stage:
         await until(stage, -50.0)
         async with stage.mortal() as controller:
             await stage.settle(controller)
@@ -105,12 +93,9 @@ async def test_the_claims_deletion_starts_the_clock_and_not_the_nodes() -> None:
 
 @pytest.mark.parametrize("kind", ["node", "claim"])
 async def test_a_tighter_deadline_set_by_hand_is_obeyed_at_once(kind: str) -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=HOUR_CLAIM)
+    async with staged("n1", claim=HOUR_CLAIM) as stage:
         await stage.create(staying("slow", 600), staying("quick", 30))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 60.0)
             await patch(stage, kind, annotated(stamp(stage, 360.0)))
             await until(stage, 60.01)
@@ -121,32 +106,23 @@ async def test_a_tighter_deadline_set_by_hand_is_obeyed_at_once(kind: str) -> No
 
 
 async def test_a_tightened_deadline_and_the_grace_it_costs_are_reported_at_once() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=HOUR_CLAIM)
-        await stage.create(staying("slow", 3600))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 60.0)
-            await patch(stage, "node", annotated(stamp(stage, 360.0)))
-            await until(stage, 61.0)
-            for holder in ("n1", "n1-claim"):
-                before, now = await told(stage, holder, "TerminationGracePeriodExpiring")
-                assert before.startswith(f"ends by {stamp(stage, 3600.0)} (termination grace period 1h0m0s): ")
-                assert now.startswith(f"ends by {stamp(stage, 360.0)} (annotation {names.TERMINATION_TIMESTAMP}): ")
-            whole, cut = await told(stage, "slow", "DeletedForDeadline")
-            assert "its whole grace (3600 s)" in whole
-            assert "to 300 s: node" in cut
+    async with staged("n1", objects=[staying("slow", 3600)], claim=HOUR_CLAIM) as stage, draining(stage, "n1"):
+        await until(stage, 60.0)
+        await patch(stage, "node", annotated(stamp(stage, 360.0)))
+        await until(stage, 61.0)
+        for holder in ("n1", "n1-claim"):
+            before, now = await told(stage, holder, "TerminationGracePeriodExpiring")
+            assert before.startswith(f"ends by {stamp(stage, 3600.0)} (termination grace period 1h0m0s): ")
+            assert now.startswith(f"ends by {stamp(stage, 360.0)} (annotation {names.TERMINATION_TIMESTAMP}): ")
+        whole, cut = await told(stage, "slow", "DeletedForDeadline")
+        assert "its whole grace (3600 s)" in whole
+        assert "to 300 s: node" in cut
 
 
 async def test_a_deadline_that_has_passed_already_promises_nothing() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=HOUR_CLAIM)
-        await stage.create(staying("slow"))
+    async with staged("n1", objects=[staying("slow")], claim=HOUR_CLAIM) as stage:
         await stage.patch_node("n1", annotated("2000-01-01T00:00:00Z"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 0.1)
             (message,) = await told(stage, "n1", "TerminationGracePeriodExpiring")
             assert message == (
@@ -156,32 +132,25 @@ async def test_a_deadline_that_has_passed_already_promises_nothing() -> None:
 
 
 async def test_a_deadline_that_is_tightened_twice_cuts_a_grace_twice() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a", 3600))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 10.0)
-            await stage.patch_node("n1", annotated(stamp(stage, 310.0)))
-            await until(stage, 20.0)
-            await stage.patch_node("n1", annotated(stamp(stage, 120.0)))
-            assert await stage.until_gone("n1") == START + 120
-            assert [each for each in deletions(stage) if each[1] < 120] == [
-                ("a", 0.0, 900),
-                ("a", 10.0, 300),
-                ("a", 20.0, 100),
-            ]
+    async with staged("n1", objects=[staying("a", 3600)], settings=QUARTER) as stage, draining(stage, "n1"):
+        await until(stage, 10.0)
+        await stage.patch_node("n1", annotated(stamp(stage, 310.0)))
+        await until(stage, 20.0)
+        await stage.patch_node("n1", annotated(stamp(stage, 120.0)))
+        assert await stage.until_gone("n1") == START + 120
+        assert [each for each in deletions(stage) if each[1] < 120] == [
+            ("a", 0.0, 900),
+            ("a", 10.0, 300),
+            ("a", 20.0, 100),
+        ]
 
 
 @pytest.mark.parametrize("kind", ["node", "claim"])
 @pytest.mark.parametrize("text", ["2030-01-01T00:00:00Z", None], ids=["later", "none"])
 async def test_a_deadline_that_is_loosened_or_removed_comes_back(kind: str, text: str | None) -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m"))
+    async with staged("n1", claim=ClaimSpec(termination_grace_period="15m")) as stage:
         await stage.create(staying("a"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 60.0)
             await patch(stage, kind, annotated(text))
             await until(stage, 60.01)
@@ -191,26 +160,20 @@ async def test_a_deadline_that_is_loosened_or_removed_comes_back(kind: str, text
 
 @pytest.mark.parametrize("text", ["2030-01-01T00:00:00Z", None], ids=["later", "none"])
 async def test_a_deadline_that_was_set_by_hand_alone_cannot_be_loosened_either(text: str | None) -> None:
-    async with staged("n1") as stage:
-        await stage.create(staying("a"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 60.0)
-            assert written_on(stage.node("n1")) == ""
-            await stage.patch_node("n1", annotated(stamp(stage, 300.0)))
-            await until(stage, 120.0)
-            await stage.patch_node("n1", annotated(text))
-            assert await stage.until_gone("n1") == START + 300
-            assert deletions(stage)[0] == ("a", 270.0, 30)
+    async with staged("n1", objects=[staying("a")]) as stage, draining(stage, "n1"):
+        await until(stage, 60.0)
+        assert written_on(stage.node("n1")) == ""
+        await stage.patch_node("n1", annotated(stamp(stage, 300.0)))
+        await until(stage, 120.0)
+        await stage.patch_node("n1", annotated(text))
+        assert await stage.until_gone("n1") == START + 300
+        assert deletions(stage)[0] == ("a", 270.0, 30)
 
 
 async def test_a_deadline_that_was_written_before_the_deletion_counts_from_the_deletion_on() -> None:
-    async with staged("n1") as stage:
-        await stage.create(staying("a"))
+    async with staged("n1", objects=[staying("a")]) as stage:
         await stage.patch_node("n1", annotated(stamp(stage, 240.0)))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await until(stage, -10.0)
             assert deletions(stage) == []
             await delete_at_start(stage, "n1")
@@ -219,12 +182,9 @@ async def test_a_deadline_that_was_written_before_the_deletion_counts_from_the_d
 
 
 async def test_a_deadline_that_has_passed_before_the_deletion_is_everything_at_once() -> None:
-    async with staged("n1") as stage:
-        await stage.create(staying("a", 600))
+    async with staged("n1", objects=[staying("a", 600)]) as stage:
         await stage.patch_node("n1", annotated("2020-01-01T00:00:00Z"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 0.1)
             assert deletions(stage) == [("a", 0.0, 1)]
             assert asked_to_end(stage) == [0.0]
@@ -232,29 +192,22 @@ async def test_a_deadline_that_has_passed_before_the_deletion_is_everything_at_o
 
 @pytest.mark.parametrize("text", ["soon", "", "9999-12-31T23:59:59-23:59"])
 async def test_an_unreadable_annotation_is_reported_once_and_overwritten(text: str) -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
-            await until(stage, 60.0)
-            await stage.patch_node("n1", annotated(text))
-            await until(stage, 60.01)
-            assert written_on(stage.node("n1")) == stamp(stage, 900.0)
-            assert await told(stage, "n1", "InvalidTerminationTimestamp") == [
-                f'annotation {names.TERMINATION_TIMESTAMP} is "{text}", which is no instant such as '
-                f"2026-01-01T00:00:00Z: {stamp(stage, 900.0)} is written instead"
-            ]
-            assert await stage.until_gone("n1") == START + 900
+    async with staged("n1", objects=[staying("a")], settings=QUARTER) as stage, draining(stage, "n1"):
+        await until(stage, 60.0)
+        await stage.patch_node("n1", annotated(text))
+        await until(stage, 60.01)
+        assert written_on(stage.node("n1")) == stamp(stage, 900.0)
+        assert await told(stage, "n1", "InvalidTerminationTimestamp") == [
+            f'annotation {names.TERMINATION_TIMESTAMP} is "{text}", which is no instant such as '
+            f"2026-01-01T00:00:00Z: {stamp(stage, 900.0)} is written instead"
+        ]
+        assert await stage.until_gone("n1") == START + 900
 
 
 async def test_an_unreadable_annotation_is_no_deadline() -> None:
-    async with staged("n1") as stage:
-        await stage.create(staying("a"))
+    async with staged("n1", objects=[staying("a")]) as stage:
         await stage.patch_node("n1", annotated("tomorrow"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 1000.0)
             assert deletions(stage) == []
             assert written_on(stage.node("n1")) == "tomorrow"
@@ -268,12 +221,9 @@ async def test_an_unreadable_annotation_is_no_deadline() -> None:
 
 
 async def test_a_claim_that_appears_when_the_drain_has_begun_brings_its_deadline() -> None:
-    async with staged("n1") as stage:
-        await stage.create(staying("a"))
+    async with staged("n1", objects=[staying("a")]) as stage:
         provider_id = f"sim:///zone-a/{stage.instances['n1']}"
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 100.0)
             status = {"nodeName": "n1", "providerID": provider_id}
             await stage.create_claim("late", status, terminationGracePeriod="5m")
@@ -284,26 +234,20 @@ async def test_a_claim_that_appears_when_the_drain_has_begun_brings_its_deadline
 
 
 async def test_a_claim_brings_its_deadline_while_a_write_to_its_node_hangs() -> None:
-    async with staged("n1") as stage:
-        await stage.create(staying("a"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            stage.transport.before.add(Rule(fault=Latency(1000, 1000), method="PATCH", path="/nodes/n1$"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 10.0)  # what the deletion itself demands has been scheduled
-            status = {"nodeName": "n1", "providerID": f"sim:///zone-a/{stage.instances['n1']}"}
-            await stage.create_claim("late", status, terminationGracePeriod="50s")
-            await until(stage, 21.0)
-            assert deletions(stage) == [("a", 20.0, 30)]
+    async with staged("n1", objects=[staying("a")]) as stage, stage.settled():
+        stage.transport.before.add(Rule(fault=Latency(1000, 1000), method="PATCH", path="/nodes/n1$"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 10.0)  # what the deletion itself demands has been scheduled
+        status = {"nodeName": "n1", "providerID": f"sim:///zone-a/{stage.instances['n1']}"}
+        await stage.create_claim("late", status, terminationGracePeriod="50s")
+        await until(stage, 21.0)
+        assert deletions(stage) == [("a", 20.0, 30)]
 
 
 async def test_a_claim_that_becomes_known_late_moves_no_deadline_to_a_later_instant() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a"))
+    async with staged("n1", objects=[staying("a")], settings=QUARTER) as stage:
         await stage.create_claim("late", terminationGracePeriod="1h")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 100.0)
             await stage.patch_claim("late", {"status": {"nodeName": "n1"}}, "/status")
             await until(stage, 101.0)
@@ -312,12 +256,8 @@ async def test_a_claim_that_becomes_known_late_moves_no_deadline_to_a_later_inst
 
 
 async def test_a_claim_that_vanishes_leaves_its_deadline() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m"))
-        await stage.create(staying("a"))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+    async with staged("n1", objects=[staying("a")], claim=ClaimSpec(termination_grace_period="15m")) as stage:
+        async with draining(stage, "n1", mortal=True):
             await until(stage, 100.0)
             await stage.patch_claim("n1-claim", {"metadata": {"finalizers": None}})
             await stage.until_claims_gone("n1-claim")
@@ -334,11 +274,8 @@ async def test_a_claim_that_vanishes_leaves_its_deadline() -> None:
 async def test_a_grace_period_that_is_changed_in_the_settings_moves_no_deadline_to_a_later_instant(
     after: str | None, deadline: float
 ) -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a"))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+    async with staged("n1", objects=[staying("a")], settings=QUARTER) as stage:
+        async with draining(stage, "n1", mortal=True):
             await until(stage, 60.0)
         stage.settings = the_settings() if after is None else with_grace_period(after)
         async with stage.controller():
@@ -353,9 +290,7 @@ async def test_a_restart_deletes_no_pod_twice_and_none_late(away: float) -> None
     async with staged("n1", settings=QUARTER) as stage:
         stage.provider.seconds = 30.0  # the instance takes its time, so that the second life finds it
         await stage.create(staying("slow", 300), staying("quick", 30), staying("late", 5))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1", mortal=True):
             await until(stage, away)
         back = away + 15.0
         await until(stage, back)
@@ -372,12 +307,9 @@ async def test_a_restart_deletes_no_pod_twice_and_none_late(away: float) -> None
 
 async def test_a_restart_repeats_no_event_or_condition() -> None:
     reasons = (names.EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, names.EventReason.DRAINING)
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(name="c1", termination_grace_period="15m"))
+    async with staged("n1", claim=ClaimSpec(name="c1", termination_grace_period="15m")) as stage:
         await stage.create(staying("a"))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1", mortal=True):
             await until(stage, 60.0)
         for life in range(3):
             async with stage.mortal():
@@ -411,8 +343,7 @@ async def running(stage: Stage, clock: ShiftedClock) -> AsyncIterator[None]:
 @pytest.mark.parametrize("learns", [-10.0, 200.0, 390.3])
 async def test_deadlines_are_instants_of_the_server(offset: float, learns: float) -> None:
     """The server's clock is so many seconds ahead; from when that is known, everything happens by it."""
-    async with staged("n1", settings=QUARTER, clock_offset_seconds=offset) as stage:
-        await stage.create(staying("a", 100))
+    async with staged("n1", objects=[staying("a", 100)], settings=QUARTER, clock_offset_seconds=offset) as stage:
         clock = ShiftedClock(stage.clock)
         async with running(stage, clock):
             await until(stage, min(learns, 0.0))

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 import anyio
-import pytest
 
 from gracectl.controllers.termination.deadline_timer import UNPLANNED_SECONDS, DeadlineTimer
 from gracectl.runtime.clock import LoopClock
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_deletions_that_are_due_are_asked_about_until_they_are_scheduled_and_no_more() -> None:

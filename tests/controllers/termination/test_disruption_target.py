@@ -7,12 +7,10 @@ from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
 from support.agents import STUBBORN, a_pod_of, an_agent
 from support.agents import deletions as deletions_since
-from support.deadlines import START, delete_at_start, deletions, stamp, until, with_grace_period
+from support.deadlines import START, delete_at_start, deletions, draining, stamp, until, with_grace_period
 from support.stage import Stage, a_pod_manifest, staged
 
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 PROTECTED = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "terminationGracePeriodSeconds": 30}
 
@@ -38,9 +36,7 @@ async def test_a_pod_is_marked_before_it_is_deleted_for_the_deadline() -> None:
     async with staged("n1", "n2", settings=with_grace_period("60s")) as stage:
         await stage.create(a_pod_manifest("held", "n1", **PROTECTED, behaviour={"stop-seconds": 9}))
         await stage.create(a_pod_manifest("free", "n1", behaviour={"stop-seconds": 9}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 35.0)
             assert marked_at(stage, START) == [("held", 28.0)]
             assert deletions(stage) == [("held", 30.0, 30)]
@@ -53,8 +49,7 @@ async def test_a_webhook_that_hangs_on_the_status_delays_no_deletion(seconds: fl
     async with staged("n1", "n2", settings=with_grace_period("60s")) as stage:
         pods = [a_pod_manifest(f"held-{n}", "n1", **PROTECTED, behaviour={"stop-seconds": 9}) for n in range(3)]
         await stage.create(*pods)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(Rule(fault=Latency(seconds, seconds), method="PATCH", path="/pods/.*/status"))
             await delete_at_start(stage, "n1")
             await until(stage, 35.0)

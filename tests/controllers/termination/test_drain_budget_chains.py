@@ -9,8 +9,6 @@ from kubesim.faults import Latency, Rule
 from support.inprocess import Stutter
 from support.stage import Stage, a_budget_manifest, a_workload, staged
 
-pytestmark = pytest.mark.anyio
-
 READY_SECONDS, STOP_SECONDS = 0.3, 0.5
 
 
@@ -22,8 +20,7 @@ async def drain(stage: Stage, replicas: int, max_unavailable: int = 1) -> tuple[
         a_budget_manifest("web", maxUnavailable=max_unavailable),
     )
     await stage.add_nodes("n4", pods=500)
-    async with stage.controller() as controller:
-        await stage.settle(controller)
+    async with stage.settled():
         await stage.clock.sleep(5)
         deleted = ("n1", "n2", "n3")
         leaving = sum(len(stage.pods_on(name)) for name in deleted)

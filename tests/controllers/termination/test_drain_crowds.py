@@ -11,8 +11,6 @@ from support.stage import Stage, a_pod_manifest, staged
 from gracectl.model import names
 from gracectl.policy.plan import NodeView, Plan, plan
 
-pytestmark = pytest.mark.anyio
-
 PROTECTED = {names.DO_NOT_DISRUPT: "true"}
 STEP = 0.01
 """Seconds between the ends of two pods."""
@@ -33,8 +31,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 async def leaving(count: int) -> Stage:
     """So many pods stop one after another, and a critical one when they are gone."""
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         for number in range(count):
             behaviour = {"stop-seconds": f"{5 + number * STEP:g}", "jitter": "0"}
             await stage.create(a_pod_manifest(f"web-{number}", "n1", behaviour=behaviour))
@@ -57,8 +54,7 @@ async def test_a_wave_is_looked_at_with_the_end_of_its_last_pod_and_not_with_eac
 
 async def test_a_write_to_a_pod_that_changes_nothing_that_is_read_plans_no_node(looks: list[float]) -> None:
     pod = "/api/v1/namespaces/shop/pods/web"
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await stage.create(a_pod_manifest("web", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
         await stage.delete_node("n1")
         await stage.clock.sleep(5)
@@ -84,8 +80,7 @@ async def test_a_write_to_a_pod_that_changes_nothing_that_is_read_plans_no_node(
 async def test_a_pod_that_stops_before_others_of_its_wave_is_looked_at_when_that_can_be_reported(
     stop: float, looked_at: list[float], looks: list[float]
 ) -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await stage.create(a_pod_manifest("web", "n1", behaviour={"stop-seconds": f"{stop:g}", "jitter": "0"}))
         await stage.create(a_pod_manifest("other", "n1", annotations=PROTECTED))
         await delete_at_start(stage, "n1")
@@ -96,8 +91,7 @@ async def test_a_pod_that_stops_before_others_of_its_wave_is_looked_at_when_that
 
 
 async def test_a_pod_that_has_ended_between_two_looks_is_not_among_those_left(looks: list[float]) -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         await stage.create(a_pod_manifest("web", "n1", behaviour={"stop-seconds": "4", "jitter": "0"}))
         await stage.create(a_pod_manifest("other", "n1", annotations=PROTECTED))
         await delete_at_start(stage, "n1")
@@ -111,8 +105,7 @@ async def test_a_pod_that_has_ended_between_two_looks_is_not_among_those_left(lo
 
 async def test_a_pod_that_comes_while_others_leave_is_looked_at_at_once(looks: list[float]) -> None:
     behaviour = {"stop-seconds": "20", "jitter": "0"}
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         for name in ("web", "other"):
             await stage.create(a_pod_manifest(name, "n1", behaviour=behaviour))
         await delete_at_start(stage, "n1")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.deadlines import delete_at_start, deletions, evictions, stamp, until, with_grace_period
+from support.deadlines import delete_at_start, deletions, draining, evictions, stamp, until, with_grace_period
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
 
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 MERGE = "application/merge-patch+json"
 BUDGETS = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets"
@@ -37,8 +35,7 @@ async def select(stage: Stage, role: str) -> None:
 async def test_a_failover_does_not_set_the_old_primary_free(by: str, before: float) -> None:
     async with staged("n1", "n2") as stage:
         await a_primary(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             change = relabel(stage, "db-0", "standby") if by == "labels" else select(stage, "nothing")
             if before:
                 await until(stage, -before)
@@ -65,8 +62,7 @@ async def test_a_failover_does_not_set_the_old_primary_free(by: str, before: flo
 async def test_a_new_primary_that_comes_under_the_budget_obeys_it() -> None:
     async with staged("n1", "n2") as stage:
         await a_primary(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await until(stage, -10.0)
             await relabel(stage, "db-0", "replica")
             await relabel(stage, "db-1", "primary")
@@ -80,9 +76,7 @@ async def test_the_time_is_a_setting(seconds: int, at: float) -> None:
     settings = the_settings(eviction={"settleSeconds": seconds})
     async with staged("n1", "n2", settings=settings) as stage:
         await a_primary(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await relabel(stage, "db-0", "standby")
             await until(stage, 10.0)
             assert sorted(evictions(stage)) == [("db-0", at), ("db-1", 0.0)]
@@ -91,9 +85,7 @@ async def test_the_time_is_a_setting(seconds: int, at: float) -> None:
 async def test_a_deleted_budget_frees_its_pods_and_a_new_pod_was_under_none() -> None:
     async with staged("n1", "n2") as stage:
         await a_primary(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 10.0)
             await stage.create(a_pod_manifest("new", "n1", labels={"app": "standby"}))
             await stage.call("DELETE", f"{BUDGETS}/primary")
@@ -104,9 +96,7 @@ async def test_a_deleted_budget_frees_its_pods_and_a_new_pod_was_under_none() ->
 async def test_a_deadline_overrides_the_wait() -> None:
     async with staged("n1", "n2", settings=with_grace_period("50s")) as stage:
         await a_primary(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 5.0)
             await relabel(stage, "db-0", "standby")
             await until(stage, 30.0)

@@ -7,13 +7,11 @@ from typing import Any
 
 import anyio
 import pytest
-from support.deadlines import delete_at_start, deletions, evictions, with_grace_period
+from support.deadlines import deletions, draining, evictions, with_grace_period
 from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, staged
 
 from gracectl.controllers.cluster import cache as matching
 from gracectl.runtime.slices import Slices
-
-pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("is_sliced", [False, True], ids=["at once", "in slices"])
@@ -31,9 +29,7 @@ async def test_budgets_hold_and_free_pods_at_the_same_instants(
             a_pod_manifest("alone", "n1", **STOPS_AFTER_5),
             a_budget_manifest("web", minAvailable=3),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await stage.until(lambda: len(evictions(stage)) == 2)
             assert sorted(evictions(stage)) == [("alone", 0.0), ("web-0", 0.0)]
             await stage.call("DELETE", "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web")
@@ -53,9 +49,7 @@ async def test_deletions_for_a_deadline_do_not_wait_for_budgets(monkeypatch: pyt
     monkeypatch.setattr(Slices, "run", endless)
     async with staged("n1", settings=with_grace_period("1m")) as stage:
         await stage.create(a_pod_manifest("web", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await stage.until_gone("n1")
     assert evictions(stage) == []
     assert deletions(stage) == [("web", 30.0, 30)]

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 from kubesim.controllers.paths import PRIORITY_CLASSES
-from support.deadlines import delete_at_start, deletions, evictions, stamp, told, until, with_grace_period
+from support.deadlines import delete_at_start, deletions, draining, evictions, stamp, told, until, with_grace_period
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, the_settings
 
 from gracectl.config import Settings
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 KEP = [
     {"priority": 100_000, "shutdownGracePeriodSeconds": 300},
@@ -45,9 +43,7 @@ def prioritised(name: str, priority: int, node: str = "n1", **more: Any) -> dict
 
 
 async def seen_leaving(stage: Stage, settings_of: str = "n1") -> list[tuple[str, float]]:
-    async with stage.controller() as controller:
-        await stage.settle(controller)
-        await delete_at_start(stage, settings_of)
+    async with draining(stage, settings_of):
         await stage.until_gone(settings_of)
     return evictions(stage)
 
@@ -161,8 +157,6 @@ async def test_nodes_have_the_waves_of_the_first_group_that_matches_them() -> No
         await stage.add_nodes("n2")
         for node in ("n1", "n2"):
             await stage.create(prioritised(f"low-{node}", 0, node), prioritised(f"high-{node}", 1_000, node))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1", "n2")
+        async with draining(stage, "n1", "n2"):
             await stage.until_gone("n1", "n2")
         assert sorted(evictions(stage)) == [("high-n1", 0.0), ("high-n2", 5.0), ("low-n1", 0.0), ("low-n2", 0.0)]

@@ -12,8 +12,6 @@ from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, a_wo
 from gracectl.controllers.termination.state import LASTING_SECONDS, Failures
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 FORBIDDEN = Refuse(403)
 
 
@@ -36,8 +34,7 @@ async def test_an_eviction_that_fails_is_in_the_log_once_for_each_cause(caplog: 
             {**a_budget_manifest("web", maxUnavailable=1), "metadata": {"name": "twin", "namespace": "shop"}},
             a_pod_manifest("refused", "n1"),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(Rule(fault=FORBIDDEN, path="pods/refused/eviction"))
             await delete_at_start(stage, "n1")
             await until(stage, 300.0)
@@ -50,8 +47,7 @@ async def test_an_eviction_that_fails_is_in_the_log_once_for_each_cause(caplog: 
 async def test_a_node_that_cannot_be_written_is_told_of(path: str) -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             stage.transport.before.add(rule := Rule(fault=FORBIDDEN, method="PATCH", path=path))
             await delete_at_start(stage, "n1")
             await until(stage, 55.0)

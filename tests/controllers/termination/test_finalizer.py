@@ -15,14 +15,11 @@ from support.stage import (
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 FAILING = Refuse(500)
 
 
 async def test_a_finalizer_that_cannot_be_taken_off_is_told_of() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await until(stage, -1.0)
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
         await delete_at_start(stage, "n1")
@@ -39,8 +36,7 @@ async def test_a_finalizer_that_cannot_be_taken_off_is_told_of() -> None:
 
 
 async def test_finalizers_of_others_stay_and_ours_goes_last_of_ours() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         await stage.patch_node("n1", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
         await stage.delete_node("n1")
         await stage.clock.sleep(30)
@@ -53,8 +49,7 @@ async def test_finalizers_of_others_stay_and_ours_goes_last_of_ours() -> None:
 
 async def test_a_finalizer_that_stands_elsewhere_by_now_is_taken_off_at_once() -> None:
     """It is removed by its place; where that is none any more, a server calls the patch invalid, not a conflict."""
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         await stage.patch_node("n1", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
         handle = stage.server.handle
 

@@ -27,12 +27,9 @@ from gracectl.cloud.none import NoneProvider
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_the_instance_is_asked_for_until_it_is_gone_with_growing_pauses() -> None:
-    async with staged("n1", cloud=CloudSettings(terminate_delay=60.0)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", cloud=CloudSettings(terminate_delay=60.0)) as stage, stage.settled():
         start = await stage.delete_node("n1")
         end = await stage.until_gone("n1") - start
         assert 62.0 <= end <= 72.0
@@ -47,8 +44,7 @@ async def test_the_instance_is_asked_for_until_it_is_gone_with_growing_pauses() 
 
 async def test_a_termination_that_takes_long_is_requested_again_once_a_minute() -> None:
     """The provider may have lost the first request."""
-    async with staged("n1", cloud=CloudSettings(terminate_delay=200.0)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", cloud=CloudSettings(terminate_delay=200.0)) as stage, stage.settled():
         await stage.delete_node("n1")
         await stage.until_gone("n1")
         requested = stage.provider.instants_of("terminate")
@@ -59,8 +55,7 @@ async def test_a_termination_that_takes_long_is_requested_again_once_a_minute() 
 async def test_a_provider_that_fails_is_asked_again_and_the_finalizer_waits() -> None:
     async with staged("n1") as stage:
         stage.provider.moods.extend(ProviderUnavailable("throttled") for _ in range(5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(2.5)
             condition = stage.condition("n1", names.INSTANCE_TERMINATING)
@@ -86,8 +81,7 @@ async def test_termination_protection_holds_the_node_until_it_is_taken_off() -> 
     async with staged("n1") as stage:
         refusal = ProviderRefused("termination protection is on", "take it off instance i-1")
         stage.provider.moods.extend([refusal] * 30)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(3600)
             assert stage.node("n1") is not None
@@ -102,11 +96,9 @@ async def test_termination_protection_holds_the_node_until_it_is_taken_off() -> 
 
 
 async def test_a_slow_provider_holds_up_no_other_node() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n2", **STOPS_AFTER_5))
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n2", **STOPS_AFTER_5)]) as stage:
         stage.provider.seconds = 8.0
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.delete_node("n2")
             assert await stage.until_gone("n1") - start == pytest.approx(2.0 + 16.0, abs=0.001)
@@ -114,37 +106,30 @@ async def test_a_slow_provider_holds_up_no_other_node() -> None:
 
 
 async def test_an_instance_that_is_gone_already_lets_a_node_go_at_once() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            stage.cluster.cloud.terminate(stage.instances["n1"])
-            await stage.clock.sleep(0.1)
-            await stage.patch_node("n1", NOT_READY, "/status")
-            start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") == start
-            assert stage.evictions == []
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage, stage.settled():
+        stage.cluster.cloud.terminate(stage.instances["n1"])
+        await stage.clock.sleep(0.1)
+        await stage.patch_node("n1", NOT_READY, "/status")
+        start = await stage.delete_node("n1")
+        assert await stage.until_gone("n1") == start
+        assert stage.evictions == []
 
 
 async def test_gone_but_ready_skips_nothing() -> None:
     """The cloud may be mistaken about its own instances for a while; a kubelet that reports is not."""
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            stage.provider._cloud._instances.clear()
-            start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
-            assert len(stage.evictions) == 1
-            assert stage.provider.calls == [(round(start + 5.0, 3), "terminate")]
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage, stage.settled():
+        stage.provider._cloud._instances.clear()
+        start = await stage.delete_node("n1")
+        assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
+        assert len(stage.evictions) == 1
+        assert stage.provider.calls == [(round(start + 5.0, 3), "terminate")]
 
 
 async def test_a_node_that_is_not_ready_but_has_its_instance_is_drained() -> None:
     """And the provider is asked about it now and then, not with every event of a pod."""
     async with staged("n1", kubelet=SILENT) as stage:
         await stage.create(*(a_pod_manifest(f"p{n}", "n1", behaviour={"stop-seconds": n}) for n in range(1, 16)))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.patch_node("n1", NOT_READY, "/status")
             start = await stage.delete_node("n1")
             await stage.until_gone("n1")
@@ -157,8 +142,7 @@ async def test_a_node_that_is_not_ready_but_has_its_instance_is_drained() -> Non
 async def test_a_provider_that_cannot_tell_skips_nothing() -> None:
     async with staged("n1", kubelet=SILENT) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.patch_node("n1", NOT_READY, "/status")
             stage.provider.moods.append(ProviderUnavailable("unreachable"))
             start = await stage.delete_node("n1")
@@ -201,8 +185,7 @@ async def test_a_provider_that_raises_gone_where_it_is_asked_for_the_state_says_
 async def test_a_node_without_provider_id_is_never_let_go_without_a_word_and_goes_at_once_when_it_has_one() -> None:
     async with staged() as stage:
         await stage.call("POST", "/api/v1/nodes", {"metadata": {"name": "bare"}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("bare")
             await stage.clock.sleep(1000)
             condition = stage.condition("bare", names.INSTANCE_TERMINATING)
@@ -220,8 +203,7 @@ async def test_the_provider_none_ends_nothing_and_waits_for_nothing() -> None:
     async with staged("n1") as stage:
         none: Any = NoneProvider(NoneProvider.Options())
         stage.provider = none
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
             assert stage.instance_state("n1") == "running"
@@ -238,8 +220,7 @@ async def test_under_provider_none_the_machine_of_a_cloud_is_reported_to_keep_ru
         none: Any = NoneProvider(NoneProvider.Options())
         stage.provider = none
         await stage.call("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}, "spec": {"providerID": provider_id}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n2")
             await stage.until_gone("n2")
             await stage.clock.sleep(1)
@@ -249,8 +230,7 @@ async def test_under_provider_none_the_machine_of_a_cloud_is_reported_to_keep_ru
 async def test_a_pod_that_came_after_the_instance_was_asked_to_end_does_not_hold_a_node_without_one() -> None:
     """Bound past the scheduler; with its protection, nothing but the end of the instance could ever free the node."""
     slow = CloudSettings(terminate_delay=30.0)
-    async with staged("n1", cloud=slow, kubelet=SILENT) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", cloud=slow, kubelet=SILENT) as stage, stage.settled():
         start = await stage.delete_node("n1")
         await stage.clock.sleep(5.0)
         await stage.cluster.create(a_pod_manifest("late", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
@@ -260,8 +240,7 @@ async def test_a_pod_that_came_after_the_instance_was_asked_to_end_does_not_hold
 
 
 async def test_a_provider_that_does_not_answer_is_asked_again() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         stage.provider.seconds = 100_000.0
         start = await stage.delete_node("n1")
         await stage.clock.sleep(62.3)
@@ -273,15 +252,12 @@ async def test_a_provider_that_does_not_answer_is_asked_again() -> None:
 
 
 async def test_a_lost_node_of_a_provider_that_does_not_answer_is_drained_all_the_same() -> None:
-    async with staged("n1", "n2", kubelet=SILENT) as stage:
-        await stage.create(a_pod_manifest("web", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            stage.provider.seconds = 100_000.0
-            await stage.patch_node("n1", NOT_READY, "/status")
-            await stage.delete_node("n1")
-            await stage.clock.sleep(6.0)
-            assert [each.status for each in stage.evictions] == [201]
+    async with staged("n1", "n2", objects=[a_pod_manifest("web", "n1")], kubelet=SILENT) as stage, stage.settled():
+        stage.provider.seconds = 100_000.0
+        await stage.patch_node("n1", NOT_READY, "/status")
+        await stage.delete_node("n1")
+        await stage.clock.sleep(6.0)
+        assert [each.status for each in stage.evictions] == [201]
 
 
 async def test_a_claim_whose_providerid_comes_late_ends_it_at_once() -> None:
@@ -322,8 +298,7 @@ async def test_a_claim_that_names_another_instance_while_one_is_ending_has_that_
 async def test_whatever_a_provider_raises_is_told_and_tried_again() -> None:
     async with staged("n1") as stage:
         stage.provider.moods.extend([RuntimeError("no\x1b[31m such attribute"), TimeoutError(), KeyError("zone")])
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(2.1)
             condition = stage.condition("n1", names.INSTANCE_TERMINATING)
@@ -343,8 +318,7 @@ async def test_whatever_a_provider_raises_is_told_and_tried_again() -> None:
 
 async def test_a_cancellation_that_none_asked_for_is_a_failure_of_the_provider() -> None:
     """It ended the reconcile of the node, its deadline timer, and in the end the process: seed 5019."""
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         stray: Any = asyncio.CancelledError()
         stage.provider.moods.extend([stray, stray])
         await stage.delete_node("n1")
@@ -358,8 +332,7 @@ async def test_a_cancellation_that_none_asked_for_is_a_failure_of_the_provider()
 async def test_a_provider_that_fails_unexpectedly_about_a_lost_node_holds_no_drain() -> None:
     async with staged("n1", kubelet=SILENT) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.patch_node("n1", NOT_READY, "/status")
             stage.provider.moods.append(RuntimeError("boom"))
             start = await stage.delete_node("n1")
@@ -421,8 +394,7 @@ async def test_a_condition_that_a_kubelet_writes_skips_neither_drain_nor_provide
         ready = READY if is_ready else {"type": "Ready", "status": "False"}
         conditions = [ready, {**forged, "message": message}]
         await stage.patch_node("n1", {"status": {"conditions": conditions}}, "/status")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(30.0)
             assert [each["metadata"]["name"] for each in stage.pods_on("n1")] == ["job"]
@@ -437,13 +409,11 @@ async def test_a_condition_that_a_kubelet_writes_skips_neither_drain_nor_provide
 
 
 async def test_a_condition_of_a_node_counts_for_nothing_where_its_claim_says_otherwise() -> None:
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec(), kubelet=SILENT) as stage:
         message = f"instance sim:///zone-a/{stage.instances['n1']} is gone"
         forged = {"type": names.INSTANCE_TERMINATING, "status": "True", "reason": names.INSTANCE_GONE}
         await stage.patch_node("n1", {"status": {"conditions": [READY, {**forged, "message": message}]}}, "/status")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.until_gone("n1")
         assert stage.instance_state("n1") == "terminated"

@@ -12,8 +12,6 @@ from support.voluntary import TERMINABLE, lost_at
 from gracectl.model import names
 from gracectl.model.times import format_time
 
-pytestmark = pytest.mark.anyio
-
 CLAIM = ClaimSpec(termination_grace_period="1h")
 QUARTER = 900.0
 """So long a node may be unhealthy."""
@@ -54,11 +52,8 @@ def terminations(stage: Stage) -> int:
 @pytest.mark.parametrize("is_ready", [False, True])
 @pytest.mark.parametrize("has_provider_id", [False, True])
 async def test_a_left_over_node_goes_alone(has_provider_id: bool, is_ready: bool) -> None:
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n2", claim=CLAIM)
-        await stage.create(a_pod_manifest("a", "n2", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n2", objects=[a_pod_manifest("a", "n2", **STOPS_AFTER_5)], claim=CLAIM, kubelet=SILENT) as stage:
+        async with stage.settled() as controller:
             await add_left_over(stage, "n1", has_provider_id=has_provider_id, is_ready=is_ready)
             await stage.settle(controller)
             start = await stage.delete_node("n1")
@@ -76,11 +71,9 @@ async def test_a_left_over_node_goes_alone(has_provider_id: bool, is_ready: bool
 @pytest.mark.parametrize("pause", [0.001, 60.0])
 async def test_the_node_that_is_ready_goes_alone_until_the_left_over_one_is_deleted(pause: float) -> None:
     """Objects cannot tell the machine that came back from a copy of its providerID."""
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n2", claim=CLAIM)
+    async with staged("n2", claim=CLAIM, kubelet=SILENT) as stage:
         await add_left_over(stage, "n1")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await report(stage, "n1", is_ready=False)
             await stage.settle(controller)
             start = await stage.delete_node("n2")
@@ -102,11 +95,9 @@ async def test_the_node_that_is_ready_goes_alone_until_the_left_over_one_is_dele
 
 
 async def test_a_claim_takes_all_its_nodes_along() -> None:
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n2", claim=CLAIM)
+    async with staged("n2", claim=CLAIM, kubelet=SILENT) as stage:
         await add_left_over(stage, "n1", is_ready=True)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_claim("n2-claim")
             await stage.until_gone("n1", "n2")
             await stage.until_claims_gone("n2-claim")
@@ -118,13 +109,11 @@ async def test_a_claim_takes_all_its_nodes_along() -> None:
 @pytest.mark.parametrize("pause", [0.0, 0.005, 1.995, 2.005, 2.5])
 async def test_when_the_other_one_is_deleted_as_well_the_instance_ends(pause: float, left_over: str) -> None:
     """However close to the end of the first: what comes first by name waits for the others."""
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n2", claim=CLAIM)
+    async with staged("n2", claim=CLAIM, kubelet=SILENT) as stage:
         await add_left_over(stage, left_over)
         # Answers take 10 ms, so that a deletion meets a request that is under way.
         stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node(left_over)
             await stage.clock.sleep(pause)
             await stage.delete_node("n2")
@@ -137,15 +126,13 @@ async def test_when_the_other_one_is_deleted_as_well_the_instance_ends(pause: fl
 @pytest.mark.parametrize("claim", [None, CLAIM])
 async def test_an_instance_is_not_left_to_a_node_that_goes_without_it_already(claim: ClaimSpec | None) -> None:
     """The finalizer of the first by name is on its way for long: the other one must not count on it."""
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n2", claim=claim)
+    async with staged("n2", claim=claim, kubelet=SILENT) as stage:
         node = stage.node("n2")
         assert node is not None
         body = {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
         await stage.call("POST", "/api/v1/nodes", body)
         await report(stage, "n1", is_ready=False)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(1.0)
             stage.transport.before.add(Rule(fault=Latency(8.0, 8.0), method="PATCH", path="/nodes/n1$"))
@@ -158,13 +145,10 @@ async def test_an_instance_is_not_left_to_a_node_that_goes_without_it_already(cl
 
 @pytest.mark.parametrize("after", [0.0, 0.015, 0.1, 1.9, 2.01, 2.03])
 async def test_a_restart_decides_likewise(after: float) -> None:
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n2", claim=CLAIM)
-        await stage.create(a_pod_manifest("a", "n2", **STOPS_AFTER_5))
+    async with staged("n2", objects=[a_pod_manifest("a", "n2", **STOPS_AFTER_5)], claim=CLAIM, kubelet=SILENT) as stage:
         await add_left_over(stage, "n1")
         stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await stage.delete_node("n1")
             await stage.clock.sleep(after)
         await stage.clock.sleep(0.2)
@@ -181,8 +165,7 @@ async def test_neither_its_health_nor_its_label_terminates_the_node_that_lives(i
         await stage.add_nodes("n2", claim=CLAIM)
         await stage.create(a_pod_manifest("a", "n2", **STOPS_AFTER_5))
         await add_left_over(stage, "n1")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await lost_at(stage, "n1")
             if is_labelled:
                 await stage.patch_node("n1", TERMINABLE)
@@ -197,8 +180,7 @@ async def test_of_a_machine_that_is_lost_under_both_names_nothing_stays() -> Non
     async with staged("n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10") as stage:
         await stage.add_nodes("n2", claim=CLAIM)
         await add_left_over(stage, "n1")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await lost_at(stage, "n1")
             await lost_at(stage, "n2")
             await stage.until_gone("n1", "n2")
@@ -208,11 +190,9 @@ async def test_of_a_machine_that_is_lost_under_both_names_nothing_stays() -> Non
 
 
 async def test_a_claim_that_cannot_be_deleted_is_let_be_when_another_node_comes() -> None:
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n2", claim=CLAIM)
+    async with staged("n2", claim=CLAIM, kubelet=SILENT) as stage:
         await stage.create(a_pod_manifest("a", "n2", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(Rule(fault=Refuse(403), method="DELETE", path="nodeclaims"))
             await stage.delete_node("n2")
             await stage.clock.sleep(1.0)

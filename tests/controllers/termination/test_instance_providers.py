@@ -20,8 +20,6 @@ from gracectl.cloud.provider import Provider, ProviderSettings, UsesCluster, loa
 from gracectl.kube.rbac import Permission
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 DEFINITIONS = (*shipped_definitions(), DEFINITION)
 QUICK = CloudSettings(terminate_delay=0.3)
 Behind = Callable[[Stage, Path], AbstractAsyncContextManager[Provider]]
@@ -40,12 +38,10 @@ def plug(stage: Stage, provider: Provider) -> None:
     ids=lambda behind: behind.__name__,
 )
 async def test_a_node_ends_with_every_provider(behind: Behind, tmp_path: Path) -> None:
-    async with staged("n1", "n2", definitions=DEFINITIONS, cloud=QUICK) as stage:
-        await stage.create(a_pod_manifest("web", "n1"))
+    async with staged("n1", "n2", objects=[a_pod_manifest("web", "n1")], definitions=DEFINITIONS, cloud=QUICK) as stage:
         async with behind(stage, tmp_path) as provider:
             plug(stage, provider)
-            async with stage.controller() as controller:
-                await stage.settle(controller)
+            async with stage.settled():
                 with anyio.fail_after(PATIENCE):
                     await stage.delete_node("n1")
                     await stage.until_gone("n1")
@@ -67,8 +63,7 @@ async def test_cluster_api_deletes_the_node_that_we_hold_and_neither_waits_for_t
         for node in ("n1", "n2"):
             await capi.add(node)
         plug(stage, load_provider(ProviderSettings("clusterapi")))
-        async with capi.working(), stage.controller() as controller:
-            await stage.settle(controller)
+        async with capi.working(), stage.settled():
             start = await stage.delete_node("n1")
             took = await stage.until_gone("n1") - start
             assert 60 <= took <= 90
@@ -85,8 +80,7 @@ async def test_nothing_is_asked_of_machines_that_is_not_among_the_rights() -> No
             await capi.add(node)
         provider = load_provider(ProviderSettings("clusterapi"))
         plug(stage, provider)
-        async with capi.working(), stage.controller() as controller:
-            await stage.settle(controller)
+        async with capi.working(), stage.settled():
             await stage.delete_node("n1")
             await stage.until_gone("n1")
         done = [each.operation for each in stage.transport.executed if each.operation.plural == "machines"]
@@ -102,8 +96,7 @@ async def test_a_machine_that_another_client_deletes_takes_its_node_with_it() ->
         for node in ("n1", "n2"):
             await capi.add(node)
         plug(stage, load_provider(ProviderSettings("clusterapi")))
-        async with capi.working(), stage.controller() as controller:
-            await stage.settle(controller)
+        async with capi.working(), stage.settled():
             await stage.call("DELETE", f"{MACHINES}/m-n1")
             start = stage.clock.monotonic()
             await stage.until_gone("n1")
@@ -118,8 +111,7 @@ async def test_a_paused_machine_holds_its_node_which_says_so_until_it_is_paused_
             await capi.add(node)
         await capi.patch("m-n1", {"metadata": {"annotations": {names.CLUSTER_API_PAUSED: ""}}})
         plug(stage, load_provider(ProviderSettings("clusterapi")))
-        async with capi.working(), stage.controller() as controller:
-            await stage.settle(controller)
+        async with capi.working(), stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(600)
             condition = stage.condition("n1", names.INSTANCE_TERMINATING)
@@ -141,8 +133,7 @@ async def test_a_controller_that_dies_at_any_instant_leaves_the_next_one_enough(
                 await capi.add(node)
             async with capi.working():
                 plug(stage, load_provider(ProviderSettings("clusterapi")))
-                async with stage.mortal() as controller:
-                    await stage.settle(controller)
+                async with stage.settled(mortal=True):
                     await stage.delete_node("n1")
                     await stage.clock.sleep(instant)
                 plug(stage, load_provider(ProviderSettings("clusterapi")))

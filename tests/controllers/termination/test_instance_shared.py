@@ -6,15 +6,13 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
-from support.deadlines import asked_to_end, delete_at_start, deletions, until, with_grace_period
+from support.deadlines import asked_to_end, delete_at_start, deletions, draining, until, with_grace_period
 from support.stage import SILENT, Stage, a_pod_manifest, reasons, staged, unregistered
 from support.voluntary import TERMINABLE
 
 from gracectl.cloud.provider import NodeIdentity
 from gracectl.model import names
 from gracectl.model.times import format_time
-
-pytestmark = pytest.mark.anyio
 
 PROTECTED = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
 
@@ -33,9 +31,7 @@ async def test_a_deadline_of_the_old_object_is_none_of_the_machine(grace_period:
         await add_left_over(stage, "n1", "n2")
         await stage.create(a_pod_manifest("a", "n2"))
         await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("stuck", "n1", **PROTECTED))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await stage.until_gone("n1")
             assert asked_to_end(stage) == []
             assert stage.instance_state("n2") == "running"
@@ -49,9 +45,7 @@ async def test_the_claim_of_the_old_object_ends_not_the_machine_of_the_new_one()
         await add_left_over(stage, "n1", "n2")
         await stage.create_claim("old", {"nodeName": "n1"})
         await stage.create(a_pod_manifest("a", "n2"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await stage.until_claims_gone("old")
             await until(stage, 100.0)
             assert stage.node("n1") is None
@@ -63,8 +57,7 @@ async def test_the_pods_of_a_namesake_are_left_alone_by_a_walk_that_has_begun_be
     """The node is gone and registered anew while its cordon is on the way; its pods are bound to the name."""
     async with staged("n1", settings=with_grace_period("1s"), node_grace_seconds=1e6) as stage:
         await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await until(stage, -1.0)
             node = stage.node("n1")
             assert node is not None
@@ -86,9 +79,7 @@ async def test_of_two_nodes_that_end_together_the_first_goes_as_soon_as_the_othe
         await add_left_over(stage, "n1", "n2")
         await stage.patch_node("n1", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "/status")
         await stage.create(a_pod_manifest("a", "n2", behaviour={"stop-seconds": 20}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1", "n2")
+        async with draining(stage, "n1", "n2"):
             await until(stage, 10.0)
             assert asked_to_end(stage) == []
             await stage.until_gone("n2")
@@ -99,12 +90,10 @@ async def test_of_two_nodes_that_end_together_the_first_goes_as_soon_as_the_othe
 
 async def test_another_spelling_of_a_providerid_is_the_same_instance() -> None:
     """A kubelet may write any providerID on its own node: an instance of another zone is none that exists."""
-    async with staged("victim", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "victim"))
+    async with staged("victim", "n2", objects=[a_pod_manifest("a", "victim")]) as stage:
         victim = f"sim:///zone-b/{stage.instances['victim']}"
         await stage.call("POST", "/api/v1/nodes", {"metadata": {"name": "attacker"}, "spec": {"providerID": victim}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.patch_node("attacker", TERMINABLE)
             await stage.until_gone("attacker")
             await stage.clock.sleep(60)
@@ -132,8 +121,7 @@ async def test_a_copied_providerid_ends_no_instance_whose_node_is_not_ready(
         await stage.call("POST", "/api/v1/nodes", {"metadata": {"name": "attacker"}, **copied})
         ready = {"conditions": [{"type": "Ready", "status": "True"}], "addresses": ADDRESSES}
         await stage.patch_node("attacker", {"status": ready}, "/status")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             unknown = {"type": "Ready", "status": "Unknown", "lastTransitionTime": format_time(stage.clock.now())}
             await stage.patch_node("victim", {"status": {"conditions": [unknown]}}, "/status")
             await stage.settle(controller)
@@ -154,13 +142,11 @@ async def test_a_copied_providerid_ends_no_instance_whose_node_is_not_ready(
 
 
 async def test_the_provider_is_told_of_the_claim_and_of_the_other_nodes_of_its_instance() -> None:
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n2", claim=ClaimSpec())
+    async with staged("n2", claim=ClaimSpec(), kubelet=SILENT) as stage:
         await add_left_over(stage, "n1", "n2")
         # A finalizer of another keeps the second node, so that the first one is overdue.
         await stage.patch_node("n2", {"metadata": {"finalizers": ["other.io/hold", names.FINALIZER]}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_claim("n2-claim")
             await stage.clock.sleep(60.0)
             assert {each and (each.claim, each.conflicts) for each in stage.provider.told} <= WITH_CONFLICTS
@@ -171,8 +157,7 @@ WITH_CONFLICTS = {("n2-claim", ()), ("n2-claim", ("n1",)), ("n2-claim", ("n2",))
 
 
 async def test_the_provider_is_told_of_the_node_whose_instance_it_ends() -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await stage.patch_node("n1", {"status": {"addresses": ADDRESSES}}, "/status")
         await stage.delete_node("n1")
         await stage.until_gone("n1")

@@ -23,8 +23,6 @@ from gracectl.model.pod import Pod
 from gracectl.policy.settings import ProtectionSettings
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 REASON = "InvalidDoNotDisruptAnnotation"
 WORKLOADS = "/apis/apps/v1/namespaces/shop/deployments"
 
@@ -39,8 +37,7 @@ def deployment(value: str, replicas: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("value", ["false", "4 hours", "0s", "-1h", "", "1d"])
 async def test_it_is_reported_at_once_without_a_termination(value: str) -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await stage.create(protected("job", value))
         await stage.clock.sleep(0.01)
         assert await told(stage, "job", REASON) == [
@@ -53,25 +50,20 @@ async def test_it_is_reported_at_once_without_a_termination(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["true", "4h", "1h30m", "0.5s"])
 async def test_what_can_be_understood_is_not_reported(value: str) -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await stage.create(protected("job", value), a_pod_manifest("old", "n1", labels={names.DO_NOT_EVICT: "perhaps"}))
         await stage.clock.sleep(10)
         assert await warned(stage) == {}
 
 
 async def test_pods_that_are_there_already_are_reported_when_we_start() -> None:
-    async with staged("n1") as stage:
-        await stage.create(protected("job", "never"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await stage.clock.sleep(0.01)
-            assert await warned(stage) == {"job": 1}
+    async with staged("n1", objects=[protected("job", "never")]) as stage, stage.settled():
+        await stage.clock.sleep(0.01)
+        assert await warned(stage) == {"job": 1}
 
 
 async def test_a_deployment_is_one_event_however_many_pods_it_has_and_one_more_for_other_nonsense() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         await stage.create(deployment("always", 60))
         await stage.clock.sleep(10)
         assert (await warned(stage)).total() == 1
@@ -86,8 +78,7 @@ async def test_a_deployment_is_one_event_however_many_pods_it_has_and_one_more_f
 
 
 async def test_a_value_that_is_edited_is_reported_again_also_if_it_has_been_reported_before() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await stage.create(protected("job", "always"))
         for n, value in enumerate(("1 hour", "4h", "1 hour", None, "1 hour", "always"), 1):
             await until(stage, n * HOUR)
@@ -99,8 +90,7 @@ async def test_a_value_that_is_edited_is_reported_again_also_if_it_has_been_repo
 
 async def test_only_pods_that_would_hold_a_managed_node_are_reported() -> None:
     settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with staged(settings=settings) as stage:
-        await stage.add_nodes("n1", labels={"pool": "mine"})
+    async with staged("n1", labels={"pool": "mine"}, settings=settings) as stage:
         await stage.add_nodes("n2", labels={"pool": "yours"})
         stays = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
         await stage.create(
@@ -120,8 +110,7 @@ async def test_only_pods_that_would_hold_a_managed_node_are_reported() -> None:
 
 
 async def test_a_drain_reports_each_pod() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await stage.create(deployment("always", 10))
         await made_at_start(stage)
         assert (await warned(stage)).total() == 1
@@ -137,8 +126,7 @@ async def test_a_drain_reports_each_pod() -> None:
 
 async def test_a_drain_that_is_taken_up_again_repeats_nothing() -> None:
     async with lasting("n1") as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             await made_at_start(stage, *(protected(name, "always") for name in ("a", "b")))
             await delete_at_start(stage, "n1")
             await until(stage, HOUR)

@@ -11,8 +11,6 @@ from support.stage import SILENT, a_pod_manifest, reasons, staged
 from gracectl.kube.cache.reflector import Reflector
 from gracectl.model.envelope import WatchEvent
 
-pytestmark = pytest.mark.anyio
-
 
 def hide(monkeypatch: pytest.MonkeyPatch, types: dict[str, set[str]]) -> None:
     """Events of these types, by kind, are not shown, as after crashes of the API server, until all is listed again."""
@@ -30,10 +28,8 @@ async def test_a_node_whose_finalizer_is_off_is_over_and_so_is_its_claim(
     monkeypatch: pytest.MonkeyPatch, deleted: str
 ) -> None:
     hide(monkeypatch, {"Node": {"DELETED"}, "NodeClaim": {"DELETED"}})
-    async with staged(kubelet=SILENT) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", claim=ClaimSpec(), kubelet=SILENT) as stage:
+        async with stage.settled() as controller:
             start = await (stage.delete_node("n1") if deleted == "node" else stage.delete_claim("n1-claim"))
             assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.01)
             assert await stage.until_claims_gone("n1-claim") - start == pytest.approx(2.0, abs=0.01)
@@ -44,22 +40,18 @@ async def test_a_node_whose_finalizer_is_off_is_over_and_so_is_its_claim(
 
 async def test_a_pod_that_an_eviction_does_not_find_holds_its_node_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, {"Pod": {"MODIFIED", "DELETED"}})
-    async with staged("n1", kubelet=SILENT) as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/a", {"gracePeriodSeconds": 0})
-            start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.01)
-            assert len(stage.transport.of("create", "pods/eviction")) == 1
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")], kubelet=SILENT) as stage, stage.settled():
+        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/a", {"gracePeriodSeconds": 0})
+        start = await stage.delete_node("n1")
+        assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.01)
+        assert len(stage.transport.of("create", "pods/eviction")) == 1
 
 
 async def test_a_node_that_another_client_released_is_over_with_the_next_write(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, {"Node": {"DELETED"}})
     async with staged("n1", "n2", kubelet=SILENT) as stage:
         await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 20}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.delete_node("n1")
             await stage.clock.sleep(1.0)
             await stage.patch_node("n1", {"metadata": {"finalizers": None}})

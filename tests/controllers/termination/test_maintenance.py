@@ -35,8 +35,6 @@ from support.stage import (
 from gracectl.model import names
 from gracectl.model.times import format_time
 
-pytestmark = pytest.mark.anyio
-
 CRITICAL = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
 MESSAGE = "drained, but for pods that stay with the node; to return it: gracectl uncordon n1, or kubectl uncordon n1"
 
@@ -45,8 +43,7 @@ async def test_a_node_is_cordoned_drained_and_kept() -> None:
     async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=1.0)) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5), a_daemon_set("agent"))
         (daemon,) = [name for name in names_on(stage, "n1") if name != "a"]
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.clock.sleep(1)
             start = await gracectl_keep(stage, "n1")
             await stage.until(lambda: is_at_rest(stage, "n1"))
@@ -85,27 +82,23 @@ async def test_a_node_is_cordoned_drained_and_kept() -> None:
 
 
 async def test_the_cordon_is_one_write_that_says_what_it_has_added() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            before = len(stage.transport.of("patch", "nodes"))
-            asked_for = format_time(stage.clock.now())
-            start = await keep(stage, "n1")
-            await stage.clock.sleep(100)
-            writes = stage.transport.of("patch", "nodes")[before:]
-            assert [(round(each.instant - start, 3), each.status) for each in writes] == [(0.0, 200)]
-            assert remains(stage, "n1")["annotations"] == {names.KEEP_DRAINED: asked_for, names.CORDONED: RECORD}
-            order = [each.operation.resource for each in stage.transport.executed]
-            assert order.index("pods/eviction") > order.index("nodes", before)
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage, stage.settled():
+        before = len(stage.transport.of("patch", "nodes"))
+        asked_for = format_time(stage.clock.now())
+        start = await keep(stage, "n1")
+        await stage.clock.sleep(100)
+        writes = stage.transport.of("patch", "nodes")[before:]
+        assert [(round(each.instant - start, 3), each.status) for each in writes] == [(0.0, 200)]
+        assert remains(stage, "n1")["annotations"] == {names.KEEP_DRAINED: asked_for, names.CORDONED: RECORD}
+        order = [each.operation.resource for each in stage.transport.executed]
+        assert order.index("pods/eviction") > order.index("nodes", before)
 
 
 async def test_a_rest_costs_nothing() -> None:
     """Nothing is written, no eviction is sent, the work queue is idle."""
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1"), a_daemon_set("agent"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await keep(stage, "n1")
             await stage.clock.sleep(60)
             requests, looks = len(stage.transport.executed), controller.statistics().queues["nodes"].handed_out
@@ -124,8 +117,7 @@ async def test_waves_follow_each_other_and_daemons_are_in_none() -> None:
             a_daemon_set("agent"),
             a_daemon_set("network", pod=CRITICAL),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await keep(stage, "n1")
             at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
             assert at_rest - start == pytest.approx(7.0, abs=0.001)
@@ -140,8 +132,7 @@ async def test_a_budget_over_two_kept_nodes_and_one_that_ends_is_kept_by_one_lan
             a_budget_manifest("web", maxUnavailable=1),
         )
         await stage.add_nodes("n4")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             leaving = sum(len(stage.pods_on(name)) for name in ("n1", "n2", "n3"))
             start = await keep(stage, "n1")
             await keep(stage, "n2")
@@ -155,8 +146,7 @@ async def test_a_budget_over_two_kept_nodes_and_one_that_ends_is_kept_by_one_lan
 async def test_a_protected_pod_is_waited_for(word: str, held: bool) -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={word: "true"}), a_pod_manifest("other", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await keep(stage, "n1")
             await stage.clock.sleep(500)
             assert asked(stage, start) == ([] if held else [("other", 0.0)])
@@ -172,8 +162,7 @@ async def test_a_protected_pod_is_waited_for(word: str, held: bool) -> None:
 async def test_a_protection_that_ends_is_waited_for_to_the_second() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))  # created at 0
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.clock.sleep(10)
             await keep(stage, "n1")
             await stage.until(lambda: is_at_rest(stage, "n1"))
@@ -194,8 +183,7 @@ async def test_a_kept_node_has_no_deadline_whatever_says_so(claimed: bool) -> No
             a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, terminationGracePeriodSeconds=5)
         )
         past: dict[str, Any] = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2026-01-01T00:00:00Z"}}}
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await keep(stage, "n1")
             await stage.clock.sleep(10)
             await stage.patch_node("n1", past)
@@ -212,8 +200,7 @@ async def test_a_kept_node_has_no_deadline_whatever_says_so(claimed: bool) -> No
 
 async def test_a_late_pod_is_drained_too_and_then_the_node_rests_again() -> None:
     """Bound by hand, or by a scheduler that had not seen the cordon yet."""
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled() as controller:
         start = await keep(stage, "n1")
         at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
         assert at_rest - start == pytest.approx(2.0, abs=0.001)  # the minimum drain time
@@ -234,8 +221,7 @@ async def test_a_late_pod_is_drained_too_and_then_the_node_rests_again() -> None
 
 
 async def test_a_pod_bound_in_the_instant_of_the_cordon_is_drained_too() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         start = await keep(stage, "n1")
         await stage.clock.sleep(1.5)
         await stage.cluster.create(a_pod_manifest("late", "n1", **STOPS_AFTER_5))
@@ -250,8 +236,7 @@ async def test_volumes_of_drained_pods_are_waited_for() -> None:
         await stage.create(a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=templates))
         await stage.add_nodes("n2")
         await stage.clock.sleep(30)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             start = await keep(stage, "n1")
             await stage.clock.sleep(3)
             condition = stage.condition("n1", names.VOLUMES_DETACHED)
@@ -272,8 +257,7 @@ async def test_volumes_of_drained_pods_are_waited_for() -> None:
 
 @pytest.mark.parametrize("value", ["", "true", "yesterday", "2026-13-45", "2999-01-01T00:00:00Z"])
 async def test_a_request_counts_whatever_its_value_says(value: str) -> None:
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled() as controller:
         await stage.clock.sleep(7)
         start = await keep(stage, "n1", value)
         await stage.until(lambda: is_at_rest(stage, "n1"))
@@ -290,8 +274,7 @@ async def test_the_node_requested_first_is_drained_first() -> None:
         on_n2 = names_on(stage, "n2")
         assert len(on_n2) == 1
         await stage.clock.sleep(100)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             # No pod may leave for a while, so that both are in the lane before the first eviction.
             path = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
             merge = "application/merge-patch+json"
@@ -306,11 +289,9 @@ async def test_the_node_requested_first_is_drained_first() -> None:
 
 
 async def test_a_node_that_was_cordoned_before_is_drained_all_the_same() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1")]) as stage:
         await stage.patch_node("n1", {"spec": {"unschedulable": True}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.clock.sleep(10)
             assert stage.evictions == []
             await keep(stage, "n1")
@@ -321,8 +302,7 @@ async def test_a_node_that_was_cordoned_before_is_drained_all_the_same() -> None
 
 async def test_what_another_client_removes_of_the_cordon_is_restored_while_the_request_stands() -> None:
     """All but spec.unschedulable, which gives the node back."""
-    async with staged("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1") as stage, stage.settled():
         await keep(stage, "n1")
         await stage.until(lambda: is_at_rest(stage, "n1"))
         await stage.patch_node("n1", {"metadata": {"labels": {names.EXCLUDE_FROM_LOAD_BALANCERS: None}}})
@@ -340,8 +320,7 @@ async def test_what_another_client_removes_of_the_cordon_is_restored_while_the_r
 async def test_nodes_without_a_request_stay_as_they_are() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             before = remains(stage, "n2")
             await keep(stage, "n1")
             await stage.clock.sleep(100)
@@ -355,9 +334,7 @@ MINE = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
 
 
 async def test_a_node_that_is_not_managed_is_complained_about_once_and_left_alone() -> None:
-    async with staged(settings=MINE) as stage:
-        await stage.add_nodes("n1")
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")], settings=MINE) as stage:
         async with stage.controller() as controller:
             await controller.wait_live()
             before = remains(stage, "n1")
@@ -382,11 +359,9 @@ async def test_a_node_that_is_not_managed_is_complained_about_once_and_left_alon
 
 
 async def test_a_kept_node_that_is_no_longer_managed_is_left_alone_and_taken_up_again() -> None:
-    async with staged(settings=MINE) as stage:
-        await stage.add_nodes("n1", labels={"pool": "mine"})
+    async with staged("n1", labels={"pool": "mine"}, settings=MINE) as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "60s"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await keep(stage, "n1")
             await stage.clock.sleep(10)
             await stage.patch_node("n1", {"metadata": {"labels": {"pool": "yours"}}})

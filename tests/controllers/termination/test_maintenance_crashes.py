@@ -35,9 +35,6 @@ from support.thorough import thorough
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
-
 # -- at every write ----------------------------------------------------------------------------------------------------
 
 
@@ -99,8 +96,7 @@ async def test_a_kill_at_any_write_is_survived(number: int, give_back: Way, carr
             a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 4}, priorityClassName="system-cluster-critical"),
             a_daemon_set("agent"),
         )
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             before, daemons = remains(stage, "n1"), [name for name in names_on(stage, "n1") if name.startswith("agent")]
         async with anyio.create_task_group() as group:
             with struck_at(stage, number, carried_out=carried_out) as struck:
@@ -126,10 +122,8 @@ async def test_a_kill_at_any_write_is_survived(number: int, give_back: Way, carr
 
 
 async def test_a_restart_while_the_node_rests_writes_nothing_and_emits_no_event() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_daemon_set("agent"))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1"), a_daemon_set("agent")]) as stage:
+        async with stage.settled(mortal=True) as controller:
             await keep(stage, "n1")
             await stage.clock.sleep(30)
         before, told = stage.node("n1"), await stage.events()
@@ -256,8 +250,7 @@ async def lives(seed: int) -> None:
     async with staged(seed=seed, cloud=cloud, kubelet=SILENT, node_grace_seconds=1e6) as stage:
         world = World(stage, chance)
         await world.build()
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             before = {name: remains(stage, name) for name in world.nodes}
         storm(stage, chance)
         for _ in range(8):

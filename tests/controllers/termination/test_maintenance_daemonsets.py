@@ -27,8 +27,6 @@ from support.stage import Stage, a_pod_manifest, staged
 from gracectl.model import names
 from gracectl.model.times import format_time
 
-pytestmark = pytest.mark.anyio
-
 PROTECTED = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 EVERYWHERE = [{"operator": "Exists"}]
 TAINT = {"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"}
@@ -44,20 +42,17 @@ def agents(stage: Stage, node: str) -> list[str]:
 
 
 async def test_a_daemon_set_pod_that_is_deleted_in_maintenance_comes_back() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_daemon_set("agent"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await gracectl_keep(stage, "n1")
-            await stage.until(lambda: is_at_rest(stage, "n1"))
-            (before,) = agents(stage, "n1")
-            start = stage.clock.monotonic()
-            await delete_pod(stage, before)
-            await stage.until(lambda: agents(stage, "n1") not in ([], [before]))
-            await stage.clock.sleep(100)
-            assert len(agents(stage, "n1")) == 1
-            assert asked(stage, start) == []
-            assert (is_cordoned(stage, "n1"), is_tainted(stage, "n1")) == (True, False)
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1"), a_daemon_set("agent")]) as stage, stage.settled():
+        await gracectl_keep(stage, "n1")
+        await stage.until(lambda: is_at_rest(stage, "n1"))
+        (before,) = agents(stage, "n1")
+        start = stage.clock.monotonic()
+        await delete_pod(stage, before)
+        await stage.until(lambda: agents(stage, "n1") not in ([], [before]))
+        await stage.clock.sleep(100)
+        assert len(agents(stage, "n1")) == 1
+        assert asked(stage, start) == []
+        assert (is_cordoned(stage, "n1"), is_tainted(stage, "n1")) == (True, False)
 
 
 async def drained_by_an_earlier_release(stage: Stage, node: str) -> None:
@@ -69,8 +64,7 @@ async def drained_by_an_earlier_release(stage: Stage, node: str) -> None:
 
 
 async def test_the_taint_of_an_earlier_release_is_removed_in_one_write() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_daemon_set("agent"))
+    async with staged("n1", "n2", objects=[a_daemon_set("agent")]) as stage:
         async with stage.controller() as controller:
             await stage.settle(controller)
         await drained_by_an_earlier_release(stage, "n1")
@@ -110,8 +104,7 @@ async def test_until_their_wave_daemon_set_pods_come_back_to_a_deleted_node_and_
             a_pod_manifest("job", "n1", **PROTECTED),
             a_daemon_set("agent", behaviour={"stop-seconds": 3}),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(10)
             assert (is_cordoned(stage, "n1"), is_tainted(stage, "n1")) == (True, False)
@@ -133,12 +126,10 @@ async def test_until_their_wave_daemon_set_pods_come_back_to_a_deleted_node_and_
 
 @pytest.mark.parametrize("tolerations", [None, EVERYWHERE])
 async def test_a_cordon_is_one_write_if_no_daemon_set_pod_is_to_leave_later(tolerations: Any) -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("job", "n1", **PROTECTED))
+    async with staged("n1", "n2", objects=[a_pod_manifest("job", "n1", **PROTECTED)]) as stage:
         if tolerations is not None:
             await stage.create(a_daemon_set("agent", pod={"tolerations": tolerations}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             writes = len(stage.transport.of("patch", "nodes"))
             await stage.delete_node("n1")
             await stage.clock.sleep(100)
@@ -148,14 +139,12 @@ async def test_a_cordon_is_one_write_if_no_daemon_set_pod_is_to_leave_later(tole
 
 async def test_before_a_daemon_set_pod_is_deleted_for_the_deadline_no_new_one_may_come() -> None:
     """Five seconds before."""
-    async with staged(settings=with_grace_period("100s")) as stage:
-        await stage.add_nodes("n1")
+    async with staged("n1", settings=with_grace_period("100s")) as stage:
         await stage.create(
             a_pod_manifest("job", "n1", terminationGracePeriodSeconds=10, **PROTECTED),
             a_daemon_set("agent", pod={"terminationGracePeriodSeconds": 30}),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(64.5)
             assert not is_tainted(stage, "n1")
@@ -168,10 +157,8 @@ async def test_before_a_daemon_set_pod_is_deleted_for_the_deadline_no_new_one_ma
 
 
 async def test_a_new_leader_continues_with_the_cordon_that_it_finds() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("job", "n1", **PROTECTED), a_daemon_set("agent"))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+    async with staged("n1", "n2", objects=[a_pod_manifest("job", "n1", **PROTECTED), a_daemon_set("agent")]) as stage:
+        async with stage.settled(mortal=True) as controller:
             await stage.delete_node("n1")
             await stage.clock.sleep(10)
         writes = len(stage.transport.of("patch", "nodes"))
@@ -190,8 +177,7 @@ async def test_a_taint_that_another_client_removes_after_the_wave_is_restored() 
             a_daemon_set("agent"),
             a_pod_manifest("dns", "n1", priorityClassName="system-cluster-critical", **PROTECTED),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(10)
             assert (is_tainted(stage, "n1"), agents(stage, "n1")) == (True, [])
@@ -203,8 +189,7 @@ async def test_a_taint_that_another_client_removes_after_the_wave_is_restored() 
 
 
 async def test_maintenance_leaves_the_taint_of_another_client() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         await stage.patch_node("n1", {"spec": {"taints": [TAINT]}})
         await keep(stage, "n1")
         await stage.until(lambda: is_at_rest(stage, "n1"))

@@ -33,17 +33,13 @@ from support.voluntary import deletions as ended
 from gracectl.controllers.termination.maintenance import record_removal_patch, uncordon_patch
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
-
 # -- deleted while it is kept ------------------------------------------------------------------------------------------
 
 
 async def test_a_node_at_rest_that_is_deleted_ends_with_its_daemons() -> None:
     async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=1.0)) as stage:
         await stage.create(a_pod_manifest("a", "n1"), a_daemon_set("agent", behaviour={"stop-seconds": 3}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await keep(stage, "n1")
             await stage.clock.sleep(400)  # longer than repeats of an Event are counted and not told
             (daemon,) = names_on(stage, "n1")
@@ -71,8 +67,7 @@ async def test_no_pod_is_forgotten_or_evicted_twice_when_a_node_is_deleted_in_th
             a_daemon_set("agent"),
         )
         await stage.add_nodes("n2")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             (daemon,) = [name for name in names_on(stage, "n1") if name.startswith("agent")]
             start = await keep(stage, "n1")
             await stage.clock.sleep(12)
@@ -89,15 +84,13 @@ async def test_no_pod_is_forgotten_or_evicted_twice_when_a_node_is_deleted_in_th
 
 async def test_pods_leave_without_a_pause_while_the_end_of_a_kept_node_begins_slowly() -> None:
     """Its claim cannot be deleted for five seconds, and no other is requested before that."""
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec()) as stage:
         await stage.create(
             a_workload("Deployment", "web", 6, behaviour={"ready-seconds": 2}),
             a_budget_manifest("web", maxUnavailable=1),
         )
         await stage.add_nodes("n2")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await keep(stage, "n1")
             await stage.clock.sleep(3)
             stage.transport.before.add(Rule(fault=Partition(), method="DELETE", path="nodeclaims"))
@@ -109,13 +102,11 @@ async def test_pods_leave_without_a_pause_while_the_end_of_a_kept_node_begins_sl
 @pytest.mark.parametrize("claimed", [False, True])
 async def test_its_deadline_counts_from_its_deletion(claimed: bool) -> None:
     settings = with_grace_period("5m")
-    async with staged(settings=settings) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec() if claimed else None)
+    async with staged("n1", claim=ClaimSpec() if claimed else None, settings=settings) as stage:
         await stage.create(
             a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, terminationGracePeriodSeconds=60)
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await keep(stage, "n1")
             await until(stage, 0.0)
             assert written_on(stage.node("n1")) == ""
@@ -128,11 +119,8 @@ async def test_its_deadline_counts_from_its_deletion(claimed: bool) -> None:
 
 
 async def test_its_claim_may_be_deleted_as_well() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=ClaimSpec()) as stage:
+        async with stage.settled():
             await keep(stage, "n1")
             await stage.clock.sleep(60)
             await stage.delete_claim("n1-claim")
@@ -148,8 +136,7 @@ async def test_a_node_whose_keeping_hangs_ends_by_its_deadline_all_the_same(path
         await stage.create(
             a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, terminationGracePeriodSeconds=8)
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(silence := Rule(fault=Partition(), method="PATCH", path=path))
             await until(stage, -3.0)
             await keep(stage, "n1")
@@ -167,8 +154,7 @@ async def test_a_node_whose_keeping_hangs_ends_by_its_deadline_all_the_same(path
 async def test_a_node_that_comes_back_under_its_name_is_another_one() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await keep(stage, "n1")
             await stage.clock.sleep(10)
             await stage.patch_node("n1", {"metadata": {"finalizers": []}})
@@ -187,10 +173,8 @@ async def test_a_node_that_comes_back_under_its_name_is_another_one() -> None:
 
 
 async def test_a_node_that_is_ending_is_not_kept() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5), a_daemon_set("agent"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5), a_daemon_set("agent")]) as stage:
+        async with stage.settled() as controller:
             start = await stage.delete_node("n1")
             await stage.clock.sleep(1)
             await gracectl_keep(stage, "n1")
@@ -204,10 +188,8 @@ async def test_a_node_that_is_ending_is_not_kept() -> None:
 
 
 async def test_a_deletion_is_not_taken_back_by_an_uncordon() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 9}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1", behaviour={"stop-seconds": 9})]) as stage:
+        async with stage.settled():
             await keep(stage, "n1")
             await stage.clock.sleep(1)
             start = await stage.delete_node("n1")
@@ -226,8 +208,7 @@ async def test_a_deletion_is_not_taken_back_by_an_uncordon() -> None:
 
 @pytest.mark.parametrize("number", range(3))
 async def test_a_node_that_is_deleted_right_after_its_return_ends(number: int) -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled() as controller:
         await keep(stage, "n1")
         await stage.clock.sleep(10)
         await WAYS_BACK[number](stage, "n1")
@@ -244,8 +225,7 @@ LENIENT = the_settings(health={"maximumUnhealthy": "100%"})
 
 
 async def test_a_kept_node_that_is_not_heard_of_is_not_ended() -> None:
-    async with staged("n1", "n2", settings=LENIENT) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2", settings=LENIENT) as stage, stage.settled():
         await keep(stage, "n1")
         await stage.clock.sleep(10)
         await lost_at(stage, "n1")
@@ -258,8 +238,7 @@ async def test_a_kept_node_that_is_not_heard_of_is_not_ended() -> None:
 async def test_it_does_not_count_as_unhealthy_for_the_others() -> None:
     """Two of three are away; one of them is being rebooted."""
     settings = the_settings(health={"maximumUnhealthy": 1})
-    async with staged("n1", "n2", "n3", settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2", "n3", settings=settings) as stage, stage.settled():
         await keep(stage, "n1")
         await stage.clock.sleep(10)
         await lost_at(stage, "n1")
@@ -273,8 +252,7 @@ async def test_a_node_that_is_given_back_while_it_is_not_ready_has_its_fifteen_m
     give_back: Way,
 ) -> None:
     async with staged("n1", "n2", settings=LENIENT) as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await keep(stage, "n1")
             await stage.clock.sleep(10)
             await lost_at(stage, "n1")
@@ -288,8 +266,7 @@ async def test_a_node_that_is_given_back_while_it_is_not_ready_has_its_fifteen_m
 
 
 async def test_a_node_that_is_ready_in_time_has_nothing_to_fear_and_nothing_is_left_after_the_next_return() -> None:
-    async with staged("n1", "n2", settings=LENIENT) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2", settings=LENIENT) as stage, stage.settled():
         before = remains(stage, "n1")
         await keep(stage, "n1")
         await lost_at(stage, "n1")
@@ -312,8 +289,7 @@ async def test_a_lost_node_that_is_asked_for_in_the_last_second_is_kept() -> Non
         await stage.create(
             a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, tolerations=ON_LOST_NODES)
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             lost = await lost_at(stage, "n1")
             await stage.clock.sleep(lost + 899 - stage.clock.monotonic())
             await keep(stage, "n1")
@@ -326,8 +302,7 @@ async def test_a_lost_node_that_is_asked_for_in_the_last_second_is_kept() -> Non
 async def test_a_node_in_maintenance_labelled_terminable_is_terminated() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "300s"}))  # made at 0
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await keep(stage, "n1")
             await stage.clock.sleep(10)
             await stage.patch_node("n1", TERMINABLE)
@@ -342,13 +317,10 @@ async def test_a_node_in_maintenance_labelled_terminable_is_terminated() -> None
 
 
 async def test_the_claim_of_a_kept_node_expires_to_the_second() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(expire_after="1h"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await keep(stage, "n1")
-            await stage.until_gone("n1")
-            assert ended(stage, "nodeclaims") == [(3600.0, "n1-claim")]
+    async with staged("n1", claim=ClaimSpec(expire_after="1h")) as stage, stage.settled():
+        await keep(stage, "n1")
+        await stage.until_gone("n1")
+        assert ended(stage, "nodeclaims") == [(3600.0, "n1-claim")]
 
 
 # -- patches -----------------------------------------------------------------------------------------------------------

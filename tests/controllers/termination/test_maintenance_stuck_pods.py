@@ -11,8 +11,6 @@ from support.stage import NOT_READY, Stage, a_pod_manifest, reasons, staged
 from gracectl.inspect.status import NodeStatus, node_statuses
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 ZOMBIE: dict[str, Any] = {"terminationGracePeriodSeconds": 20, "behaviour": {"never-stops": "true"}}
 """Evicted at 0 s, its grace ends at 20 s: stuck from 80 s on."""
 STATE = "shop/zombie may still run: terminating, more than a minute past its grace, and the kubelet is alive"
@@ -45,8 +43,7 @@ async def test_a_node_in_maintenance_is_not_drained_while_a_stuck_pod_may_run() 
             a_pod_manifest("zombie", "n1", **ZOMBIE),
             a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 4}, **CRITICAL),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             start = await keep(stage, "n1")
             at = await stage.until(lambda: [name for name, _ in asked(stage, start)] == ["zombie", "dns"])
             assert at - start == pytest.approx(80.0, abs=0.001), "later waves do not wait for it"
@@ -71,31 +68,24 @@ async def test_a_node_in_maintenance_is_not_drained_while_a_stuck_pod_may_run() 
 
 async def test_a_pod_is_gone_with_its_kubelet_and_back_with_it() -> None:
     """A reboot: the machine is off, and the kubelet that comes back finds the pod again."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("zombie", "n1", **ZOMBIE))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await keep(stage, "n1")
-            await stage.until(lambda: is_stuck(stage))
-            await stage.clock.sleep(10)
-            ready = stage.node("n1")["status"]["conditions"]  # type: ignore[index]
-            await stage.patch_node("n1", NOT_READY, "/status")
-            await stage.clock.sleep(0.1)
-            assert is_at_rest(stage, "n1")
-            await stage.clock.sleep(10)
-            await stage.patch_node(
-                "n1", {"status": {"conditions": [e for e in ready if e["type"] == "Ready"]}}, "/status"
-            )
-            await stage.clock.sleep(10)
-            assert drained(stage)[:2] == ("False", "StuckPods")
+    async with staged("n1", "n2", objects=[a_pod_manifest("zombie", "n1", **ZOMBIE)]) as stage, stage.settled():
+        await keep(stage, "n1")
+        await stage.until(lambda: is_stuck(stage))
+        await stage.clock.sleep(10)
+        ready = stage.node("n1")["status"]["conditions"]  # type: ignore[index]
+        await stage.patch_node("n1", NOT_READY, "/status")
+        await stage.clock.sleep(0.1)
+        assert is_at_rest(stage, "n1")
+        await stage.clock.sleep(10)
+        await stage.patch_node("n1", {"status": {"conditions": [e for e in ready if e["type"] == "Ready"]}}, "/status")
+        await stage.clock.sleep(10)
+        assert drained(stage)[:2] == ("False", "StuckPods")
 
 
 async def test_a_termination_does_not_wait_for_a_stuck_pod_and_names_it() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("zombie", "n1", **ZOMBIE))
+    async with staged("n1", "n2", objects=[a_pod_manifest("zombie", "n1", **ZOMBIE)]) as stage:
         stage.provider.seconds = 5.0
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             start = await stage.delete_node("n1")
             at = await stage.until(lambda: (stage.condition("n1", names.DRAINED) or {}).get("status") == "True")
             assert at - start == pytest.approx(80.0, abs=0.001)

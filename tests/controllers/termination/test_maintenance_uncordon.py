@@ -36,15 +36,11 @@ from support.stage import (
 from gracectl.controllers.termination import maintenance as kept
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 
 @each_way_back
 async def test_a_node_at_rest_is_as_it_was_before(give_back: Way) -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1")]) as stage:
+        async with stage.settled() as controller:
             before = remains(stage, "n1")
             await gracectl_keep(stage, "n1")
             await stage.clock.sleep(100)
@@ -70,8 +66,7 @@ async def test_uncordoned_in_the_middle_of_a_drain_no_eviction_is_sent_any_more(
             a_budget_manifest("web", maxUnavailable=1),
         )
         await stage.add_nodes("n2")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             before = remains(stage, "n1")
             start = await gracectl_keep(stage, "n1")
             await stage.clock.sleep(12)
@@ -87,8 +82,7 @@ async def test_uncordoned_in_the_middle_of_a_drain_no_eviction_is_sent_any_more(
 @each_way_back
 async def test_a_node_that_is_uncordoned_before_its_first_run(give_back: Way) -> None:
     """By `kubectl uncordon` it cannot be: there is no cordon yet, and kubectl says so."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage:
         async with stage.mortal() as controller:
             await stage.settle(controller)
         before = remains(stage, "n1")
@@ -109,8 +103,7 @@ async def test_a_node_that_is_uncordoned_before_its_first_run(give_back: Way) ->
 async def test_a_node_that_is_uncordoned_while_no_controller_runs(give_back: Way) -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "50s"}))
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             before = remains(stage, "n1")
             await gracectl_keep(stage, "n1")
             await stage.clock.sleep(10)
@@ -151,8 +144,7 @@ LABEL = {names.EXCLUDE_FROM_LOAD_BALANCERS: "true"}
     ],
 )
 async def test_what_others_have_put_on_a_node_stays(give_back: Way, patch: Any, record: str, left: str) -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         await stage.patch_node("n1", patch)
         before = remains(stage, "n1")
         await gracectl_keep(stage, "n1")
@@ -169,8 +161,7 @@ async def test_what_others_have_put_on_a_node_stays(give_back: Way, patch: Any, 
 @each_way_back
 async def test_a_node_that_was_cordoned_before_takes_pods_again(give_back: Way) -> None:
     """As after `kubectl drain` and `kubectl uncordon`, which know no more of who has cordoned it."""
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         before = remains(stage, "n1")
         await stage.patch_node("n1", {"spec": {"unschedulable": True}})
         await gracectl_keep(stage, "n1")
@@ -181,8 +172,7 @@ async def test_a_node_that_was_cordoned_before_takes_pods_again(give_back: Way) 
 
 
 async def test_what_was_removed_by_hand_already_is_no_hindrance() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         before = remains(stage, "n1")
         await keep(stage, "n1")
         await stage.clock.sleep(10)
@@ -202,8 +192,7 @@ async def test_what_was_removed_by_hand_already_is_no_hindrance() -> None:
 
 
 async def test_what_the_commands_ask_for() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         fresh, now = seen(stage, "n1"), stage.clock.now()
         assert kept.withdrawal_patch(fresh) is None
         asked_for = kept.request_patch(fresh, now)
@@ -231,8 +220,7 @@ async def test_what_the_commands_ask_for() -> None:
 async def test_a_request_right_after_the_return_is_another_request(give_back: Way) -> None:
     """Also before a controller has seen the uncordon."""
     async with staged("n1", "n2") as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             before = remains(stage, "n1")
             await gracectl_keep(stage, "n1")
             await stage.clock.sleep(10)
@@ -251,8 +239,7 @@ async def test_a_request_right_after_the_return_is_another_request(give_back: Wa
 
 
 async def test_again_and_again() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled() as controller:
         before = remains(stage, "n1")
         for number in range(6):
             await stage.cluster.create(a_pod_manifest(f"p{number}", "n1"))
@@ -270,8 +257,7 @@ async def test_again_and_again() -> None:
 
 async def test_a_request_while_the_last_one_is_being_cleared_up() -> None:
     """Between two of our writes: what is left of the last time is taken over."""
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled() as controller:
         before = remains(stage, "n1")
         await gracectl_keep(stage, "n1")
         await stage.clock.sleep(10)
@@ -296,8 +282,7 @@ async def test_a_request_while_the_last_one_is_being_cleared_up() -> None:
 @pytest.mark.parametrize("late", [0.0, 5.0])
 async def test_a_request_that_comes_just_before_our_uncordon_stands(late: float) -> None:
     """Whether the watch or the server, which refuses the uncordon, tells of it first."""
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         await gracectl_keep(stage, "n1")
         await stage.clock.sleep(100)
         stage.transport.before.add(Rule(fault=LateWatch(late, late), path="nodes"))

@@ -28,69 +28,57 @@ from support.stage import (
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_cordon_that_is_late_is_not_put_on_a_node_that_was_given_back() -> None:
     """Our view is ten seconds old: the server refuses the cordon (the node has no annotations any more that it could be
     recorded among), and we look again."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            before = remains(stage, "n1")
-            stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0), path="nodes"))
-            await keep(stage, "n1")
-            await stage.clock.sleep(9)
-            await take_off(stage, "n1")
-            await stage.clock.sleep(100)
-            assert remains(stage, "n1") == before
-            assert stage.evictions == []
-            assert [each.status for each in stage.transport.of("patch", "nodes") if each.instant > 5] == [422]
-            assert await reasons(stage, "n1") == []
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1")]) as stage, stage.settled():
+        before = remains(stage, "n1")
+        stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0), path="nodes"))
+        await keep(stage, "n1")
+        await stage.clock.sleep(9)
+        await take_off(stage, "n1")
+        await stage.clock.sleep(100)
+        assert remains(stage, "n1") == before
+        assert stage.evictions == []
+        assert [each.status for each in stage.transport.of("patch", "nodes") if each.instant > 5] == [422]
+        assert await reasons(stage, "n1") == []
 
 
 async def test_an_answer_that_tells_of_the_return_before_the_watch_does_is_heeded() -> None:
     """It is the answer to the condition that says that the node is drained."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            before = remains(stage, "n1")
-            start = await keep(stage, "n1")
-            await stage.clock.sleep(2)
-            stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0), path="nodes"))
-            await stage.clock.sleep(2)
-            await take_off(stage, "n1")
-            assert await stage.until(lambda: remains(stage, "n1") == before) - start == pytest.approx(5.0, abs=0.001)
-            assert "Drained" not in await reasons(stage, "n1")
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage, stage.settled():
+        before = remains(stage, "n1")
+        start = await keep(stage, "n1")
+        await stage.clock.sleep(2)
+        stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0), path="nodes"))
+        await stage.clock.sleep(2)
+        await take_off(stage, "n1")
+        assert await stage.until(lambda: remains(stage, "n1") == before) - start == pytest.approx(5.0, abs=0.001)
+        assert "Drained" not in await reasons(stage, "n1")
 
 
 async def test_a_cordon_that_is_long_on_its_way_is_called_off() -> None:
     """The watch shows that the node was uncordoned; the answer to a request that became pointless is not waited for."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            before = remains(stage, "n1")
-            stage.transport.before.add(silence := Rule(fault=Partition(), method="PATCH", path="nodes/n1"))
-            await keep(stage, "n1")
-            await stage.clock.sleep(20)
-            await take_off(stage, "n1")
-            await stage.clock.sleep(0.01)
-            assert controller.under_way() == ()
-            stage.transport.before.remove(silence)
-            await stage.clock.sleep(100)
-            assert remains(stage, "n1") == before
-            assert stage.evictions == []
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1")]) as stage, stage.settled() as controller:
+        before = remains(stage, "n1")
+        stage.transport.before.add(silence := Rule(fault=Partition(), method="PATCH", path="nodes/n1"))
+        await keep(stage, "n1")
+        await stage.clock.sleep(20)
+        await take_off(stage, "n1")
+        await stage.clock.sleep(0.01)
+        assert controller.under_way() == ()
+        stage.transport.before.remove(silence)
+        await stage.clock.sleep(100)
+        assert remains(stage, "n1") == before
+        assert stage.evictions == []
 
 
 async def test_a_late_watch_that_shows_the_state_before_the_uncordon_evicts_no_pod() -> None:
     """An answer to a write of ours has told of the return before the watch does, which then shows older states."""
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             before = remains(stage, "n1")
             await keep(stage, "n1")
             await stage.clock.sleep(20)
@@ -117,8 +105,7 @@ async def test_a_late_watch_that_shows_the_state_before_the_uncordon_evicts_no_p
 async def test_late_watches_delay_a_return_and_lose_nothing_of_it(give_back: Way, late: float) -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "300s"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             before = remains(stage, "n1")
             stage.transport.before.add(Rule(fault=LateWatch(late / 2, late), path="nodes|pods"))
             await gracectl_keep(stage, "n1")
@@ -141,23 +128,20 @@ async def test_conditions_that_cannot_be_written_keep_no_pod_from_a_node_that_wa
     give_back: Way, fault: Any
 ) -> None:
     """They come off when they can be written again."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            before = remains(stage, "n1")
-            await gracectl_keep(stage, "n1")
-            await stage.clock.sleep(10)
-            stage.transport.before.add(broken := Rule(fault=fault, path="nodes/n1/status"))
-            start = await give_back(stage, "n1")
-            await stage.until(lambda: remains(stage, "n1")["spec"] == before["spec"])
-            assert stage.clock.monotonic() - start <= 0.001
-            await stage.clock.sleep(50)
-            assert remains(stage, "n1")["annotations"] == {names.CORDONED: ""}
-            assert remains(stage, "n1")["conditions"] != []
-            stage.transport.before.remove(broken)
-            await stage.clock.sleep(60)
-            assert remains(stage, "n1") == before
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1")]) as stage, stage.settled():
+        before = remains(stage, "n1")
+        await gracectl_keep(stage, "n1")
+        await stage.clock.sleep(10)
+        stage.transport.before.add(broken := Rule(fault=fault, path="nodes/n1/status"))
+        start = await give_back(stage, "n1")
+        await stage.until(lambda: remains(stage, "n1")["spec"] == before["spec"])
+        assert stage.clock.monotonic() - start <= 0.001
+        await stage.clock.sleep(50)
+        assert remains(stage, "n1")["annotations"] == {names.CORDONED: ""}
+        assert remains(stage, "n1")["conditions"] != []
+        stage.transport.before.remove(broken)
+        await stage.clock.sleep(60)
+        assert remains(stage, "n1") == before
 
 
 async def test_a_drain_whose_condition_hangs_is_over_at_once_for_the_pods() -> None:
@@ -168,8 +152,7 @@ async def test_a_drain_whose_condition_hangs_is_over_at_once_for_the_pods() -> N
             a_budget_manifest("web", maxUnavailable=1),
         )
         await stage.add_nodes("n2")
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             before = remains(stage, "n1")
             stage.transport.before.add(Rule(fault=Latency(1000.0, 1000.0), path="nodes/n1/status"))
             start = await gracectl_keep(stage, "n1")
@@ -181,8 +164,7 @@ async def test_a_drain_whose_condition_hangs_is_over_at_once_for_the_pods() -> N
 
 
 async def test_a_storm_of_conflicts_delays_cordon_and_uncordon_and_loses_nothing() -> None:
-    async with staged("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged("n1", "n2") as stage, stage.settled():
         before = remains(stage, "n1")
         handle, storms = stage.server.handle, iter(range(30))
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 
 async def last_event(stage: Stage, node: str) -> str:
@@ -20,8 +17,7 @@ async def last_event(stage: Stage, node: str) -> str:
 async def test_a_node_that_is_gone_has_an_event_that_says_so() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(*(a_pod_manifest(f"web-{each}", "n1", behaviour={"stop-seconds": 5}) for each in range(3)))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.until_gone("n1")
             assert await last_event(stage, "n1") == "removed 5s after the request: pods: 3 evicted"
@@ -38,18 +34,15 @@ async def test_it_counts_pods_that_were_deleted_and_pods_that_were_left() -> Non
             a_pod_manifest("polite", "n1", annotations=protected),
             a_pod_manifest("other", "n1", annotations=protected),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.until_gone("n1")
             assert "2 deleted for the deadline" in await last_event(stage, "n1")
 
 
 async def test_a_finalizer_that_another_client_removes_is_a_warning() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+    async with staged("n1", objects=[a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"})]) as stage:
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(90)
             await stage.patch_node("n1", {"metadata": {"finalizers": None}})

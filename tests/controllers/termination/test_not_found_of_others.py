@@ -15,8 +15,6 @@ from support.voluntary import TERMINABLE, deletions
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 SECONDS, MANY = 20.0, 30
 """For how long the other object is missing; a write that is repeated with growing pauses is sent less often."""
 
@@ -61,11 +59,9 @@ def refuse(stage: Stage, method: str, path: str, fault: Refuse = HOOK) -> Rule:
 async def test_a_termination_goes_on_when_the_other_object_is_there(
     deleted: str, method: str, path: str, fault: Refuse
 ) -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="15m"))
+    async with staged("n1", claim=ClaimSpec(termination_grace_period="15m")) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             rule = refuse(stage, method, path, fault)
             await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
             await stage.clock.sleep(SECONDS)
@@ -79,8 +75,7 @@ async def test_a_termination_goes_on_when_the_other_object_is_there(
 
 
 async def test_a_finalizer_that_could_not_be_added_is_added_later() -> None:
-    async with staged() as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged() as stage, stage.settled():
         rule = refuse(stage, "PATCH", "/nodes/n1$")
         await stage.add_nodes("n1")
         await stage.clock.sleep(SECONDS)

@@ -80,7 +80,6 @@ def refusal(answer: Response | ApiError) -> ApiError:
     return answer if isinstance(answer, ApiError) else error_for(DELETE, answer)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("answer", "events"), [(DENIED, 1), (FAULT, 1), (busy(1), 0), (LOST, 0)])
 async def test_a_failure_that_is_about_the_pod_is_an_event(answer: Response | ApiError, events: int) -> None:
     clock = LoopClock()

@@ -29,8 +29,6 @@ from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.policy.plan import NodeView, Plan, plan
 
-pytestmark = pytest.mark.anyio
-
 STUBBORN = {"ignores-sigterm": "true"}
 
 
@@ -56,8 +54,7 @@ def refused_or_not(stage: Stage) -> int:
 
 
 async def test_a_batch_job_that_takes_less_than_its_two_hours_is_not_disturbed() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, a_job("2h", minutes=90))
         await delete_at_start(stage, "n1")
         await until(stage, 90 * MINUTE - 0.001)
@@ -68,8 +65,7 @@ async def test_a_batch_job_that_takes_less_than_its_two_hours_is_not_disturbed()
 
 
 async def test_a_batch_job_that_takes_longer_is_evicted_after_two_hours_and_begins_anew_elsewhere() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, a_job("2h", minutes=180))
         await stage.until(lambda: len(stage.pods_on("n1")) == 1)
         [pod] = [each["metadata"]["name"] for each in stage.pods_on("n1")]
@@ -87,8 +83,7 @@ async def test_a_batch_job_that_takes_longer_is_evicted_after_two_hours_and_begi
     ("name", "value", "seconds"), [("ml-training", "24h", 24 * HOUR), ("quick-task", "30m", 30 * MINUTE)]
 )
 async def test_a_pod_is_protected_for_its_duration_and_leaves_then(name: str, value: str, seconds: float) -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, protected(name, value))
         await delete_at_start(stage, "n1")
         await until(stage, seconds - 0.001)
@@ -99,8 +94,7 @@ async def test_a_pod_is_protected_for_its_duration_and_leaves_then(name: str, va
 
 
 async def test_a_critical_service_is_protected_for_ever_and_leaves_at_once_when_that_is_taken_back() -> None:
-    async with lasting("n1", parts=frozenset({"kubelet"})) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", parts=frozenset({"kubelet"})) as stage, stage.settled():
         await made_at_start(stage, protected("critical-service", "true"))
         await delete_at_start(stage, "n1")
         await until(stage, 2 * DAY)
@@ -123,8 +117,7 @@ async def test_the_layers_when_the_budget_allows_it(way: str, claimed: bool) -> 
     matter whether the node was deleted, or its termination is voluntary."""
     async with lasting(settings=None if claimed else LAYERED) as stage:
         await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="72h") if claimed else None)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await made_at_start(stage, protected("job", "4h"), a_budget_manifest("job", minAvailable=0))
             await (stage.delete_node("n1") if way == "deleted" else stage.patch_node("n1", TERMINABLE))
             await until(stage, 4 * HOUR - 0.001)
@@ -143,8 +136,7 @@ async def test_the_layers_when_the_budget_never_allows_it(way: str, period: int)
     # Without the questions that a lane asks every minute three days pass faster.
     settings = with_grace_period(f"{period}h", eviction={"probeSeconds": DAY})
     parts = frozenset({"kubelet", "disruption"})
-    async with lasting("n1", settings=settings, parts=parts) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=settings, parts=parts) as stage, stage.settled():
         pod = protected("job", "4h", terminationGracePeriodSeconds=600, behaviour=STUBBORN)
         await made_at_start(stage, pod, a_budget_manifest("job", minAvailable=1))
         await (stage.delete_node("n1") if way == "deleted" else stage.patch_node("n1", TERMINABLE))
@@ -167,8 +159,7 @@ async def test_a_voluntary_termination_does_not_begin_before_the_protection_is_o
     """Without a termination grace period, 0 to 4 hours: the node cannot be disrupted, only cordoned for its label."""
     async with lasting() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await made_at_start(stage, protected("job", "4h"))
             await stage.patch_node("n1", TERMINABLE)
             await until(stage, 4 * HOUR - 0.001)
@@ -194,8 +185,7 @@ async def test_a_voluntary_termination_does_not_begin_before_the_protection_is_o
 async def test_a_drain_that_is_blocked_for_days_is_looked_at_a_handful_of_times(value: str, days: int) -> None:
     """Bounded by the events, not by the time: with the settings as they are by default."""
     settings = msgspec.convert({"leaderElection": {"enabled": False}}, Settings)
-    async with lasting("n1", settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=settings) as stage, stage.settled() as controller:
         await made_at_start(stage, protected("job", value))
         await delete_at_start(stage, "n1")
         await until(stage, 2 * MINUTE)
@@ -207,8 +197,7 @@ async def test_a_drain_that_is_blocked_for_days_is_looked_at_a_handful_of_times(
 
 async def test_a_drain_that_a_budget_blocks_is_looked_at_when_the_budget_changes() -> None:
     settings = msgspec.convert({"leaderElection": {"enabled": False}}, Settings)
-    async with lasting("n1", settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=settings) as stage, stage.settled() as controller:
         await made_at_start(stage, a_budget_manifest("all", minAvailable=2), protected("a", None), protected("b", None))
         await until(stage, MINUTE)
         await stage.delete_node("n1")
@@ -229,8 +218,7 @@ async def test_in_four_idle_hours_the_drain_is_looked_at_only_when_they_are_over
         return decide(view, now)
 
     monkeypatch.setattr("gracectl.controllers.termination.drain.plan", counted)
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled() as controller:
         await made_at_start(stage, protected("job", "4h"), protected("last", "5h"))
         await delete_at_start(stage, "n1")
         await until(stage, 61.0)
@@ -247,8 +235,7 @@ BUDGET = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
 
 
 async def test_each_pod_of_a_node_leaves_when_its_own_protection_ends() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         values = {"none": None, "half": "30m", "odd": "1h30m0.5s", "two": "2h", "also-two": "120m", "day": "24h"}
         await made_at_start(stage, *(protected(name, value) for name, value in values.items()))
         await delete_at_start(stage, "n1")
@@ -283,8 +270,7 @@ async def test_each_pod_of_a_node_leaves_when_its_own_protection_ends() -> None:
 async def test_an_annotation_that_is_edited_in_the_middle_of_a_drain_counts_at_once(
     before: str, after: str | None, leaves: float | None
 ) -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, protected("job", before))
         await delete_at_start(stage, "n1")
         await until(stage, HOUR)
@@ -299,8 +285,7 @@ async def test_an_annotation_that_is_edited_in_the_middle_of_a_drain_counts_at_o
 
 async def test_an_annotation_that_comes_in_the_middle_of_a_drain_protects() -> None:
     """Its budget has blocked it so far; when that allows a disruption, it is protected."""
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, protected("job", None), a_budget_manifest("job", minAvailable=1))
         await delete_at_start(stage, "n1")
         await until(stage, HOUR)
@@ -336,8 +321,7 @@ async def test_protection_counts_from_what_the_administrator_says(reference: str
 )
 async def test_no_pod_is_protected_for_longer_than_the_administrator_grants(value: str | None, leaves: float) -> None:
     async with lasting("n1", settings=patiently(protection={"maximumSeconds": HOUR})) as stage:
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await made_at_start(stage, protected("job", value))
             await delete_at_start(stage, "n1")
             await stage.until_gone("n1")
@@ -349,8 +333,7 @@ async def test_no_pod_is_protected_for_longer_than_the_administrator_grants(valu
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
 async def test_do_not_evict_holds_every_pod_of_its_node_until_it_is_taken_off(where: str) -> None:
-    async with lasting("n1", "n2") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", "n2") as stage, stage.settled():
         holder: Any = {where: {names.DO_NOT_EVICT: "true"}}
         await made_at_start(
             stage, a_pod_manifest("holder", "n1", **holder), protected("job", "2h"), protected("web", None)
@@ -367,8 +350,7 @@ async def test_do_not_evict_holds_every_pod_of_its_node_until_it_is_taken_off(wh
 
 
 async def test_do_not_evict_blocks_its_node_until_the_pod_is_gone_not_until_it_terminates() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         holder = a_pod_manifest("holder", "n1", labels={names.DO_NOT_EVICT: "true"}, behaviour={"stop-seconds": 25})
         await made_at_start(stage, holder, protected("web", None))
         await delete_at_start(stage, "n1")
@@ -380,8 +362,7 @@ async def test_do_not_evict_blocks_its_node_until_the_pod_is_gone_not_until_it_t
 
 async def test_a_cap_ends_do_not_evict_as_well_and_what_else_protects_the_pod_goes_on() -> None:
     async with lasting("n1", settings=patiently(protection={"maximumSeconds": 2 * HOUR})) as stage:
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             both = protected("both", "1h", labels={names.DO_NOT_EVICT: "true"})
             await made_at_start(stage, both, protected("web", None))
             await delete_at_start(stage, "n1")
@@ -394,8 +375,7 @@ async def test_a_cap_ends_do_not_evict_as_well_and_what_else_protects_the_pod_go
 
 async def test_protection_is_looked_at_before_budgets_and_does_not_replace_them() -> None:
     """No eviction is sent as long as the pod is protected; then the budget counts as for any pod."""
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, protected("job", "4h"), a_budget_manifest("job", minAvailable=1))
         await delete_at_start(stage, "n1")
         await until(stage, HOUR)
@@ -413,8 +393,7 @@ async def test_protection_is_looked_at_before_budgets_and_does_not_replace_them(
 @pytest.mark.parametrize("value", ["true", "4h", "for ever"])
 @pytest.mark.parametrize("word", [names.DO_NOT_DISRUPT, names.DO_NOT_EVICT])
 async def test_the_deadline_stands_above_protection_and_budgets(word: str, value: str) -> None:
-    async with lasting("n1", settings=with_grace_period("1h")) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=with_grace_period("1h")) as stage, stage.settled():
         job = a_pod_manifest("job", "n1", annotations={word: value}, terminationGracePeriodSeconds=300)
         await made_at_start(stage, job, a_budget_manifest("job", minAvailable=1))
         await delete_at_start(stage, "n1")

@@ -15,8 +15,6 @@ from support.voluntary import TERMINABLE
 from gracectl.kube.events import EventSettings
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 UNTIL, ELAPSED, INVALID = (
     "DoNotDisruptUntil",
     "DoNotDisruptGracePeriodElapsed",
@@ -42,8 +40,7 @@ def posted(stage: Stage, reason: str) -> list[float]:
 async def test_pod_node_and_claim_get_events_until_when_and_when_it_is_over() -> None:
     async with lasting() as stage:
         await stage.add_nodes("n1", claim=ClaimSpec())
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await made_at_start(stage, protected("job", "4h"))
             await delete_at_start(stage, "n1")
             await stage.until_gone("n1")
@@ -113,8 +110,7 @@ async def test_pod_node_and_claim_get_events_until_when_and_when_it_is_over() ->
 async def test_what_protects_it_what_ends_that_and_what_comes_then(
     pod: Any, settings: dict[str, Any], words: str
 ) -> None:
-    async with lasting("n1", settings=patiently(**settings)) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=patiently(**settings)) as stage, stage.settled():
         await made_at_start(stage, pod)
         await delete_at_start(stage, "n1")
         await until(stage, 1.0)
@@ -123,8 +119,7 @@ async def test_what_protects_it_what_ends_that_and_what_comes_then(
 
 async def test_a_protection_that_counts_from_the_start_of_a_pod_that_has_not_started() -> None:
     settings = patiently(protection={"from": "start"})
-    async with lasting("n1", settings=settings) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=settings) as stage, stage.settled():
         await until(stage, -1.0)
         stage.cluster.kubelet.partition("n1")
         await until(stage, 0.0)
@@ -143,8 +138,7 @@ async def test_a_protection_that_counts_from_the_start_of_a_pod_that_has_not_sta
 
 
 async def test_the_node_hears_of_all_its_pods_in_one_event() -> None:
-    async with lasting("n1", settings=with_grace_period("72h")) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=with_grace_period("72h")) as stage, stage.settled():
         values = {"a": "1h", "b": "3h", "c": "2h", "d": "30m", "free": None}
         await made_at_start(stage, *(protected(name, value) for name, value in values.items()))
         await delete_at_start(stage, "n1")
@@ -168,8 +162,7 @@ async def test_the_node_hears_of_all_its_pods_in_one_event() -> None:
     ],
 )
 async def test_the_event_of_the_node_names_pods_without_an_end_first(values: list[str], words: str) -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, *(protected(f"p{n}", value) for n, value in enumerate(values)))
         await delete_at_start(stage, "n1")
         await until(stage, 1.0)
@@ -180,8 +173,7 @@ async def test_the_event_of_the_node_names_pods_without_an_end_first(values: lis
 
 
 async def test_forty_pods_with_one_end_are_two_events_of_their_node_and_two_of_each_pod() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, *(protected(f"job-{n}", "1h") for n in range(40)))
         await delete_at_start(stage, "n1")
         await stage.until_gone("n1")
@@ -197,8 +189,7 @@ async def test_forty_pods_with_one_end_are_two_events_of_their_node_and_two_of_e
 
 async def test_pods_whose_protection_ends_at_different_times_do_not_swallow_each_other() -> None:
     """Within the five minutes in which repeats are counted only."""
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, *(protected(f"job-{n}", f"{60 + n}s") for n in range(20)))
         await delete_at_start(stage, "n1")
         await stage.until_gone("n1")
@@ -208,8 +199,7 @@ async def test_pods_whose_protection_ends_at_different_times_do_not_swallow_each
 
 
 async def test_a_changed_end_makes_events_on_the_pod_and_on_the_node_if_it_is_the_last() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, protected("job", "4h"), protected("short", "2h"))
         await delete_at_start(stage, "n1")
         for at, value in ((10.0, "6h"), (20.0, "360m"), (30.0, "true"), (40.0, "6h"), (50.0, "5h")):
@@ -231,8 +221,7 @@ async def test_a_changed_end_makes_events_on_the_pod_and_on_the_node_if_it_is_th
 
 
 async def test_no_event_is_repeated_within_a_day() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, protected("job", "true"), protected("odd", "1 day"))
         await delete_at_start(stage, "n1")
         await until(stage, EventSettings().window + 1.0)
@@ -243,8 +232,7 @@ async def test_no_event_is_repeated_within_a_day() -> None:
 
 
 async def test_lifted_left_or_deleted_is_not_elapsed() -> None:
-    async with lasting("n1", settings=with_grace_period("2h")) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1", settings=with_grace_period("2h")) as stage, stage.settled():
         finished = protected("finished", "1h", behaviour={"exit-seconds": 600}, restartPolicy="Never")
         await made_at_start(stage, finished, *(protected(name, "3h") for name in ("lifted", "deleted", "overdue")))
         await delete_at_start(stage, "n1")
@@ -262,8 +250,7 @@ async def test_lifted_left_or_deleted_is_not_elapsed() -> None:
 async def test_a_controller_that_is_killed_in_the_middle_leaves_the_expiry_to_its_successor(killed: float) -> None:
     """It acts to the second, and repeats no Event."""
     async with lasting("n1") as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await made_at_start(stage, protected("job", "4h"), protected("odd", "4 hours"))
             await delete_at_start(stage, "n1")
             await until(stage, killed)
@@ -277,8 +264,7 @@ async def test_a_controller_that_is_killed_in_the_middle_leaves_the_expiry_to_it
 
 async def test_a_successor_that_comes_after_the_expiry_evicts_at_once_without_events_of_the_past() -> None:
     async with lasting("n1") as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await made_at_start(stage, protected("job", "4h"))
             await delete_at_start(stage, "n1")
             await until(stage, HOUR)
@@ -291,8 +277,7 @@ async def test_a_successor_that_comes_after_the_expiry_evicts_at_once_without_ev
 
 async def test_what_changes_after_a_restart_makes_events() -> None:
     async with lasting("n1") as stage:
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True) as controller:
             await made_at_start(stage, protected("job", "4h"))
             await delete_at_start(stage, "n1")
             await until(stage, HOUR)
@@ -309,8 +294,7 @@ async def test_what_changes_after_a_restart_makes_events() -> None:
 
 
 async def test_a_due_node_gets_one_event_when_the_last_of_its_protections_is_over() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, *(protected(f"job-{hours}", f"{hours}h") for hours in (1, 3, 2)))
         await stage.patch_node("n1", TERMINABLE)
         await until(stage, 3 * HOUR - 0.001)
@@ -324,8 +308,7 @@ async def test_a_due_node_gets_one_event_when_the_last_of_its_protections_is_ove
 
 
 async def test_a_node_that_something_else_blocks_gets_an_event_that_the_protection_is_over_and_what_blocks() -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         web = protected("web", None)
         await made_at_start(stage, protected("job", "1h"), web, a_budget_manifest("web", minAvailable=1))
         await stage.patch_node("n1", TERMINABLE)
@@ -341,8 +324,7 @@ async def test_a_node_that_something_else_blocks_gets_an_event_that_the_protecti
 
 @pytest.mark.parametrize("way", ["made longer", "taken off", "left"])
 async def test_a_protection_that_did_not_elapse_frees_its_node_without_that_word(way: str) -> None:
-    async with lasting("n1") as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, protected("job", "2h"))
         await stage.patch_node("n1", TERMINABLE)
         await until(stage, HOUR)

@@ -6,14 +6,21 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
-from support.deadlines import START, asked_to_end, delete_at_start, deletions, evictions, until, with_grace_period
+from support.deadlines import (
+    START,
+    asked_to_end,
+    delete_at_start,
+    deletions,
+    draining,
+    evictions,
+    until,
+    with_grace_period,
+)
 from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, staged
 
 from gracectl.controllers.termination.report import STATUS_WRITES
 from gracectl.kube.transport import Request, Response
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 SECONDS = [10.5, 30.5]
 OWNER = {"apiVersion": "example.com/v1", "kind": "Flock", "name": "web", "uid": "flock-web", "controller": True}
@@ -25,11 +32,9 @@ def slow(seconds: float, method: str, path: str) -> Rule:
 
 @pytest.mark.parametrize("seconds", SECONDS)
 async def test_a_claim_whose_deletion_is_slow_ends_with_its_node(seconds: float) -> None:
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec()) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(slow(seconds, "DELETE", "/nodeclaims"))
             await delete_at_start(stage, "n1")
             await until(stage, 9.0)
@@ -44,9 +49,7 @@ async def test_a_pod_whose_deletion_is_slow_has_left_before_its_instance_ends(se
     async with staged("n1", settings=with_grace_period("15m")) as stage:
         protected = {names.DO_NOT_DISRUPT: "true"}
         await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=60, annotations=protected))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             stage.transport.before.add(slow(seconds, "DELETE", "/pods/"))
             await stage.until_gone("n1")
             assert deletions(stage)[0] == ("a", 840.0 + seconds, 60)
@@ -56,11 +59,9 @@ async def test_a_pod_whose_deletion_is_slow_has_left_before_its_instance_ends(se
 
 async def test_the_deadline_is_kept_while_everything_is_slow() -> None:
     """What is under way at the deadline is not taken back: the claim's deletion arrives after it."""
-    async with staged() as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec(termination_grace_period="20s"))
+    async with staged("n1", claim=ClaimSpec(termination_grace_period="20s")) as stage:
         await stage.create(a_pod_manifest("a", "n1", behaviour={"ignores-sigterm": "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(slow(25.0, "DELETE", "/nodeclaims"))
             await delete_at_start(stage, "n1")
             await until(stage, 24.0)
@@ -75,8 +76,7 @@ async def test_the_deadline_is_kept_while_everything_is_slow() -> None:
 async def test_a_condition_that_is_slow_is_written_all_the_same() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(slow(10.5, "PATCH", "/nodes/n1/status"))
             await delete_at_start(stage, "n1")
             await until(stage, 15.0)
@@ -98,8 +98,7 @@ async def test_a_webhook_that_hangs_for_one_pod_delays_no_other_of_its_workload(
                 await stage.create(pod)
         for budget in budgets:
             await stage.create(budget)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(slow(seconds, "POST", "/pods/n1-0/eviction"))
             await delete_at_start(stage, "n1")
             await until(stage, 5.0)
@@ -119,8 +118,7 @@ async def test_a_webhook_that_hangs_for_one_pod_costs_no_other_of_its_workload_i
             pod = a_pod_manifest(f"web-{number}", "n1", labels={"app": "web"}, owners=[OWNER], **protected, **grace)
             await stage.create(pod)
         await stage.create(a_budget_manifest("web", minAvailable=0))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(slow(seconds, "DELETE", "/pods/web-5"))
             await delete_at_start(stage, "n1")
             await until(stage, 59.0)
@@ -147,8 +145,7 @@ async def test_a_status_webhook_that_hangs_for_many_nodes_holds_a_hundred_reques
                 in_flight -= is_status
 
         stage.transport.send = counted  # type: ignore[method-assign]
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.transport.before.add(slow(10.0, "PATCH", "/nodes/hung-[0-9]+/status"))
             for name in hung:
                 await delete_at_start(stage, name)
@@ -163,9 +160,7 @@ async def test_a_status_webhook_that_hangs_for_many_nodes_holds_a_hundred_reques
 async def test_pods_of_a_node_that_was_replaced_leave_the_queues_while_a_write_for_it_hangs() -> None:
     async with staged("n1", settings=with_grace_period("15m")) as stage:
         await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1") as controller:
             await until(stage, 10.0)
             assert controller.statistics().deleter.scheduled == 1
             # A deadline that was moved by hand is written anew; that hangs.

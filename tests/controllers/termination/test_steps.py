@@ -17,16 +17,13 @@ from support.stage import (
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 BUDGET_A = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/a"
 
 
 async def test_the_steps_follow_each_other_without_a_pause() -> None:
     async with staged("n1", cloud=CloudSettings(terminate_delay=3.0)) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.clock.sleep(1)
             start = await stage.delete_node("n1")
             end = await stage.until_gone("n1")
@@ -52,8 +49,7 @@ async def test_the_steps_follow_each_other_without_a_pause() -> None:
 async def test_an_empty_node_goes_after_the_minimum_drain_time() -> None:
     async with staged("n1", "n2", settings=the_settings(drain={"minimumSeconds": 7})) as stage:
         await stage.create(a_pod_manifest("elsewhere", "n2"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(6.9)
             assert stage.condition("n1", names.DRAINED) is None  # there is nothing to wait for
@@ -64,8 +60,7 @@ async def test_an_empty_node_goes_after_the_minimum_drain_time() -> None:
 async def test_a_pod_bound_while_the_instance_is_waited_for_is_drained_too() -> None:
     async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=30.0)) as stage:
         await stage.create(a_pod_manifest("elsewhere", "n2"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(10)
             await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("late", "n1", **STOPS_AFTER_5))
@@ -83,8 +78,7 @@ async def test_what_stays_and_what_is_waited_for() -> None:
             a_pod_manifest("going", "n1", behaviour={"stop-seconds": 9}),
             a_pod_manifest("plain", "n1"),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.call("DELETE", "/api/v1/namespaces/shop/pods/going")
             start = await stage.delete_node("n1")
             await stage.clock.sleep(8.9)
@@ -96,8 +90,7 @@ async def test_what_stays_and_what_is_waited_for() -> None:
 async def test_a_pod_stuck_in_terminating_is_given_up_after_exactly_a_minute() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("stuck", "n1", terminationGracePeriodSeconds=20))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.cluster.kubelet.partition("n1")
             start = await stage.delete_node("n1")
             assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
@@ -111,8 +104,7 @@ async def test_all_waves_of_a_dead_node_wait_once_for_its_kubelet() -> None:
             a_pod_manifest("web", "n1", terminationGracePeriodSeconds=20, tolerations=tolerations),
             a_pod_manifest("dns", "n1", terminationGracePeriodSeconds=30, tolerations=tolerations, **critical),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             stage.cluster.kubelet.partition("n1")
             await stage.clock.sleep(60)
             start = await stage.delete_node("n1")
@@ -128,8 +120,7 @@ async def test_waves_follow_each_other_when_the_pods_are_gone() -> None:
             a_pod_manifest("ordinary", "n1", behaviour={"stop-seconds": 4}),
             a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 3}, **critical),
         )
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             end = await stage.until_gone("n1")
             asked = [(each.operation.name, round(each.instant - start, 3)) for each in stage.evictions]
@@ -141,8 +132,7 @@ async def test_a_protected_pod_holds_the_node_until_the_instant_of_its_expiry() 
     protected = {names.DO_NOT_DISRUPT: "100s"}
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations=protected))  # created at 0
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.clock.sleep(10)
             await stage.delete_node("n1")
             await stage.clock.sleep(1)
@@ -164,8 +154,7 @@ async def test_volumes_of_drained_pods_are_waited_for() -> None:
         attachments = stage.server.store.table("volumeattachments.storage.k8s.io")
         (attached,) = list(attachments)
         assert attached["spec"]["nodeName"] == "n1"
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(3)
             condition = stage.condition("n1", names.VOLUMES_DETACHED)
@@ -195,16 +184,14 @@ async def test_volumes_of_pods_that_stay_are_not_waited_for_and_looked_up_once(e
         await stage.create(a_pod_manifest("agent", "n1", tolerations=tolerations, volumes=volumes))
         await stage.clock.sleep(5)
         assert len(stage.server.store.table("volumeattachments.storage.k8s.io")) == 1
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             assert await stage.until_gone("n1") - start == pytest.approx(looks, abs=0.1)
         assert len(stage.transport.of("get", "persistentvolumeclaims")) == 1
 
 
 async def test_a_held_node_that_is_not_managed_is_left_alone_and_told_about() -> None:
-    async with staged() as stage:
-        await stage.add_nodes("master", labels={names.CONTROL_PLANE_ROLE: ""})
+    async with staged("master", labels={names.CONTROL_PLANE_ROLE: ""}) as stage:
         await stage.patch_node("master", {"metadata": {"finalizers": [names.FINALIZER]}})
         async with stage.controller() as controller:
             await controller.wait_live()
@@ -220,8 +207,7 @@ async def test_a_held_node_that_is_not_managed_is_left_alone_and_told_about() ->
 async def test_a_node_recreated_under_the_same_name_is_another_node() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 50}, terminationGracePeriodSeconds=90))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.delete_node("n1")
             await stage.clock.sleep(3)
             await stage.patch_node("n1", {"metadata": {"finalizers": []}})  # another client forces it
@@ -241,11 +227,9 @@ async def test_a_node_recreated_under_the_same_name_is_another_node() -> None:
 
 async def test_a_termination_that_another_client_has_ended_evicts_nothing_more() -> None:
     """Its node stays, held by another finalizer."""
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", minAvailable=1))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1"), a_budget_manifest("a", minAvailable=1)]) as stage:
         await stage.patch_node("n1", {"metadata": {"finalizers": ["example.com/hold"]}})
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(3)
             await stage.patch_node("n1", {"metadata": {"finalizers": ["example.com/hold"]}})
@@ -260,8 +244,7 @@ async def test_a_node_that_is_not_managed_any_more_is_drained_no_further() -> No
     async with staged(settings=the_settings(nodeSelector={"matchLabels": {"pool": "a"}})) as stage:
         await stage.add_nodes("n1", labels={"pool": "a"})
         await stage.create(a_pod_manifest("a", "n1"), a_budget_manifest("a", minAvailable=1))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(3)
             await stage.patch_node("n1", {"metadata": {"labels": {"pool": None}}})

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from kubesim.server.api import JsonObject
-from support.deadlines import START, asked_to_end, delete_at_start, told, until, with_grace_period
+from support.deadlines import START, asked_to_end, delete_at_start, draining, told, until, with_grace_period
 from support.stage import NAMESPACE, Stage, a_pod_manifest, staged
 
 from gracectl.app.controller import Controller
@@ -17,8 +17,6 @@ from gracectl.inspect.watcher import snapshot
 from gracectl.kube.client import KubeClient
 from gracectl.kube.transport import Request, Response, Stream
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 SPOILT = re.compile(rb'"terminationGracePeriodSeconds":4242\b')
 REASON = (
@@ -76,8 +74,7 @@ async def test_its_node_waits_for_it_and_nothing_else_does(is_there_at_start: bo
         spoil(stage)
         pods = [a_pod_manifest("deep-1", "n1"), a_pod_manifest("deep-2", "n2")]
         await stage.create(*pods, *([bad()] if is_there_at_start else []))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             if not is_there_at_start:
                 await stage.create(bad())
             await delete_at_start(stage, "n1", "n2")
@@ -102,9 +99,7 @@ async def test_at_the_deadline_the_instance_is_terminated_as_ever() -> None:
     async with staged("n1", settings=with_grace_period("15m")) as stage:
         spoil(stage)
         await stage.create(bad())
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await until(stage, 899.0)
             assert asked_to_end(stage) == []
             assert await stage.until_gone("n1") == START + 900
@@ -154,8 +149,7 @@ async def test_a_budget_that_is_too_large_blocks_its_namespace_and_says_so(is_th
         await stage.create(a_pod_manifest("web", "n1"), a_budget_over_web())
         if is_there_at_start:
             await stage.create(a_large_budget())
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             if not is_there_at_start:
                 await stage.create(a_large_budget())
             await delete_at_start(stage, "n1")
@@ -180,9 +174,7 @@ async def test_a_budget_that_is_too_large_blocks_no_other_namespace() -> None:
     async with staged("n1") as stage:
         enlarge(stage)
         await stage.create(a_pod_manifest("web", "n1"), a_large_budget("elsewhere"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             assert await stage.until_gone("n1") < START + 60
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from support.maintenance import gracectl_uncordon, is_at_rest, keep
 from support.stage import a_pod_manifest, reasons, staged, the_settings
 
 from gracectl.config import Settings
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 SLOW = {"behaviour": {"stop-seconds": 50}, "terminationGracePeriodSeconds": 60}
 
@@ -25,11 +22,9 @@ def silent(told: list[tuple[str, str, str]]) -> bool:
 
 
 async def test_a_release_is_silent_about_nodes_that_another_one_terminates() -> None:
-    async with staged(settings=of_pool("a")) as stage:
-        await stage.add_nodes("a", labels={"pool": "a"}, claim=ClaimSpec(labels={"pool": "a"}))
+    async with staged("a", labels={"pool": "a"}, claim=ClaimSpec(labels={"pool": "a"}), settings=of_pool("a")) as stage:
         await stage.create(a_pod_manifest("slow", "a", **SLOW))
-        async with stage.controller() as first:
-            await stage.settle(first)
+        async with stage.settled() as first:
             stage.settings = of_pool("b")
             async with stage.controller() as second:
                 await second.wait_live()
@@ -41,11 +36,9 @@ async def test_a_release_is_silent_about_nodes_that_another_one_terminates() -> 
 
 
 async def test_a_release_is_silent_about_nodes_that_another_one_maintains() -> None:
-    async with staged(settings=of_pool("a")) as stage:
-        await stage.add_nodes("a", labels={"pool": "a"})
+    async with staged("a", labels={"pool": "a"}, settings=of_pool("a")) as stage:
         await stage.create(a_pod_manifest("slow", "a", **SLOW))
-        async with stage.controller() as first:
-            await stage.settle(first)
+        async with stage.settled():
             stage.settings = of_pool("b")
             async with stage.controller() as second:
                 await second.wait_live()
@@ -58,8 +51,7 @@ async def test_a_release_is_silent_about_nodes_that_another_one_maintains() -> N
 
 
 async def test_a_node_that_no_release_terminates_is_reported_after_twenty_seconds() -> None:
-    async with staged(settings=of_pool("b")) as stage:
-        await stage.add_nodes("a", labels={"pool": "a"})
+    async with staged("a", labels={"pool": "a"}, settings=of_pool("b")) as stage:
         await stage.patch_node("a", {"metadata": {"finalizers": [names.FINALIZER]}})
         async with stage.controller() as controller:
             await controller.wait_live()
@@ -79,10 +71,8 @@ async def test_a_node_that_no_release_terminates_is_reported_after_twenty_second
 
 
 async def test_a_maintenance_before_its_deletion_does_not_hide_a_node_that_no_release_terminates() -> None:
-    async with staged(settings=of_pool("a")) as stage:
-        await stage.add_nodes("a", labels={"pool": "a"})
-        async with stage.controller() as first:
-            await stage.settle(first)
+    async with staged("a", labels={"pool": "a"}, settings=of_pool("a")) as stage:
+        async with stage.settled():
             await keep(stage, "a")
             await stage.until(lambda: is_at_rest(stage, "a"))
         stage.settings = of_pool("b")

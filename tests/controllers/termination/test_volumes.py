@@ -8,7 +8,7 @@ import pytest
 from kubesim.faults import Refuse, Rule
 from kubesim.server.api import JsonObject
 from support.builders import a_pod
-from support.deadlines import delete_at_start, deletions, with_grace_period
+from support.deadlines import deletions, draining, with_grace_period
 from support.stage import NAMESPACE, Stage, a_pod_manifest, a_workload, reasons, staged
 from support.watchers import a_client, named, seeing
 
@@ -21,8 +21,6 @@ from gracectl.model import names
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.plan import Blocker, Outcome
 from gracectl.policy.warnings import WarningKind
-
-pytestmark = pytest.mark.anyio
 
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -66,8 +64,7 @@ async def test_daemons_leave_when_the_plugin_has_unstaged_the_volumes_of_drained
     async with staged("n1", unstage_seconds=3.0, detach_seconds=4.0, node_plugin=PLUGIN) as stage:
         await stage.create(a_daemon("plugin"), a_database(behaviour={"stop-seconds": 5}))
         await stage.clock.sleep(30)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             start = await stage.delete_node("n1")
             await stage.clock.sleep(11)  # a message is written every 10 s
             [attachment] = attached_to(stage, "n1")
@@ -89,9 +86,7 @@ async def test_a_plugin_leaves_in_time_for_the_deadline_whatever_is_attached() -
         plugin = a_daemon("plugin", behaviour={"ignores-sigterm": "true"}, pod={"terminationGracePeriodSeconds": 20})
         await stage.create(plugin, a_database())
         await stage.clock.sleep(30)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await delete_at_start(stage, "n1")
+        async with draining(stage, "n1"):
             await stage.until_gone("n1")
     assert [name.partition("-")[0] for name, _ in asked(stage, 0.0)] == ["db"]
     [(name, at, grace)] = deletions(stage)
@@ -99,12 +94,10 @@ async def test_a_plugin_leaves_in_time_for_the_deadline_whatever_is_attached() -
 
 
 async def test_a_volume_that_stays_attached_is_reported_after_a_minute_with_its_pod_and_a_remedy() -> None:
-    async with staged("n1", unstage_seconds=10_000.0) as stage:
-        await stage.create(a_database())
+    async with staged("n1", objects=[a_database()], unstage_seconds=10_000.0) as stage:
         await stage.add_nodes("n2")
         await stage.clock.sleep(30)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(61)
             assert "VolumesStillAttached" not in await reasons(stage, "n1")
@@ -137,25 +130,21 @@ async def an_agent_that_stays(stage: Stage) -> None:
 
 
 async def test_commands_know_the_volumes_of_pods_that_stay() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_daemon("plugin"))
-        async with seeing(stage, named("n1")) as sight:
-            await an_agent_that_stays(stage)
-            cluster = await snapshot(a_client(stage), named("n1"))
-            assert list(cluster.volumes.values()) == [attached_to(stage, "n1")[0]["spec"]["source"][VOLUME]]
-            assert sight.cluster.volumes == cluster.volumes
-            now = stage.clock.now()
-            [node] = forecast_drains(cluster, stage.settings.termination, ("n1",), now, Assumptions()).nodes
-            assert {entry.outcome for entry in node.forecast.plan.pods} == {Outcome.IGNORED, Outcome.EVICT}
-            assert node.forecast.plan.attached == ()
+    async with staged("n1", objects=[a_daemon("plugin")]) as stage, seeing(stage, named("n1")) as sight:
+        await an_agent_that_stays(stage)
+        cluster = await snapshot(a_client(stage), named("n1"))
+        assert list(cluster.volumes.values()) == [attached_to(stage, "n1")[0]["spec"]["source"][VOLUME]]
+        assert sight.cluster.volumes == cluster.volumes
+        now = stage.clock.now()
+        [node] = forecast_drains(cluster, stage.settings.termination, ("n1",), now, Assumptions()).nodes
+        assert {entry.outcome for entry in node.forecast.plan.pods} == {Outcome.IGNORED, Outcome.EVICT}
+        assert node.forecast.plan.attached == ()
 
 
 async def test_status_warns_of_volumes_that_stay_attached() -> None:
-    async with staged("n1", unstage_seconds=10_000.0) as stage:
-        await stage.create(a_daemon("plugin"), a_database())
+    async with staged("n1", objects=[a_daemon("plugin"), a_database()], unstage_seconds=10_000.0) as stage:
         await stage.clock.sleep(30)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(70)
             cluster = await snapshot(a_client(stage), named("n1"))
@@ -174,8 +163,7 @@ async def test_claims_of_pods_that_stay_that_cannot_be_read_are_named() -> None:
     async with staged("n1") as stage:
         await an_agent_that_stays(stage)
         stage.transport.before.add(rule := Rule(fault=Refuse(403), method="GET", path="/persistentvolumeclaims"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(70)
             [words] = await words_of(stage, "n1", "VolumesStillAttached")
@@ -210,8 +198,7 @@ async def test_claims_that_do_not_exist_cost_few_requests_and_other_pods_no_time
             return await send(request)
 
         stage.transport.send = counting  # type: ignore[method-assign]
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(300)
             assert len(reads) < 300

@@ -10,8 +10,6 @@ from support.stage import Stage, a_pod_manifest, staged
 
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 POISON = "9999-12-31T23:59:59-23:59"
 STORED = "10000-01-01T23:58:59Z"
 HEARTBEAT_SECONDS = 10.0
@@ -35,15 +33,12 @@ def poisoned(stage: Stage) -> list[JsonObject]:
 
 
 async def test_it_is_rewritten_and_the_node_is_terminated_as_ever() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("web", "n1"))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
-            await poison(stage)
-            assert len(poisoned(stage)) == 1
-            await delete_at_start(stage, "n1")
-            assert await stage.until_gone("n1") < START + 60
-            assert [pod["metadata"]["name"] for pod in stage.pods_on("n1")] == []
+    async with staged("n1", objects=[a_pod_manifest("web", "n1")]) as stage, stage.settled():
+        await poison(stage)
+        assert len(poisoned(stage)) == 1
+        await delete_at_start(stage, "n1")
+        assert await stage.until_gone("n1") < START + 60
+        assert [pod["metadata"]["name"] for pod in stage.pods_on("n1")] == []
 
 
 async def test_a_kubelet_that_writes_it_again_keeps_its_node_no_longer(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,8 +16,6 @@ from gracectl.model import names
 from gracectl.telemetry import logs
 from gracectl.telemetry.spans import Trace
 
-pytestmark = pytest.mark.anyio
-
 WRITTEN = re.compile(rf'{re.escape(names.TRACEPARENT)}":"00-([0-9a-f]{{32}})-')
 
 

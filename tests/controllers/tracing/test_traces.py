@@ -30,8 +30,6 @@ from gracectl.controllers.tracing.pods import WORDS
 from gracectl.model import names
 from gracectl.telemetry.spans import Trace
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_the_tree_of_a_termination() -> None:
     async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=7.0)) as stage:
@@ -66,8 +64,7 @@ async def test_the_tree_of_a_termination() -> None:
 
 
 async def test_ids_follow_from_the_node_and_the_instant_of_its_deletion() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")]) as stage:
         node = stage.node("n1")
         assert node is not None
         collector = await terminated(stage, "n1")
@@ -83,12 +80,10 @@ async def test_ids_follow_from_the_node_and_the_instant_of_its_deletion() -> Non
 
 
 async def test_node_and_claim_name_the_trace() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage:
         await stage.create_claim("c1", {"nodeName": "n1"})
         collector = Collector(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(3)
             node, claim = stage.node("n1"), stage.claim("c1")
@@ -124,8 +119,7 @@ async def test_a_pod_names_its_queue_and_how_long_it_waited_there() -> None:
 
 
 async def test_a_refusal_is_a_moment_of_its_pod() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")]) as stage:
         stage.transport.before.add(Rule(fault=Refuse(403), path="eviction", count=1))
         collector = await terminated(stage, "n1")
         pod = collector.pod("a")
@@ -173,8 +167,7 @@ async def test_a_pod_that_is_deleted_for_the_deadline_has_its_granted_grace() ->
 
 
 async def test_the_root_of_a_node_that_left_pods_behind_says_so() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("stuck", "n1", behaviour={"stop-seconds": 5000}))
+    async with staged("n1", objects=[a_pod_manifest("stuck", "n1", behaviour={"stop-seconds": 5000})]) as stage:
         await stage.create_claim("c1", {"nodeName": "n1"}, terminationGracePeriod="0s")
         collector = await terminated(stage, "n1", claims=("c1",))
         root = collector.the("terminate node")
@@ -194,8 +187,7 @@ async def test_pods_that_other_clients_terminate_are_distinguished() -> None:
         )
         await stage.call("DELETE", "/api/v1/namespaces/shop/pods/theirs")
         collector = Collector(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(10)
             await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
@@ -210,8 +202,7 @@ async def test_pods_that_other_clients_terminate_are_distinguished() -> None:
 
 
 async def test_a_long_termination_exports_a_span_per_minute() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "190s"}))
+    async with staged("n1", objects=[a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "190s"})]) as stage:
         collector = await terminated(stage, "n1")
         waits = collector.of("waiting")
         assert [(wait.start, wait.end) for wait in waits] == [(0, 60), (60, 120), (120, 180)]
@@ -252,8 +243,7 @@ async def test_failures_of_the_provider_are_events_of_its_step() -> None:
 async def test_without_tracing_nothing_is_written() -> None:
     async with staged("n1") as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.delete_node("n1")
             await stage.clock.sleep(3)
             node = stage.node("n1")
@@ -264,12 +254,10 @@ async def test_without_tracing_nothing_is_written() -> None:
 
 
 async def test_lines_of_the_log_find_the_trace_while_the_node_ends() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage:
         await stage.create_claim("c1", {"nodeName": "n1"})
         collector = Collector(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             assert controller.trace_id({"node": "n1"}) is None
             await stage.delete_node("n1")
             await stage.clock.sleep(3)
@@ -286,12 +274,10 @@ async def test_lines_of_the_log_find_the_trace_while_the_node_ends() -> None:
 
 
 async def test_a_claim_that_never_had_a_node_has_a_trace_of_its_own() -> None:
-    async with staged(cloud=CloudSettings(terminate_delay=3.0)) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec(), cloud=CloudSettings(terminate_delay=3.0)) as stage:
         await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
         collector = Collector(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_claim("n1-claim")
             await stage.until_claims_gone("n1-claim")
             await stage.until_gone("n1")  # its owner is gone
@@ -328,11 +314,9 @@ async def test_jaegers_critical_path_misses_no_step() -> None:
 
 
 async def test_a_late_pod_is_a_child_of_the_root() -> None:
-    async with staged("n1", cloud=CloudSettings(terminate_delay=10.0)) as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")], cloud=CloudSettings(terminate_delay=10.0)) as stage:
         collector = Collector(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_node("n1")
             await stage.clock.sleep(4)
             await stage.create(a_pod_manifest("late", "n1", **STOPS_AFTER_5))

@@ -13,8 +13,6 @@ from gracectl.config import Settings
 from gracectl.telemetry.spans import Span
 from gracectl.telemetry.tracing import Tracing
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def told() -> Collector:

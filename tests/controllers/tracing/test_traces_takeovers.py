@@ -16,8 +16,6 @@ from support.traces import Collector, a_world, assert_one_trace, until_told
 from gracectl.config import Settings
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 
 async def taken_over(stage: Stage, after: float, *, pause: float = 0.0, is_killed: bool = True) -> Collector:
     """Delete n1; so long afterwards its controller ends, killed or in an orderly way, and after the pause another one
@@ -45,8 +43,7 @@ async def test_a_kill_at_any_point_leaves_one_trace(after: float, lost: float) -
     async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=5.0)) as stage:
         await a_world(stage)
         collector = Collector(stage)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await stage.delete_node("n1")
             await stage.clock.sleep(after)
             assert stage.node("n1") is not None
@@ -61,8 +58,7 @@ async def test_killed_again_and_again() -> None:
     async with staged("n1", "n2") as stage:
         await a_world(stage)
         collector = Collector(stage)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await stage.delete_node("n1")
         lives = 0
         while stage.node("n1"):
@@ -79,8 +75,7 @@ async def test_kills_at_random(seed: int) -> None:
     async with staged("n1", "n2", seed=seed, cloud=CloudSettings(terminate_delay=rng.uniform(0, 8))) as stage:
         await a_world(stage)
         collector = Collector(stage)
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
+        async with stage.settled(mortal=True):
             await stage.delete_node("n1")
             await stage.clock.sleep(rng.uniform(0, 3))
         collector.lose(rng.choice([0.0, 0.5, 1.0]))
@@ -96,8 +91,7 @@ async def test_kills_at_random(seed: int) -> None:
 
 
 async def test_a_successor_counts_its_minutes_from_the_takeover() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "400s"}))
+    async with staged("n1", objects=[a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "400s"})]) as stage:
         collector = await taken_over(stage, 150, pause=75)
         waits = [(wait.start, wait.end) for wait in collector.of("waiting")]
         assert waits == [(0, 60), (60, 120), (225, 285), (285, 345)]
@@ -120,8 +114,7 @@ async def test_a_successor_takes_the_drain_from_the_condition_and_marks_its_span
 
 
 async def test_a_successor_measures_a_held_pod_from_the_takeover() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "40s"}))
+    async with staged("n1", objects=[a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "40s"})]) as stage:
         collector = await taken_over(stage, 10, pause=10)
         pod = collector.pod("job")
         assert (pod.start, pod.end) == (20, 40)
@@ -141,11 +134,9 @@ async def test_an_orderly_handover_is_continued_in_the_same_way(after: float) ->
 
 
 async def test_another_node_of_the_same_name_has_another_trace() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")]) as stage:
         collector = Collector(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled() as controller:
             await stage.delete_node("n1")
             await until_told(stage, "n1")
             await stage.add_nodes("n1")
@@ -158,8 +149,7 @@ async def test_another_node_of_the_same_name_has_another_trace() -> None:
 
 
 async def test_a_drain_that_was_over_before_the_takeover_ends_before_the_next_step_begins() -> None:
-    async with staged("n1", cloud=CloudSettings(terminate_delay=30.0)) as stage:
-        await stage.create(a_pod_manifest("a", "n1"))
+    async with staged("n1", objects=[a_pod_manifest("a", "n1")], cloud=CloudSettings(terminate_delay=30.0)) as stage:
         collector = await taken_over(stage, 5)
         first, again = sorted(span.end for span in collector.exact if span.name == "drain")
         volumes = min(span.start for span in collector.exact if span.name == "volumes")
@@ -167,12 +157,10 @@ async def test_a_drain_that_was_over_before_the_takeover_ends_before_the_next_st
 
 
 async def test_a_claim_that_outlives_the_controller_of_its_node_adds_nothing_after_the_root() -> None:
-    async with staged(settings=Settings()) as stage:
-        await stage.add_nodes("n1", claim=ClaimSpec())
+    async with staged("n1", claim=ClaimSpec(), settings=Settings()) as stage:
         await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
         collector = Collector(stage)
-        async with stage.controller() as controller:
-            await stage.settle(controller)
+        async with stage.settled():
             await stage.delete_claim("n1-claim")
             await stage.clock.sleep(3)
             stage.transport.before.add(Rule(fault=Refuse(500), path="nodeclaims/n1-claim", method="PATCH"))

@@ -134,7 +134,6 @@ def test_the_healthcheck_asks_where_the_probes_are_served() -> None:
     assert f"http://127.0.0.1:{address[1]}/healthz" in healthcheck()[-1]
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False), (None, False)])
 async def test_the_healthcheck_tells_health_by_its_exit_code(status: int | None, healthy: bool) -> None:

@@ -32,7 +32,7 @@ from benchmarks.ground.hollow import connected
 from gracectl.model.names import FINALIZER
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.real_time, pytest.mark.anyio, needs_kubectl]
+pytestmark = [pytest.mark.real_time, needs_kubectl]
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorial.md"
 EVERYWHERE = ("anywhere", "embedded")

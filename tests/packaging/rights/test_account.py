@@ -26,8 +26,6 @@ from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODES, PODS, VOLUME_CLAIMS
 from gracectl.runtime.clock import LoopClock, SystemClock
 
-pytestmark = pytest.mark.anyio
-
 SUBJECT = {"kind": "ServiceAccount", "name": "gracectl", "namespace": "kube-system"}
 ROLE = [
     rule(right.verb, f"{right.plural}/{right.subresource}" if right.subresource else right.plural, right.group)

@@ -18,7 +18,7 @@ from support.stage import the_settings
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.anyio, pytest.mark.sockets]
+pytestmark = pytest.mark.sockets
 
 VALUES = (
     "agent.enabled=true",

@@ -19,7 +19,7 @@ from gracectl.controllers.rbac import MissingPermissions
 from gracectl.kube.rbac import Permission
 from gracectl.model.names import KARPENTER_LEASE
 
-pytestmark = [pytest.mark.anyio, pytest.mark.sockets]
+pytestmark = pytest.mark.sockets
 
 TOLERATED: Final = Permission("get", "leases", "coordination.k8s.io", name=KARPENTER_LEASE)
 """Not asked for at the start: who may not look for a Karpenter sees none, and says so."""

@@ -22,7 +22,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.model import names
 
-pytestmark = [pytest.mark.anyio, pytest.mark.sockets]
+pytestmark = pytest.mark.sockets
 
 READING = ("get", "list", "watch")
 

@@ -19,7 +19,7 @@ from support.uninstall import Leaving, configure, held
 from gracectl.kube.rbac import Permission
 from gracectl.model import names
 
-pytestmark = [pytest.mark.anyio, pytest.mark.sockets]
+pytestmark = pytest.mark.sockets
 
 EVERY = [pytest.param(one, id=one.name) for one in SETS if one.values is not None]
 """Only the chart has the hook."""

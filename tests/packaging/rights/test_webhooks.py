@@ -16,7 +16,7 @@ from gracectl.admission.registration import register
 from gracectl.admission.rotation import CertificateSecret
 from gracectl.kube.client import KubeClient
 
-pytestmark = [pytest.mark.anyio, pytest.mark.sockets]
+pytestmark = pytest.mark.sockets
 
 SOME = [one for one in SETS if one.name in ("default", "other names", "cert-manager", "a certificate of others")]
 
@@ -33,8 +33,7 @@ async def webhooks_are_registered(place: Place) -> None:
     hook, stage.transport = place.wire, await place.as_(place.installed.account())
     client = KubeClient(hook, stage.clock)
     secret = CertificateSecret(client, (settings.namespace, settings.secret))
-    async with stage.controller() as controller:
-        await stage.settle(controller)
+    async with stage.settled():
         stored = await secret.read()
         while stored is None:
             await stage.clock.sleep(0.5)

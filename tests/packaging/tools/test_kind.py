@@ -202,7 +202,6 @@ def test_spans_go_where_jaeger_listens() -> None:
 # -- what a server makes of it -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 async def test_a_server_takes_every_object_strictly() -> None:
     objects = [
         *filled("kwok.yaml", CONFIG="1"),
@@ -221,7 +220,6 @@ async def test_a_server_takes_every_object_strictly() -> None:
             assert answer.status == 201, (each["metadata"]["name"], answer.body)
 
 
-@pytest.mark.anyio
 async def test_the_termination_of_one_node_is_stuck_on_purpose() -> None:
     selector = VALUES["settings"]["nodeSelector"]
     async with staged(settings=the_settings(nodeSelector=selector, provider={"name": "none"})) as stage:
