@@ -31,11 +31,9 @@ def a_handler(nodes: int | None = None) -> NodeBudgetValidator:
 
 def a_budget(spec: Any, **metadata: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "termination.karpenter.sh/v1alpha2",
-        "kind": "NodeDisruptionBudget",
-        "metadata": {"name": "pool-a", "uid": "u", **metadata},
-        "spec": spec,
-    }
+        "apiVersion": "termination.karpenter.sh/v1alpha2", "kind": "NodeDisruptionBudget",
+        "metadata": {"name": "pool-a", "uid": "u", **metadata}, "spec": spec,
+    }  # fmt: skip
 
 
 NEITHER = "spec: minAvailable and maxUnavailable are missing; set one of them"

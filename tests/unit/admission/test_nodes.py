@@ -114,18 +114,13 @@ async def test_a_spent_budget_is_named_with_its_figures_and_what_to_do_and_no_ti
         NodeDeletionValidator(StandInGate(SPENT), lambda: True), a_review("DELETE", "nodes", None, a_node_object())
     )
     assert status_in(answer) == {
-        "apiVersion": "v1",
-        "kind": "Status",
-        "status": "Failure",
-        "code": 429,
-        "reason": "TooManyRequests",
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
         "message": f"node n1: deletion denied: {REASON}; wait until more of its nodes are Ready, or change the budget",
         "details": {
-            "name": "n1",
-            "kind": "nodes",
+            "name": "n1", "kind": "nodes",
             "causes": [{"reason": "NodeDisruptionBudget", "message": REASON, "field": "pool-a"}],
         },
-    }
+    }  # fmt: skip
 
 
 async def test_a_budget_that_is_being_counted_says_when_to_come_again() -> None:

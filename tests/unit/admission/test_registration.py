@@ -146,10 +146,8 @@ async def test_a_secret_is_made_and_webhooks_are_registered_by_what_it_has() -> 
     kept = await world.kept()
     assert shown_by(replica) == kept["tls.crt"]
     assert certificate_info(kept["tls.crt"]).names == {
-        "gracectl.infra.svc",
-        "gracectl.infra.svc.cluster.local",
-        "gracectl.infra",
-    }
+        "gracectl.infra.svc", "gracectl.infra.svc.cluster.local", "gracectl.infra",
+    }  # fmt: skip
     assert await world.register() == (
         "MutatingWebhookConfiguration gracectl: created",
         "ValidatingWebhookConfiguration gracectl: created",
@@ -166,22 +164,14 @@ async def test_a_secret_is_made_and_webhooks_are_registered_by_what_it_has() -> 
         },
         "rules": [
             {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["CREATE"],
-                "resources": ["nodes"],
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"],
                 "scope": "Cluster",
-            }
+            },
         ],
-        "admissionReviewVersions": ["v1"],
-        "failurePolicy": "Ignore",
-        "matchPolicy": "Equivalent",
-        "sideEffects": "None",
-        "timeoutSeconds": 10,
-        "namespaceSelector": {},
-        "objectSelector": {},
+        "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore", "matchPolicy": "Equivalent",
+        "sideEffects": "None", "timeoutSeconds": 10, "namespaceSelector": {}, "objectSelector": {},
         "reinvocationPolicy": "Never",
-    }
+    }  # fmt: skip
     validating = {each["name"]: each for each in (await world.configuration())["webhooks"]}
     assert {name: (each["failurePolicy"], each["sideEffects"]) for name, each in validating.items()} == {
         "delete.nodes.gracectl.io": ("Fail", "NoneOnDryRun"),

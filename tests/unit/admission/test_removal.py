@@ -40,11 +40,9 @@ async def test_beside_a_replica_that_answers_all_of_it_goes_and_stays_away() -> 
             assert report.failures == ()
             removed = {(each.kind, each.name) for each in report.removals if each.outcome is RemovalOutcome.REMOVED}
             assert removed == {
-                ("MutatingWebhookConfiguration", "gracectl"),
-                ("ValidatingWebhookConfiguration", "gracectl"),
-                ("Secret", "infra/gracectl-webhook-tls"),
-                ("Node", "n1"),
-            }
+                ("MutatingWebhookConfiguration", "gracectl"), ("ValidatingWebhookConfiguration", "gracectl"),
+                ("Secret", "infra/gracectl-webhook-tls"), ("Node", "n1"),
+            }  # fmt: skip
             made = await place.call("POST", NODES, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n2"}})
             assert finalizers_of(made) == []
             await place.clock.sleep(5)

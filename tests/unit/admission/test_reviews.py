@@ -88,19 +88,13 @@ def test_answers_are_such_as_a_server_takes() -> None:
     denied = verdict(encode_review("7", AdmissionResponse(denial)), "v1", "7", mutating=False)
     assert not denied.allowed
     assert denied.status == {
-        "apiVersion": "v1",
-        "kind": "Status",
-        "status": "Failure",
-        "code": 429,
-        "reason": "TooManyRequests",
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
         "message": "no",
         "details": {
-            "name": "n1",
-            "kind": "nodes",
-            "causes": [{"reason": "R", "message": "m", "field": "f"}],
+            "name": "n1", "kind": "nodes", "causes": [{"reason": "R", "message": "m", "field": "f"}],
             "retryAfterSeconds": 3,
         },
-    }
+    }  # fmt: skip
 
 
 def test_a_denial_without_a_time_says_none() -> None:

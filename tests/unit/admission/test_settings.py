@@ -128,11 +128,9 @@ def test_it_needs_as_little_as_does(fields: dict[str, Any], rights: list[str]) -
 async def test_rights_by_name_are_asked_for_by_name() -> None:
     clock = LoopClock()
     mine = {
-        "verbs": ["get", "update"],
-        "apiGroups": [""],
-        "resources": ["secrets"],
+        "verbs": ["get", "update"], "apiGroups": [""], "resources": ["secrets"],
         "resourceNames": ["gracectl-webhook-tls"],
-    }
+    }  # fmt: skip
     server = await guarded(clock, "gracectl", mine, rule("create", "secrets"))
     client = KubeClient(InProcessTransport(server, clock, token="t"), clock)
     wanted = admission_permissions(settings(service=SERVICE))

@@ -71,12 +71,9 @@ async def test_what_a_kubelet_may_not_add_is_left_out() -> None:
     transport = ScriptedTransport(clock)
     opened = {
         "metadata": {
-            "name": "n1",
-            "uid": "uid-n1",
-            "resourceVersion": "2",
-            "annotations": {names.SHUTDOWN_CORDONED: ""},
-        }
-    }
+            "name": "n1", "uid": "uid-n1", "resourceVersion": "2", "annotations": {names.SHUTDOWN_CORDONED: ""},
+        },
+    }  # fmt: skip
     known = Response(status=200, body=msgspec.json.encode(opened))
     refusal = a_status(403, 'nodes "n1" is forbidden: node "n1" is not allowed to modify taints')
     transport.answers.extend((known, refusal, known))

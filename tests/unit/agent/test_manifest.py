@@ -148,11 +148,9 @@ def test_the_pod_is_root_and_nothing_more() -> None:
         "RuntimeDefault",
     )
     assert CONTAINER["securityContext"] == {
-        "privileged": False,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
+        "privileged": False, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
-    }
+    }  # fmt: skip
     assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers", "initContainers", "shareProcessNamespace"} & set(POD)
     on_host = [mount["mountPath"] for mount in hosted().values() if "hostPath" in mount]
     assert sorted(on_host) == ["/etc/systemd/logind.conf.d", "/run/dbus"]
@@ -217,15 +215,12 @@ def a_node_of(name: str, **more: Any) -> JsonObject:
     foreign = {"key": "dedicated", "value": "gpu", "effect": "NoExecute"}
     whole: JsonObject = {
         "metadata": {
-            "name": name,
-            "labels": {"pool": "a"},
-            "annotations": {"note": "by hand"},
-            "finalizers": [names.FINALIZER],
-            "resourceVersion": "1",
+            "name": name, "labels": {"pool": "a"}, "annotations": {"note": "by hand"},
+            "finalizers": [names.FINALIZER], "resourceVersion": "1",
         },
         "spec": {"podCIDR": "10.0.0.0/24", "taints": [foreign]},
         "status": {"capacity": {"pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    }  # fmt: skip
     return merged(whole, more)
 
 

@@ -29,12 +29,8 @@ async def test_events_tell_the_whole_story() -> None:
         await stage.clock.sleep(80)
         told = await told_of(stage, "n1")
         assert [reason for reason, _ in told] == [
-            "NodeShutdown",
-            "NodeShutdown",
-            "NodeShutdownOverdue",
-            "NodeShutdown",
-            "NodeShutdown",
-        ]
+            "NodeShutdown", "NodeShutdown", "NodeShutdownOverdue", "NodeShutdown", "NodeShutdown",
+        ]  # fmt: skip
         begun, first, overdue, second, over = (message for _, message in told)
         assert begun.startswith("shutting down: waiting for pods until 2026-")
         assert begun.endswith("(660 s) at the latest")
@@ -185,12 +181,9 @@ async def test_a_shutdown_is_a_trace_of_its_own_with_ranges_and_pods() -> None:
         assert node is not None
         spans = {span.name: span for span in collector.exact}
         assert set(spans) == {
-            "shut down node",
-            "range priority below 1000",
-            "range priority 1000 to 9999",
-            "pod deleted",
+            "shut down node", "range priority below 1000", "range priority 1000 to 9999", "pod deleted",
             "pod left behind",
-        }
+        }  # fmt: skip
         root = spans["shut down node"]
         assert root.parent is None
         assert root.trace == Trace.of(node["metadata"]["uid"], root.start)

@@ -182,11 +182,8 @@ async def test_a_cache_that_becomes_live_late_is_waited_for_and_what_is_left_is_
         assert 329.5 < began < 330
         assert [round(instant - began, 3) for instant in machine.ears.began.values()] == [0, 30, 90, 180]
         assert [(name, grace) for name, _, grace in machine.asked] == [
-            ("regular", 30),
-            ("c", 60),
-            ("b", 90),
-            ("a", 150),
-        ]
+            ("regular", 30), ("c", 60), ("b", 90), ("a", 150),
+        ]  # fmt: skip
         assert round(machine.elapsed - began, 3) == 330
 
 

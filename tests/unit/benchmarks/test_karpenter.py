@@ -62,10 +62,8 @@ def test_only_definitions_are_read_from_its_folders(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("kind: CustomResourceDefinition\nmetadata: {name: a}\n---\nkind: NodePool\n---\n")
     (tmp_path / "b.txt").write_text("no YAML: [")
     assert [each["metadata"]["name"] for each in definitions_in([tmp_path, CRDS])] == [
-        "a",
-        "nodeclaims.karpenter.sh",
-        "nodedisruptionbudgets.termination.karpenter.sh",
-    ]
+        "a", "nodeclaims.karpenter.sh", "nodedisruptionbudgets.termination.karpenter.sh",
+    ]  # fmt: skip
 
 
 @pytest.mark.anyio

@@ -23,13 +23,11 @@ def kubeconfig(tmp_path: Path) -> Path:
     path = tmp_path / "kubeconfig"
     here = {"cluster": "here", "user": "me"}
     config = {
-        "apiVersion": "v1",
-        "kind": "Config",
+        "apiVersion": "v1", "kind": "Config",
         "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "me", "user": {}}],
-        "contexts": [{"name": "mine", "context": here}],
+        "users": [{"name": "me", "user": {}}], "contexts": [{"name": "mine", "context": here}],
         "current-context": "mine",
-    }
+    }  # fmt: skip
     path.write_text(yaml.safe_dump(config))
     return path
 
@@ -64,11 +62,8 @@ def test_an_outcome_says_where_it_was_measured_and_no_pace_that_kwok_does_not_ke
     outcome = Outcome(scenario="s", about="", figures=(), parameters={"pods": 12, **Pace().in_words})
     hollow = Ground(tmp_path, "bench-1", "hollow", tmp_path, "v1.37.2")
     assert _placed(outcome, hollow).parameters == {
-        "Kubernetes": "v1.37.2",
-        "kubelets": "hollow",
-        "pods": 12,
-        **Pace().in_words,
-    }
+        "Kubernetes": "v1.37.2", "kubelets": "hollow", "pods": 12, **Pace().in_words,
+    }  # fmt: skip
     kwok = Ground(tmp_path, "bench-1", "kwok", tmp_path, "v1.37.2")
     assert _placed(outcome, kwok).parameters == {"Kubernetes": "v1.37.2", "kubelets": "kwok", "pods": 12}
 
@@ -78,7 +73,5 @@ def test_what_is_measured_anew_replaces_what_was_kept_of_it_and_nothing_else(tmp
     save([an_outcome("storm", 1.0), an_outcome("scale", 2.0)], file)
     _keep([an_outcome("storm", 3.0), an_outcome("mixed", 4.0)], file)
     assert [(one.scenario, one.figures[0].value) for one in saved(file)] == [
-        ("storm", 3.0),
-        ("scale", 2.0),
-        ("mixed", 4.0),
-    ]
+        ("storm", 3.0), ("scale", 2.0), ("mixed", 4.0),
+    ]  # fmt: skip

@@ -102,18 +102,13 @@ def test_on_a_narrow_terminal_sentences_are_folded_and_names_are_not() -> None:
         "",
     ]
     assert [" ".join(line.split()) for line in lines[10:21]] == [
-        "POD PRIORITY GRACE DELETED TERMINATED",
-        "priority below 1000: 60 s, from 0:00 to 1:00",
-        "shop/web-7d4b9c6f5-2zltl 0 30s 0:00 0:30",
-        "shop/legacy-0 0 60/120s 0:00 1:00",
-        "shop/late-0 0 60/600s 0:00 1:00",
-        "shop/soon-0 0 30s already 0:10",
-        "priority 1000 to 9999: 120 s, skipped: no pods",
-        "priority 10000 to 99999: 180 s, from 1:00 to 1:10",
-        "shop/exporter-x2x4z 10000 10s 1:00 1:10",
-        "priority 100000 and above: 300 s, from 1:10 to 1:40",
+        "POD PRIORITY GRACE DELETED TERMINATED", "priority below 1000: 60 s, from 0:00 to 1:00",
+        "shop/web-7d4b9c6f5-2zltl 0 30s 0:00 0:30", "shop/legacy-0 0 60/120s 0:00 1:00",
+        "shop/late-0 0 60/600s 0:00 1:00", "shop/soon-0 0 30s already 0:10",
+        "priority 1000 to 9999: 120 s, skipped: no pods", "priority 10000 to 99999: 180 s, from 1:00 to 1:10",
+        "shop/exporter-x2x4z 10000 10s 1:00 1:10", "priority 100000 and above: 300 s, from 1:10 to 1:40",
         "kube-system/coredns-autoscaler-5d78c9869d-abcde 2000001000 30s 1:10 1:40",
-    ]
+    ]  # fmt: skip
     assert lines[22:25] == [
         "  ignored: kube-system/etcd (static pod: it ends with its machine)",
         "  ignored: shop/job (finished: its phase is Succeeded)",
@@ -140,11 +135,9 @@ def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(width: int
 def test_the_example_of_the_kep_takes_eleven_minutes() -> None:
     lines = as_table(told_of(*OF_ALL_RANGES))
     assert [line.split() for line in lines if line.startswith("  shop/")] == [
-        ["shop/regular", "0", "60/3600s", "0:00", "1:00"],
-        ["shop/c", "1000", "120/3600s", "1:00", "3:00"],
-        ["shop/b", "10000", "180/3600s", "3:00", "6:00"],
-        ["shop/a", "100000", "300/3600s", "6:00", "11:00"],
-    ]
+        ["shop/regular", "0", "60/3600s", "0:00", "1:00"], ["shop/c", "1000", "120/3600s", "1:00", "3:00"],
+        ["shop/b", "10000", "180/3600s", "3:00", "6:00"], ["shop/a", "100000", "300/3600s", "6:00", "11:00"],
+    ]  # fmt: skip
     assert "Finished after 11:00 at the latest, for 4 pods." in lines
     assert "The machine goes down after" not in flat(told_of(*OF_ALL_RANGES))  # that would be the same again
 
@@ -243,53 +236,32 @@ def test_the_report_has_all_that_the_table_says() -> None:
     result = told_of(*MIXED, deadline=500, logind=Logind(5.0, "too short"))
     found = msgspec.json.decode(to_json(rehearsal_report(result)))
     assert {key: value for key, value in found.items() if key not in ("warnings", "ranges", "ignored")} == {
-        "cluster": {"context": None, "server": ""},
-        "at": "1970-01-12T13:46:40Z",
-        "node": "worker-7",
-        "requiredSeconds": 660,
-        "availableSeconds": 660,
-        "finishedSeconds": 100,
+        "cluster": {"context": None, "server": ""}, "at": "1970-01-12T13:46:40Z", "node": "worker-7",
+        "requiredSeconds": 660, "availableSeconds": 660, "finishedSeconds": 100,
         "logind": {"delaySeconds": 5, "unlimited": False, "problem": "too short"},
         "deadline": {"at": "1970-01-12T13:55:00Z", "atSeconds": 500},
-    }
+    }  # fmt: skip
     first, second, third, _ = found["ranges"]
     assert {key: value for key, value in first.items() if key != "pods"} == {
-        "name": "priority below 1000",
-        "minimumPriority": 0,
-        "periodSeconds": 60,
-        "availableSeconds": 60,
-        "beginsSeconds": 0,
-        "endsSeconds": 60,
-    }
+        "name": "priority below 1000", "minimumPriority": 0, "periodSeconds": 60, "availableSeconds": 60,
+        "beginsSeconds": 0, "endsSeconds": 60,
+    }  # fmt: skip
     assert (second["beginsSeconds"], second["endsSeconds"], second["pods"]) == (None, None, [])
     assert third["pods"] == [
         {
-            "namespace": "shop",
-            "name": "exporter-x2x4z",
-            "uid": "uid-exporter-x2x4z",
-            "priority": 10_000,
-            "daemonSet": True,
-            "terminating": False,
-            "graceSeconds": 10,
-            "grantedSeconds": 10,
-            "shortened": False,
-            "deletedSeconds": 60,
-            "terminatedSeconds": 70,
-            "inTime": True,
-        }
-    ]
+            "namespace": "shop", "name": "exporter-x2x4z", "uid": "uid-exporter-x2x4z", "priority": 10_000,
+            "daemonSet": True, "terminating": False, "graceSeconds": 10, "grantedSeconds": 10, "shortened": False,
+            "deletedSeconds": 60, "terminatedSeconds": 70, "inTime": True,
+        },
+    ]  # fmt: skip
     assert [(pod["name"], pod["shortened"], pod["terminating"], pod["deletedSeconds"]) for pod in first["pods"]] == [
-        ("web-7d4b9c6f5-2zltl", False, False, 0),
-        ("legacy-0", True, False, 0),
-        ("late-0", True, True, 0),
+        ("web-7d4b9c6f5-2zltl", False, False, 0), ("legacy-0", True, False, 0), ("late-0", True, True, 0),
         ("soon-0", False, True, None),
-    ]
+    ]  # fmt: skip
     assert found["ignored"][2] == {
-        "namespace": "shop",
-        "name": "agent",
-        "uid": "own",
+        "namespace": "shop", "name": "agent", "uid": "own",
         "reason": "the node agent itself: it ends with its machine",
-    }
+    }  # fmt: skip
     assert [(each["kind"], each["blocking"], each["objects"]) for each in found["warnings"]] == [
         ("Logind", False, []),
         ("GraceShortened", False, ["shop/legacy-0", "shop/late-0"]),

@@ -33,11 +33,9 @@ pytestmark = pytest.mark.real_time
 PDBS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 PAGE = (Path(__file__).parents[3] / "docs" / "budgets.md").read_text(encoding="utf-8")
 READS = (
-    ("", ["nodes", "pods", "configmaps"]),
-    ("policy", ["poddisruptionbudgets"]),
-    ("karpenter.sh", ["nodeclaims"]),
+    ("", ["nodes", "pods", "configmaps"]), ("policy", ["poddisruptionbudgets"]), ("karpenter.sh", ["nodeclaims"]),
     ("termination.karpenter.sh", ["nodedisruptionbudgets"]),
-)
+)  # fmt: skip
 
 
 def rights(*groups: tuple[str, list[str]]) -> list[dict[str, Any]]:

@@ -55,11 +55,8 @@ def test_nodes_are_deleted_and_watched_until_they_are_gone(place: Fleet) -> None
     result = place.run("terminate", "--yes", "gone-1", "gone-2")
     assert (result.exit_code, errors(result.stderr)) == (0, "")
     assert [after(line) for line in told(result.stdout)] == [
-        f"gone-1: {ASKED}",
-        "gone-1: terminated after <time>",
-        f"gone-2: {ASKED}",
-        "gone-2: terminated after <time>",
-    ]
+        f"gone-1: {ASKED}", "gone-1: terminated after <time>", f"gone-2: {ASKED}", "gone-2: terminated after <time>",
+    ]  # fmt: skip
     assert "gone-1: terminating for 0:0" in result.stdout
     assert place.node("gone-1") is None
     assert not place.pod_is_there("on-gone-1")
@@ -459,10 +456,8 @@ def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
     result = place.run("terminate", "--yes", "quick", "slow", "--timeout", "4s")
     assert result.exit_code == 4
     assert [after(line) for line in told(result.stdout)] == [
-        f"quick: {ASKED}",
-        "quick: terminated after <time>",
-        f"slow: {ASKED}",
-    ]
+        f"quick: {ASKED}", "quick: terminated after <time>", f"slow: {ASKED}",
+    ]  # fmt: skip
     assert errors(result.stderr) == (
         "gracectl: 1 of 2 nodes is not terminated after 4s: slow (not cordoned yet); the controller "
         "continues; to watch: "
@@ -581,14 +576,10 @@ def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pyte
     assert (ends.exit_code, ends.stderr) == (0, "")
     preview, _, details = ends.stdout.partition("\n\nWhat happens if predicted is deleted now (")
     assert preview.splitlines() == [
-        f"cluster: kubesim ({place.server})",
-        "terminate predicted, 1 pod; drained in 0:02-0:06",
-        "",
-        "NODE       DRAINED    DEADLINE  PODS  WARNINGS",
-        "predicted  0:02-0:06  none         1  NotRecreated",
-        "",
+        f"cluster: kubesim ({place.server})", "terminate predicted, 1 pod; drained in 0:02-0:06", "",
+        "NODE       DRAINED    DEADLINE  PODS  WARNINGS", "predicted  0:02-0:06  none         1  NotRecreated", "",
         "  ! predicted: default/on-predicted has no controller: it is not recreated elsewhere",
-    ]
+    ]  # fmt: skip
     without_warnings = [line for line in plan.stdout.splitlines()[1:] if not line.startswith("  ! ")]
     assert details.splitlines()[1:] == without_warnings
     stays = place.run("drain", "predicted", "--dry-run")

@@ -142,13 +142,11 @@ def refusing(place: Fleet, status: dict[str, Any]) -> Iterator[None]:
             "caBundle": base64.b64encode((CERTIFICATES / "authority.pem").read_bytes()).decode(),
         }
         hook = {
-            "name": "guard.example.com",
-            "clientConfig": client,
+            "name": "guard.example.com", "clientConfig": client,
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["nodes"]}],
-            "objectSelector": {"matchLabels": {"guarded": "yes"}},
-            "sideEffects": "None",
+            "objectSelector": {"matchLabels": {"guarded": "yes"}}, "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
-        }
+        }  # fmt: skip
         place.ask("POST", VALIDATING, {"metadata": {"name": "guard"}, "webhooks": [hook]})
         try:
             yield

@@ -132,11 +132,8 @@ def test_nodes_by_their_labels_are_predicted_together(place: Place) -> None:
     assert len(budget["queue"]) == 3
     assert {pod["queuePosition"]["of"] for node in told["nodes"] for pod in node["pods"]} == {3}
     assert told["assumptions"] == {
-        "replacementSeconds": 30.0,
-        "evictionQps": 100.0,
-        "evictionBurst": 100,
-        "settings": "defaults",
-    }
+        "replacementSeconds": 30.0, "evictionQps": 100.0, "evictionBurst": 100, "settings": "defaults",
+    }  # fmt: skip
 
 
 def test_a_node_budget_that_would_refuse_is_shown_with_permission_to_read_it(place: Place, tmp_path: Path) -> None:
@@ -160,11 +157,8 @@ def test_the_longest_time_of_a_replacement_is_the_settings_or_what_is_said(place
     settings.write_text("plan: {replacementSeconds: 90}\neviction: {qps: 7, burst: 3}\n")
     told = forecast(place.reader, "-l", "pool=a", "--config", str(settings))
     assert told["assumptions"] == {
-        "replacementSeconds": 90.0,
-        "evictionQps": 7.0,
-        "evictionBurst": 3,
-        "settings": f"file {settings}",
-    }
+        "replacementSeconds": 90.0, "evictionQps": 7.0, "evictionBurst": 3, "settings": f"file {settings}",
+    }  # fmt: skip
     assert max(pod["removalWindow"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 180.0
     told = forecast(place.reader, "-l", "pool=a", "--config", str(settings), "--replacement-seconds", "600")
     assert told["assumptions"]["replacementSeconds"] == 600.0

@@ -44,16 +44,12 @@ CASES: list[tuple[Pod, dict[str, Any], Drawn, float | None]] = [
     (a_replica(), {"budgets": (a_budget(**SPENT),)}, [("BLOCKED", 0, None)], None),
     (a_replica(), {"budgets": (a_budget("a"), a_budget("b"))}, [("BLOCKED", 0, None)], None),
     (a_replica(), {"budgets": (a_budget(**LACKING),)}, [("REMOVABLE", 0, None)], None),
-    (
-        a_replica(),
-        {"budgets": (a_budget(**LACKING),), "deadline": 900},
-        [("REMOVABLE", 0, 870), ("GRACE", 870, 900)],
-        870,
-    ),
+    (a_replica(), {"budgets": (a_budget(**LACKING),), "deadline": 900}, [("REMOVABLE", 0, 870), ("GRACE", 870, 900)],
+     870),
     (a_replica(grace_seconds=3600), {"deadline": 900}, [("GRACE", 0, 900)], 0),
     (a_replica(deletion_timestamp=NOW + 20, deletion_grace_seconds=30), {}, [("GRACE", 0, 20)], None),
     (a_replica(deletion_timestamp=NOW - 20, deletion_grace_seconds=30), {}, [("GRACE", 0, None)], None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("pod", "world", "bars", "deleted_at"), CASES)

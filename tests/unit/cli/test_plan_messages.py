@@ -242,12 +242,9 @@ def test_a_day() -> None:
     assert node.facts == ("deadline: none; the drain takes as long as its pods need",)
     assert [wave.title for wave in node.waves] == ["non-critical", "critical"]
     assert [(each.when, each.name) for each in lines(node)] == [
-        ("0:00", "shop/quick"),
-        ("0:00", "shop/web-1"),
-        ("0:00-0:30", "shop/web-2"),
-        ("1d 00:00:00", "shop/notebook"),
+        ("0:00", "shop/quick"), ("0:00", "shop/web-1"), ("0:00-0:30", "shop/web-2"), ("1d 00:00:00", "shop/notebook"),
         ("1d 00:00:00-1d 00:00:30", "shop/dns"),
-    ]
+    ]  # fmt: skip
     assert node.ignored == (
         "not waited for: 2 pods (1 finished: its phase is Succeeded; 1 static pod: it belongs to its node)"
     )

@@ -24,75 +24,43 @@ from gracectl.policy.warnings import WarningKind
 CLUSTER = ClusterAddress("prod", "https://10.0.0.1:6443")
 PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
 SPAN: dict[str, Any] = {
-    "answer": "s",
-    "earliest": "t?",
-    "latest": "t?",
-    "expected": "t?",
-    "earliestSeconds": "n?",
-    "latestSeconds": "n?",
-    "expectedSeconds": "n?",
-    "certain": "b",
-    "missing": ["s"],
+    "answer": "s", "earliest": "t?", "latest": "t?", "expected": "t?", "earliestSeconds": "n?", "latestSeconds": "n?",
+    "expectedSeconds": "n?", "certain": "b", "missing": ["s"],
     "causes": [{"kind": "s", "message": "s", "pod": "s", "budgets": ["s"]}],
-}
+}  # fmt: skip
 SHAPE: dict[str, Any] = {
-    "cluster": {"context": "s?", "server": "s"},
-    "at": "t",
-    "note": "s?",
+    "cluster": {"context": "s?", "server": "s"}, "at": "t", "note": "s?",
     "assumptions": {"replacementSeconds": "n", "evictionQps": "n", "evictionBurst": "n", "settings": "s"},
-    "drained": SPAN,
-    "unknown": ["s"],
-    "never": ["s"],
+    "drained": SPAN, "unknown": ["s"], "never": ["s"],
     "nodes": [
         {
-            "name": "s",
-            "terminating": "b",
-            "deletedAt": "t",
+            "name": "s", "terminating": "b", "deletedAt": "t",
             "deadline": {"at": "t", "atSeconds": "n", "source": "s", "holder": "s", "gracePeriodSeconds": "n?"},
             "drained": SPAN,
             "warnings": [{"kind": "s", "blocking": "b", "message": "s", "objects": ["s"], "remedy": "s?"}],
             "waves": [{"name": "s", "periodSeconds": "n"}],
             "pods": [
                 {
-                    "namespace": "s",
-                    "name": "s",
-                    "uid": "s",
-                    "wave": "s",
-                    "outcome": "s",
-                    "reason": "s",
-                    "until": "t?",
-                    "message": "s",
-                    "removalWindow": SPAN,
-                    "terminatedWindow": SPAN,
-                    "certain": "b",
+                    "namespace": "s", "name": "s", "uid": "s", "wave": "s", "outcome": "s", "reason": "s",
+                    "until": "t?", "message": "s", "removalWindow": SPAN, "terminatedWindow": SPAN, "certain": "b",
                     "methods": ["s"],
                     "requests": [{"at": "t", "atSeconds": "n", "method": "s", "graceSeconds": "n"}],
-                    "graceSeconds": "n",
-                    "deleteAt": "t?",
-                    "deadline": "t?",
-                    "budgets": ["s"],
+                    "graceSeconds": "n", "deleteAt": "t?", "deadline": "t?", "budgets": ["s"],
                     "queuePosition": {"number": "n", "of": "n", "after": "s?", "undecided": "b"},
                     "protection": {"kind": "s", "value": "s", "until": "t?", "valid": "b", "capped": "b"},
-                    "blockedBy": "s?",
-                    "remedy": "s?",
-                }
+                    "blockedBy": "s?", "remedy": "s?",
+                },
             ],
-        }
+        },
     ],
     "alsoDraining": ["s"],
     "budgets": [
         {
-            "namespace": "s",
-            "name": "s",
-            "allowed": "n",
-            "healthy": "n",
-            "required": "n",
-            "expected": "n",
-            "failure": "s?",
-            "queue": [{"node": "s", "pod": "s"}],
-        }
+            "namespace": "s", "name": "s", "allowed": "n", "healthy": "n", "required": "n", "expected": "n",
+            "failure": "s?", "queue": [{"node": "s", "pod": "s"}],
+        },
     ],
-}
+}  # fmt: skip
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -143,19 +111,13 @@ def test_of_three_replicas() -> None:
     told = reported(three_replicas())
     assert told["at"] == "1970-01-12T13:46:40Z"
     assert told["assumptions"] == {
-        "replacementSeconds": 600.0,
-        "evictionQps": 0.0,
-        "evictionBurst": 1,
-        "settings": "defaults",
-    }
+        "replacementSeconds": 600.0, "evictionQps": 0.0, "evictionBurst": 1, "settings": "defaults",
+    }  # fmt: skip
     node = told["nodes"][0]
     assert node["deadline"] == {
-        "at": "1970-01-12T14:01:40Z",
-        "atSeconds": 900.0,
-        "source": "claim",
-        "holder": "NodeClaim node-1",
+        "at": "1970-01-12T14:01:40Z", "atSeconds": 900.0, "source": "claim", "holder": "NodeClaim node-1",
         "gracePeriodSeconds": 900.0,
-    }
+    }  # fmt: skip
     assert (node["drained"]["earliestSeconds"], node["drained"]["latestSeconds"]) == (2.0, 900.0)
     (pod,) = node["pods"]
     assert (pod["removalWindow"]["earliestSeconds"], pod["removalWindow"]["latestSeconds"], pod["certain"]) == (
@@ -190,17 +152,10 @@ def test_of_what_is_unknown_it_is_said_what_is_not_known() -> None:
     (node,) = reported(predicted(ending("n1", a_pod(owners=REPLICA), budgets=(budget,))))["nodes"]
     assert (node["drained"]["answer"], node["drained"]["latest"]) == ("unknown", None)
     assert node["pods"][0]["removalWindow"] == {
-        "answer": "unknown",
-        "earliest": "1970-01-12T13:46:40Z",
-        "latest": None,
-        "expected": None,
-        "earliestSeconds": 0.0,
-        "latestSeconds": None,
-        "expectedSeconds": None,
-        "certain": False,
-        "missing": ["when budget shop/web recovers: 1 of 3 pods is not Ready"],
-        "causes": [],
-    }
+        "answer": "unknown", "earliest": "1970-01-12T13:46:40Z", "latest": None, "expected": None,
+        "earliestSeconds": 0.0, "latestSeconds": None, "expectedSeconds": None, "certain": False,
+        "missing": ["when budget shop/web recovers: 1 of 3 pods is not Ready"], "causes": [],
+    }  # fmt: skip
 
 
 def test_nodes_that_terminate_already_and_their_neighbours() -> None:
@@ -215,12 +170,8 @@ def test_ignored_pods_are_there_as_well() -> None:
     assert [pod["name"] for pod in node["pods"] if pod["outcome"] == "ignored"] == ["done", "static"]
     protection = next(pod["protection"] for pod in node["pods"] if pod["protection"])
     assert protection == {
-        "kind": "do-not-disrupt",
-        "value": "24h",
-        "until": "1970-01-13T13:46:40Z",
-        "valid": True,
-        "capped": False,
-    }
+        "kind": "do-not-disrupt", "value": "24h", "until": "1970-01-13T13:46:40Z", "valid": True, "capped": False,
+    }  # fmt: skip
 
 
 def test_the_settings_that_were_given_are_named() -> None:

@@ -85,13 +85,10 @@ def pasted(place: Fleet, text: str, *, editor: str = "") -> str:
     found = COMMAND.search(text)
     assert found is not None, f"no command: {text}"
     environment = {
-        **os.environ,
-        "PATH": f"{place.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        **os.environ, "PATH": f"{place.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "kubesim"))),
-        "KUBECONFIG": str(place.kubeconfig),
-        "HOME": str(place.folder),
-        "KUBE_EDITOR": editor,
-    }
+        "KUBECONFIG": str(place.kubeconfig), "HOME": str(place.folder), "KUBE_EDITOR": editor,
+    }  # fmt: skip
     done = subprocess.run(
         ["sh", "-c", found[1]], capture_output=True, text=True, timeout=60, check=False, env=environment
     )
@@ -324,10 +321,8 @@ def _a_budget_that_cannot_be_counted(place: Fleet) -> None:
 @state(WarningKind.BUDGET_ALLOWS_NOTHING)
 def _a_budget_that_never_allows_anything(place: Fleet) -> None:
     bounds: dict[str, dict[str, Any]] = {
-        "least": {"minAvailable": 2},
-        "all": {"minAvailable": "100%"},
-        "none": {"maxUnavailable": 0},
-    }
+        "least": {"minAvailable": 2}, "all": {"minAvailable": "100%"}, "none": {"maxUnavailable": 0},
+    }  # fmt: skip
     for name, bound in bounds.items():
         node = place.held(name, pool=name)
         a_deployment(place, name, node, 2)

@@ -27,12 +27,9 @@ LABELS = dict(each.split("=") for each in names.SETTINGS_SELECTOR.split(","))
 POOL_A = "nodeSelector: {matchLabels: {pool: a}}\n"
 PAGE = Path(__file__).parents[3] / "docs" / "drain.md"
 READS: tuple[tuple[str, list[str]], ...] = (
-    ("", ["nodes", "pods"]),
-    ("policy", ["poddisruptionbudgets"]),
-    ("storage.k8s.io", ["volumeattachments"]),
-    ("karpenter.sh", ["nodeclaims"]),
-    ("coordination.k8s.io", ["leases"]),
-)
+    ("", ["nodes", "pods"]), ("policy", ["poddisruptionbudgets"]), ("storage.k8s.io", ["volumeattachments"]),
+    ("karpenter.sh", ["nodeclaims"]), ("coordination.k8s.io", ["leases"]),
+)  # fmt: skip
 RULES = [{"apiGroups": [group], "resources": resources, "verbs": ["list"]} for group, resources in READS]
 
 

@@ -31,11 +31,9 @@ pytestmark = pytest.mark.real_time
 FOR_EVER = {"annotations": {names.DO_NOT_DISRUPT: "true"}}
 CORDONED = {"spec": {"taints": [{"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"}]}}
 READS = (
-    ("", ["nodes", "pods", "configmaps"]),
-    ("policy", ["poddisruptionbudgets"]),
-    ("storage.k8s.io", ["volumeattachments"]),
-    ("karpenter.sh", ["nodeclaims"]),
-)
+    ("", ["nodes", "pods", "configmaps"]), ("policy", ["poddisruptionbudgets"]),
+    ("storage.k8s.io", ["volumeattachments"]), ("karpenter.sh", ["nodeclaims"]),
+)  # fmt: skip
 
 
 def rights(*verbs: str) -> list[dict[str, Any]]:

@@ -270,39 +270,21 @@ def test_fields_of_json() -> None:
     (node,) = [node for node in told["nodes"] if node["name"].startswith("ip-")]
     (pod,) = node.pop("pods")
     assert node == {
-        "name": "ip-10-0-1-17.eu-central-1.compute.internal",
-        "uid": "uid-ip-10-0-1-17.eu-central-1.compute.internal",
-        "state": "terminating",
-        "since": "1970-01-12T13:45:00Z",
-        "sinceSeconds": 100.0,
-        "step": "drain",
-        "done": False,
-        "waitsFor": node["waitsFor"],
-        "pending": None,
-        "trace": None,
-        "podsLeft": 1,
+        "name": "ip-10-0-1-17.eu-central-1.compute.internal", "uid": "uid-ip-10-0-1-17.eu-central-1.compute.internal",
+        "state": "terminating", "since": "1970-01-12T13:45:00Z", "sinceSeconds": 100.0, "step": "drain",
+        "done": False, "waitsFor": node["waitsFor"], "pending": None, "trace": None, "podsLeft": 1,
         "drained": {
-            "answer": "range",
-            "earliest": "1970-01-12T13:46:40Z",
-            "latest": "1970-01-12T13:56:40Z",
-            "expected": None,
-            "earliestSeconds": 0.0,
-            "latestSeconds": 600.0,
-            "expectedSeconds": None,
-            "certain": False,
-            "missing": [],
+            "answer": "range", "earliest": "1970-01-12T13:46:40Z", "latest": "1970-01-12T13:56:40Z", "expected": None,
+            "earliestSeconds": 0.0, "latestSeconds": 600.0, "expectedSeconds": None, "certain": False, "missing": [],
             "causes": [],
         },
         "never": False,
         "deadline": {
-            "at": "1970-01-12T13:56:40Z",
-            "inSeconds": 600.0,
-            "source": "annotation",
-            "holder": "Node ip-10-0-1-17.eu-central-1.compute.internal",
-            "gracePeriodSeconds": None,
+            "at": "1970-01-12T13:56:40Z", "inSeconds": 600.0, "source": "annotation",
+            "holder": "Node ip-10-0-1-17.eu-central-1.compute.internal", "gracePeriodSeconds": None,
         },
         "warnings": [],
-    }
+    }  # fmt: skip
     assert {
         key: pod[key]
         for key in ("state", "sinceSeconds", "deleteAt", "budgets", "queuePosition", "protection", "until")

@@ -19,19 +19,16 @@ DNS = "ip-10-0-0-7.ec2.internal"
 def an_instance(**fields: object) -> Instance:
     """As EC2 describes one, with a second interface."""
     described = {
-        "InstanceId": NAME,
-        "State": {"Name": "running"},
-        "Placement": {"AvailabilityZone": "us-east-1a"},
-        "PrivateIpAddress": "10.0.0.7",
-        "PrivateDnsName": DNS,
+        "InstanceId": NAME, "State": {"Name": "running"}, "Placement": {"AvailabilityZone": "us-east-1a"},
+        "PrivateIpAddress": "10.0.0.7", "PrivateDnsName": DNS,
         "NetworkInterfaces": [
             {
                 "PrivateIpAddresses": [{"PrivateIpAddress": "10.0.1.8", "PrivateDnsName": "ip-10-0-1-8.ec2.internal"}],
                 "Ipv6Addresses": [{"Ipv6Address": "2001:db8::7"}],
-            }
+            },
         ],
         **fields,
-    }
+    }  # fmt: skip
     return msgspec.convert(described, Instance)
 
 

@@ -120,11 +120,8 @@ async def test_the_end_of_an_instance_says_of_which_node_it_is(site: Site) -> No
     site.answers(says(202))
     await site.provider.terminate(ID, NodeIdentity("n1", ("10.0.0.7",), "c1", ("n2",)))
     assert site.endpoint.calls[-1].body["node"] == {
-        "name": "n1",
-        "addresses": ["10.0.0.7"],
-        "claim": "c1",
-        "conflicts": ["n2"],
-    }
+        "name": "n1", "addresses": ["10.0.0.7"], "claim": "c1", "conflicts": ["n2"],
+    }  # fmt: skip
     await site.provider.terminate(ID)  # that of a claim without a node
     assert "node" not in site.endpoint.calls[-1].body
 

@@ -57,25 +57,14 @@ async def test_get_shows_what_karpenter_shows_and_wide_the_deadline(claimed: tup
     age = plain.pop("AGE")
     assert re.fullmatch(r"\d+s", age)
     assert plain == {
-        "NAME": "n1-claim",
-        "TYPE": "sim.large",
-        "CAPACITY": "spot",
-        "ZONE": "zone-a",
-        "NODE": "n1",
-        "READY": "True",
-    }
+        "NAME": "n1-claim", "TYPE": "sim.large", "CAPACITY": "spot", "ZONE": "zone-a", "NODE": "n1", "READY": "True",
+    }  # fmt: skip
     (wide,) = cells(await kubectl("get", "nodeclaims", "-o", "wide"))
     (instance,) = place.cluster.cloud.instances
     assert list(wide)[7:] == ["IMAGEID", "ID", "NODEPOOL", "NODECLASS", "DRIFTED", "TGP", "DEADLINE"]
     assert list(wide.values())[7:] == [
-        "hollow",
-        f"sim:///zone-a/{instance.id}",
-        "blue",
-        "default",
-        "",
-        "15m",
-        "2026-11-21T08:15:00Z",
-    ]
+        "hollow", f"sim:///zone-a/{instance.id}", "blue", "default", "", "15m", "2026-11-21T08:15:00Z",
+    ]  # fmt: skip
     (older,) = cells(await kubectl("get", "nodeclaims.v1beta1.karpenter.sh", "-o", "wide"))
     assert list(older) == list(wide)
     assert "n1-claim" in await kubectl("get", "karpenter")

@@ -21,11 +21,9 @@ async def answer(spec: dict[str, Any]) -> tuple[int, str]:
     server = ApiServer(LoopClock())
     server.predefine(*shipped_definitions())
     body = {
-        "apiVersion": "termination.karpenter.sh/v1alpha2",
-        "kind": "NodeDisruptionBudget",
-        "metadata": {"name": "b"},
+        "apiVersion": "termination.karpenter.sh/v1alpha2", "kind": "NodeDisruptionBudget", "metadata": {"name": "b"},
         "spec": spec,
-    }
+    }  # fmt: skip
     response = await server.handle(Request(method="POST", path=NODE_BUDGETS, body=body))
     assert isinstance(response.body, dict)
     return response.status, response.body.get("message", "")

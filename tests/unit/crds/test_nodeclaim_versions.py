@@ -33,13 +33,9 @@ RULES = "x-kubernetes-validations"
 SINCE = "2026-11-21T08:00:00Z"
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": SINCE}
 DRAINED = {
-    "type": "Drained",
-    "status": "False",
-    "reason": "Draining",
-    "message": "1 pod: shop/web-1 (budget shop/web)",
-    "lastTransitionTime": SINCE,
-    "observedGeneration": 1,
-}
+    "type": "Drained", "status": "False", "reason": "Draining", "message": "1 pod: shop/web-1 (budget shop/web)",
+    "lastTransitionTime": SINCE, "observedGeneration": 1,
+}  # fmt: skip
 
 OLD_CLAIMS = {
     **{f"{name} (v1beta1)": claim(V1BETA1, **spec) for name, spec in {**ANY_VERSION, **OLD_ONLY}.items()},

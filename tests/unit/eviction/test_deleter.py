@@ -80,11 +80,8 @@ async def test_the_owner_is_told_what_is_asked_for_and_what_is_granted() -> None
         await stage.until(61)
         told = [(d.pod.name, d.before and d.before.grace, d.granted, d.requested, d.late) for d in stage.ears.deletions]
         assert told == [
-            ("slow", 600, 59, 600, 0),
-            ("web", None, 30, 30, 0),
-            ("slow", 59, 1, 600, 0),
-            ("web", 30, 1, 30, 0),
-        ]
+            ("slow", 600, 59, 600, 0), ("web", None, 30, 30, 0), ("slow", 59, 1, 600, 0), ("web", 30, 1, 30, 0),
+        ]  # fmt: skip
         assert stage.ears.refusals == []
 
 
@@ -413,21 +410,8 @@ async def test_a_second_try_of_a_due_pod_takes_nothing_from_its_grace_that_there
         stage.wire.down = None
         await stage.until(700)
         assert [round(each.at - 600, 3) for each in stage.asked] == [
-            0,
-            0,
-            0.1,
-            0.1,
-            0.3,
-            0.3,
-            0.7,
-            0.7,
-            1.5,
-            1.5,
-            3.1,
-            3.1,
-            6.3,
-            6.3,
-        ]
+            0, 0, 0.1, 0.1, 0.3, 0.3, 0.7, 0.7, 1.5, 1.5, 3.1, 3.1, 6.3, 6.3,
+        ]  # fmt: skip
         assert [(deletion.pod.name, deletion.granted) for deletion in stage.ears.deletions] == [
             ("quick", 30),
             ("slow", 54),

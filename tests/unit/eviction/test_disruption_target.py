@@ -30,15 +30,13 @@ async def test_a_pod_is_marked_two_seconds_before_its_deletion_once_and_under_it
             "status": {
                 "conditions": [
                     {
-                        "type": "DisruptionTarget",
-                        "status": "True",
-                        "reason": "DeletionByGracectl",
+                        "type": "DisruptionTarget", "status": "True", "reason": "DeletionByGracectl",
                         "message": f"deleted by gracectl: node n1 must be gone by {format_time(stage.start + 900)}",
                         "lastTransitionTime": format_time(stage.start + at),
-                    }
-                ]
+                    },
+                ],
             },
-        }
+        }  # fmt: skip
         assert stage.asked[:2] == [(300, "slow", 600), (870, "web", 30)]
 
 

@@ -104,13 +104,9 @@ class World:
 
 def a_candidate(pod: Pod, budgets: tuple[tuple[str, str], ...] = (WEB,), **fields: Any) -> EvictionCandidate:
     values: dict[str, Any] = {
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "uid": pod.uid,
-        "node": pod.node_name,
-        "budgets": budgets,
+        "namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "node": pod.node_name, "budgets": budgets,
         "terminating_since": NOW,
-    }
+    }  # fmt: skip
     return EvictionCandidate(**{**values, **fields})
 
 

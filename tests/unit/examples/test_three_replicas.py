@@ -89,10 +89,8 @@ def test_the_groups_of_the_page_are_settings(tmp_path: Path) -> None:
     policy: PolicySettings = load_settings(tmp_path / "settings.yaml").termination.policy
     of = {pool: policy.group_of({"pool": pool}) for pool in ("batch", "databases", "web")}
     assert {pool: group and group.termination_grace_seconds for pool, group in of.items()} == {
-        "batch": 4 * 3600.0,
-        "databases": None,
-        "web": 1800.0,
-    }
+        "batch": 4 * 3600.0, "databases": None, "web": 1800.0,
+    }  # fmt: skip
 
 
 @pytest.mark.anyio

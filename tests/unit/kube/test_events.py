@@ -71,20 +71,12 @@ async def test_the_first_is_written_at_once_and_whole() -> None:
     name = body["metadata"].pop("name")
     assert name.startswith("web-1.")
     assert body == {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"namespace": "shop"},
+        "apiVersion": "v1", "kind": "Event", "metadata": {"namespace": "shop"},
         "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "web-1", "uid": "u1"},
-        "reason": "Evicted",
-        "message": "evicted for a drain",
-        "type": "Warning",
-        "count": 1,
-        "firstTimestamp": "2026-01-01T00:00:02Z",
-        "lastTimestamp": "2026-01-01T00:00:02Z",
-        "source": {"component": "gracectl"},
-        "reportingComponent": "gracectl",
-        "reportingInstance": "gracectl-0",
-    }
+        "reason": "Evicted", "message": "evicted for a drain", "type": "Warning", "count": 1,
+        "firstTimestamp": "2026-01-01T00:00:02Z", "lastTimestamp": "2026-01-01T00:00:02Z",
+        "source": {"component": "gracectl"}, "reportingComponent": "gracectl", "reportingInstance": "gracectl-0",
+    }  # fmt: skip
 
 
 async def test_an_event_about_a_node_lives_in_default() -> None:
@@ -108,11 +100,8 @@ async def test_repeats_are_counted_and_written_once_when_the_window_ends() -> No
     assert patched.path.startswith(posted.path + "/worker-1.")
     assert patched.content_type == "application/strategic-merge-patch+json"
     assert desk.transport.body(1) == {
-        "count": 10,
-        "lastTimestamp": "2026-01-01T00:00:09Z",
-        "message": "1 pods left",
-        "type": "Normal",
-    }
+        "count": 10, "lastTimestamp": "2026-01-01T00:00:09Z", "message": "1 pods left", "type": "Normal",
+    }  # fmt: skip
     statistics = desk.recorder.statistics()
     assert (statistics.recorded, statistics.written, statistics.merged) == (10, 2, 9)
 
@@ -124,12 +113,8 @@ async def test_never_more_than_one_write_per_object_and_reason_in_a_window() -> 
             desk.recorder.record(NODE, "FailedDraining", "blocked")
             await desk.clock.sleep(7)
     assert desk.written == [
-        (0.0, "POST", 1),
-        (300.0, "PATCH", 43),
-        (600.0, "PATCH", 86),
-        (900.0, "PATCH", 129),
-        (1001.0, "PATCH", 143),
-    ]
+        (0.0, "POST", 1), (300.0, "PATCH", 43), (600.0, "PATCH", 86), (900.0, "PATCH", 129), (1001.0, "PATCH", 143),
+    ]  # fmt: skip
 
 
 async def test_news_is_written_at_once_beside_what_was_said_before() -> None:

@@ -52,11 +52,8 @@ def test_a_list_asks_for_a_consistent_page() -> None:
 def test_a_watch_asks_for_bookmarks_from_a_version() -> None:
     request = requests.watch_request(NODES, "7", timeout_seconds=400)
     assert dict(request.query) == {
-        "watch": "1",
-        "allowWatchBookmarks": "true",
-        "resourceVersion": "7",
-        "timeoutSeconds": "400",
-    }
+        "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": "7", "timeoutSeconds": "400",
+    }  # fmt: skip
 
 
 def test_a_selection_is_asked_of_list_and_watch_alike() -> None:
@@ -79,11 +76,9 @@ def test_a_delete_carries_its_options_in_the_body_and_nowhere_else() -> None:
     request = requests.delete_request(PODS, ("shop", "web-1"), Preconditions("u1", "7"), 0)
     assert (request.method, request.query) == ("DELETE", ())
     assert body(request) == {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": "u1", "resourceVersion": "7"},
+        "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u1", "resourceVersion": "7"},
         "gracePeriodSeconds": 0,
-    }
+    }  # fmt: skip
 
 
 def test_a_delete_without_options_leaves_everything_to_the_object() -> None:
@@ -95,11 +90,9 @@ def test_an_eviction_names_the_pod_and_its_uid() -> None:
     request = requests.evict_request(("shop", "web-1"), "u1")
     assert (request.method, request.path) == ("POST", "/api/v1/namespaces/shop/pods/web-1/eviction")
     assert body(request) == {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": "web-1", "namespace": "shop"},
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web-1", "namespace": "shop"},
         "deleteOptions": {"preconditions": {"uid": "u1"}},
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("patch", "content_type"), [

@@ -28,11 +28,9 @@ from gracectl.model.selectors import LabelSelector, Requirement
 
 def test_what_concerns_a_node_that_stays_is_read_from_nodes_only() -> None:
     asked = {
-        names.KEEP_DRAINED: "2026-01-01T00:00:00Z",
-        names.CORDONED: "",
-        names.UNCORDONED: "x",
+        names.KEEP_DRAINED: "2026-01-01T00:00:00Z", names.CORDONED: "", names.UNCORDONED: "x",
         names.SHUTDOWN_CORDONED: "taint",
-    }
+    }  # fmt: skip
     raw = encoded(metadata=META | {"annotations": {**asked, "team": "a"}})
     assert decode_node(raw).annotations == asked
     assert decode_claim(raw).annotations == {}
@@ -50,29 +48,21 @@ def test_the_annotations_read_are_those_of_the_catalogue() -> None:
 
 def test_a_whole_node() -> None:
     meta = META | {
-        "name": "node-1",
-        "deletionTimestamp": "2026-01-01T01:00:00Z",
-        "deletionGracePeriodSeconds": 0,
+        "name": "node-1", "deletionTimestamp": "2026-01-01T01:00:00Z", "deletionGracePeriodSeconds": 0,
         "finalizers": [names.FINALIZER],
         "annotations": {names.TERMINATION_TIMESTAMP: "2026-01-01T02:00:00Z", "node.alpha.kubernetes.io/ttl": "0"},
-    }
+    }  # fmt: skip
     spec = {
-        "providerID": "sim:///zone-a/i-1",
-        "unschedulable": True,
-        "podCIDR": "10.0.0.0/24",
+        "providerID": "sim:///zone-a/i-1", "unschedulable": True, "podCIDR": "10.0.0.0/24",
         "taints": [
             {"key": names.DISRUPTED_TAINT_KEY, "effect": "NoSchedule"},
             {"key": "dedicated", "value": "db", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
         ],
-    }
+    }  # fmt: skip
     condition = {
-        "type": "Ready",
-        "status": "False",
-        "reason": "KubeletNotReady",
-        "message": "container runtime is down",
-        "lastHeartbeatTime": "2026-01-01T00:05:00Z",
-        "lastTransitionTime": "2026-01-01T00:04:00Z",
-    }
+        "type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "container runtime is down",
+        "lastHeartbeatTime": "2026-01-01T00:05:00Z", "lastTransitionTime": "2026-01-01T00:04:00Z",
+    }  # fmt: skip
     status = {
         "conditions": [condition],
         "images": [{"names": ["pause"], "sizeBytes": 1}],
@@ -233,12 +223,9 @@ def test_a_volume_claim_bound_and_unbound() -> None:
 
 def test_a_lease_with_its_microseconds() -> None:
     spec = {
-        "holderIdentity": "me",
-        "leaseDurationSeconds": 15,
-        "acquireTime": "2026-01-01T00:00:00.000000Z",
-        "renewTime": "2026-01-01T00:00:02.250000Z",
-        "leaseTransitions": 4,
-    }
+        "holderIdentity": "me", "leaseDurationSeconds": 15, "acquireTime": "2026-01-01T00:00:00.000000Z",
+        "renewTime": "2026-01-01T00:00:02.250000Z", "leaseTransitions": 4,
+    }  # fmt: skip
     lease = decode_lease(encoded(metadata=META, spec=spec))
     assert lease == Lease("shop", "web-1", "4f9c", "42", "me", 15, NEW_YEAR, NEW_YEAR + 2.25, 4)
     assert decode_lease(encoded(metadata=META, spec={"holderIdentity": None, "renewTime": None})).holder == ""
@@ -247,14 +234,8 @@ def test_a_lease_with_its_microseconds() -> None:
 # -- every kind ---------------------------------------------------------------------------------------
 
 DECODERS: list[Callable[[bytes], object]] = [
-    decode_pod,
-    decode_node,
-    decode_claim,
-    decode_budget,
-    decode_attachment,
-    decode_volume_claim,
-    decode_lease,
-]
+    decode_pod, decode_node, decode_claim, decode_budget, decode_attachment, decode_volume_claim, decode_lease,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("decode", DECODERS)

@@ -14,29 +14,22 @@ from gracectl.model.times import parse_time
 
 def test_a_whole_pod() -> None:
     meta = META | {
-        "deletionTimestamp": "2026-01-01T01:00:30Z",
-        "deletionGracePeriodSeconds": 30,
+        "deletionTimestamp": "2026-01-01T01:00:30Z", "deletionGracePeriodSeconds": 30,
         "annotations": {
-            names.DO_NOT_DISRUPT: "90m",
-            names.DO_NOT_EVICT: "true",
-            names.MIRROR_POD: "0a1b",
+            names.DO_NOT_DISRUPT: "90m", names.DO_NOT_EVICT: "true", names.MIRROR_POD: "0a1b",
             "kubectl.kubernetes.io/last-applied-configuration": "{}",
         },
         "ownerReferences": [
             {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "77", "controller": True},
             {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "78"},
         ],
-    }
+    }  # fmt: skip
     spec = {
-        "nodeName": "node-1",
-        "terminationGracePeriodSeconds": 60,
-        "priority": 2_000_000_000,
+        "nodeName": "node-1", "terminationGracePeriodSeconds": 60, "priority": 2_000_000_000,
         "priorityClassName": "system-cluster-critical",
         "tolerations": [
             {
-                "key": "node.kubernetes.io/not-ready",
-                "operator": "Exists",
-                "effect": "NoExecute",
+                "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute",
                 "tolerationSeconds": 3,
             },
             {"operator": "Exists"},
@@ -48,7 +41,7 @@ def test_a_whole_pod() -> None:
             {"name": "tmp", "emptyDir": {}},
             {"name": "other", "ephemeral": None, "persistentVolumeClaim": None},
         ],
-    }
+    }  # fmt: skip
     status = {
         "phase": "Running",
         "startTime": "2026-01-01T00:00:05Z",

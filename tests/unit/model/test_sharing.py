@@ -17,19 +17,16 @@ from gracectl.model.wire import ABSENT
 def pod(number: int, workload: str = "web", node: str = "node-1") -> bytes:
     body: dict[str, Any] = {
         "metadata": {
-            "name": f"{workload}-{number}",
-            "namespace": f"of-{workload}",
-            "uid": f"uid-{number}",
+            "name": f"{workload}-{number}", "namespace": f"of-{workload}", "uid": f"uid-{number}",
             "labels": {"app": workload, "tier": "front"},
             "ownerReferences": [{"kind": "ReplicaSet", "name": workload, "uid": f"rs-{workload}", "controller": True}],
         },
         "spec": {
-            "nodeName": node,
-            "priorityClassName": "business-critical",
+            "nodeName": node, "priorityClassName": "business-critical",
             "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 300}],
         },
         "status": {"phase": "Running"},
-    }
+    }  # fmt: skip
     return msgspec.json.encode(body)
 
 

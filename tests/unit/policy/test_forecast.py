@@ -99,10 +99,8 @@ def test_pods_under_one_budget_follow_each_other_over_all_nodes(owners: Any, lat
     [(keys, lane)] = told.queues.items()
     assert keys == (("shop", "web"),)
     assert [(waiting.node, waiting.entry.pod.name) for waiting in lane] == [
-        ("n1", "web-0"),
-        ("n1", "web-1"),
-        ("n2", "web-2"),
-    ]
+        ("n1", "web-0"), ("n1", "web-1"), ("n2", "web-2"),
+    ]  # fmt: skip
 
 
 def test_a_stateful_set_makes_its_pods_again_one_after_another() -> None:

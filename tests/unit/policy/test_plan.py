@@ -246,17 +246,11 @@ def test_a_later_wave_with_volumes_does_not_wait_for_the_daemons_that_wait_for_i
     assert outcomes(waits) == {"plugin": Outcome.WAITING, "dns": Outcome.WAITING}
     first = decide(plugin, dns, etcd, storage, attachments=attached("v1"))
     assert outcomes(first) == {
-        "plugin": Outcome.WAITING,
-        "dns": Outcome.EVICT,
-        "etcd": Outcome.EVICT,
-        "storage": Outcome.WAITING,
-    }
+        "plugin": Outcome.WAITING, "dns": Outcome.EVICT, "etcd": Outcome.EVICT, "storage": Outcome.WAITING,
+    }  # fmt: skip
     assert {each.pod.name: each.blocker for each in first.left} == {
-        "plugin": Blocker.VOLUME,
-        "dns": None,
-        "etcd": None,
-        "storage": Blocker.WAVE,
-    }
+        "plugin": Blocker.VOLUME, "dns": None, "etcd": None, "storage": Blocker.WAVE,
+    }  # fmt: skip
     assert first.awaited == {dns.uid, etcd.uid}
     # A DaemonSet pod with a volume of its own waits for none.
     assert outcomes(decide(plugin, storage, attachments=attached("v1")))["storage"] is Outcome.EVICT

@@ -201,10 +201,8 @@ def test_a_pod_with_more_grace_than_its_range_leaves_before_its_turn_with_all_of
 def test_a_late_pod_of_an_earlier_range_goes_first_again() -> None:
     assert outcomes(plan(ranged(MIDDLE, HIGH), NOW)) == {"middle": Outcome.EVICT, "high": Outcome.WAITING}
     assert outcomes(plan(ranged(LOW, MIDDLE, HIGH), NOW + 1)) == {
-        "low": Outcome.EVICT,
-        "middle": Outcome.WAITING,
-        "high": Outcome.WAITING,
-    }
+        "low": Outcome.EVICT, "middle": Outcome.WAITING, "high": Outcome.WAITING,
+    }  # fmt: skip
 
 
 def test_without_a_deadline_the_ranges_are_an_order_and_nothing_else() -> None:

@@ -86,11 +86,9 @@ def test_pods_that_ignore_their_grace_do_not_hold_the_next_range() -> None:
     assert machine.began == {0: 0, 1: 60, 2: 70, 3: 250}
     assert machine.over == 260
     assert [([pod.name for pod in each.left], each.seconds, each.ending) for each in machine.ended] == [
-        (["regular"], 60, RangeEnd.PERIOD),
+        (["regular"], 60, RangeEnd.PERIOD), ([], 10, RangeEnd.EMPTY), (["b"], 180, RangeEnd.PERIOD),
         ([], 10, RangeEnd.EMPTY),
-        (["b"], 180, RangeEnd.PERIOD),
-        ([], 10, RangeEnd.EMPTY),
-    ]
+    ]  # fmt: skip
     assert len(machine.told) == 4  # who is left behind is not told again, least of all to end at once
 
 

@@ -101,11 +101,9 @@ def test_all_triggers_are_told_health_first() -> None:
     claim = a_claim(expire_after="1h")
     triggers = triggers_of([node, other], claim, SETTINGS)
     assert [(trigger.cause, trigger.at) for trigger in triggers] == [
-        (Cause.UNHEALTHY, NOW - 100),
-        (Cause.UNHEALTHY, NOW + 890),
-        (Cause.TERMINABLE, -math.inf),
+        (Cause.UNHEALTHY, NOW - 100), (Cause.UNHEALTHY, NOW + 890), (Cause.TERMINABLE, -math.inf),
         (Cause.EXPIRED, NOW + 3600),
-    ]
+    ]  # fmt: skip
     assert triggers[0].message == (
         "node n1 is unhealthy: its condition Ready has been Unknown since 1970-01-12T13:30:00Z, and 900 s of that "
         "are tolerated"

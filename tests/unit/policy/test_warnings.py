@@ -241,26 +241,15 @@ def test_every_kind_says_what_happens_to_which_pod_and_why(
 
 def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
     of_the_node = {
-        WarningKind.NOT_MANAGED,
-        WarningKind.FINALIZER_MISSING,
-        WarningKind.NO_CONTROLLER,
-        WarningKind.NODE_BUDGET_BLOCKS,
-        WarningKind.NODE_BUDGET_SPENT,
-        WarningKind.MACHINE_KEEPS_RUNNING,
-        WarningKind.MACHINE_SHUTS_DOWN,
-        WarningKind.SEVERAL_CLAIMS,
-        WarningKind.INVALID_DEADLINE,
-        WarningKind.EVICTION_REFUSED,
-        WarningKind.VOLUMES_STILL_ATTACHED,
-        WarningKind.BUDGET_SETTLING,
-    }
+        WarningKind.NOT_MANAGED, WarningKind.FINALIZER_MISSING, WarningKind.NO_CONTROLLER,
+        WarningKind.NODE_BUDGET_BLOCKS, WarningKind.NODE_BUDGET_SPENT, WarningKind.MACHINE_KEEPS_RUNNING,
+        WarningKind.MACHINE_SHUTS_DOWN, WarningKind.SEVERAL_CLAIMS, WarningKind.INVALID_DEADLINE,
+        WarningKind.EVICTION_REFUSED, WarningKind.VOLUMES_STILL_ATTACHED, WarningKind.BUDGET_SETTLING,
+    }  # fmt: skip
     surrounding = {
-        WarningKind.LOCAL_VOLUME,
-        WarningKind.REPLACEMENT_PENDING,
-        WarningKind.NO_OTHER_NODE,
-        WarningKind.LOCAL_TRAFFIC,
-        WarningKind.NO_BUDGET,
-    }
+        WarningKind.LOCAL_VOLUME, WarningKind.REPLACEMENT_PENDING, WarningKind.NO_OTHER_NODE,
+        WarningKind.LOCAL_TRAFFIC, WarningKind.NO_BUDGET,
+    }  # fmt: skip
     assert {kind for kind, *_ in CASES} | of_the_node | surrounding == set(WarningKind)
 
 
@@ -310,14 +299,9 @@ def test_what_matters_most_comes_first() -> None:
     found = [PlanWarning(kind, kind.value) for kind in WarningKind]
     assert by_importance(reversed(found)) == tuple(found)
     assert [kind for kind in WarningKind if kind.is_blocking] == [
-        WarningKind.NOT_MANAGED,
-        WarningKind.FINALIZER_MISSING,
-        WarningKind.NO_CONTROLLER,
-        WarningKind.NODE_BUDGET_BLOCKS,
-        WarningKind.NEVER_DRAINS,
-        WarningKind.MAY_NEVER_DRAIN,
-        WarningKind.OVERDUE,
-    ]
+        WarningKind.NOT_MANAGED, WarningKind.FINALIZER_MISSING, WarningKind.NO_CONTROLLER,
+        WarningKind.NODE_BUDGET_BLOCKS, WarningKind.NEVER_DRAINS, WarningKind.MAY_NEVER_DRAIN, WarningKind.OVERDUE,
+    ]  # fmt: skip
     kinds = [caution.kind for caution in cautions(a_pod("alone"), a_replica("kept", **FOR_EVER))]
     assert kinds == [WarningKind.NEVER_DRAINS, WarningKind.NOT_RECREATED]
 

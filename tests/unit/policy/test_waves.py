@@ -162,12 +162,9 @@ def test_the_first_group_that_matches_says_which_waves_a_node_has() -> None:
 
 def test_a_range_has_a_name_for_people() -> None:
     assert [wave.name for wave in by_priority([*KEP, (9_999, 1.0)]).waves] == [
-        "priority below 1000",
-        "priority 1000 to 9998",
-        "priority 9999",
-        "priority 10000 to 99999",
+        "priority below 1000", "priority 1000 to 9998", "priority 9999", "priority 10000 to 99999",
         "priority 100000 and above",
-    ]
+    ]  # fmt: skip
     assert by_priority([(0, 60.0)]).waves[0].pods == "the pods of any priority"
 
 

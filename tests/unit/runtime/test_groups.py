@@ -11,10 +11,8 @@ from gracectl.runtime.supervise import leaves, ungrouped
 def test_the_leaves_of_nested_groups_come_in_order() -> None:
     first, second, third = ValueError("1"), KeyError("2"), OSError("3")
     assert list(leaves(ExceptionGroup("outer", [ExceptionGroup("inner", [first, second]), third]))) == [
-        first,
-        second,
-        third,
-    ]
+        first, second, third,
+    ]  # fmt: skip
     assert list(leaves(first)) == [first]
 
 

@@ -192,14 +192,9 @@ async def test_a_callback_may_arm_and_cancel() -> None:
     watch.wheel.arm("later", 3.5)
     await watch.run_for(HOUR)
     assert watch.fired == [
-        ("every second", 1),
-        ("every second", 2),
-        ("killer", 3),
-        ("every second", 3),
-        ("hurried", 3),
-        ("every second", 4),
-        ("delayed", 4.5),
-    ]
+        ("every second", 1), ("every second", 2), ("killer", 3), ("every second", 3), ("hurried", 3),
+        ("every second", 4), ("delayed", 4.5),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("at", [math.inf, -math.inf, math.nan, 1e308])

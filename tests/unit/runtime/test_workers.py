@@ -69,10 +69,8 @@ async def test_a_failing_key_is_tried_again_with_backoff_and_delays_no_other(cap
     await shop.work(100)
     assert shop.seen == [("bad", 0), ("good", 0), ("bad", 1), ("bad", 3), ("bad", 7)]
     assert [(r.levelno, vars(r)["key"], r.exc_info is not None) for r in caplog.records] == [
-        (logging.WARNING, "bad", False),
-        (logging.ERROR, "bad", True),
-        (logging.WARNING, "bad", False),
-    ]
+        (logging.WARNING, "bad", False), (logging.ERROR, "bad", True), (logging.WARNING, "bad", False),
+    ]  # fmt: skip
     statistics = shop.queue.statistics()
     assert (statistics.retries, statistics.failing, statistics.processing) == (3, 0, 0)
 

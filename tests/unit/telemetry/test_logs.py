@@ -50,14 +50,9 @@ def failure() -> BaseException:
 def test_a_line_has_the_stable_keys_first_and_the_extras_in_their_order() -> None:
     entry = as_json(record("pod %s evicted", "web-1", pod="shop/web-1", node="worker-1", attempts=2))
     assert list(entry.items()) == [
-        ("ts", "2026-01-01T00:00:00.250Z"),
-        ("level", "info"),
-        ("logger", "gracectl.eviction"),
-        ("message", "pod web-1 evicted"),
-        ("pod", "shop/web-1"),
-        ("node", "worker-1"),
-        ("attempts", 2),
-    ]
+        ("ts", "2026-01-01T00:00:00.250Z"), ("level", "info"), ("logger", "gracectl.eviction"),
+        ("message", "pod web-1 evicted"), ("pod", "shop/web-1"), ("node", "worker-1"), ("attempts", 2),
+    ]  # fmt: skip
 
 
 def test_an_exception_is_one_field() -> None:

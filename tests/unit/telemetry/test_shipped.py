@@ -42,12 +42,9 @@ BY_NAME = {metric.name: metric for metric in CATALOGUE}
 OF_TARGETS = {"namespace", "job", "pod", "instance"}
 """Labels that Prometheus gives to whatever it scrapes in a cluster."""
 PROCESS_COLLECTOR = {
-    "process_cpu_seconds_total",
-    "process_resident_memory_bytes",
-    "process_open_fds",
-    "process_max_fds",
+    "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds",
     "process_start_time_seconds",
-}
+}  # fmt: skip
 VALUES: dict[tuple[str, str], set[str]] = {
     ("gracectl_terminations", "kind"): set(STEPS),
     ("gracectl_terminations", "step"): {step for steps in STEPS.values() for step in steps},
@@ -282,17 +279,9 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
 
 def test_ten_panels_are_the_overview_and_the_other_rows_are_collapsed() -> None:
     assert [panel["title"] for panel in SHOWN if panel["type"] != "row"] == [
-        "Leaders",
-        "Replicas",
-        "Terminating nodes",
-        "Nodes in maintenance",
-        "Oldest termination",
-        "Pods left",
-        "Stalled drains",
-        "Overdue deletions",
-        "Terminations by step",
-        "Pods left by state",
-    ]
+        "Leaders", "Replicas", "Terminating nodes", "Nodes in maintenance", "Oldest termination", "Pods left",
+        "Stalled drains", "Overdue deletions", "Terminations by step", "Pods left by state",
+    ]  # fmt: skip
     rows = [panel for panel in SHOWN if panel["type"] == "row"]
     assert [row["collapsed"] for row in rows] == [False, *[True] * (len(rows) - 1)]
     assert all(row["panels"] for row in rows[1:])
@@ -308,19 +297,10 @@ def test_alerts_are_marked_in_every_panel() -> None:
 
 def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
     assert [panel["title"] for panel in PANELS if panel["type"] == "row"] == [
-        "Now",
-        "Drains",
-        "Evictions and budgets",
-        "Node disruption budgets",
-        "Admission",
-        "Voluntary terminations",
-        "Deadlines",
-        "Protection",
-        "API server, watches and provider",
-        "Queues and event loop",
-        "Shutdowns of machines",
-        "Leadership and process",
-    ]
+        "Now", "Drains", "Evictions and budgets", "Node disruption budgets", "Admission", "Voluntary terminations",
+        "Deadlines", "Protection", "API server, watches and provider", "Queues and event loop",
+        "Shutdowns of machines", "Leadership and process",
+    ]  # fmt: skip
     assert PANELS[0]["type"] == "row"
     for panel in PANELS:
         if panel["type"] == "row":
@@ -332,11 +312,9 @@ def test_panels_come_in_rows_and_each_says_what_it_shows() -> None:
 
 
 UNITS = {
-    "seconds": {"s"},
-    "bytes": {"bytes"},
-    "per second": {"cps", "ops", "reqps"},
+    "seconds": {"s"}, "bytes": {"bytes"}, "per second": {"cps", "ops", "reqps"},
     "number": {"short", "percentunit", "none"},
-}
+}  # fmt: skip
 """Grafana's units of each quantity."""
 
 

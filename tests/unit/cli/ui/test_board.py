@@ -65,12 +65,8 @@ async def test_the_queue_of_a_budget_is_in_the_order_in_which_its_pods_go() -> N
     positions = {pod["uid"]: pod["queuePosition"]["number"] for pod in pods}
     assert [positions[each["uid"]] for each in budget["queue"]] == [1, 2, 3]
     assert budget["queue"][0] == {
-        "namespace": "shop",
-        "name": "web-0",
-        "uid": "uid-web-0",
-        "node": "n1",
-        "since": format_time(NOW - 100),
-    }
+        "namespace": "shop", "name": "web-0", "uid": "uid-web-0", "node": "n1", "since": format_time(NOW - 100),
+    }  # fmt: skip
 
 
 async def test_a_quiet_cluster_makes_no_changes() -> None:
@@ -103,10 +99,8 @@ async def test_a_lost_connection_is_a_change_and_so_is_its_return() -> None:
     stage = a_stage()
     stage.frame(connection_loss=ConnectionLoss(NOW - 5, "watch pods: connection refused", NOW - 5))
     assert stage.board.state["connection"] == {
-        "state": "lost",
-        "since": format_time(NOW - 5),
-        "error": "watch pods: connection refused",
-    }
+        "state": "lost", "since": format_time(NOW - 5), "error": "watch pods: connection refused",
+    }  # fmt: skip
     stage.frame()
     assert stage.board.state["connection"]["state"] == "live"
 
@@ -159,13 +153,9 @@ async def test_progress_counts_runs_and_keeps_nothing_of_what_is_over() -> None:
 def an_event(name: str, second: int = 0, *, kind: str = "Node", **fields: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "1"},
-        "involvedObject": {"kind": kind, "name": "n1", "uid": "uid-n1"},
-        "type": "Normal",
-        "reason": "Draining",
-        "message": "5 pods left",
-        "lastTimestamp": format_time(NOW + second),
-        **fields,
-    }
+        "involvedObject": {"kind": kind, "name": "n1", "uid": "uid-n1"}, "type": "Normal", "reason": "Draining",
+        "message": "5 pods left", "lastTimestamp": format_time(NOW + second), **fields,
+    }  # fmt: skip
 
 
 def decoded(event: dict[str, Any]) -> Any:

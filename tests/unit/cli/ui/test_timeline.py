@@ -64,10 +64,8 @@ async def test_steps_before_the_first_frame_are_told_by_the_conditions_of_the_no
     stage.cluster.nodes.put(going(since=100, conditions=(*READY, drained, detached)))
     stage.frame()
     assert lasting(timeline(stage)["steps"], "step") == [
-        ("drain", -100, -60),
-        ("volumes", -60, -40),
-        ("instance", -40, None),
-    ]
+        ("drain", -100, -60), ("volumes", -60, -40), ("instance", -40, None),
+    ]  # fmt: skip
 
 
 async def test_a_terminated_node_is_in_the_history_and_an_uncordoned_one_is_not() -> None:

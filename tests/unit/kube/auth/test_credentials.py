@@ -316,11 +316,9 @@ async def test_the_home_directory_comes_last(tmp_path: Path) -> None:
 
 async def test_cluster_fields_that_the_connection_needs(tmp_path: Path) -> None:
     cluster = {
-        "server": "https://10.0.0.1:6443",
-        "tls-server-name": "kubernetes.example",
-        "insecure-skip-tls-verify": True,
+        "server": "https://10.0.0.1:6443", "tls-server-name": "kubernetes.example", "insecure-skip-tls-verify": True,
         "proxy-url": "http://proxy.example:3128",
-    }
+    }  # fmt: skip
     credentials = await loaded(written(tmp_path, a_config({}, cluster)))
     assert (credentials.server_name, credentials.proxy) == ("kubernetes.example", "http://proxy.example:3128")
     tls = (await credentials.identity()).tls

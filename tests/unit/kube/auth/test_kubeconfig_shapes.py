@@ -96,11 +96,9 @@ def test_a_kubeconfig_of_any_shape(config: Any) -> None:
 def test_any_cluster_and_user(cluster: Any, user: Any) -> None:
     context = {"name": "one", "context": {"cluster": "one", "user": "one"}}
     config = {
-        "current-context": "one",
-        "contexts": [context],
-        "clusters": [{"name": "one", "cluster": cluster}],
+        "current-context": "one", "contexts": [context], "clusters": [{"name": "one", "cluster": cluster}],
         "users": [{"name": "one", "user": user}],
-    }
+    }  # fmt: skip
     judged(yaml.safe_dump(config))
 
 

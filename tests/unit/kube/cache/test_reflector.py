@@ -55,13 +55,9 @@ async def test_resumes_from_the_last_version_of_an_event_a_deletion_or_a_bookmar
     )
     async with world.running(85):
         assert world.transport.story == [
-            "list leases",
-            "watch leases @7",
-            "watch leases @8",
-            "watch leases @9",
+            "list leases", "watch leases @7", "watch leases @8", "watch leases @9", "watch leases @15",
             "watch leases @15",
-            "watch leases @15",
-        ]
+        ]  # fmt: skip
         # The server's end of a stream that has lasted is no failure: the next is opened at once.
         assert world.transport.instants == [0.0, 0.0, 20.0, 40.0, 60.0, 80.0]
         assert world.dedup_key == ["+a:a", "~a:a", "-a:a"]
@@ -130,12 +126,8 @@ async def test_lost_history_is_listed_anew_and_exactly_the_difference_is_told(
         world.told.clear()
         await world.clock.sleep(1)
         assert world.told == [
-            (5.2, "-gone:gone"),
-            (5.2, "~changed:changed"),
-            (5.2, "-reborn:1"),
-            (5.2, "+reborn:2"),
-            (5.2, "+new:new"),
-        ]
+            (5.2, "-gone:gone"), (5.2, "~changed:changed"), (5.2, "-reborn:1"), (5.2, "+reborn:2"), (5.2, "+new:new"),
+        ]  # fmt: skip
         assert world.transport.story == ["list leases", "watch leases @7", "list leases", "watch leases @30"]
 
 
@@ -300,14 +292,9 @@ async def test_the_same_refusals_later_are_waited_out() -> None:
     world.transport.streams.extend([[20.0], refusal(401, "Unauthorized"), [expired()], [FOREVER]])
     async with world.running(60):
         assert world.transport.story == [
-            "list leases",
-            "watch leases @7",
-            "watch leases @7",
-            "watch leases @7",
-            "list leases",
-            "list leases",
+            "list leases", "watch leases @7", "watch leases @7", "watch leases @7", "list leases", "list leases",
             "watch leases @9",
-        ]
+        ]  # fmt: skip
 
 
 async def test_an_unreachable_server_is_waited_for() -> None:

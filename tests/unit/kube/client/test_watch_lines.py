@@ -60,11 +60,8 @@ async def test_one_line_is_no_reason_to_list_anew(caplog: pytest.LogCaptureFixtu
     world = World()
     world.transport.answers.append(page(7, lease("a", 1), lease("b", 2)))
     lines = [
-        too_long("MODIFIED", "a", 8),
-        too_long("DELETED", "b", 9),
-        OversizeLine(b"{"),
-        event("ADDED", lease("c", 10)),
-    ]
+        too_long("MODIFIED", "a", 8), too_long("DELETED", "b", 9), OversizeLine(b"{"), event("ADDED", lease("c", 10)),
+    ]  # fmt: skip
     world.transport.streams.append([*lines])
     async with world.running(1):
         assert world.transport.story == ["list leases", "watch leases @7", "watch leases @10"]

@@ -20,14 +20,10 @@ def a_lease(holder: str = "", duration: int = 15, **spec: Any) -> dict[str, Any]
     return {
         "metadata": {"name": "gracectl", "labels": {"team": "platform"}},
         "spec": {
-            "holderIdentity": holder,
-            "leaseDurationSeconds": duration,
-            "acquireTime": "2020-01-01T00:00:00.000000Z",
-            "renewTime": "2020-01-01T00:00:00.000000Z",
-            "leaseTransitions": 7,
-            **spec,
+            "holderIdentity": holder, "leaseDurationSeconds": duration, "acquireTime": "2020-01-01T00:00:00.000000Z",
+            "renewTime": "2020-01-01T00:00:00.000000Z", "leaseTransitions": 7, **spec,
         },
-    }
+    }  # fmt: skip
 
 
 async def test_the_first_makes_the_lease_and_leads_at_once() -> None:
@@ -35,12 +31,9 @@ async def test_the_first_makes_the_lease_and_leads_at_once() -> None:
     a = place.contender("a")
     async with place.running(a):
         assert await place.lease() == {
-            "holderIdentity": "a",
-            "leaseDurationSeconds": 15,
-            "acquireTime": "2026-01-01T00:00:00.000000Z",
-            "renewTime": "2026-01-01T00:00:00.000000Z",
-            "leaseTransitions": 0,
-        }
+            "holderIdentity": "a", "leaseDurationSeconds": 15, "acquireTime": "2026-01-01T00:00:00.000000Z",
+            "renewTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 0,
+        }  # fmt: skip
         assert a.terms == [[0.0]]
         assert a.fence.is_open()
         statistics = a.election.statistics()
@@ -56,12 +49,8 @@ async def test_a_renewal_keeps_since_when_and_the_number_of_changes_and_needs_on
         assert lease["renewTime"] == "2026-01-01T00:00:04.000000Z"
         assert (lease["acquireTime"], lease["leaseTransitions"]) == ("2026-01-01T00:00:00.000000Z", 0)
         assert [(each.instant, each.operation.verb) for each in a.wire.executed if each.operation.verb != "watch"] == [
-            (0.0, "get"),
-            (0.0, "list"),
-            (0.0, "create"),
-            (2.0, "update"),
-            (4.0, "update"),
-        ]
+            (0.0, "get"), (0.0, "list"), (0.0, "create"), (2.0, "update"), (4.0, "update"),
+        ]  # fmt: skip
 
 
 async def test_a_standby_reads_nothing_while_its_watch_shows_renewals() -> None:
@@ -127,12 +116,9 @@ async def test_after_sigterm_another_leads_at_once_or_without_a_watch_at_its_nex
         assert a.ended == 21.5
         if not is_watching:
             assert await place.lease() == {
-                "holderIdentity": "",
-                "leaseDurationSeconds": 1,
-                "acquireTime": "2026-01-01T00:00:21.500000Z",
-                "renewTime": "2026-01-01T00:00:21.500000Z",
-                "leaseTransitions": 0,
-            }
+                "holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": "2026-01-01T00:00:21.500000Z",
+                "renewTime": "2026-01-01T00:00:21.500000Z", "leaseTransitions": 0,
+            }  # fmt: skip
         await place.until(23)
         assert b.terms == [[21.5 if is_watching else 22.5]]
         assert (await place.lease())["leaseTransitions"] == 1
