@@ -27,14 +27,6 @@ async def test_an_api_server_that_is_away_from_the_beginning_holds_nothing_up() 
         assert "regular" in machine.ears.refused
 
 
-async def test_an_api_server_that_does_not_answer_at_all_does_not_move_the_end() -> None:
-    async with machine_with(*of_all_classes()) as machine:
-        machine.stage.transport.before.add(Rule(fault=Partition()))
-        await machine.shut_down()
-        assert machine.ears.began == {0: 0, 1: 60, 2: 180, 3: 360}
-        assert machine.elapsed == 660
-
-
 async def test_an_api_server_that_comes_back_in_mid_range_is_asked_for_what_is_left() -> None:
     pods = [a_classed_pod("regular-short", 20), a_classed_pod("regular-long"), a_classed_pod("c", stop_seconds=1)]
     async with machine_with(*pods) as machine:

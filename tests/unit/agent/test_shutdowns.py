@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kubesim.faults import Refuse, Rule
 from support.agents import KEP, STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import instants, reasons, staged, the_settings
 
@@ -131,37 +130,3 @@ async def test_other_settings_ask_for_another_delay_at_once_and_nonsense_changes
         await stage.clock.sleep(20)
         assert played.logind.is_held
         assert [seconds for seconds, _ in played.logind.wanted] == [660, 90]
-
-
-async def test_settings_without_an_order_end_the_agent() -> None:
-    found = [the_settings(**KEP)]
-    async with staged("n1") as stage, an_agent(stage, reread=lambda: found[-1]) as played:
-        await played.live()
-        found.append(the_settings())
-        await stage.clock.sleep(10)
-        assert played.has_ended
-
-
-async def test_the_credentials_of_another_nodes_kubelet_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """A kubelet's own are no missing permissions: the Node authorizer answers for single objects only."""
-    for name in ("n1", "n2"):
-        caplog.clear()
-        async with staged("n1") as stage:
-            review = {
-                "kind": "SelfSubjectReview",
-                "apiVersion": "authentication.k8s.io/v1",
-                "status": {"userInfo": {"username": f"system:node:{name}"}},
-            }
-            stage.transport.before.add(Rule(fault=Refuse(201, body=review), path="/selfsubjectreviews$"))
-            stage.transport.before.add(Rule(fault=Refuse(500), path="/selfsubjectaccessreviews$"))
-            async with an_agent(stage) as played:
-                await played.live()
-        errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
-        assert errors == (
-            []
-            if name == "n1"
-            else [
-                "credentials: of system:node:n2: cannot read node n1; use the kubeconfig of that node's kubelet, or "
-                "another --node-name"
-            ]
-        )

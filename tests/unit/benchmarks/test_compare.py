@@ -86,11 +86,6 @@ def test_an_unknown_revision_says_what_to_name(base: str, tree: Path) -> None:
         resolved(base, tree)
 
 
-def test_where_there_is_no_repository_the_reason_is_git_s(tmp_path: Path) -> None:
-    with pytest.raises(CannotCompare, match="not a git repository"):
-        resolved("main", tmp_path)
-
-
 def test_both_sides_have_the_benchmarks_of_the_tree_and_each_its_own_package(tree: Path, scratch: Path) -> None:
     with sides(resolved("v1", tree), tree) as (there, here):
         assert (there / "gracectl" / "__init__.py").read_text() == "is_old = True"
@@ -141,16 +136,6 @@ def test_what_cannot_be_compared_is_said_and_ends_with_2(
     assert words in result.output
 
 
-def test_benchmarks_that_do_not_run_end_with_2_and_their_last_words(
-    tree: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = run(tree, monkeypatch, "v1", "--rounds", "1")  # there is no pytest.ini beside them
-    assert result.exit_code == 2
-    assert "the benchmarks of base did not run" in result.output
-    assert "pytest.ini" in result.output
-    assert not any(scratch.iterdir())
-
-
 def test_what_base_cannot_do_is_told_with_the_reason(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(measurable, monkeypatch, "v1", "--rounds", "1", "-o", "json")
     found = json.loads(result.stdout)
@@ -167,22 +152,6 @@ def test_what_both_can_do_is_compared(measurable: Path, monkeypatch: pytest.Monk
     assert "one selector against one pod" in result.stdout
     assert "× " in result.stdout
     assert result.exit_code == 0
-
-
-@pytest.mark.thorough
-def test_what_fails_here_is_no_comparison(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git(measurable, "commit", "--quiet", "--all", "--message", "both")
-    (measurable / "gracectl" / "__init__.py").write_text("def match(): raise ValueError")
-    result = run(measurable, monkeypatch, "HEAD", "--rounds", "1")
-    assert result.exit_code == 2
-    assert "one selector against one pod: fails in this tree" in result.output
-
-
-@pytest.mark.thorough
-def test_an_expression_that_matches_nothing_is_no_comparison(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(measurable, monkeypatch, "v1", "--rounds", "1", "-k", "nosuch")
-    assert result.exit_code == 2
-    assert "no benchmark matches -k nosuch" in result.output
 
 
 def test_another_package_than_the_one_asked_for_is_never_taken_for_it(

@@ -8,9 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.contenders import karpenter
-from benchmarks.contenders.karpenter import CLAIMS, DEFINITIONS, FINALIZER, Karpenter, _counted, definitions_in
-from benchmarks.contenders.peers import peers
-from benchmarks.contenders.polling import POLLING
+from benchmarks.contenders.karpenter import CLAIMS, DEFINITIONS, FINALIZER, Karpenter, _counted
 from benchmarks.ground.ground import KarpenterFiles, opened
 from benchmarks.ground.process import Metrics
 from benchmarks.ground.site import OLD, Site, site
@@ -58,14 +56,6 @@ async def test_nodes_are_its_own_until_it_ends_and_nothing_is_left(
     assert all(b'"terminationGracePeriod":"80s"' in each and b'"Registered"' in each for each in claims)
 
 
-def test_only_definitions_are_read_from_its_folders(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("kind: CustomResourceDefinition\nmetadata: {name: a}\n---\nkind: NodePool\n---\n")
-    (tmp_path / "b.txt").write_text("no YAML: [")
-    assert [each["metadata"]["name"] for each in definitions_in([tmp_path, CRDS])] == [
-        "a", "nodeclaims.karpenter.sh", "nodedisruptionbudgets.termination.karpenter.sh",
-    ]  # fmt: skip
-
-
 @pytest.mark.anyio
 async def test_its_requests_are_counted_as_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def took(verb: str, kind: str, subresource: str, count: int) -> tuple[dict[str, str], float]:
@@ -81,11 +71,6 @@ async def test_its_requests_are_counted_as_those_of_others(monkeypatch: pytest.M
     requests, codes = await _counted("http://there/metrics")
     assert requests == {"create pods/eviction": 51, "patch nodes": 4}
     assert codes == {"201": 12, "429": 39}
-
-
-def test_the_model_stands_for_it_where_it_is_not_named(program: Path) -> None:
-    assert peers()[-1] is POLLING
-    assert isinstance(peers(KarpenterFiles(program, (CRDS,)))[-1], Karpenter)
 
 
 @pytest.mark.parametrize(

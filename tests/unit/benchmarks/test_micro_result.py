@@ -18,9 +18,7 @@ from benchmarks.micro.result import (
     growth_of,
     is_missed,
     read_report,
-    result_of,
     table_of,
-    times_yardstick,
 )
 
 FAST, SLOW, FREE = Result("fast", 10.0, 9.0), Result("slow", 30.0, 20.0), Result("free", 5.0, 5.0)
@@ -58,30 +56,9 @@ def test_what_is_no_report_is_called_by_its_name(text: bytes) -> None:
         read_report(text, "report-1.json")
 
 
-def test_a_round_is_shared_among_its_things() -> None:
-    found = result_of("fast", 200, 0.001, 0.0005)
-    assert found.micros == pytest.approx(5.0)
-    assert found.least == pytest.approx(2.5)
-
-
-def test_results_are_multiples_of_the_yardstick_of_the_same_run() -> None:
-    assert times_yardstick(FAST, [FAST, STICK]) == 20.0
-    assert times_yardstick(STICK, [FAST, STICK]) == 1.0
-
-
-def test_without_a_yardstick_there_is_no_multiple() -> None:
-    assert times_yardstick(FAST, [FAST, SLOW]) is None
-    assert "×" not in "".join(lines_of(table_of([FAST], BUDGETS)))
-
-
 @pytest.mark.parametrize(("micros", "missed"), [(24.9, False), (25.0, False), (25.1, True)])
 def test_a_budget_is_missed_by_what_costs_more(micros: float, missed: bool) -> None:
     assert is_missed(Result("slow", micros, 1.0), BUDGETS) is missed
-
-
-@pytest.mark.parametrize("name", ["free", "of another time"])
-def test_what_has_no_budget_misses_none(name: str) -> None:
-    assert not is_missed(Result(name, 1e9, 1e9), BUDGETS)
 
 
 def test_the_table_says_of_each_what_it_costs_and_whether_its_budget_is_met() -> None:

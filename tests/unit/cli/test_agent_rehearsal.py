@@ -132,16 +132,6 @@ def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(width: int
         assert line == line.rstrip()
 
 
-def test_the_example_of_the_kep_takes_eleven_minutes() -> None:
-    lines = as_table(told_of(*OF_ALL_RANGES))
-    assert [line.split() for line in lines if line.startswith("  shop/")] == [
-        ["shop/regular", "0", "60/3600s", "0:00", "1:00"], ["shop/c", "1000", "120/3600s", "1:00", "3:00"],
-        ["shop/b", "10000", "180/3600s", "3:00", "6:00"], ["shop/a", "100000", "300/3600s", "6:00", "11:00"],
-    ]  # fmt: skip
-    assert "Finished after 11:00 at the latest, for 4 pods." in lines
-    assert "The machine goes down after" not in flat(told_of(*OF_ALL_RANGES))  # that would be the same again
-
-
 def test_a_node_without_pods_to_wait_for_is_let_go_at_once() -> None:
     lines = as_table(told_of(*ALONE))
     assert [line.partition(", ")[2] for line in lines if line.startswith("  priority")] == ["skipped: no pods"] * 4

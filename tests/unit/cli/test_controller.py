@@ -82,26 +82,6 @@ def test_no_kubeconfig_at_all(tmp_path: Path) -> None:
     assert_told(run(), CONFIGURATION, str(tmp_path / "empty" / ".kube" / "config"), "--kubeconfig", "KUBECONFIG")
 
 
-@pytest.mark.parametrize(("content", "words"), [
-    pytest.param(b"clusters: [", "is not YAML", id="not YAML"),
-    pytest.param(b"- 1\n", "not a kubeconfig", id="a list"),
-    pytest.param(b"\xff\xfe\x00", "cannot be read", id="not text"),
-])  # fmt: skip
-def test_a_kubeconfig_that_is_none(tmp_path: Path, content: bytes, words: str) -> None:
-    path = tmp_path / "kubeconfig"
-    path.write_bytes(content)
-    assert_told(run("--kubeconfig", path), CONFIGURATION, str(path), words)
-
-
-def test_a_kubeconfig_that_is_a_directory(tmp_path: Path) -> None:
-    assert_told(run("--kubeconfig", tmp_path), CONFIGURATION, str(tmp_path))
-
-
-def test_an_unknown_context_lists_those_that_there_are(kubeconfig: Path) -> None:
-    result = run("--kubeconfig", kubeconfig, "--context", "theirs")
-    assert_told(result, CONFIGURATION, str(kubeconfig), "theirs", "the contexts are: mine")
-
-
 def test_a_server_that_cannot_be_reached(kubeconfig: Path) -> None:
     result = run("--kubeconfig", kubeconfig)
     assert_told(result, CLUSTER, "cannot be reached", "127.0.0.1:1", "kubeconfig")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from support.fleet import NODES, Fleet, errors, fleet, overheard
+from support.fleet import Fleet, errors, fleet, overheard
 from support.terminal import on_terminal
 
 from gracectl.cli.root import root
@@ -25,7 +25,8 @@ pytestmark = pytest.mark.real_time
 PAGE = Path(__file__).parents[3] / "docs" / "drain.md"
 ASKED = "deletion requested"
 OTHERS = ("example.com/other",)
-KEPT = {"metadata": {"annotations": {names.KEEP_DRAINED: "2026-01-01T00:00:00Z"}}}
+
+
 SCRATCH = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
 
 
@@ -69,15 +70,6 @@ def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
     assert (result.exit_code, errors(result.stderr)) == (0, "")
     assert told(result.stdout) == [f"pool-1: {ASKED}", f"pool-2: {ASKED}", "to watch: gracectl status -w pool-1 pool-2"]
     assert not place.is_deleted("pool-3")
-
-
-def test_without_waiting_it_ends_when_it_has_asked(place: Fleet) -> None:
-    place.held("unwatched")
-    result = place.run("terminate", "--yes", "unwatched", "--no-wait")
-    assert (result.exit_code, errors(result.stderr)) == (0, "")
-    assert result.stdout == f"unwatched: {ASKED}\nto watch: gracectl status -w unwatched\n"
-    assert place.is_deleted("unwatched")
-    place.release("unwatched")
 
 
 def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,14 +514,6 @@ def test_terminating_or_unmanaged_nodes_cannot_be_drained_for_maintenance(place:
     place.release("late")
 
 
-def test_when_the_time_is_over_a_kept_node_is_still_being_drained(place: Fleet) -> None:
-    place.held("lasting")
-    result = place.run("drain", "lasting", "--timeout", "1s")
-    assert result.exit_code == 4
-    assert errors(result.stderr).startswith("gracectl: the node is not drained after 1s: lasting (not cordoned yet); ")
-    assert names.KEEP_DRAINED in place.annotations("lasting")
-
-
 def test_a_node_on_which_a_stuck_pod_may_run_is_not_drained(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gracectl.policy.evictability.STUCK_AFTER_SECONDS", 0.0)
     place.add("unclean", managed=True)
@@ -543,26 +527,6 @@ def test_a_node_on_which_a_stuck_pod_may_run_is_not_drained(place: Fleet, monkey
     undo = "to undo: gracectl uncordon unclean"
     assert (result.exit_code, f"unclean: drained for maintenance, but {state}; {undo}" in result.stdout) == (0, True)
     assert f"{state}\n    -> see why it does not stop: kubectl describe pod -n default zombie" in result.stderr
-
-
-def test_a_node_uncordoned_meanwhile_is_reported(place: Fleet) -> None:
-    place.held("returned")
-    with place.running("drain", "returned") as process:
-        process.until("returned: being drained for maintenance")
-        place.patch("returned", {"metadata": {"annotations": {names.KEEP_DRAINED: None}}})
-        assert process.ended() == (3, "")
-    assert "returned: uncordoned meanwhile, before it was drained\n" in process.out
-
-
-def test_a_node_deleted_meanwhile_is_watched_until_it_is_gone(place: Fleet) -> None:
-    place.held("lost")
-    with place.running("drain", "lost") as process:
-        process.until("lost: being drained for maintenance")
-        place.delete("lost")
-        process.until("lost: deleted meanwhile; waiting for its termination")
-        place.release("lost")
-        assert process.ended() == (3, "")
-    assert "lost: terminated" in process.out
 
 
 # -- beforehand --------------------------------------------------------------------------------------------------------
@@ -603,10 +567,3 @@ def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) 
 
 
 # -- as a program ------------------------------------------------------------------------------------------------------
-
-
-def test_it_leaves_nothing_behind(place: Fleet) -> None:
-    place.add("tidy", managed=True)
-    with place.running("terminate", "--yes", "tidy") as process:
-        assert process.ended() == (0, "")
-    assert place.call("GET", f"{NODES}/tidy")[0] == 404

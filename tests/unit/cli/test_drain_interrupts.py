@@ -49,21 +49,6 @@ def test_a_deletion_that_is_not_watched_any_more_goes_on(place: Fleet) -> None:
     place.release("worker-1")
 
 
-def test_only_those_that_are_left_are_named(place: Fleet) -> None:
-    place.add("done", managed=True)
-    place.held("left")
-    with place.running("terminate", "--yes", "done", "left") as process:
-        process.until("done: terminated after")
-        process.interrupt()
-        code, told = process.ended_soon()
-    assert (code, told) == (
-        130,
-        "gracectl: interrupted; the controller continues to terminate left; the deletion cannot be undone; "
-        "to watch: gracectl status -w left\n",
-    )
-    place.release("left")
-
-
 def test_a_drain_of_a_node_that_stays_can_be_taken_back(place: Fleet) -> None:
     place.held("worker-2")
     with place.running("drain", "worker-2") as process:

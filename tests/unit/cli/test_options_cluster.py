@@ -26,19 +26,11 @@ from gracectl.cli.root import root
 from gracectl.config import ConfigError
 from gracectl.inspect.watcher import ClusterWatcher, snapshot
 from gracectl.kube import connection
-from gracectl.kube.auth.credentials import ClusterAddress, CredentialsError, shown_address
+from gracectl.kube.auth.credentials import ClusterAddress, shown_address
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.errors import Unreachable
 from gracectl.kube.resources import NODES
 from gracectl.runtime.clock import SystemClock
-
-OPTIONS = """\
-  --kubeconfig FILE  Kubeconfig; default: $KUBECONFIG, the pod's service
-                     account, ~/.kube/config.
-  --context NAME     Context of the kubeconfig; default: its current one.
-  --config FILE      Settings (YAML); default: all defaults.
-  -h, --help         Show this message and exit.
-"""
 
 
 def given(*arguments: str) -> tuple[ClusterTarget, int]:
@@ -62,12 +54,6 @@ def test_a_command_gets_what_was_said_beside_its_own_options() -> None:
     assert said == (ClusterTarget("k", "c", Path("s.yaml")), 7)
 
 
-def test_the_controllers_help_lists_them_as_ever() -> None:
-    shown = CliRunner().invoke(root, ["controller", "--help"], terminal_width=80).output
-    assert OPTIONS in shown
-    assert "Watch a cluster and terminate its deleted nodes gracefully." in shown
-
-
 def test_the_settings_are_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("eviction: {qps: 7}\n")
@@ -75,13 +61,6 @@ def test_the_settings_are_those_of_the_file(tmp_path: Path) -> None:
     assert ClusterTarget().settings() == ClusterTarget(config=None).settings()
     with pytest.raises(ConfigError, match=r"gone\.yaml"):
         ClusterTarget(config=tmp_path / "gone.yaml").settings()
-
-
-@pytest.mark.anyio
-async def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(CredentialsError, match="nowhere"):
-        async with connected(ClusterTarget(str(tmp_path / "nowhere"))):
-            pass
 
 
 # -- over real connections ---------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 from e2e_support.target import embedded_cluster
 from kubesim_support.patience import PATIENCE
@@ -240,14 +239,6 @@ def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], 
     assert message in result.stderr
 
 
-def test_settings_that_cannot_be_used(place: Place, tmp_path: Path) -> None:
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("plan: {replacementSeconds: soon}\n")
-    result = plan(place.reader, "worker-1", "--config", str(settings))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"settings file {settings}: plan.replacementSeconds: Expected `float`" in result.stderr
-
-
 @pytest.mark.parametrize("option", ["--svg", "--html"])
 def test_a_file_that_cannot_be_written_is_told_behind_the_answer(place: Place, tmp_path: Path, option: str) -> None:
     path = tmp_path / "missing" / "file"
@@ -263,21 +254,6 @@ def test_a_missing_right_is_named(place: Place) -> None:
     result = plan(place.stranger, "worker-1")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "forbidden: add the verb list on " in result.stderr
-
-
-def test_a_server_that_is_not_there(place: Place, tmp_path: Path) -> None:
-    config = yaml.safe_load(place.reader.read_text())
-    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-    result = plan(tmp_path / "kubeconfig", "worker-1")
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert "the server cannot be reached" in result.stderr
-
-
-def test_a_kubeconfig_that_is_not_there() -> None:
-    result = plan(Path("/nowhere/kubeconfig"), "worker-1")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "/nowhere/kubeconfig" in result.stderr
 
 
 def test_an_interrupt_ends_it_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

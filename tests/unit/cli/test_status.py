@@ -17,12 +17,10 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from click.testing import CliRunner
 from e2e_support.target import embedded_cluster
 from kubesim_support.patience import PATIENCE
 from support.fleet import STRICTLY, Fleet, fleet, overheard, started
 
-from gracectl.cli.root import root
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
 
@@ -157,17 +155,6 @@ def test_all_unknown_nodes_are_told(place: Fleet, more: list[str]) -> None:
     assert (result.exit_code, result.stdout) == (3, "")
     message = "gracectl: there are no nodes nope, zzz; `kubectl get nodes` lists those that there are\n"
     assert result.stderr == message
-
-
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["n1", "-l", "a=b"], "give names or a selector, not both"),
-    (["-l", "a=(b"], "Invalid value for '-l' / '--selector'"),
-    (["-o", "xml"], "Invalid value for '-o' / '--output'"),
-])  # fmt: skip
-def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(root, ["status", "--kubeconfig", "/nowhere", *arguments])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert message in result.stderr
 
 
 @pytest.mark.parametrize("more", [[], ["-w"]])

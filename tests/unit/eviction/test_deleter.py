@@ -37,25 +37,6 @@ async def test_a_deletion_names_the_uid_that_is_meant() -> None:
         assert set(stage.wire.uids) == {pod.uid}
 
 
-async def test_an_overdue_pod_goes_at_once_with_what_is_left() -> None:
-    async with deleting() as stage:
-        await stage.add(web=30)
-        await stage.until(2.5)
-        stage.set_pods(10)
-        await stage.until(3)
-        assert stage.asked == [(2.5, "web", 8)]
-        assert [d.late for d in stage.ears.deletions] == [0.0]
-
-
-async def test_after_the_deadline_every_pod_gets_a_second() -> None:
-    async with deleting() as stage:
-        await stage.add(web=30, slow=600)
-        await stage.until(20)
-        stage.set_pods(10)
-        await stage.until(100)
-        assert stage.asked == [(20, "web", 1), (20, "slow", 1)]
-
-
 @pytest.mark.parametrize(("grace", "instant", "granted"), [(None, 70, 30), (-5, 99, 1), (0, 100, 1)])
 async def test_a_pod_that_names_no_sensible_grace(grace: int | None, instant: float, granted: int) -> None:
     # A server fills these in, but its older objects may have them.
@@ -83,19 +64,6 @@ async def test_the_owner_is_told_what_is_asked_for_and_what_is_granted() -> None
             ("slow", 600, 59, 600, 0), ("web", None, 30, 30, 0), ("slow", 59, 1, 600, 0), ("web", 30, 1, 30, 0),
         ]  # fmt: skip
         assert stage.ears.refusals == []
-
-
-async def test_a_pod_that_terminates_beyond_the_deadline_is_told_to_hurry_at_once() -> None:
-    async with deleting() as stage:
-        await stage.add(slow=600)
-        await stage.delete("slow")
-        await stage.until(10)
-        stage.set_pods(300)
-        await stage.until(299)
-        assert stage.asked == [(10, "slow", 290)]
-        assert stage.grace_at_the_server("slow") == 290
-        await stage.until(300)
-        assert stage.asked[1:] == [(300, "slow", 1)]
 
 
 async def test_a_scheduled_pod_that_begins_to_terminate_is_judged_anew() -> None:
@@ -173,26 +141,6 @@ async def test_nodes_do_not_meddle_with_each_other() -> None:
         assert stage.asked == [(170, "b", 30)]
 
 
-async def test_a_deadline_that_is_tightened_counts_from_now() -> None:
-    async with deleting() as stage:
-        await stage.add(web=30, slow=600)
-        stage.set_pods(1000)
-        await stage.until(100)
-        stage.set_pods(160)
-        await stage.until(159)
-        assert stage.asked == [(100, "slow", 60), (130, "web", 30)]
-
-
-async def test_a_deadline_tightened_while_the_pod_terminates_cuts_its_grace_again() -> None:
-    async with deleting() as stage:
-        await stage.add(slow=600)
-        stage.set_pods(600)
-        await stage.until(10)
-        stage.set_pods(300)
-        await stage.until(20)
-        assert stage.asked == [(0, "slow", 600), (10, "slow", 290)]
-
-
 async def test_a_new_process_repeats_nothing() -> None:
     async with deleting() as stage:
         await stage.add(slow=600, web=30)
@@ -207,19 +155,6 @@ async def test_a_new_process_repeats_nothing() -> None:
             await stage.until(609)
             assert stage.asked[1:] == [(580, "web", 30)]
             group.cancel_scope.cancel()
-
-
-async def test_a_new_process_asks_at_once_for_what_is_overdue() -> None:
-    async with deleting() as stage:
-        await stage.add(slow=600)
-        await stage.until(400)
-        heir = stage.another()
-        heir.set_pods("n1", [stage.deletion("slow", 610)])
-        async with anyio.create_task_group() as group:
-            group.start_soon(heir.run)
-            await stage.until(401)
-            group.cancel_scope.cancel()
-        assert stage.asked == [(400, "slow", 210)]
 
 
 @pytest.mark.parametrize(("first", "expected"), [(30, []), (200, [(82.5, "web", 18)])])

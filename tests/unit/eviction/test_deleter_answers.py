@@ -247,19 +247,6 @@ async def test_a_deletion_cancelled_while_the_client_waits_for_a_busy_server_is_
         assert [each.name for each in stage.asked] == ["web", "web"]
 
 
-async def test_settling_tries_once_each_pod_that_waits_after_a_failure() -> None:
-    async with deleting() as stage:
-        await stage.add(web=30)
-        stage.wire.down = DENIED
-        stage.set_pods(100)
-        await stage.until(83)
-        tries = len(stage.asked)
-        await stage.deleter.settle("n1")
-        assert stage.now == 83
-        await stage.until(84)
-        assert stage.asked[tries:] == [(83, "web", 17)]
-
-
 async def test_a_request_in_flight_is_finished_when_the_process_ends() -> None:
     async with deleting() as stage:
         await stage.add(web=30)

@@ -49,18 +49,6 @@ async def test_a_clock_that_turns_out_to_be_ahead_deletes_no_pod_early() -> None
         assert stage.asked == [(40, "slow", 60), (70, "web", 30)]
 
 
-async def test_the_clock_may_go_to_and_fro() -> None:
-    async with deleting() as stage:
-        await stage.add(slow=60, web=30)
-        stage.set_pods(100)
-        for second in range(1, 31):
-            await stage.until(second)
-            stage.ours.offset = 9.0 if second % 2 else -9.0
-        stage.ours.offset = 0.5
-        await stage.until(99)
-        assert stage.asked == [(39.5, "slow", 60), (69.5, "web", 30)]
-
-
 async def test_a_pod_in_the_queue_is_not_deleted_early_when_the_clock_goes_back() -> None:
     async with deleting(max_in_flight=1) as stage:
         stage.ours.offset = 20.0

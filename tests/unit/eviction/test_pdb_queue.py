@@ -115,12 +115,6 @@ def three(**budget: Any) -> World:
     return World(*(a_pod(f"web-{n}") for n in (1, 2, 3)), budgets=(a_budget(**budget),))
 
 
-def test_a_lane_without_pods_is_done() -> None:
-    world = World(budgets=(a_budget(),))
-    assert world.decide() == Idle()
-    assert world.lane.is_idle
-
-
 def test_one_disruption_is_asked_for_once() -> None:
     world = three()
     assert world.on_evicted().candidate.name == "web-1"
@@ -131,44 +125,6 @@ def test_one_disruption_is_asked_for_once() -> None:
     world.show_terminating("web-1")
     world.show_budget(disrupted_pods={}, current_healthy=2)
     assert isinstance(world.decide(), Wait)
-    world.show_budget(disruptions_allowed=1, current_healthy=3)
-    assert world.asked().candidate.name == "web-2"
-
-
-def test_as_many_are_asked_for_as_the_budget_allows() -> None:
-    world = three(disruptions_allowed=2)
-    assert [world.on_evicted().candidate.name, world.on_evicted().candidate.name] == ["web-1", "web-2"]
-    assert isinstance(world.decide(), Wait)
-
-
-@pytest.mark.parametrize("order", [
-    ("answer", "spent", "recounted", "pod"), ("answer", "pod", "spent", "recounted"),
-    ("answer", "spent", "pod", "recounted"), ("spent", "answer", "recounted", "pod"),
-    ("spent", "recounted", "pod", "answer"), ("pod", "spent", "answer", "recounted"),
-    ("pod", "answer", "spent", "recounted"), ("spent", "pod", "recounted", "answer"), ("answer", "relisted"),
-    ("relisted", "answer"),
-])  # fmt: skip
-def test_whatever_the_order_of_answer_and_watch_the_second_pod_is_asked_exactly_when_the_budget_frees(
-    order: tuple[str, ...],
-) -> None:
-    world = three()
-    request = world.begun()
-    for what in order:
-        match what:
-            case "answer":
-                world.lane.on_evicted(request, world.now)
-            case "spent":
-                world.show_spent("web-1")
-            case "recounted":
-                world.show_budget(disrupted_pods={}, disruptions_allowed=0, current_healthy=2)
-            case "pod":
-                world.show_terminating("web-1")
-            case "relisted":
-                world.show_budget(disruptions_allowed=0, current_healthy=2)
-                world.show_gone("web-1")
-        # The work queue blocks decisions while the request is in flight; afterwards every event causes another.
-        if "answer" in order[: order.index(what) + 1]:
-            assert isinstance(world.decide(), Wait), f"asked too early, after {what}"
     world.show_budget(disruptions_allowed=1, current_healthy=3)
     assert world.asked().candidate.name == "web-2"
 
@@ -283,18 +239,6 @@ def test_refusals_back_off_for_the_whole_lane_from_100_ms_to_10_s() -> None:
     assert set(asked) == {"web-1"}  # not one backoff per pod
 
 
-def test_the_backoff_has_jitter() -> None:
-    world = World(a_pod("web-1"), budgets=(a_budget(),), jitter=0.5)
-    waits = []
-    for _ in range(8):
-        world.on_budget_exhausted()
-        waits.append(world.sleeps())
-        world.now += waits[-1]
-    for wait, size in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0], strict=True):
-        assert size / 2 <= wait <= size
-    assert len({round(wait / size, 6) for wait, size in zip(waits[:4], [0.1, 0.2, 0.4, 0.8], strict=True)}) == 4
-
-
 def test_an_agreement_ends_the_backoff() -> None:
     world = three(disruptions_allowed=3)
     for _ in range(6):
@@ -303,33 +247,6 @@ def test_an_agreement_ends_the_backoff() -> None:
     world.on_evicted()
     world.on_budget_exhausted()
     assert world.sleeps() == pytest.approx(0.1)
-
-
-def test_a_sleeping_lane_wakes_at_the_very_instant_a_newer_budget_allows() -> None:
-    world = three()
-    for _ in range(8):
-        world.on_budget_exhausted()
-        world.now += world.sleeps()
-    world.on_budget_exhausted()
-    assert world.sleeps() == pytest.approx(10.0)
-    world.now += 0.001
-    world.show_budget(disruptions_allowed=0)
-    assert isinstance(world.decide(), Wait)
-    world.now += 0.001
-    world.show_budget(disruptions_allowed=1)
-    assert world.asked().candidate.name == "web-1"
-
-
-def test_a_budget_just_edited_is_waited_for_not_the_ten_seconds_that_the_server_names() -> None:
-    world = three()
-    world.on_budget_exhausted(retry_after=10.0)
-    assert world.sleeps() == pytest.approx(10.0)
-    world.now += 0.002
-    world.show_budget(generation=2)
-    assert isinstance(world.decide(), Wait)
-    world.now += 0.004
-    world.show_budget(observed_generation=2, disruptions_allowed=1)
-    assert world.asked().candidate.name == "web-1"
 
 
 def test_a_budget_that_is_not_observed_is_not_even_asked() -> None:
@@ -396,16 +313,6 @@ def test_news_of_the_budget_does_not_hurry_a_pod_that_a_webhook_has_refused() ->
     assert world.sleeps() == pytest.approx(30.0)
 
 
-def test_pods_under_two_budgets_are_tried_slowly_and_at_once_when_one_of_them_changes() -> None:
-    world = World(a_pod("web-1"), budgets=(a_budget(), a_budget("api")))
-    request = world.asked()
-    world.lane.on_multiple_budgets(world.lane.versions(world.lookup), world.now)
-    assert world.sleeps() == pytest.approx(SETTINGS.misconfigured_retry_seconds)
-    world.now += 1.0
-    world.show_budget(API)
-    assert world.asked() == request
-
-
 def test_a_lane_that_is_refused_for_two_budgets_never_spins() -> None:
     """Its patience and the time to probe end a moment apart: no decision may ask to be repeated at once."""
     world = World(a_pod("web-1"), budgets=(a_budget(), a_budget("api")))
@@ -454,25 +361,6 @@ def test_earliest_deadline_first_then_the_oldest_termination() -> None:
     for pod, fields in zip(pods, details, strict=True):
         world.lane.add(a_candidate(pod, **fields))
     assert [world.on_evicted().candidate.name for _ in pods] == ["web-3", "web-4", "web-2", "web-5", "web-1"]
-
-
-@pytest.mark.parametrize("fields", [{"deletion_timestamp": NOW + 30}, {"uid": "another"}])
-def test_pods_on_their_way_and_namesakes_are_passed_over(fields: dict[str, Any]) -> None:
-    world = three()
-    world.show_pod("web-1", **fields)
-    assert world.asked().candidate.name == "web-2"
-
-
-def test_a_refused_eviction_of_another_uid_has_spent_the_budget() -> None:
-    world = three()
-    world.lane.on_charged(world.begun(), world.now)
-    world.lane.remove("uid-web-1")
-    assert isinstance(world.decide(), Wait)
-    world.show_pod("web-1", uid="another")
-    world.show_spent("web-1")
-    assert isinstance(world.decide(), Wait)
-    world.show_budget(disruptions_allowed=1)
-    assert world.asked().candidate.name == "web-2"
 
 
 def test_a_budget_that_is_deleted_blocks_no_pod() -> None:

@@ -56,16 +56,6 @@ def test_a_watch_asks_for_bookmarks_from_a_version() -> None:
     }  # fmt: skip
 
 
-def test_a_selection_is_asked_of_list_and_watch_alike() -> None:
-    selection = Selection(labels="app=web", fields="spec.nodeName=a,status.phase!=Failed")
-    wanted = {"labelSelector": "app=web", "fieldSelector": "spec.nodeName=a,status.phase!=Failed"}
-    listed = requests.list_request(PODS, selection=selection)
-    watched = requests.watch_request(PODS, "7", timeout_seconds=400, selection=selection)
-    assert dict(listed.query) == wanted
-    assert wanted.items() <= dict(watched.query).items()
-    assert requests.list_request(PODS).query == ()
-
-
 def test_a_create_says_what_it_creates() -> None:
     request = requests.create_request(NODE_CLAIMS, "", {"metadata": {"name": "c"}}, dry_run=True)
     assert body(request) == {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"}}

@@ -124,15 +124,6 @@ def test_a_budget_of_pods_that_are_not_replaced_is_used_up() -> None:
     assert [pod.entry.pod.name for pod in told.nodes[0].held] == ["web-2"]
 
 
-def test_a_budget_that_can_never_allow_anything_holds_the_node_for_ever() -> None:
-    budget = a_budget(disruptions_allowed=0, desired_healthy=3)
-    told = predicted(ending("n1", a_pod("web", owners=REPLICA), a_pod("other"), budgets=()))
-    assert told.nodes[0].held == ()
-    told = predicted(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))
-    assert isinstance(told.nodes[0].drained, Never)
-    assert [pod.entry.pod.name for pod in told.nodes[0].held] == ["web"]
-
-
 def test_a_budget_that_lacks_pods_now_may_allow_it_at_once_or_never() -> None:
     budget = a_budget(disruptions_allowed=0, current_healthy=2)
     told = predicted(ending("n1", a_pod("web", owners=REPLICA), budgets=(budget,)))

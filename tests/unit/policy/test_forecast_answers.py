@@ -149,11 +149,6 @@ def test_bare_pods_that_use_up_their_budget() -> None:
     assert kinds(node) == [NeverKind.NOT_REPLACED] * 2
 
 
-def test_a_deadline_ends_what_never_ends() -> None:
-    node = of_node(a_pod("web", owners=REPLICA), budgets=(a_budget(**SPENT, max_unavailable=0),), deadline=900)
-    assert a_range(node.drained) == (870, 900)
-
-
 # -- totals ------------------------------------------------------------------------------------------------------------
 
 

@@ -69,12 +69,6 @@ def test_what_is_not_waited_for_is_never_deleted(fields: dict[str, Any], deadlin
     assert entry(decision, "web-1").delete_at is None
 
 
-def test_a_pod_that_comes_late_is_deleted_with_what_is_left() -> None:
-    view_of_late = view(a_pod("late", created=D - 10), deadline=D)
-    assert outcomes(plan(view_of_late, D - 9)) == {"late": Outcome.DELETE}
-    assert outcomes(plan(view_of_late, D + 60)) == {"late": Outcome.DELETE}
-
-
 def test_a_pod_that_terminates_beyond_the_deadline_is_told_to_be_quicker_once() -> None:
     beyond: dict[str, Any] = {"deletion_timestamp": NOW + 3590, "deletion_grace_seconds": 3600, "grace_seconds": 3600}
     decision = decide(a_pod(**beyond), deadline=D)
@@ -170,13 +164,6 @@ def test_every_range_has_its_own_deadline_and_each_pod_its_grace_before_that() -
     assert decision.next_change == D - 450
 
 
-def test_no_time_is_kept_for_a_range_without_pods() -> None:
-    decision = plan(ranged(LOW, HIGH), NOW)
-    assert {e.pod.name: e.deadline for e in decision.pods} == {"low": D - 300, "high": D}
-    static = a_pod("static", priority=2_000_000, owners=owned_by("Node"))
-    assert entry(plan(ranged(LOW, static), NOW), "low").deadline == D
-
-
 def test_when_the_time_of_a_range_is_over_the_next_one_waits_for_it_no_longer() -> None:
     """Its pods were killed at its deadline; one that still exists (its kubelet hangs) blocks no other."""
     hanging = msgspec.structs.replace(LOW, deletion_timestamp=D - 125, deletion_grace_seconds=1)
@@ -196,13 +183,6 @@ def test_a_pod_with_more_grace_than_its_range_leaves_before_its_turn_with_all_of
     long = msgspec.structs.replace(HIGH, grace_seconds=600)
     assert outcomes(plan(ranged(LOW, long), D - 600.5)) == {"low": Outcome.EVICT, "high": Outcome.WAITING}
     assert outcomes(plan(ranged(LOW, long), D - 600)) == {"low": Outcome.EVICT, "high": Outcome.DELETE}
-
-
-def test_a_late_pod_of_an_earlier_range_goes_first_again() -> None:
-    assert outcomes(plan(ranged(MIDDLE, HIGH), NOW)) == {"middle": Outcome.EVICT, "high": Outcome.WAITING}
-    assert outcomes(plan(ranged(LOW, MIDDLE, HIGH), NOW + 1)) == {
-        "low": Outcome.EVICT, "middle": Outcome.WAITING, "high": Outcome.WAITING,
-    }  # fmt: skip
 
 
 def test_without_a_deadline_the_ranges_are_an_order_and_nothing_else() -> None:

@@ -15,7 +15,7 @@ from gracectl.model.durations import parse_seconds
 from gracectl.model.pod import LONGEST_DURATION
 from gracectl.policy import protection as module
 from gracectl.policy.protection import asks_for_protection, invalid_annotation, printable, protection_of
-from gracectl.policy.settings import DrainSettings, PolicySettings, ProtectionSettings
+from gracectl.policy.settings import ProtectionSettings
 
 SETTINGS = ProtectionSettings()
 
@@ -50,13 +50,6 @@ def test_the_whole_grammar_of_go_is_understood_and_nothing_else() -> None:
     assert min(seen.values()) > 50
 
 
-@pytest.mark.parametrize("value", ["", "false", "True", "0", "0s", "-1h", "4 hours", "1d", "4", "h"])
-def test_nonsense_zero_and_negative_protect_for_ever_and_are_told_apart(value: str) -> None:
-    protection = protection_of(a_pod(annotations={names.DO_NOT_DISRUPT: value}), NOW * 10, SETTINGS)
-    assert protection is not None
-    assert (protection.until, protection.is_valid, protection.value) == (None, False, value)
-
-
 @pytest.fixture
 def parses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The texts that are parsed as durations while the test runs."""
@@ -88,12 +81,6 @@ def test_each_of_many_values_is_parsed_once_however_often_it_is_asked_for(parses
     for _scrape in range(3):
         assert all(protection_of(pod, NOW, SETTINGS) for pod in pods)
     assert len(parses) == 5000
-
-
-def test_true_protects_for_ever() -> None:
-    protection = protection_of(a_pod(annotations={names.DO_NOT_DISRUPT: "true"}), NOW * 10, SETTINGS)
-    assert protection is not None
-    assert (protection.until, protection.is_valid, protection.holds_node) == (None, True, False)
 
 
 def test_counted_from_the_start_a_pod_that_has_not_started_is_protected_without_a_known_end() -> None:
@@ -194,8 +181,3 @@ def test_do_not_evict_is_looked_at_first_and_false_takes_it_back() -> None:
     assert protection_of(a_pod(), NOW, SETTINGS) is None
     contrary = a_pod(labels={names.DO_NOT_EVICT: "false"}, annotations={names.DO_NOT_EVICT: "true"})
     assert protection_of(contrary, NOW, SETTINGS) is not None
-
-
-def test_the_defaults_are_pinned() -> None:
-    protection = ProtectionSettings(reference="creation", maximum_seconds=None)
-    assert PolicySettings() == PolicySettings(drain=DrainSettings(minimum_seconds=2.0), protection=protection)

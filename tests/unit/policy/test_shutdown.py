@@ -42,13 +42,6 @@ def test_the_first_table_of_the_kep() -> None:
     assert machine.over == 660
 
 
-def test_the_shorter_table_of_the_kep_puts_a_class_into_the_bucket_below() -> None:
-    machine = Machine(by_priority([(100_000, 300.0), (1_000, 120.0), (0, 60.0)]), of_all_classes())
-    machine.run()
-    assert machine.told == [("regular", 0, 60), ("b", 60, 120), ("c", 60, 120), ("a", 180, 300)]
-    assert machine.over == 480
-
-
 def test_the_two_totals_of_the_kep() -> None:
     """300 s, of which 120 s are the critical pods'."""
     pods = [*of_all_classes(), a_pod("dns", priority=2_000_000_000, grace_seconds=SLOW)]
@@ -90,19 +83,6 @@ def test_pods_that_ignore_their_grace_do_not_hold_the_next_range() -> None:
         ([], 10, RangeEnd.EMPTY),
     ]  # fmt: skip
     assert len(machine.told) == 4  # who is left behind is not told again, least of all to end at once
-
-
-@pytest.mark.parametrize("priority", [-2_000_000_000, -1, None, 0])
-def test_negative_and_missing_priorities_leave_first(priority: int | None) -> None:
-    machine = Machine(KEP, [a_pod("low", priority=priority), a_pod("a", priority=100_000)])
-    machine.run()
-    assert machine.began == {0: 0, 3: 30}
-
-
-def test_a_lowest_entry_below_zero_is_a_range_of_its_own() -> None:
-    machine = Machine(by_priority([(-10, 20.0), (0, 30.0)]), [a_pod("low", priority=-10), a_pod("zero", priority=None)])
-    machine.run()
-    assert machine.told == [("low", 0, 20), ("zero", 20, 30)]
 
 
 def test_the_default_waves_take_class_and_owner_for_their_ranges() -> None:
@@ -224,12 +204,6 @@ def test_a_pod_that_a_second_delete_would_kill_is_left_alone() -> None:
     machine.run()
     assert machine.told == []
     assert machine.over == 60  # it is waited for, and does not delay the end
-
-
-def test_a_pod_that_terminates_in_a_later_range_is_judged_in_its_turn() -> None:
-    machine = Machine(KEP, [a_pod("web", grace_seconds=SLOW), terminating("c", -5, 600, priority=1_000)])
-    machine.run()
-    assert machine.told == [("web", 0, 60), ("c", 60, 120)]
 
 
 def test_a_pod_that_is_stuck_is_waited_for_until_its_period_is_over() -> None:
@@ -375,12 +349,6 @@ def test_pods_that_became_known_late_share_what_is_left() -> None:
     machine.run()
     assert machine.began == {0: 330, 1: 360, 2: 420, 3: 510}
     assert machine.over == 660
-
-
-def test_pods_that_became_known_too_late_are_not_told() -> None:
-    machine = Machine(KEP, of_all_classes(), available=660, known_at=660)
-    machine.run()
-    assert (machine.told, machine.over) == ([], 660)
 
 
 def test_a_step_that_comes_late_shortens_the_last_ranges_and_not_the_end() -> None:

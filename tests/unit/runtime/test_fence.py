@@ -38,15 +38,6 @@ def leased(clock: LoopClock, begin: float = 10.0, end: float = 12.0) -> Fence:
     return fence
 
 
-async def test_a_new_fence_lets_nothing_begin() -> None:
-    fence = Fence(LoopClock())
-    with pytest.raises(FenceClosed):
-        await work(fence)
-    assert not fence.is_open()
-    assert fence.statistics().refused == 1
-    assert fence.unanswered == -math.inf
-
-
 async def test_permission_runs_out_by_itself_and_what_has_begun_has_a_little_longer() -> None:
     fence = leased(LoopClock())
     await anyio.sleep(9.75)

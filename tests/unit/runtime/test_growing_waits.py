@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
 import gracectl
 
 PACKAGE = Path(gracectl.__file__).parent
@@ -72,24 +70,3 @@ def test_no_module_computes_a_growing_wait() -> None:
 def test_tenacity_computes_them() -> None:
     imported = {node.module for node in ast.walk(ast.parse(BACKOFF.read_text())) if isinstance(node, ast.ImportFrom)}
     assert {"tenacity", "tenacity.wait"} <= imported
-
-
-@pytest.mark.parametrize("source", [
-    "delay *= 2", "self._pause <<= 1", "delay = min(delay * 2, maximum)", "self.delay = min(2 * self.delay, maximum)",
-    "return min(longest_wait, initial * 2**failures)",
-    "seconds: float = initial_seconds * multiplier**attempts",
-    "wait = (1 << failures) * initial", "_PAUSES = (0.05, 0.1, 0.2, 0.4)",
-    "def f():\n    for _ in range(5):\n        await sleep(base**attempt)",
-])  # fmt: skip
-def test_a_growing_wait_is_found(source: str) -> None:
-    assert growing_waits(source)
-
-
-@pytest.mark.parametrize("source", [
-    "size *= 2",
-    "wait = retry_period * (1 + jitter * rng.random())",
-    "seconds = min(max(due, shortest), longest)", "limit_seconds = 2**31 - 1",
-    "raise ValueError('retry later: ' + str(2**n))",
-])  # fmt: skip
-def test_other_arithmetic_is_not(source: str) -> None:
-    assert growing_waits(source) == []

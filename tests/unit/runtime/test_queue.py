@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import anyio
 import pytest
 
@@ -38,55 +36,6 @@ class Line:
         return True
 
 
-async def test_keys_come_once_each_in_the_order_of_their_first_adding() -> None:
-    line = Line()
-    for key in ("b", "a", "b", "c", "a"):
-        line.queue.add(key)
-    assert [(await line.take_and_finish())[0] for _ in range(3)] == ["b", "a", "c"]
-    assert await line.is_empty_for(1000)
-
-
-async def test_a_key_that_is_added_while_it_is_processed_comes_again_after_done() -> None:
-    line = Line()
-    line.queue.add("a")
-    await line.take()
-    line.queue.add("a")
-    line.queue.add("a")
-    assert await line.is_empty_for(10)
-    line.queue.done("a")
-    assert await line.take_and_finish() == ("a", 10)
-    assert await line.is_empty_for(1000)
-
-
-async def test_a_waiting_worker_gets_a_key_the_moment_it_is_added() -> None:
-    line = Line()
-    taken: list[tuple[str, float]] = []
-
-    async def work() -> None:
-        taken.append(await line.take())
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(work)
-        await line.clock.sleep(3)
-        line.queue.add("a")
-    assert taken == [("a", 3)]
-
-
-async def test_a_delayed_key_comes_at_its_instant() -> None:
-    line = Line()
-    line.queue.add_after("late", 7)
-    line.queue.add_after("early", 2.5)
-    assert await line.take() == ("early", 2.5)
-    assert await line.take() == ("late", 7)
-
-
-@pytest.mark.parametrize("seconds", [0.0, -3.0])
-async def test_a_delay_of_nothing_is_now(seconds: float) -> None:
-    line = Line()
-    line.queue.add_after("a", seconds)
-    assert await line.take() == ("a", 0)
-
-
 @pytest.mark.parametrize(("first", "second"), [(5, 60), (60, 5), (5, 5)])
 async def test_of_two_wake_ups_the_earlier_one_wins_and_is_the_only_one(first: float, second: float) -> None:
     line = Line()
@@ -110,60 +59,6 @@ async def test_an_earlier_wake_up_reaches_a_worker_that_sleeps_towards_a_later_o
         await line.clock.sleep(1)
         line.queue.add_after("early", 2)
     assert taken == [("early", 3), ("late", 100)]
-
-
-async def test_adding_a_key_now_cancels_its_later_wake_up() -> None:
-    line = Line()
-    line.queue.add_after("a", 5)
-    line.queue.add("a")
-    assert await line.take_and_finish() == ("a", 0)
-    assert await line.is_empty_for(1000)
-
-
-async def test_a_wake_up_asked_for_while_the_key_is_due_anyway_adds_nothing() -> None:
-    line = Line()
-    line.queue.add("a")
-    line.queue.add_after("a", 5)
-    await line.take()
-    line.queue.add("a")
-    line.queue.add_after("a", 5)
-    line.queue.done("a")
-    assert await line.take_and_finish() == ("a", 0)
-    assert await line.is_empty_for(1000)
-
-
-async def test_a_wake_up_that_comes_during_the_work_is_kept_until_done() -> None:
-    line = Line()
-    line.queue.add("a")
-    await line.take()
-    line.queue.add_after("a", 1)
-    assert await line.is_empty_for(10)
-    line.queue.done("a")
-    assert await line.take() == ("a", 10)
-
-
-async def test_a_due_key_stands_in_line_by_its_instant_even_when_all_workers_were_busy() -> None:
-    line = Line()
-    line.queue.add_after("due at 5", 5)
-    await line.clock.sleep(6)
-    line.queue.add("added at 6")
-    await line.clock.sleep(1)
-    assert line.queue.statistics().oldest_wait == 2
-    assert [(await line.take())[0] for _ in range(2)] == ["due at 5", "added at 6"]
-
-
-async def test_failures_of_a_key_back_off_by_themselves_until_forgotten() -> None:
-    line = Line()
-    instants = []
-    for _ in range(5):
-        line.queue.add_rate_limited("a")
-        instants.append((await line.take_and_finish())[1])
-    assert instants == [1, 3, 7, 15, 23]
-    line.queue.add_rate_limited("b")
-    assert await line.take_and_finish() == ("b", 24)
-    line.queue.forget("a")
-    line.queue.add_rate_limited("a")
-    assert await line.take_and_finish() == ("a", 25)
 
 
 async def test_backoffs_are_the_same_in_every_run_and_differ_between_keys() -> None:
@@ -299,40 +194,6 @@ async def test_wake_ups_that_are_void_behind_an_earlier_one_do_not_pile_up() -> 
     assert largest < 100
     assert await line.take() == ("early", 10)
     assert await line.take() == ("a", 20 + 1_999 % 7)
-
-
-async def test_the_order_survives_the_dropping_of_void_wake_ups() -> None:
-    line = Line()
-    rng = random.Random(3)
-    wake_at: dict[str, float] = {}
-    for _ in range(5000):
-        key, seconds = f"key {rng.randrange(100)}", rng.randrange(1, 1_000_000) / 64
-        line.queue.add_after(key, seconds)
-        wake_at[key] = min(seconds, wake_at.get(key, seconds))
-    assert len(line.queue._heap) <= 2 * 100 + 65
-    taken = [await line.take_and_finish() for _ in range(100)]
-    assert [instant for _, instant in taken] == sorted(wake_at.values())
-    assert dict(taken) == wake_at
-
-
-async def test_wake_ups_that_are_void_do_not_pile_up() -> None:
-    line = Line()
-    for _ in range(2000):
-        line.queue.add("a")
-        await line.take()
-        line.queue.done("a")
-        line.queue.add_after("a", 3600)
-    assert line.queue.statistics().delayed == 1
-    assert len(line.queue._heap) < 200
-
-
-async def test_thousands_of_delayed_keys_come_in_order() -> None:
-    line = Line()
-    count = 1000
-    for number in range(count):
-        line.queue.add_after(str(number), 1 + (number * 7919) % count / 8)
-    taken = [await line.take_and_finish() for _ in range(count)]
-    assert [instant for _, instant in taken] == [1 + number / 8 for number in range(count)]
 
 
 async def test_taking_without_waiting_returns_only_what_is_ready() -> None:

@@ -55,14 +55,6 @@ async def test_a_rate_that_is_no_binary_fraction_does_not_drift() -> None:
     assert callers.instants[-1] == pytest.approx(100.0, abs=2e-6)
 
 
-async def test_no_rate_is_no_limit() -> None:
-    callers = Callers(qps=0, burst=1)
-    async with anyio.create_task_group() as group:
-        for _ in range(100):
-            group.start_soon(callers.ask, "x")
-    assert set(callers.instants) == {0.0}
-
-
 @pytest.mark.parametrize("qps", [0, 4])
 async def test_nothing_is_granted_during_a_pause(qps: float) -> None:
     callers = Callers(qps, burst=5)

@@ -73,15 +73,6 @@ async def test_a_timer_fires_at_the_first_slot_that_is_not_before_its_instant(at
     assert watch.fired == [("a", fires)]
 
 
-async def test_every_hundredth_of_a_second_is_met_exactly() -> None:
-    watch = Watch()
-    expected = [(str(number), number / 100) for number in range(1000)]
-    for key, at in expected:
-        watch.wheel.arm(key, at)
-    await watch.run_for(11)
-    assert watch.fired == expected
-
-
 async def test_the_resolution_may_be_another() -> None:
     watch = Watch()
     watch.wheel = TimerWheel(watch.clock, watch.note, resolution=0.25)
@@ -89,38 +80,6 @@ async def test_the_resolution_may_be_another() -> None:
     watch.wheel.arm("b", 1.5)
     await watch.run_for(2)
     assert watch.fired == [("a", 1.25), ("b", 1.5)]
-
-
-async def test_timers_fire_in_the_order_of_their_slots_and_in_a_slot_as_they_were_armed() -> None:
-    watch = Watch()
-    for key, at in (("e", 700.021), ("d", 700.02), ("f", 1000.0), ("b", 700.014), ("a", 3.0), ("c", 700.011)):
-        watch.wheel.arm(key, at)
-    await watch.clock.sleep(HOUR)
-    await watch.run_for(1)
-    assert watch.keys == ["a", "d", "b", "c", "e", "f"]
-
-
-async def test_an_overdue_timer_fires_at_the_next_turn_and_not_while_it_is_armed() -> None:
-    watch = Watch()
-    await watch.clock.sleep(10)
-    async with watch.running():
-        await watch.clock.sleep(5)
-        for key, at in (("now", 15.0), ("past", 3.0), ("long past", -1e6)):
-            watch.wheel.arm(key, at)
-        assert watch.fired == []
-        assert "past" in watch.wheel
-        await anyio.wait_all_tasks_blocked()
-    assert sorted(watch.fired) == [("long past", 15), ("now", 15), ("past", 15)]
-
-
-async def test_timers_that_were_armed_before_the_first_run_fire_once_it_begins() -> None:
-    watch = Watch()
-    watch.wheel.arm("a", 1)
-    watch.wheel.arm("b", 7)
-    await watch.clock.sleep(5)
-    assert watch.fired == []
-    await watch.run_for(10)
-    assert watch.fired == [("a", 5), ("b", 7)]
 
 
 @pytest.mark.parametrize("first", [0.5, 20.0, HOUR])
@@ -143,36 +102,6 @@ async def test_a_timer_that_is_armed_anew_for_the_same_slot_keeps_its_place() ->
         watch.wheel.arm(key, at)
     await watch.run_for(6)
     assert watch.fired == [("a", 5), ("b", 5)]
-
-
-async def test_an_earlier_timer_wakes_the_wheel() -> None:
-    watch = Watch()
-    async with watch.running():
-        await watch.clock.sleep(1)  # it sleeps for ever
-        watch.wheel.arm("late", 3 * HOUR)
-        await watch.clock.sleep(1)
-        watch.wheel.arm("early", 2.5)
-        await watch.clock.sleep(1)
-        watch.wheel.arm("soon", 3.0)
-        await anyio.wait_all_tasks_blocked()
-        assert watch.fired == [("early", 2.5), ("soon", 3)]
-        await watch.clock.sleep(4 * HOUR)
-    assert watch.fired[2:] == [("late", 3 * HOUR)]
-
-
-async def test_a_cancelled_timer_does_not_fire() -> None:
-    watch = Watch()
-    for key in "abc":
-        watch.wheel.arm(key, 20)
-    async with watch.running():
-        await watch.clock.sleep(1)
-        assert watch.wheel.cancel("b")
-        assert not watch.wheel.cancel("b")
-        assert not watch.wheel.cancel("unknown")
-        assert ("a" in watch.wheel, "b" in watch.wheel, len(watch.wheel)) == (True, False, 2)
-        await watch.clock.sleep(HOUR)
-    assert watch.fired == [("a", 20), ("c", 20)]
-    assert not watch.wheel.cancel("a")
 
 
 async def test_a_callback_may_arm_and_cancel() -> None:

@@ -143,17 +143,6 @@ async def test_a_write_that_is_shielded_is_finished_and_its_key_is_done() -> Non
     assert (written, queue.statistics().ready, queue.statistics().processing) == ([5], 0, 0)
 
 
-async def test_workers_that_were_cancelled_while_they_waited_can_be_run_again() -> None:
-    shop = Shop()
-    for _ in range(3):
-        await shop.work(1, workers=1)
-    for key in "ab":
-        shop.answers[key] = [1.0]
-        shop.queue.add(key)
-    await shop.work(10, workers=1)
-    assert shop.seen == [("a", 3), ("b", 4)]
-
-
 async def test_never_two_workers_at_a_key_and_no_key_is_lost() -> None:
     rng = random.Random(1)
     clock = LoopClock()

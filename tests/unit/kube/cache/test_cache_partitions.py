@@ -54,17 +54,6 @@ def test_a_list_of_a_part_takes_nothing_from_the_others() -> None:
     assert cache.statistics().replaced == 3
 
 
-def test_a_part_puts_and_removes_as_the_whole_does() -> None:
-    cache, told = a_cache()
-    part = cache.partition("place", "x")
-    first, second = Thing("a", "x"), Thing("a", "x", resource_version="2")
-    for step in (first, first, second):
-        part.put(step)
-    part.remove(("n", "a"))
-    part.remove(("n", "a"))
-    assert told == [(None, first), (first, second), (second, None)]
-
-
 def test_a_partition_that_is_not_followed_any_more_takes_its_objects_with_it() -> None:
     cache, told = a_cache()
     here, there = cache.partition("place", "x"), cache.partition("place", "y")
@@ -103,15 +92,6 @@ def test_a_namesake_elsewhere_survives_the_late_news_of_its_predecessor() -> Non
     here.drop()
     assert told == [(None, old), (old, None), (None, new)]
     assert cache.get("n", "web-0") is new
-
-
-def test_a_list_that_still_shows_the_predecessor_is_late_as_well() -> None:
-    cache, _ = a_cache()
-    new = Thing("web-0", "y", "u2", "100")
-    cache.partition("place", "y").put(new)
-    cache.partition("place", "x").replace([Thing("web-0", "x", "u1", "99"), Thing("a", "x", "u3", "98")])
-    assert cache.get("n", "web-0") is new
-    assert [thing.name for thing in cache.by_index("place", "x")] == ["a"]
 
 
 def test_a_cache_of_parts_is_live_when_their_owner_says_so() -> None:

@@ -137,19 +137,6 @@ async def test_after_a_kill_another_leads_when_it_has_seen_no_change_for_the_dur
         assert lease["acquireTime"] == "2026-01-01T00:00:35.000000Z"
 
 
-async def test_of_many_exactly_one_leads_after_a_release() -> None:
-    place = Hustings()
-    place.rng = random.Random(3)
-    all_ = [place.contender(name) for name in "abcdef"]
-    async with place.running(*all_):
-        await place.until(10)
-        all_[0].stop()
-        await place.until(40)
-        assert [len(each.terms) for each in all_].count(1) == 2
-        assert [each.fence.is_open() for each in all_].count(True) == 1
-        assert (await place.lease())["leaseTransitions"] == 1
-
-
 @pytest.mark.parametrize(("lease", "begins"), [
     pytest.param(a_lease(), 0.0, id="released"),
     pytest.param(a_lease("b"), 15.0, id="held long ago by its times, which are not trusted"),

@@ -8,7 +8,6 @@ import anyio
 import pytest
 from kubesim.faults import Latency, Partition, Refuse, Reset, Rule
 from support.contenders import PATH, Contender, Hustings, settled
-from support.shifted import ShiftedClock
 
 pytestmark = pytest.mark.anyio
 
@@ -157,14 +156,3 @@ async def test_a_lease_that_is_deleted_is_made_again_and_is_no_invitation() -> N
         await place.admin.ok("DELETE", PATH)
         await place.until(120)
         assert b.terms == [[73.25]]  # the renewal that was seen in second 58.25 would have counted for so long
-
-
-@pytest.mark.parametrize("offset", [-86400.0, 86400.0])
-async def test_no_clock_need_be_right(offset: float) -> None:
-    place = Hustings()
-    a, b = place.contender("a"), place.contender("b", ShiftedClock(place.clock, offset))
-    async with place.running(a, b):
-        await place.until(21)
-        a.kill()
-        await place.until(41)
-        assert b.terms == [[35.0]]
