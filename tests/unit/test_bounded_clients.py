@@ -28,13 +28,11 @@ pytestmark = pytest.mark.real_time
 ROOT = Path(gracectl.__file__).parent
 CLIENTS: Final = {
     "kube/http.py": "tests/unit/kube/test_http.py: TooLarge",
-    "cloud/http.py": "tests/unit/cloud/test_webhook.py: LONGEST_RESPONSE",
-    "cloud/aws/clients.py": "below",
-    "telemetry/collector.py": "below",
-    "telemetry/tracing.py": "below: its session is of telemetry/collector.py",
+    "cloud/http.py": "tests/unit/cloud/test_webhook.py: LONGEST_RESPONSE", "cloud/aws/clients.py": "below",
+    "telemetry/collector.py": "below", "telemetry/tracing.py": "below: its session is of telemetry/collector.py",
     "telemetry/otlp_metrics.py": "below: its session is of telemetry/collector.py",
     "cli/demo_play.py": "reads the page of its own process",
-}
+}  # fmt: skip
 """Modules that make an HTTP client, and where their limits are tested."""
 
 MAKERS = {"ClientSession", "Session", "get_session", "urlopen", "OTLPSpanExporter", "OTLPMetricExporter"}

@@ -11,16 +11,9 @@ from benchmarks.report import Figure, Outcome
 from benchmarks.trial import Trial
 
 TRIAL = Trial(
-    contender="gracectl",
-    pods=10,
-    nodes=2,
-    seconds=4.0,
-    evicted=2.0,
-    usage=Usage(requests={EVICTION: 12}, refused=2, cpu=0.01, memory=95.0),
-    most_missing={},
-    broken=(),
-    left=1,
-)
+    contender="gracectl", pods=10, nodes=2, seconds=4.0, evicted=2.0,
+    usage=Usage(requests={EVICTION: 12}, refused=2, cpu=0.01, memory=95.0), most_missing={}, broken=(), left=1,
+)  # fmt: skip
 
 
 def an_outcome(scenario: str, *figures: Figure, trials: tuple[Trial, ...] = ()) -> Outcome:

@@ -161,18 +161,10 @@ def test_slow_worlds_have_more_time() -> None:
 
 
 GOOD = DemoResult(
-    seconds=3.0,
-    seed=1,
-    speed=1.0,
-    ok=False,
-    nodes=(NodeResult("node-a-bcdfg", 3.0, dict.fromkeys(STEPS, 0.1), 5),),
-    evictions=5,
-    evictions_seen=5,
-    budgets=(BudgetResult("kube-system/dns", "minAvailable: 80%", 120, 96, 97, 0),),
-    replacements=Replacements(4, 4),
-    volumes=Leavings(1, 0),
-    instances=Leavings(1, 0),
-)
+    seconds=3.0, seed=1, speed=1.0, ok=False, nodes=(NodeResult("node-a-bcdfg", 3.0, dict.fromkeys(STEPS, 0.1), 5),),
+    evictions=5, evictions_seen=5, budgets=(BudgetResult("kube-system/dns", "minAvailable: 80%", 120, 96, 97, 0),),
+    replacements=Replacements(4, 4), volumes=Leavings(1, 0), instances=Leavings(1, 0),
+)  # fmt: skip
 
 
 class TestVerdict:

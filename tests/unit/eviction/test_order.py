@@ -147,12 +147,9 @@ def test_the_choice_is_that_of_a_walk_over_all_pods(taken: list[tuple[object, ..
                 version += 1
                 disrupted = {NAMES[version % len(NAMES)]: NOW} if healthy else {}
                 play.budget = a_budget(
-                    disruptions_allowed=allowed,
-                    current_healthy=healthy,
-                    desired_healthy=5,
-                    disrupted_pods=disrupted,
+                    disruptions_allowed=allowed, current_healthy=healthy, desired_healthy=5, disrupted_pods=disrupted,
                     resource_version=str(version),
-                )
+                )  # fmt: skip
             case ("wait", float(seconds)):
                 play.now += seconds
             case (str(what), str(name)):

@@ -87,13 +87,10 @@ async def echo(request: web.Request) -> web.Response:
 
 async def test_a_request_arrives_as_it_was_built() -> None:
     request = Request(
-        method="PATCH",
-        path="/api/v1/namespaces/n/pods/a%2Fb",
-        query=(("labelSelector", "app in (a,b)"), ("dryRun", "All")),
-        content_type="application/merge-patch+json",
-        body=b'{"x":1}',
-        impersonate="jane",
-    )
+        method="PATCH", path="/api/v1/namespaces/n/pods/a%2Fb",
+        query=(("labelSelector", "app in (a,b)"), ("dryRun", "All")), content_type="application/merge-patch+json",
+        body=b'{"x":1}', impersonate="jane",
+    )  # fmt: skip
     async with serving(echo) as port:
         credentials = Credentials(f"http://127.0.0.1:{port}/base/", FixedToken("Bearer secret"))
         async with transport_to(port, credentials) as transport:
@@ -446,16 +443,14 @@ async def secure() -> AsyncGenerator[int, None]:
 
 async def test_a_client_certificate_of_a_kubeconfig_is_presented(secure: int, tmp_path: Path) -> None:
     config = {
-        "current-context": "one",
-        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "one", "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [
             {
                 "name": "c",
                 "cluster": {
-                    "server": f"https://127.0.0.1:{secure}",
-                    "certificate-authority": str(CERTIFICATES / "ca.pem"),
+                    "server": f"https://127.0.0.1:{secure}", "certificate-authority": str(CERTIFICATES / "ca.pem"),
                 },
-            }
+            },
         ],
         "users": [
             {
@@ -464,9 +459,9 @@ async def test_a_client_certificate_of_a_kubeconfig_is_presented(secure: int, tm
                     "client-certificate": str(CERTIFICATES / "client.pem"),
                     "client-key": str(CERTIFICATES / "client.key"),
                 },
-            }
+            },
         ],
-    }
+    }  # fmt: skip
     path = tmp_path / "config"
     path.write_text(yaml.safe_dump(config))
     credentials = await load(str(path), clock=SystemClock())

@@ -70,20 +70,13 @@ def test_a_whole_node() -> None:
     }
     node = decode_node(encoded(metadata=meta, spec=spec, status=status))
     assert node == Node(
-        name="node-1",
-        uid="4f9c",
-        resource_version="42",
-        labels={"app": "web"},
-        annotations={names.TERMINATION_TIMESTAMP: "2026-01-01T02:00:00Z"},
-        created=NEW_YEAR,
-        deletion_timestamp=NEW_YEAR + 3600,
-        finalizers=(names.FINALIZER,),
-        unschedulable=True,
+        name="node-1", uid="4f9c", resource_version="42", labels={"app": "web"},
+        annotations={names.TERMINATION_TIMESTAMP: "2026-01-01T02:00:00Z"}, created=NEW_YEAR,
+        deletion_timestamp=NEW_YEAR + 3600, finalizers=(names.FINALIZER,), unschedulable=True,
         taints=(Taint(names.DISRUPTED_TAINT_KEY, "", "NoSchedule"), Taint("dedicated", "db", "NoExecute")),
-        provider_id="sim:///zone-a/i-1",
-        addresses=("10.0.0.7", "node-1"),
+        provider_id="sim:///zone-a/i-1", addresses=("10.0.0.7", "node-1"),
         conditions=(Condition("Ready", "False", "KubeletNotReady", "container runtime is down", NEW_YEAR + 240),),
-    )
+    )  # fmt: skip
     assert not node.ready
 
 
@@ -117,19 +110,11 @@ def test_a_whole_claim() -> None:
         )
     )
     assert claim == NodeClaim(
-        name="claim-1",
-        uid="4f9c",
-        resource_version="42",
-        labels={"app": "web"},
-        annotations={names.TRACEPARENT: "00-1-2-01"},
-        created=NEW_YEAR,
-        finalizers=(names.FINALIZER,),
-        termination_grace_period="1h30m",
-        expire_after="Never",
-        provider_id="sim:///zone-a/i-1",
-        node_name="node-1",
+        name="claim-1", uid="4f9c", resource_version="42", labels={"app": "web"},
+        annotations={names.TRACEPARENT: "00-1-2-01"}, created=NEW_YEAR, finalizers=(names.FINALIZER,),
+        termination_grace_period="1h30m", expire_after="Never", provider_id="sim:///zone-a/i-1", node_name="node-1",
         conditions=(Condition("Ready", "True", "", "", NEW_YEAR + 1),),
-    )
+    )  # fmt: skip
 
 
 def test_a_whole_budget() -> None:
@@ -166,23 +151,12 @@ def test_a_whole_budget() -> None:
         )
     )
     assert budget == PodDisruptionBudget(
-        namespace="shop",
-        name="web",
-        uid="4f9c",
-        resource_version="42",
-        generation=3,
-        observed_generation=2,
+        namespace="shop", name="web", uid="4f9c", resource_version="42", generation=3, observed_generation=2,
         selector=LabelSelector({"app": "web"}, (Requirement("tier", "In", ("front", "back")),)),
-        min_available=None,
-        max_unavailable="30%",
-        unhealthy_pod_eviction_policy="AlwaysAllow",
-        disruptions_allowed=1,
-        current_healthy=4,
-        desired_healthy=3,
-        expected_pods=5,
-        disrupted_pods={"web-1": NEW_YEAR},
+        min_available=None, max_unavailable="30%", unhealthy_pod_eviction_policy="AlwaysAllow", disruptions_allowed=1,
+        current_healthy=4, desired_healthy=3, expected_pods=5, disrupted_pods={"web-1": NEW_YEAR},
         verdict=Condition("DisruptionAllowed", "False", "InsufficientPods", "", NEW_YEAR + 1),
-    )
+    )  # fmt: skip
     assert budget.key == ("shop", "web")
 
 

@@ -35,13 +35,11 @@ def worlds(draw: st.DrawFn) -> World:
     order = by_priority([(each, float(draw(st.integers(0, 40)))) for each in lowest])
     pods = [draw(pods_of(f"p{number}")) for number in range(draw(st.integers(0, 8)))]
     return World(
-        order=order,
-        pods=pods,
-        available=draw(st.floats(-1, 200)),
+        order=order, pods=pods, available=draw(st.floats(-1, 200)),
         known_at=draw(st.sampled_from([0.0, 0.0, 0.25, 12.5])),
         seconds={pod.name: draw(st.floats(0, 50)) for pod in pods if draw(st.booleans())},
         immortal={pod.name for pod in pods if draw(st.integers(0, 4)) == 0},
-    )
+    )  # fmt: skip
 
 
 @st.composite

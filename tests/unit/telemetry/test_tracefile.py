@@ -24,15 +24,10 @@ AT = 1_767_225_600.0
 TRACE = Trace.of("a", AT)
 ROOT = Span(trace=TRACE, name="terminate node", id=TRACE.root, start=AT, end=AT + 60, error="left behind")
 DRAIN = Span(
-    trace=TRACE,
-    name="drain",
-    parent=TRACE.root,
-    id=TRACE.span("drain"),
-    start=AT + 1,
-    end=AT + 9,
+    trace=TRACE, name="drain", parent=TRACE.root, id=TRACE.span("drain"), start=AT + 1, end=AT + 9,
     attributes={"gracectl.lane": ["a/b"], "count": 3, "late": 0.5, "rewritten": True},
     events=(SpanEvent("evicted", AT + 2, {"code": 429}),),
-)
+)  # fmt: skip
 
 
 async def a_file(*spans: Span) -> TraceFile:

@@ -34,33 +34,19 @@ def mapping(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 NAME = st.just("one")
 # Nothing that could be run, or asked for over a network: such plugins and providers are not there.
 EXEC = mapping(
-    command=st.just("/nonexistent/plugin"),
-    args=st.lists(WORDS, max_size=2),
-    env=st.lists(mapping(name=WORDS, value=WORDS), max_size=2),
-    apiVersion=st.just("client.authentication.k8s.io/v1"),
+    command=st.just("/nonexistent/plugin"), args=st.lists(WORDS, max_size=2),
+    env=st.lists(mapping(name=WORDS, value=WORDS), max_size=2), apiVersion=st.just("client.authentication.k8s.io/v1"),
     provideClusterInfo=st.booleans(),
-)
+)  # fmt: skip
 PROVIDER = mapping(name=st.just("oidc"), config=mapping(**{"id_token": WORDS, "client_id": WORDS}))
 USER = mapping(
-    token=WORDS,
-    tokenFile=WORDS,
-    username=WORDS,
-    password=WORDS,
-    exec=EXEC,
-    auth_provider=PROVIDER,
-    client_certificate=WORDS,
-    client_certificate_data=WORDS,
-    client_key=WORDS,
-    client_key_data=WORDS,
-)
+    token=WORDS, tokenFile=WORDS, username=WORDS, password=WORDS, exec=EXEC, auth_provider=PROVIDER,
+    client_certificate=WORDS, client_certificate_data=WORDS, client_key=WORDS, client_key_data=WORDS,
+)  # fmt: skip
 CLUSTER = mapping(
-    server=st.sampled_from(["http://one.example", "https://one.example"]),
-    certificate_authority=WORDS,
-    certificate_authority_data=WORDS,
-    insecure_skip_tls_verify=st.booleans(),
-    tls_server_name=WORDS,
-    proxy_url=WORDS,
-)
+    server=st.sampled_from(["http://one.example", "https://one.example"]), certificate_authority=WORDS,
+    certificate_authority_data=WORDS, insecure_skip_tls_verify=st.booleans(), tls_server_name=WORDS, proxy_url=WORDS,
+)  # fmt: skip
 CONFIG = mapping(
     current_context=NAME,
     contexts=st.lists(mapping(name=NAME, context=mapping(cluster=NAME, user=NAME)), max_size=2),
