@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from support.fleet import Fleet, errors, fleet, overheard
+from support.fleet import NODES, Fleet, errors, fleet, overheard
 from support.terminal import on_terminal
 
 from gracectl.cli.root import root

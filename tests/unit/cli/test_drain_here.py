@@ -98,13 +98,10 @@ async def test_only_pods_of_its_node_and_budgets_of_their_namespaces_are_read() 
         }
         budgets = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
         assert reads - {("get", "/api/v1/namespaces/kube-system", "")} == {
-            ("get", "/api/v1/nodes/n1", ""),
-            ("watch", "/api/v1/nodes", "metadata.name=n1"),
-            ("list", "/api/v1/pods", "spec.nodeName=n1"),
-            ("watch", "/api/v1/pods", "spec.nodeName=n1"),
-            ("list", budgets, ""),
-            ("watch", budgets, ""),
-        }
+            ("get", "/api/v1/nodes/n1", ""), ("watch", "/api/v1/nodes", "metadata.name=n1"),
+            ("list", "/api/v1/pods", "spec.nodeName=n1"), ("watch", "/api/v1/pods", "spec.nodeName=n1"),
+            ("list", budgets, ""), ("watch", budgets, ""),
+        }  # fmt: skip
 
 
 async def test_a_run_that_is_killed_is_resumed_by_the_next() -> None:
