@@ -1,0 +1,103 @@
+"""Drains by the command itself: no controller runs, and the credentials have the rights of the page and no others."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import pytest
+from e2e_support.accounts import access_with, account_with, token_of
+from e2e_support.story import Story
+from kubesim_support.kubectl import Lines
+from kubesim_support.patience import PATIENCE
+
+from gracectl.app.drainer import EVENTS, RIGHTS
+from gracectl.model import names
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
+
+
+@asynccontextmanager
+async def laptop(story: Story) -> AsyncIterator[Path]:
+    """A kubeconfig with exactly these rights."""
+    async with account_with(story, (*RIGHTS, EVENTS)) as account:
+        yield access_with(story, await token_of(story, account), "laptop").kubeconfig
+
+
+def drain(kubeconfig: Path, *arguments: str, command: str = "drain") -> list[str]:
+    return [sys.executable, "-m", "gracectl", command, "--kubeconfig", str(kubeconfig), *arguments]
+
+
+@asynccontextmanager
+async def running(kubeconfig: Path, *arguments: str) -> AsyncIterator[tuple[anyio.abc.Process, Lines]]:
+    async with await anyio.open_process(drain(kubeconfig, *arguments), stderr=subprocess.STDOUT) as process:
+        try:
+            assert process.stdout is not None
+            yield process, Lines(process.stdout)
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+async def test_nodes_are_drained_under_a_budget_with_nothing_installed(story: Story) -> None:
+    (first,) = await story.nodes("a", managed=False)
+    pods = await story.workload("Deployment", "web", 3, replicas=3)
+    await story.budget("strict", "web", maxUnavailable=1)
+    await story.nodes("b", managed=False)
+    async with laptop(story) as kubeconfig:
+        with anyio.fail_after(PATIENCE):
+            done = await anyio.run_process(drain(kubeconfig, first), check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        assert b"draining from here; interrupt and run again to resume" in done.stderr.splitlines()[0]
+        assert f"{first}: drained for maintenance; to undo: gracectl uncordon {first}".encode() in done.stdout
+        assert all(story.sight.asked(pod) for pod in pods)
+        assert story.pods_on(first) == []
+        assert story.most_ending() <= 1
+        with anyio.fail_after(PATIENCE):
+            await anyio.run_process(drain(kubeconfig, first, command="uncordon"))
+    node = story.sees("Node", first)["metadata"]
+    assert [key for key in node.get("annotations") or {} if "gracectl" in key] == []
+
+
+async def test_a_run_that_is_killed_is_resumed_and_an_interrupted_one_says_how(story: Story) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    pod = await story.pod("web", on=node)
+    await story.budget("strict", "web", minAvailable=1)
+    async with laptop(story) as kubeconfig:
+        async with running(kubeconfig, node) as (process, lines):
+            await lines.until("Z  ", f"{node}: ")
+            process.kill()
+        async with running(kubeconfig, node) as (process, lines):
+            await lines.until("Z  ", f"{node}: ")
+            process.send_signal(signal.SIGINT)
+            said = await lines.until("interrupted")
+            assert f"nothing continues to drain {node} until you run it again: gracectl drain {node}" in said
+            assert await process.wait() == 130
+        assert story.sight.asked(pod) is None
+        assert names.KEEP_DRAINED in story.sees("Node", node)["metadata"]["annotations"]
+        await story.delete("PodDisruptionBudget", "strict")
+        with anyio.fail_after(PATIENCE):
+            done = await anyio.run_process(drain(kubeconfig, node), check=False)
+        assert done.returncode == 0, done.stderr.decode()
+    assert story.sight.asked(pod) is not None
+
+
+async def test_a_controller_that_begins_meanwhile_takes_over(story: Story) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    pod = await story.pod("web", on=node)
+    await story.budget("strict", "web", minAvailable=1)
+    async with laptop(story) as kubeconfig, running(kubeconfig, node) as (process, lines):
+        await lines.until("Z  ", f"{node}: ")
+        await story.controller(nodeSelector={"matchLabels": {"kubernetes.io/hostname": node}})
+        await lines.until("a controller has begun with it: the controller continues; watching")
+        await story.delete("PodDisruptionBudget", "strict")
+        with anyio.fail_after(PATIENCE):
+            assert await process.wait() == 0
+    assert story.sight.asked(pod) is not None
+    assert names.EXCLUDE_FROM_LOAD_BALANCERS in story.sees("Node", node)["metadata"]["labels"]
