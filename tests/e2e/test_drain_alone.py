@@ -101,3 +101,37 @@ async def test_a_controller_that_begins_meanwhile_takes_over(story: Story) -> No
             assert await process.wait() == 0
     assert story.sight.asked(pod) is not None
     assert names.EXCLUDE_FROM_LOAD_BALANCERS in story.sees("Node", node)["metadata"]["labels"]
+
+
+async def test_one_node_after_the_other_and_one_that_would_never_drain_is_left_out(story: Story) -> None:
+    first, second, never = await story.nodes("a", "b", "c", managed=False)
+    pods = [await story.pod(f"on-{node}", on=node) for node in (first, second)]
+    kept = await story.pod("kept", on=never, annotations={names.DO_NOT_DISRUPT: "true"})
+    command = drain(story.target.kubeconfig, first, second, never, "--at-once", "1", "--skip-stuck")
+    with anyio.fail_after(PATIENCE):
+        done = await anyio.run_process(command, check=False)
+    assert done.returncode == 3, done.stderr.decode()
+    assert f"skipped: never drained: {never}; to see why: gracectl plan {never}" in done.stderr.decode()
+    lines = done.stdout.decode().splitlines()
+    told = [line for line in lines if line.startswith((f"{first}: dr", f"{second}: dr"))]
+    assert [line.partition(": ")[2] for line in told] == [
+        "drain requested",
+        f"drained for maintenance; to undo: gracectl uncordon {told[0].partition(':')[0]}",
+        "drain requested",
+        f"drained for maintenance; to undo: gracectl uncordon {told[2].partition(':')[0]}",
+    ]
+    assert all(story.sight.asked(pod) for pod in pods)
+    assert story.sight.asked(kept) is None
+    assert names.KEEP_DRAINED not in (story.sees("Node", never)["metadata"].get("annotations") or {})
+
+
+async def test_terminate_drains_from_here_and_deletes_the_node_object(story: Story) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    pod = await story.pod("web", on=node)
+    command = drain(story.target.kubeconfig, node, "--yes", command="terminate")
+    with anyio.fail_after(PATIENCE):
+        done = await anyio.run_process(command, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert "when drained, the Node objects are deleted; from here no instance is terminated\n" in done.stderr.decode()
+    assert story.sight.asked(pod) is not None
+    await story.until_gone(node)

@@ -31,6 +31,7 @@ from kubesim_support.patience import PATIENCE
 from benchmarks.ground.hollow import connected
 from gracectl.cli.root import root
 from gracectl.kube.http import HttpTransport
+from gracectl.kube.leader.settings import LEASE_NAME
 from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
@@ -87,6 +88,11 @@ class Fleet:
     def annotations(self, name: str) -> Mapping[str, str]:
         """Those of a node."""
         return (self.node(name) or {"metadata": {}})["metadata"].get("annotations") or {}
+
+    def is_led(self) -> bool:
+        """Whether a controller leads."""
+        leases = self.ask("GET", "/apis/coordination.k8s.io/v1/leases")["items"]
+        return any(each["metadata"]["name"] == LEASE_NAME and each["spec"].get("holderIdentity") for each in leases)
 
     def add(self, name: str, *, managed: bool = False, finalizers: tuple[str, ...] = (), **labels: str) -> str:
         """A node. `managed`: the controller holds it by the time of the return."""
@@ -261,6 +267,8 @@ def fleet(folder: Path) -> Iterator[Fleet]:
             subprocess.Popen([*command, "--config", str(settings)], stderr=log) as controller,
         ):
             try:
-                yield Fleet(kubeconfig, folder)
+                place = Fleet(kubeconfig, folder)
+                place.until("the controller leads", place.is_led)
+                yield place
             finally:
                 controller.kill()

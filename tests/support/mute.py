@@ -12,11 +12,15 @@ from typing import Any
 
 import yaml
 
+from gracectl.kube.leader.settings import LEASE_NAME
 from gracectl.model import names
+from gracectl.model.times import format_time
+from gracectl.runtime.clock import SystemClock
 
 NODES = "/api/v1/nodes"
 NAMED = (NODES, "/api/v1/namespaces?")
 """What is answered with the names of the nodes."""
+LEASES = "/apis/coordination.k8s.io/"
 EMPTY = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": []}
 
 
@@ -43,6 +47,13 @@ class Mute:
         return {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items}
 
 
+def held_lease() -> Any:
+    """A controller leads."""
+    spec = {"holderIdentity": "c", "leaseDurationSeconds": 15, "renewTime": format_time(SystemClock().now())}
+    item = {"metadata": {"name": LEASE_NAME, "namespace": "gracectl", "resourceVersion": "7"}, "spec": spec}
+    return {"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": {}, "items": [item]}
+
+
 @contextmanager
 def mute(folder: Path, *nodes: str, silent: tuple[str, ...] = (), deaf: bool = False) -> Iterator[tuple[Mute, Path]]:
     """The server, and a kubeconfig for it, while the block lasts."""
@@ -56,7 +67,8 @@ def mute(folder: Path, *nodes: str, silent: tuple[str, ...] = (), deaf: bool = F
             if state.deaf:
                 state.over.wait(60)
             else:
-                self._answer(state.listed() if self.path.startswith(NAMED) else EMPTY)
+                is_lease = self.path.startswith(LEASES)
+                self._answer(held_lease() if is_lease else state.listed() if self.path.startswith(NAMED) else EMPTY)
 
         def do_DELETE(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -37,6 +37,15 @@ def request_options(command: Command) -> Command:
         ),
         click.option("--dry-run", is_flag=True, help="Print what would happen; change nothing."),
         click.option("--no-wait", is_flag=True, help="Do not wait until it is done."),
+        click.option(
+            "--skip-stuck", is_flag=True, help="Leave out nodes that would never be drained; name them at the end."
+        ),
+        click.option(
+            "--at-once",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Drain N nodes at the same time, the quickest first; default: all.",
+        ),
     ):
         command = option(command)
     return command
@@ -125,7 +134,8 @@ def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options:
     First it prints the cluster, the number of nodes and pods, when each node would be drained, and what would never
     end. Nodes that would never be drained need --force as well. All nodes are checked: if one of them would not be
     drained, nothing is requested of any. The controller does the work, so this command may be interrupted at any moment
-    (Ctrl-C, --timeout): requests that were sent continue. docs/drain.md says which rights it needs.
+    (Ctrl-C, --timeout): requests that were sent continue. Where no controller leads, this command drains each node, and
+    then deletes the Node object; it terminates no instance. docs/drain.md says which rights it needs.
 
     Exit code 0: every node is terminated, or with --no-wait requested; also if no node matches the selector. 2 also
     without a terminal and without --yes: nothing was changed. 3 also if a node does not exist, if one would not be
@@ -138,6 +148,8 @@ def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options:
 def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> None:
     if options.no_wait and options.timeout is not None:
         raise click.UsageError("--timeout and --no-wait exclude each other")
+    if options.no_wait and options.at_once is not None:
+        raise click.UsageError("--at-once and --no-wait exclude each other")
     if options.dry_run and (options.no_wait or options.timeout is not None):
         raise click.UsageError("--dry-run waits for nothing: leave out --no-wait and --timeout")
     if not options.for_maintenance and not options.dry_run:
@@ -149,11 +161,7 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
         with interruptible(request.interrupted):
 
             def read(after: float) -> ReadNodes:
-                return run_async(
-                    lambda: read_nodes(
-                        target, nodes, source, after, drains=not options.no_wait and options.for_maintenance
-                    )
-                )
+                return run_async(lambda: read_nodes(target, nodes, source, options, after))
 
             found, forecast = _forecast(read, options)
             if not found.nodes:
@@ -168,7 +176,7 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
                 return
             if not options.for_maintenance and any(node.deletion_timestamp is None for node in found.nodes):
                 confirm(f"{action}? This cannot be undone.", yes=options.yes)
-            code = run_async(lambda: request.run(found, source))
+            code = run_async(lambda: request.run(found, source, forecast))
     if code:
         sys.exit(code)
 
@@ -184,12 +192,13 @@ def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tupl
             check(found, for_maintenance=options.for_maintenance)
         if found.inputs is None or not found.nodes:
             return None
-        forecast = forecast_plan(found.inputs, for_maintenance=options.for_maintenance, seen=seen)
+        stays = options.for_maintenance or bool(found.here)
+        forecast = forecast_plan(found.inputs, for_maintenance=stays, seen=seen)
         return without_controller(forecast, found.here)
 
     found = read(0.0)
     forecast = forecast_of(found, {})
-    if forecast is None or options.for_maintenance or options.force:
+    if forecast is None or options.for_maintenance or options.force or options.skip_stuck:
         return found, forecast
     if forecast.is_unconfirmed:
         echo(SECOND_READING, err=True)
@@ -202,7 +211,8 @@ def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tupl
 def _preview(found: ReadNodes, forecast: DrainForecast | None, options: DrainOptions) -> str:
     """Print what would happen; what it is, in a few words. Raises Undrainable, NeverDrained."""
     stays = options.for_maintenance
-    never = () if forecast is None or stays or options.force else endless(forecast)
+    is_begun = stays or options.force or options.skip_stuck
+    never = () if forecast is None or is_begun else endless(forecast)
     preview = Preview(
         cluster=None if sys.stdout.isatty() else found.cluster,
         nodes=found.nodes,

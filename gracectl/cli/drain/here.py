@@ -6,7 +6,7 @@ soon as a controller is seen to manage a node, nothing more is sent for it from 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -31,6 +31,9 @@ from gracectl.policy.explain import listed
 from gracectl.policy.maintenance import recorded_marks
 from gracectl.policy.warnings import WarningKind
 from gracectl.runtime.supervise import ungrouped
+
+DELETE_NODES = Permission("delete", "nodes")
+"""Permission that `terminate` needs, too."""
 
 RESUMED = "draining from here; interrupt and run again to resume"
 
@@ -75,6 +78,13 @@ def without_controller(forecast: DrainForecast, here: Collection[str]) -> DrainF
         return msgspec.structs.replace(node, warnings=warnings) if node.name in here else node
 
     return msgspec.structs.replace(forecast, nodes=tuple(map(seen, forecast.nodes)))
+
+
+def deletion_text(nodes: Iterable[Node], here: Collection[str]) -> str:
+    """Line of `terminate`: what happens to the Node objects, and to instances."""
+    finalizers = sorted({each for node in nodes if node.name in here for each in node.finalizers})
+    whose = f", unless the owner of a finalizer does that: {listed(finalizers)}" if finalizers else ""
+    return f"when drained, the Node objects are deleted; from here no instance is terminated{whose}"
 
 
 async def check_rights(client: KubeClient, more: Collection[Permission] = ()) -> bool:

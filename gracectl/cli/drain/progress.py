@@ -23,7 +23,8 @@ class DrainProgress:
     `for_maintenance`: they are to stay. `requested_at` (Unix seconds): when, of those that were not deleted before.
     `ignore_stuck`: a node on which nothing is left but stuck pods is drained. `waits_for_stuck`: they may stop yet.
     `has_stuck`: they have not on a node that is no longer waited for. `here`: names of nodes that this process drains.
-    `unrequested`: UIDs of nodes that are not begun yet.
+    `unrequested`: UIDs of nodes that are not begun yet. `skips_stuck`: nodes that would never drain are not waited for,
+    and `skipped`, by name. `to_delete`: nodes, by UID, that were drained from here to be deleted.
     """
 
     def __init__(
@@ -39,6 +40,9 @@ class DrainProgress:
         self.has_stuck = False
         self.here: frozenset[str] = frozenset()
         self.unrequested: set[str] = set()
+        self.skips_stuck = False
+        self.skipped: list[str] = []
+        self.to_delete: dict[str, Node] = {}
         self._ignore_stuck = ignore_stuck
         self._waits_for_stuck = waits_for_stuck
         self._stuck: dict[str, str] = {}  # by UID, the last message about stuck pods
@@ -57,6 +61,17 @@ class DrainProgress:
         """The names of nodes that are still waited for."""
         return tuple(self._left.values())
 
+    @property
+    def left_uids(self) -> frozenset[str]:
+        """Their UIDs."""
+        return frozenset(self._left)
+
+    def give_up(self, uid: str) -> None:
+        """Wait for this node no longer; it has failed."""
+        self._left.pop(uid, None)
+        self.unrequested.discard(uid)
+        self.has_failed = True
+
     def has(self, node: Node) -> bool:
         """Whether the command requested it; a new node with the same name does not count."""
         return self.expected.get(node.name) == node.uid
@@ -71,6 +86,13 @@ class DrainProgress:
         for node in frame.nodes:
             if node.uid in self._left and node.uid not in self.unrequested:
                 self._last[node.uid] = node
+                if self.skips_stuck and node.is_never_drained:
+                    self.give_up(node.uid)
+                    self.skipped.append(node.name)
+                    yield f"{node.name}: skipped: {messages.waits_for(node)}"
+                    continue
+                if node.is_done and not self.for_maintenance and node.name in self.here:
+                    self.to_delete.setdefault(node.uid, node.node)
                 if self.for_maintenance or (node.name in self.here and not node.is_done):
                     yield from self._maintenance(node)
 
@@ -82,7 +104,7 @@ class DrainProgress:
 
     def rest_of(self, frame: StatusFrame) -> StatusFrame:
         """The frame without the nodes that were already reported."""
-        left = tuple(node for node in frame.nodes if node.uid in self._left)
+        left = tuple(node for node in frame.nodes if node.uid in self._left and node.uid not in self.unrequested)
         return msgspec.structs.replace(frame, nodes=left, terminated=())
 
     def _maintenance(self, node: NodeStatus) -> Iterator[str]:
@@ -145,9 +167,10 @@ class DrainProgress:
             return "interrupted"
         watch = f"to watch: {command('status', '-w', *self.left)}"
         names = ", ".join(self.left)
-        if self.for_maintenance:
+        if self.for_maintenance or self.here:
             undo = f"to undo: {command('uncordon', *self.left)}"
-            return f"interrupted; {self._continuation(f' to drain {names}')}; {watch}; {undo}"
+            verb = "drain" if self.for_maintenance else "terminate"
+            return f"interrupted; {self._continuation(f' to {verb} {names}')}; {watch}; {undo}"
         return f"interrupted; {self._continuation(f' to terminate {names}')}; the deletion cannot be undone; {watch}"
 
 

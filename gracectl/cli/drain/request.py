@@ -11,8 +11,18 @@ import msgspec
 
 from gracectl.cli.bulk_request import CANCELLABLE_NODES, REPLACED, BulkRequest, Refused
 from gracectl.cli.console import stdout_console
-from gracectl.cli.drain.here import LocalDrain, MissingRights, check_rights, drained_here, here_text
+from gracectl.cli.drain.here import (
+    DELETE_NODES,
+    LocalDrain,
+    MissingRights,
+    check_rights,
+    deletion_text,
+    drained_here,
+    here_text,
+)
+from gracectl.cli.drain.preview import endless
 from gracectl.cli.drain.progress import DrainProgress
+from gracectl.cli.drain.turns import Turns, quickest_first
 from gracectl.cli.failures import REFUSED, UNFINISHED, print_error
 from gracectl.cli.format import elapsed
 from gracectl.cli.options import ClusterTarget, NodeChoice, connected, read_chosen
@@ -20,12 +30,12 @@ from gracectl.cli.output import command, echo
 from gracectl.cli.plan.command import PlanInput, read_input
 from gracectl.cli.settings import REFUSED as SETTINGS_REFUSED
 from gracectl.cli.settings import EffectiveSettings, SettingsSource
-from gracectl.cli.status.follow import StatusFrame, StatusScope, follow
+from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
 from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
 from gracectl.config.settings import NodeSelector
 from gracectl.controllers.termination.maintenance import request_patch
-from gracectl.inspect.forecast import unmanaged_warning
+from gracectl.inspect.forecast import DrainForecast, unmanaged_warning
 from gracectl.inspect.leadership import LeaderState, read_leadership
 from gracectl.inspect.watcher import snapshot_of
 from gracectl.kube.auth.credentials import ClusterAddress
@@ -37,7 +47,12 @@ from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.resources import NODES
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
+from gracectl.policy.explain import listed
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
+from gracectl.runtime.supervise import ungrouped
+
+TURN_SECONDS = 1.0
+"""Between two looks at whose turn it is: as often as frames."""
 
 UNCHECKED = "not checked without a controller: volumes, workloads and services; `gracectl plan` checks them"
 
@@ -55,7 +70,8 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the command line. `timeout`: seconds; None or 0: no limit. `for_maintenance`: the nodes are not
     deleted.
 
-    `force`: also nodes that would never drain. `ignore_stuck`: stuck pods do not count.
+    `force`: also nodes that would never drain. `ignore_stuck`: stuck pods do not count. `at_once`: nodes that are
+    drained at the same time; None: all. `skip_stuck`: nodes that would never drain are left out.
     """
 
     for_maintenance: bool
@@ -65,6 +81,8 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     yes: bool = False
     force: bool = False
     ignore_stuck: bool = False
+    at_once: int | None = None
+    skip_stuck: bool = False
 
 
 class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,18 +104,18 @@ class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_nodes(
-    target: ClusterTarget, choice: NodeChoice, source: SettingsSource, after: float = 0.0, *, drains: bool = False
+    target: ClusterTarget, choice: NodeChoice, source: SettingsSource, options: DrainOptions, after: float = 0.0
 ) -> ReadNodes:
     """Read the nodes and the input of a forecast, after `after` seconds; needs permission only to list nodes.
 
-    Without a controller only these nodes are read, their pods, and the budgets of these, if the
-    command `drains` them itself then. Raises ApiError, ConfigError, UnknownNodes, MissingRights.
+    Without a controller only these nodes are read, their pods, and the budgets of these, unless
+    the request waits for a later controller (`no_wait`). Raises ApiError, ConfigError, UnknownNodes, MissingRights.
     """
     async with connected(target, shows_cluster=True) as connection:
         await connection.clock.sleep(after)
         inputs, refusal = None, ""
         effective = await source.read(connection.client, is_silent=True)
-        if drains and (local := await _read_here(connection, choice, effective)) is not None:
+        if not options.no_wait and (local := await _read_here(connection, choice, effective, options)) is not None:
             return local
         if effective.is_refused:
             print_error(SETTINGS_REFUSED)
@@ -125,20 +143,26 @@ def _for_any_node(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, node_selector=NodeSelector())
 
 
-async def _read_here(connection: Connection, choice: NodeChoice, effective: EffectiveSettings) -> ReadNodes | None:
+async def _read_here(
+    connection: Connection, choice: NodeChoice, effective: EffectiveSettings, options: DrainOptions
+) -> ReadNodes | None:
     """The nodes as the command itself drains them; None: a controller manages them, or may: without the rights to
     drain, and to see whether there is one, only a controller can do it."""
     leadership = await read_leadership(connection.client, effective.settings.leader_election, connection.clock)
+    is_unseen = leadership.state is LeaderState.UNKNOWN and not leadership.is_absent
+    if not options.for_maintenance and (is_unseen or leadership.state is LeaderState.ACTIVE):
+        return None  # a controller would terminate the instance; one that selects other nodes has its reasons
     nodes = await read_chosen(connection.client, choice)
     here = drained_here([node for node in nodes if node.deletion_timestamp is None], effective, leadership)
     if not here:
         return None
     try:
-        writes_events = await check_rights(connection.client)
+        writes_events = await check_rights(connection.client, () if options.for_maintenance else (DELETE_NODES,))
     except MissingRights:
-        if leadership.state is LeaderState.UNKNOWN and not leadership.is_absent:
+        if is_unseen:
             return None
         raise
+    note = here_text(here, nodes, leadership)
     return ReadNodes(
         nodes=nodes,
         now=connection.clock.now(),
@@ -146,7 +170,7 @@ async def _read_here(connection: Connection, choice: NodeChoice, effective: Effe
         settings=_for_any_node(effective.settings),
         inputs=await _inputs_here(connection, nodes, effective),
         here=here,
-        note=here_text(here, nodes, leadership),
+        note=note if options.for_maintenance else f"{note}\n{deletion_text(nodes, here)}",
         writes_events=writes_events,
     )
 
@@ -195,9 +219,11 @@ class DrainRequest:
         self._options = options
         self._bulk = BulkRequest()
         self._progress: DrainProgress | None = None
+        self._turns = Turns((), None)
+        self._deleted: set[str] = set()  # UIDs of nodes with a requested deletion, after a drain from here
         self._here: frozenset[str] = frozenset()  # names of nodes that are drained by this process
 
-    async def run(self, found: ReadNodes, source: SettingsSource) -> int:
+    async def run(self, found: ReadNodes, source: SettingsSource, forecast: DrainForecast | None) -> int:
         """Request it for these nodes, as they are now. The exit code.
 
         Raises Undrainable, and ApiError as long as nothing was requested.
@@ -205,18 +231,27 @@ class DrainRequest:
         self._here = found.here
         async with connected(self._target) as connection:
             nodes = await self._checked(connection, found)
+            if self._options.at_once is not None:
+                nodes = quickest_first(nodes, forecast)
+            skipped = {each.name for each in endless(forecast)} if self._options.skip_stuck and forecast else set()
+            self._turns = Turns([node for node in nodes if node.name not in skipped], self._options.at_once)
             requested_at = connection.clock.now()
-            await self._request(connection, nodes, requested_at)
-            requested = [node for node in nodes if self._is_requested(node)]
-            if requested and not self._options.no_wait:
+            cluster = None if found.inputs is None else found.inputs.cluster
+            first = self._turns.next({node.uid for node in nodes}, cluster)
+            await self._request(connection, first, requested_at)
+            requested = [node for node in first if self._is_requested(node)]
+            if (requested or self._turns.waiting) and not self._options.no_wait:
                 self._progress = DrainProgress(
-                    requested,
+                    [*requested, *self._turns.waiting],
                     requested_at,
                     for_maintenance=self._options.for_maintenance,
                     ignore_stuck=self._options.ignore_stuck,
                     waits_for_stuck=bool(self._options.timeout),
                 )
                 self._progress.here = found.here
+                self._progress.unrequested = {node.uid for node in self._turns.waiting}
+                self._progress.skips_stuck = self._options.skip_stuck
+                self._progress.skipped = [node.name for node in nodes if node.name in skipped]
                 return await self._watch(connection, self._progress, found, source)
         if requested:
             echo(f"to watch: {command('status', '-w', *(node.name for node in requested))}")
@@ -232,6 +267,10 @@ class DrainRequest:
 
     @property
     def _code(self) -> int:
+        if self._progress is not None and self._progress.skipped:
+            skipped = self._progress.skipped
+            print_error(f"skipped: never drained: {listed(skipped)}; to see why: {command('plan', *skipped)}")
+            return REFUSED
         if self._bulk.has_failed or (self._progress is not None and self._progress.has_failed):
             return REFUSED
         return UNFINISHED if self._progress is not None and self._progress.has_stuck else 0
@@ -282,18 +321,21 @@ class DrainRequest:
             view.show(progress.rest_of(frame))
             return not progress.left
 
+        if found.here:
+            nodes = [node for node in found.nodes if progress.has(node)]
+            local = LocalDrain(connection, settings, nodes, found.here, view.echo, writes_events=found.writes_events)
+            run = partial(local.run, show_frame, partial(source.read, connection.client, is_silent=True))
+            follower = local.follower
+        else:
+            follower = StatusFollower(connection, settings, StatusScope(progress.has), progress.expected)
+            run = partial(follower.run, show_frame)
         seconds = self._options.timeout or math.inf
         try:
-            with view.showing(), anyio.move_on_after(seconds) as timeout:
-                if found.here:
-                    nodes = [node for node in found.nodes if progress.has(node)]
-                    local = LocalDrain(
-                        connection, settings, nodes, found.here, view.echo, writes_events=found.writes_events
-                    )
-                    await local.run(show_frame, partial(source.read, connection.client, is_silent=True))
-                else:
-                    scope = StatusScope(progress.has)
-                    await follow(connection, settings, scope, show_frame, expected=progress.expected)
+            with view.showing(), anyio.move_on_after(seconds) as timeout, ungrouped():
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._take_turns, connection, progress, follower)
+                    await run()
+                    group.cancel_scope.cancel()
         except ApiError as error:
             print_error(f"{error}\n{progress.unwatched()}")
             return REFUSED
@@ -301,6 +343,20 @@ class DrainRequest:
             print_error(progress.unfinished(format_duration(round(seconds * NANOSECONDS_PER_SECOND))))
             return UNFINISHED
         return self._code
+
+    async def _take_turns(self, connection: Connection, progress: DrainProgress, follower: StatusFollower) -> None:
+        """Begin nodes whose turn comes, and delete the Node objects that `terminate` has drained from here."""
+        await follower.watcher.wait_live()
+        while True:
+            for node in self._turns.next(progress.left_uids, follower.watcher.cluster):
+                await self._request(connection, [node], connection.clock.now())
+                progress.unrequested.discard(node.uid)
+                if not self._is_requested(node):
+                    progress.give_up(node.uid)
+            for node in [each for uid, each in progress.to_delete.items() if uid not in self._deleted]:
+                self._deleted.add(node.uid)
+                await self._bulk.run([node], partial(_request_deletion, connection.client))
+            await connection.clock.sleep(TURN_SECONDS)
 
 
 async def _read(client: KubeClient, name: str) -> Node | None:

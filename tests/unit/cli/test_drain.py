@@ -423,7 +423,6 @@ def test_without_a_controller_and_a_right_that_is_named_and_nothing_is_changed(p
     rules.append({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]})
     settings = tmp_path / "settings.yaml"
     settings.write_text("nodeSelector: {matchLabels: {pool: none}}\n")
-    place.add("led", managed=True)
     place.add("alone-2")
     lacking = place.user("lacking", *without(rules, "create", "pods/eviction"))
     result = place.run("drain", "alone-2", "--config", str(settings), as_=lacking)
