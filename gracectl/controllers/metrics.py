@@ -27,29 +27,8 @@ from gracectl.policy.disruption import HoldReason
 from gracectl.policy.voluntary import BY_HAND, REASONS, Cause
 from gracectl.runtime.histogram import empty_distribution
 from gracectl.runtime.queue import QueueStatistics
-from gracectl.telemetry.metrics import (
-    BLOCKED_PODS,
-    CIRCUIT_BREAKER_OPEN,
-    DRAINS_STALLED,
-    NODES_BLOCKED_BY_BUDGET,
-    NODES_TERMINATED,
-    PODS_DRAINED,
-    PODS_LEFT,
-    PROTECTED_PODS,
-    PROTECTED_PODS_TERMINATING,
-    PROTECTION_HELD,
-    PROTECTION_REMAINING,
-    STEP_DURATION,
-    TERMINATION_DURATION,
-    TERMINATION_OLDEST,
-    TERMINATIONS,
-    UNHEALTHY_NODES,
-    VOLUNTARY_ACTIVE,
-    VOLUNTARY_MAXIMUM,
-    VOLUNTARY_PENDING,
-    VOLUNTARY_PENDING_OLDEST,
-    Sample,
-)
+from gracectl.telemetry import metrics
+from gracectl.telemetry.metrics import Sample
 from gracectl.telemetry.runtime_metrics import queue_samples, timer_samples
 
 STEPS: Final[Mapping[TerminationKind, tuple[str, ...]]] = {
@@ -106,13 +85,13 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
     yield from _samples_of_terminations(work.terminations, kinds_of_nodes, now)
     yield from _samples_of_times(statistics)
     for state, number in work.remaining.states.items():
-        yield Sample(PODS_LEFT, (state,), number)
+        yield Sample(metrics.PODS_LEFT, (state,), number)
     for blocker, number in work.remaining.blocked.items():
-        yield Sample(BLOCKED_PODS, (blocker,), number)
+        yield Sample(metrics.BLOCKED_PODS, (blocker,), number)
     for how, labels in product(PodOutcome, kinds_of_nodes):
-        yield Sample(PODS_DRAINED, (how, *labels), statistics.pod_outcomes[how, *labels])
+        yield Sample(metrics.PODS_DRAINED, (how, *labels), statistics.pod_outcomes[how, *labels])
     for held in HELD:
-        yield Sample(NODES_BLOCKED_BY_BUDGET, (held,), work.blocked_by_node_budgets.get(held, 0))
+        yield Sample(metrics.NODES_BLOCKED_BY_BUDGET, (held,), work.blocked_by_node_budgets.get(held, 0))
     yield from _samples_of_disruption(work.disruption, now)
     yield from eviction_samples(work.evictor)
     yield from deadline_samples(work.deleter)
@@ -123,15 +102,15 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
 def _samples_of_disruption(found: DisruptionStatistics, now: float) -> Iterator[Sample]:
     for cause in Cause:
         for hold in HoldReason:
-            yield Sample(VOLUNTARY_PENDING, (cause.value, hold.value), found.pending.get((cause, hold), 0))
+            yield Sample(metrics.VOLUNTARY_PENDING, (cause.value, hold.value), found.pending.get((cause, hold), 0))
     since = found.pending_since
-    yield Sample(VOLUNTARY_PENDING_OLDEST, (), 0.0 if since is None else max(now - since, 0.0))
+    yield Sample(metrics.VOLUNTARY_PENDING_OLDEST, (), 0.0 if since is None else max(now - since, 0.0))
     for state in STATES:
-        yield Sample(VOLUNTARY_ACTIVE, (state,), found.slots.get(state, 0))
-    yield Sample(VOLUNTARY_MAXIMUM, (), found.maximum)
-    yield Sample(UNHEALTHY_NODES, ("unhealthy",), found.unhealthy.unhealthy)
-    yield Sample(UNHEALTHY_NODES, ("recovering",), found.unhealthy.recovering)
-    yield Sample(CIRCUIT_BREAKER_OPEN, (), int(found.unhealthy.excess > 0))
+        yield Sample(metrics.VOLUNTARY_ACTIVE, (state,), found.slots.get(state, 0))
+    yield Sample(metrics.VOLUNTARY_MAXIMUM, (), found.maximum)
+    yield Sample(metrics.UNHEALTHY_NODES, ("unhealthy",), found.unhealthy.unhealthy)
+    yield Sample(metrics.UNHEALTHY_NODES, ("recovering",), found.unhealthy.recovering)
+    yield Sample(metrics.CIRCUIT_BREAKER_OPEN, (), int(found.unhealthy.excess > 0))
 
 
 def _samples_of_terminations(
@@ -145,32 +124,32 @@ def _samples_of_terminations(
             oldest[each.kind] = max(oldest.get(each.kind, 0.0), now - each.started)
     for kind, known in STEPS.items():
         for step, labels in product((NOT_LOOKED_AT, *known), kinds_of_nodes):
-            yield Sample(TERMINATIONS, (kind, step, *labels), at_step[kind, step, *labels])
-        yield Sample(TERMINATION_OLDEST, (kind,), oldest.get(kind, 0.0))
+            yield Sample(metrics.TERMINATIONS, (kind, step, *labels), at_step[kind, step, *labels])
+        yield Sample(metrics.TERMINATION_OLDEST, (kind,), oldest.get(kind, 0.0))
         if kind != "nodeclaim":
             for labels in kinds_of_nodes:
-                yield Sample(DRAINS_STALLED, (kind, *labels), stalled[kind, *labels])
+                yield Sample(metrics.DRAINS_STALLED, (kind, *labels), stalled[kind, *labels])
 
 
 def _samples_of_times(statistics: TerminationStatistics) -> Iterator[Sample]:
     whole, walked = statistics.durations.whole(), statistics.durations.steps()
-    no_time = empty_distribution(STEP_DURATION.buckets)
+    no_time = empty_distribution(metrics.STEP_DURATION.buckets)
     for labels in statistics.labels.seen():
         for pair in product((BY_HAND, *REASONS.values()), get_args(TerminationResult)):
-            yield Sample(NODES_TERMINATED, (*pair, *labels), statistics.results[*pair, *labels])
+            yield Sample(metrics.NODES_TERMINATED, (*pair, *labels), statistics.results[*pair, *labels])
         for kind in TERMINATION_KINDS:
-            yield Sample(TERMINATION_DURATION, (kind, *labels), whole.get((kind, *labels), no_time))
+            yield Sample(metrics.TERMINATION_DURATION, (kind, *labels), whole.get((kind, *labels), no_time))
             for step in STEPS[kind]:
-                yield Sample(STEP_DURATION, (kind, step, *labels), walked.get((kind, step, *labels), no_time))
+                yield Sample(metrics.STEP_DURATION, (kind, step, *labels), walked.get((kind, step, *labels), no_time))
 
 
 def protection_samples(found: ProtectedPodCounts, statistics: TerminationStatistics) -> Iterator[Sample]:
     """As above."""
     for group, count in found.protected.items():
-        yield Sample(PROTECTED_PODS, group, count)
+        yield Sample(metrics.PROTECTED_PODS, group, count)
     for group, count in found.terminating.items():
-        yield Sample(PROTECTED_PODS_TERMINATING, group, count)
+        yield Sample(metrics.PROTECTED_PODS_TERMINATING, group, count)
     for kind, seconds in found.longest.items():
-        yield Sample(PROTECTION_REMAINING, (kind,), seconds)
+        yield Sample(metrics.PROTECTION_REMAINING, (kind,), seconds)
     for labels, seen in statistics.protection_durations.statistics().items():
-        yield Sample(PROTECTION_HELD, labels, seen)
+        yield Sample(metrics.PROTECTION_HELD, labels, seen)
