@@ -126,19 +126,16 @@ _Place = tuple[float, int, EvictionRank, str]
 """Sort key of a waiting pod: not before this instant (0.0 once that is past), failures, rank, UID."""
 
 
-class _Line:
+class _Line(msgspec.Struct, eq=False):
     """Waiting pods about which budgets say the same, in the order of eviction. `sample` is one of them.
 
     `postponed` are those that may not be evicted yet, by the instant from which they may.
     """
 
-    __slots__ = ("postponed", "ready", "sample")
-
-    def __init__(self, sample: Pod) -> None:
-        self.sample = sample
-        # Sorted lists: what has to be moved at a change is a few kilobytes in one piece, even of 5,000 pods.
-        self.ready: list[_Place] = []
-        self.postponed: list[_Place] = []
+    sample: Pod
+    # Sorted lists: what has to be moved at a change is a few kilobytes in one piece, even of 5,000 pods.
+    ready: list[_Place] = []
+    postponed: list[_Place] = []
 
 
 class PdbQueue:

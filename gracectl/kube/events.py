@@ -91,37 +91,21 @@ class EventStatistics(msgspec.Struct, frozen=True, kw_only=True):
     backlog: int
 
 
-class _Series:
+class _Series(msgspec.Struct, eq=False):
     """One object, reason and dedup_key: its Event, and the repeats that are counted but not yet written."""
 
-    __slots__ = (
-        "count",
-        "created",
-        "first",
-        "identity",
-        "last",
-        "message",
-        "name",
-        "reason",
-        "subject",
-        "type",
-        "window_ends",
-        "written",
-    )
-
-    def __init__(self, identity: _Identity, subject: Subject, reason: str, name: str, now: float) -> None:
-        self.identity = identity
-        self.subject = subject
-        self.reason = reason
-        self.name = name
-        self.first = now
-        self.last = now
-        self.message = ""
-        self.type: EventType = "Normal"
-        self.count = 0
-        self.written = 0
-        self.created = False
-        self.window_ends = 0.0
+    identity: _Identity
+    subject: Subject
+    reason: str
+    name: str
+    first: float
+    last: float
+    message: str = ""
+    type: EventType = "Normal"
+    count: int = 0
+    written: int = 0
+    created: bool = False
+    window_ends: float = 0.0
 
     @property
     def namespace(self) -> str:
@@ -206,7 +190,7 @@ class EventRecorder:
         self._serial += 1
         now = self._clock.now()
         stem = subject.name[:_NAME_LENGTH].rstrip("-.")
-        series = _Series(identity, subject, reason, f"{stem}.{int(now * 1e6) + self._serial:x}", now)
+        series = _Series(identity, subject, reason, f"{stem}.{int(now * 1e6) + self._serial:x}", now, now)
         self._open_window(series)
         self._wake_closer.set()
         self._due.add(identity)
