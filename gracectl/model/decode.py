@@ -35,6 +35,8 @@ from gracectl.model.parts import (
     disrupted,
     finalizers,
     identity,
+    identity_in_namespace,
+    identity_of,
     instant,
     taints,
 )
@@ -149,9 +151,7 @@ class ClaimDecoder(_SharingDecoder):
             # Conditions of custom resources are replaced by their places, so none may be left out.
             raise OverLimit(f"status.conditions has {len(status.conditions):,} entries, more than {MOST_CONDITIONS}")
         return NodeClaim(
-            name=meta.name,
-            uid=meta.uid or "",
-            resource_version=meta.resource_version or "",
+            *identity_of(meta),
             labels=share.words(meta.labels),
             annotations=_annotations(meta.annotations, LONGEST_ANNOTATION),
             created=created(meta.creation_timestamp),
@@ -180,10 +180,7 @@ class BudgetDecoder(_SharingDecoder):
             key = (PodDisruptionBudget, meta.namespace, meta.name)
             self.sharing.quota.charge(selector, key, meta.namespace or "")
         return PodDisruptionBudget(
-            namespace=meta.namespace or "",
-            name=meta.name,
-            uid=meta.uid or "",
-            resource_version=meta.resource_version or "",
+            *identity_in_namespace(meta),
             generation=meta.generation or 0,
             observed_generation=status.observed_generation or 0,
             selector=selector,
@@ -216,9 +213,7 @@ class NodeBudgetDecoder(_SharingDecoder):
         except OverLimit as error:
             selector, selector_error = EVERY_NODE, str(error)
         return NodeDisruptionBudget(
-            name=meta.name,
-            uid=meta.uid or "",
-            resource_version=meta.resource_version or "",
+            *identity_of(meta),
             generation=meta.generation or 0,
             observed_generation=status.observed_generation or 0,
             selector=selector,
@@ -292,9 +287,7 @@ def decode_attachment(raw: bytes | msgspec.Raw) -> VolumeAttachment:
     source = spec.source or wire.AttachmentSource()
     inline = source.inline_volume_spec
     return VolumeAttachment(
-        name=meta.name,
-        uid=meta.uid or "",
-        resource_version=meta.resource_version or "",
+        *identity_of(meta),
         node_name=identity("spec.nodeName", spec.node_name),
         volume_name=identity("spec.source.persistentVolumeName", source.persistent_volume_name),
         attached=bool(read.status and read.status.attached),
@@ -307,14 +300,8 @@ def decode_attachment(raw: bytes | msgspec.Raw) -> VolumeAttachment:
 def decode_volume_claim(raw: bytes | msgspec.Raw) -> PersistentVolumeClaim:
     """The PersistentVolumeClaim in this JSON object."""
     read = _VOLUME_CLAIM.decode(raw)
-    meta = read.metadata
-    return PersistentVolumeClaim(
-        namespace=meta.namespace or "",
-        name=meta.name,
-        volume_name=identity("spec.volumeName", read.spec.volume_name if read.spec else None),
-        uid=meta.uid or "",
-        resource_version=meta.resource_version or "",
-    )
+    volume_name = identity("spec.volumeName", read.spec.volume_name if read.spec else None)
+    return PersistentVolumeClaim(*identity_in_namespace(read.metadata), volume_name=volume_name)
 
 
 def decode_lease(raw: bytes | msgspec.Raw) -> Lease:
@@ -323,10 +310,7 @@ def decode_lease(raw: bytes | msgspec.Raw) -> Lease:
     meta = read.metadata
     spec = read.spec or wire.LeaseSpec()
     return Lease(
-        namespace=meta.namespace or "",
-        name=meta.name,
-        uid=meta.uid or "",
-        resource_version=meta.resource_version or "",
+        *identity_in_namespace(meta),
         holder=cut(spec.holder_identity),
         duration_seconds=spec.lease_duration_seconds or 0,
         acquire_time=instant(spec.acquire_time),
@@ -338,14 +322,7 @@ def decode_lease(raw: bytes | msgspec.Raw) -> Lease:
 def decode_config_map(raw: bytes | msgspec.Raw) -> ConfigMap:
     """The ConfigMap in this JSON object."""
     read = _CONFIG_MAP.decode(raw)
-    meta = read.metadata
-    return ConfigMap(
-        namespace=meta.namespace or "",
-        name=meta.name,
-        uid=meta.uid or "",
-        resource_version=meta.resource_version or "",
-        data=read.data or {},
-    )
+    return ConfigMap(*identity_in_namespace(read.metadata), data=read.data or {})
 
 
 def _grace(seconds: int | None) -> int | None:

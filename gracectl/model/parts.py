@@ -108,6 +108,16 @@ def taints(found: Sequence[wire.Taint], share: Sharing) -> tuple[Taint, ...]:
     return tuple(kept)
 
 
+def identity_of(meta: wire.Meta) -> tuple[str, str, str]:
+    """Name, uid and resource version: the first fields of a ClusterObject."""
+    return meta.name, meta.uid or "", meta.resource_version or ""
+
+
+def identity_in_namespace(meta: wire.Meta) -> tuple[str, str, str, str]:
+    """Namespace, name, uid and resource version: the first fields of a NamespacedObject."""
+    return (meta.namespace or "", *identity_of(meta))
+
+
 def finalizers(meta: wire.Meta) -> tuple[str, ...]:
     """Each in its place, by which patches remove ours; behind the first ones only ours is known."""
     found = meta.finalizers or ()
