@@ -16,9 +16,10 @@ import anyio
 import click
 import msgspec
 
-from gracectl.cli.completion import complete_contexts, complete_nodes
+from gracectl.cli.completion import complete_contexts, complete_namespaces, complete_nodes
 from gracectl.cli.failures import print_error
 from gracectl.cli.format import cluster_text
+from gracectl.cli.output import Command
 from gracectl.config import Settings, load_settings
 from gracectl.kube import connection
 from gracectl.kube.auth.credentials import ClusterAddress
@@ -247,3 +248,14 @@ def duration(zero: str) -> Callback:
         return found
 
     return parsed
+
+
+def wait_option(help: str) -> Callable[[Command], Command]:
+    """`--wait`: seconds, 0 by default."""
+    callback = duration("waits for nothing, the default")
+    return click.option("--wait", default="0", callback=callback, metavar="DURATION", help=help)
+
+
+def namespace_option(help: str) -> Callable[[Command], Command]:
+    """`-n`, `--namespace`: a name, empty by default."""
+    return click.option("-n", "--namespace", default="", metavar="NAME", shell_complete=complete_namespaces, help=help)

@@ -10,9 +10,8 @@ import msgspec
 from gracectl.admission.registration import is_complete, register, wanted
 from gracectl.admission.rotation import CertificateSecret, CertificateState
 from gracectl.admission.settings import AdmissionSettings
-from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.failures import MISUSED, REFUSED, interruptible, reporting_errors, run_async
-from gracectl.cli.options import ClusterTarget, connected, duration
+from gracectl.cli.options import ClusterTarget, connected, namespace_option, wait_option
 from gracectl.cli.output import echo
 from gracectl.cli.report import structured
 from gracectl.cli.settings import SettingsSource, settings_options
@@ -33,21 +32,8 @@ class NoSecret(Exception):
 
 @click.command()
 @click.option("--apply", "applies", is_flag=True, help="Write them to the cluster; default: print them as YAML.")
-@click.option(
-    "--wait",
-    default="0",
-    callback=duration("waits for nothing, the default"),
-    metavar="DURATION",
-    help="Maximum wait for the Secret of the controller: 2m, 90s, or seconds.",
-)
-@click.option(
-    "-n",
-    "--namespace",
-    default="",
-    metavar="NAME",
-    shell_complete=complete_namespaces,
-    help="Namespace of gracectl; default: that of its Service, or of the ConfigMap with the settings.",
-)
+@wait_option("Maximum wait for the Secret of the controller: 2m, 90s, or seconds.")
+@namespace_option("Namespace of gracectl; default: that of its Service, or of the ConfigMap with the settings.")
 @settings_options
 def webhooks(target: ClusterTarget, wait: float, namespace: str, *, applies: bool) -> None:
     """Print the webhook configurations, or write them to the cluster.

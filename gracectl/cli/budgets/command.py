@@ -10,10 +10,9 @@ import click
 import msgspec
 
 from gracectl.cli.budgets.report import BudgetUsages, budgets_report, budgets_table
-from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, reporting_errors, run_async
-from gracectl.cli.options import ClusterTarget, connected
+from gracectl.cli.options import ClusterTarget, connected, namespace_option
 from gracectl.cli.output import WIDE, Output, command, echo, is_structured, output_option
 from gracectl.cli.report import structured
 from gracectl.cli.settings import SettingsSource, settings_options
@@ -56,14 +55,7 @@ class UnknownBudgets(Exception):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAMESPACE/NAME | NAME]...")
-@click.option(
-    "-n",
-    "--namespace",
-    default="",
-    metavar="NAME",
-    shell_complete=complete_namespaces,
-    help="PodDisruptionBudgets of one namespace only.",
-)
+@namespace_option("PodDisruptionBudgets of one namespace only.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Those of all namespaces, the default.")
 @click.option("--blocking", is_flag=True, help="Only budgets that allow nothing now, or have a problem.")
 @output_option("table", "wide", help=WIDE)

@@ -11,12 +11,11 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gracectl.cli.completion import complete_namespaces
 from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import Row, Table, print_on, stdout_console
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
 from gracectl.cli.format import cluster_text
-from gracectl.cli.options import ClusterTarget, cluster_options, connected, duration
+from gracectl.cli.options import ClusterTarget, cluster_options, connected, namespace_option, wait_option
 from gracectl.cli.output import Output, echo, is_structured, output_option
 from gracectl.cli.report import structured
 from gracectl.cli.uninstall.procedure import Uninstall, UninstallOptions
@@ -31,21 +30,8 @@ INTERRUPTED = (
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Print what would be done; nothing is changed.")
-@click.option(
-    "--wait",
-    default="0",
-    callback=duration("waits for nothing, the default"),
-    metavar="DURATION",
-    help="Let the controller finish terminations in progress first, for so long at most: 10m, 90s, or seconds.",
-)
-@click.option(
-    "-n",
-    "--namespace",
-    default="",
-    metavar="NAME",
-    shell_complete=complete_namespaces,
-    help="Namespace of gracectl; default: that of its Lease.",
-)
+@wait_option("Let the controller finish terminations in progress first, for so long at most: 10m, 90s, or seconds.")
+@namespace_option("Namespace of gracectl; default: that of its Lease.")
 @output_option("table")
 @yes_option
 @cluster_options
