@@ -137,13 +137,9 @@ class Moto:
             name, kind = "workers", "m5.large"
             scaling.create_launch_configuration(LaunchConfigurationName=name, ImageId=self._image, InstanceType=kind)
             scaling.create_auto_scaling_group(
-                AutoScalingGroupName=GROUP,
-                LaunchConfigurationName=name,
-                MinSize=0,
-                MaxSize=size,
-                DesiredCapacity=size,
-                AvailabilityZones=[ZONE],
-            )
+                AutoScalingGroupName=GROUP, LaunchConfigurationName=name, MinSize=0, MaxSize=size,
+                DesiredCapacity=size, AvailabilityZones=[ZONE],
+            )  # fmt: skip
         return self.members()
 
     def wanted(self) -> int:

@@ -36,23 +36,18 @@ def taint(**fields: Any) -> dict[str, Any]:
 TAINT: Final = {"key": "example.com/only", "effect": "NoSchedule"}
 
 FULL_V1: Final[dict[str, Any]] = {
-    "apiVersion": V1,
-    "kind": "NodeClaim",
+    "apiVersion": V1, "kind": "NodeClaim",
     "metadata": {
-        "name": "general-7x2kq",
-        "generateName": "general-",
+        "name": "general-7x2kq", "generateName": "general-",
         "labels": {
-            "karpenter.sh/nodepool": "general",
-            "karpenter.sh/capacity-type": "spot",
-            "node.kubernetes.io/instance-type": "m7g.2xlarge",
-            "topology.kubernetes.io/zone": "eu-central-1a",
+            "karpenter.sh/nodepool": "general", "karpenter.sh/capacity-type": "spot",
+            "node.kubernetes.io/instance-type": "m7g.2xlarge", "topology.kubernetes.io/zone": "eu-central-1a",
         },
         "annotations": {"karpenter.sh/nodepool-hash": "1234567890", "karpenter.sh/nodepool-hash-version": "v3"},
         "finalizers": ["karpenter.sh/termination"],
     },
     "spec": {
-        "expireAfter": "720h",
-        "nodeClassRef": REFERENCE,
+        "expireAfter": "720h", "nodeClassRef": REFERENCE,
         "requirements": [
             {"key": "karpenter.sh/nodepool", "operator": "In", "values": ["general"]},
             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
@@ -62,10 +57,8 @@ FULL_V1: Final[dict[str, Any]] = {
             {"key": "karpenter.k8s.aws/instance-hypervisor", "operator": "NotIn", "values": ["xen"]},
             {"key": "karpenter.k8s.aws/instance-local-nvme", "operator": "DoesNotExist"},
             {
-                "key": "node.kubernetes.io/instance-type",
-                "operator": "In",
-                "values": ["m7g.2xlarge", "m7g.4xlarge", "c7g.4xlarge"],
-                "minValues": 2,
+                "key": "node.kubernetes.io/instance-type", "operator": "In",
+                "values": ["m7g.2xlarge", "m7g.4xlarge", "c7g.4xlarge"], "minValues": 2,
             },
         ],
         "resources": {"requests": {"cpu": "4150m", "memory": "6Gi", "pods": 12, "ephemeral-storage": "1e9"}},
@@ -76,26 +69,19 @@ FULL_V1: Final[dict[str, Any]] = {
         ],
         "terminationGracePeriod": "24h",
     },
-}
+}  # fmt: skip
 """A claim of v1 that says everything."""
 
 FULL_V1BETA1: Final[dict[str, Any]] = {
-    "apiVersion": V1BETA1,
-    "kind": "NodeClaim",
+    "apiVersion": V1BETA1, "kind": "NodeClaim",
     "metadata": {"name": "old-b8t5n", "labels": {"karpenter.sh/nodepool": "old"}},
     "spec": {
         "kubelet": {
-            "clusterDNS": ["10.0.0.10"],
-            "cpuCFSQuota": True,
-            "evictionHard": {"memory.available": "5%", "nodefs.available": "10%"},
-            "evictionMaxPodGracePeriod": 60,
-            "evictionSoft": {"memory.available": "500Mi"},
-            "evictionSoftGracePeriod": {"memory.available": "1m30s"},
-            "imageGCHighThresholdPercent": 85,
-            "imageGCLowThresholdPercent": 80,
-            "kubeReserved": {"cpu": "200m", "memory": "100Mi"},
-            "maxPods": 58,
-            "podsPerCore": 4,
+            "clusterDNS": ["10.0.0.10"], "cpuCFSQuota": True,
+            "evictionHard": {"memory.available": "5%", "nodefs.available": "10%"}, "evictionMaxPodGracePeriod": 60,
+            "evictionSoft": {"memory.available": "500Mi"}, "evictionSoftGracePeriod": {"memory.available": "1m30s"},
+            "imageGCHighThresholdPercent": 85, "imageGCLowThresholdPercent": 80,
+            "kubeReserved": {"cpu": "200m", "memory": "100Mi"}, "maxPods": 58, "podsPerCore": 4,
             "systemReserved": {"cpu": 1},
         },
         "nodeClassRef": OLD_REFERENCE,
@@ -108,25 +94,21 @@ FULL_V1BETA1: Final[dict[str, Any]] = {
         "taints": [{"key": "example.com/old", "value": "yes", "effect": "PreferNoSchedule"}],
         "terminationGracePeriod": "1h30m",
     },
-}
+}  # fmt: skip
 """A claim of v1beta1 that says everything."""
 
 ANY_VERSION: Final[dict[str, dict[str, Any]]] = {
-    "nothing more": {},
-    "expires never": {"expireAfter": "Never"},
-    "expires after mixed units": {"expireAfter": "1h30m10s"},
-    "ends at once": {"terminationGracePeriod": "0s"},
+    "nothing more": {}, "expires never": {"expireAfter": "Never"},
+    "expires after mixed units": {"expireAfter": "1h30m10s"}, "ends at once": {"terminationGracePeriod": "0s"},
     "ends after mixed units": {"terminationGracePeriod": "24h15m30s"},
     "ends after units in any order": {"terminationGracePeriod": "30s1h"},
     "as many requirements as there may be": {
-        "requirements": [{"key": f"example.com/n{number}", "operator": "Exists"} for number in range(100)]
+        "requirements": [{"key": f"example.com/n{number}", "operator": "Exists"} for number in range(100)],
     },
-    "one of several values": requirement(values=["a", "b"]),
-    "none of no values": requirement(operator="NotIn"),
+    "one of several values": requirement(values=["a", "b"]), "none of no values": requirement(operator="NotIn"),
     "exists, and values all the same": requirement(operator="Exists", values=["a"]),
     "does not exist": requirement(operator="DoesNotExist", values=[]),
-    "more than": requirement(operator="Gt", values=["0"]),
-    "at least": requirement(operator="Gte", values=["16"]),
+    "more than": requirement(operator="Gt", values=["0"]), "at least": requirement(operator="Gte", values=["16"]),
     "at most": requirement(operator="Lte", values=["16"]),
     "enough values": requirement(values=["a", "b"], minValues=2),
     "minValues where nothing is listed": requirement(operator="Exists", minValues=50),
@@ -138,13 +120,12 @@ ANY_VERSION: Final[dict[str, dict[str, Any]]] = {
     "a long key": requirement(f"{'a' * 60}.example.com/{'b' * 63}", "Exists"),
     "resources without requests": {"resources": {}},
     "quantities of all kinds": {
-        "resources": {"requests": {"a": 2, "b": "1.5", "c": "100m", "d": "2Gi", "e": "1e3", "f": "-1", "g": "+.5E-2"}}
+        "resources": {"requests": {"a": 2, "b": "1.5", "c": "100m", "d": "2Gi", "e": "1e3", "f": "-1", "g": "+.5E-2"}},
     },
     "a taint with everything": taint(value="a.b_c-d", effect="NoExecute", timeAdded="2026-11-21T08:00:00+01:00"),
     "a taint without prefix": taint(key="only", effect="PreferNoSchedule"),
-    "the same taint twice": {"taints": [TAINT, TAINT]},
-    "a startup taint": {"startupTaints": [TAINT]},
-}
+    "the same taint twice": {"taints": [TAINT, TAINT]}, "a startup taint": {"startupTaints": [TAINT]},
+}  # fmt: skip
 """Specs that both versions take."""
 
 OLD_ONLY: Final[dict[str, dict[str, Any]]] = {

@@ -18,27 +18,17 @@ BYTES: Final = 1_200_000
 """Of a field; etcd takes objects of 1.5 MiB."""
 
 WIRE: Final[dict[str, type]] = {
-    "pods": wire.Pod,
-    "nodes": wire.Node,
-    "nodeclaims": wire.NodeClaim,
-    "poddisruptionbudgets": wire.Budget,
-    "nodedisruptionbudgets": wire.NodeBudget,
-    "volumeattachments": wire.Attachment,
-    "persistentvolumeclaims": wire.VolumeClaim,
-    "leases": wire.Lease,
-    "machines": machine._Machine,
-}
+    "pods": wire.Pod, "nodes": wire.Node, "nodeclaims": wire.NodeClaim, "poddisruptionbudgets": wire.Budget,
+    "nodedisruptionbudgets": wire.NodeBudget, "volumeattachments": wire.Attachment,
+    "persistentvolumeclaims": wire.VolumeClaim, "leases": wire.Lease, "machines": machine._Machine,
+}  # fmt: skip
 """What is read of the kinds that are kept in memory, by plural."""
 
 SINGLE: Final = {
-    "namespaces": "kube-system alone",
-    "nodepools": "asked for by its definition alone",
-    "configmaps": "the settings alone",
-    "events": "never read",
-    "secrets": "our certificate alone",
-    "mutatingwebhookconfigurations": "ours alone",
-    "validatingwebhookconfigurations": "ours alone",
-}
+    "namespaces": "kube-system alone", "nodepools": "asked for by its definition alone",
+    "configmaps": "the settings alone", "events": "never read", "secrets": "our certificate alone",
+    "mutatingwebhookconfigurations": "ours alone", "validatingwebhookconfigurations": "ours alone",
+}  # fmt: skip
 """Kinds of which single objects are read, that tenants and kubelets cannot write."""
 
 GIVEN: Final = {"name", "namespace", "uid", "resourceVersion"}

@@ -39,10 +39,8 @@ class Mute:
     def listed(self) -> Any:
         """The nodes, held by our finalizer."""
         metadata = {
-            "resourceVersion": "7",
-            "finalizers": [names.FINALIZER],
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        }
+            "resourceVersion": "7", "finalizers": [names.FINALIZER], "creationTimestamp": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
         items = [{"metadata": {"name": name, "uid": f"uid-{name}", **metadata}} for name in self.nodes]
         return {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items}
 
@@ -97,11 +95,9 @@ def mute(folder: Path, *nodes: str, silent: tuple[str, ...] = (), deaf: bool = F
         kubeconfig = folder / "mute"
         here = {"server": f"http://127.0.0.1:{server.server_address[1]}"}
         config = {
-            "clusters": [{"name": "c", "cluster": here}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
+            "clusters": [{"name": "c", "cluster": here}], "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
+        }  # fmt: skip
         kubeconfig.write_text(yaml.safe_dump(config))
         try:
             yield state, kubeconfig

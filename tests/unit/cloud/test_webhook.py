@@ -14,7 +14,7 @@ import anyio
 import msgspec
 import pytest
 from aiohttp import ClientSession, web
-from support.endpoint import SECRET, Call, Endpoint, is_signed, says, serving
+from support.endpoint import SECRET, Call, Endpoint, says, serving
 
 from gracectl.cli.config import provider_of
 from gracectl.cloud.http import LONGEST_RESPONSE, HttpClient
@@ -391,12 +391,6 @@ def test_a_secret_that_cannot_be_used_is_told_at_the_start(tmp_path: Path, conte
     settings = Settings(provider=ProviderSettings("webhook", {"url": "https://x", "secretFile": str(file)}))
     with pytest.raises(ConfigError, match=rf"^provider\.options\.secretFile: .*{message}.*\(provider webhook\)$"):
         provider_of(settings)
-
-
-def test_the_check_of_these_tests_can_fail() -> None:
-    headers = signed_headers(read_secrets(SECRET), "id", 1, b"{}")
-    assert is_signed(headers, b"{}")
-    assert not is_signed(headers, b"{ }")
 
 
 async def test_an_answer_that_is_no_http_does_not_tell_what_stands_behind_the_question_mark(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +12,9 @@ from hypothesis import strategies as st
 from gracectl.model import names
 from gracectl.model.budget import scaled_value
 from gracectl.model.foreign import harmless
-from gracectl.model.meta import Condition, condition_of
+from gracectl.model.meta import Condition
 from gracectl.model.node import Node, Taint, tolerates
-from gracectl.model.pod import Pod, Toleration
+from gracectl.model.pod import Toleration
 
 
 def test_names_that_existing_manifests_use_do_not_change() -> None:
@@ -71,24 +70,6 @@ def test_a_node_is_ready_only_while_it_says_so() -> None:
     assert not node(Condition("Ready", "Unknown")).ready
     assert not node(Condition("DiskPressure", "True")).ready
     assert not node().ready
-
-
-def test_a_condition_is_found_by_its_type() -> None:
-    ready = Condition("Ready", "True")
-    assert condition_of((Condition("DiskPressure", "False"), ready), "Ready") is ready
-    assert condition_of((ready,), "Drained") is None
-
-
-def test_keys_are_namespace_and_name() -> None:
-    assert Pod("shop", "web-1", "uid").key == ("shop", "web-1")
-    assert Node("a", "uid").key == ("", "a")
-
-
-def test_structs_cannot_be_changed() -> None:
-    pod = Pod("shop", "web-1", "uid")
-    with pytest.raises(AttributeError):
-        pod.node_name = "a"  # type: ignore[misc]  # that it is refused is the point
-    assert msgspec.structs.replace(pod, node_name="a").node_name == "a"
 
 
 @pytest.mark.parametrize(("text", "shown"), [

@@ -172,17 +172,6 @@ def test_all_work_with_and_without_the_optional_labels() -> None:
     assert [found for each in shown_expressions() if (found := loose(each))] == []
 
 
-@pytest.mark.parametrize(("expression", "found"), [
-    ("sum by (kind) (gracectl_drains_stalled) > 0", []),
-    ("sum(rate(gracectl_pods_drained_total[1h]))", []),
-    ("gracectl_drains_stalled > 0", ["gracectl_drains_stalled"]),
-    ("(sum(gracectl_pdb_queues)) + rate(gracectl_pods_drained_total[1h])", ["gracectl_pods_drained_total"]),
-    ("sum without (step) (gracectl_terminations)", ["gracectl_terminations"]),
-])  # fmt: skip
-def test_an_expression_that_does_not_add_up_would_be_found(expression: str, found: list[str]) -> None:
-    assert loose(expression) == found
-
-
 def test_alerts_have_names_of_their_own_and_each_is_seen_to_fire_and_to_be_silent() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names)
@@ -201,19 +190,6 @@ def test_alerts_have_names_of_their_own_and_each_is_seen_to_fire_and_to_be_silen
 def test_prometheus_itself_says_so(arguments: tuple[str | Path, ...]) -> None:
     ended = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
-@pytest.mark.parametrize(("expression", "complaint"), [
-    ("gracectl_nothing > 0", "no metric gracectl_nothing"),
-    ("gracectl_pdb_queue_wait_seconds > 0", "no metric gracectl_pdb_queue_wait_seconds"),
-    ("gracectl_pdb_queues_count", "no metric gracectl_pdb_queues_count"),
-    ('gracectl_pdb_queues{budgets="one"}', "gracectl_pdb_queues has no label budgets"),
-    ('gracectl_blocked_pods{reason="weather"}', "gracectl_blocked_pods: no reason weather"),
-    ("sum by (reason) (gracectl_pdb_queues)", "no label reason"),
-    ('gracectl_loop_lag_seconds_bucket{le="0.3"}', "gracectl_loop_lag_seconds_bucket has no bucket 0.3"),
-])  # fmt: skip
-def test_a_slip_would_be_found(expression: str, complaint: str) -> None:
-    assert list(complaints(expression)) == [complaint]
 
 
 # -- the dashboard -----------------------------------------------------------------------------------------------------
@@ -351,27 +327,6 @@ def test_every_axis_has_one_unit_and_it_is_that_of_what_it_shows(panel: dict[str
     for side, shown in axes(panel).items():
         ((unit, of),) = shown
         assert unit in UNITS[of], side
-
-
-@pytest.mark.parametrize(("expression", "of"), [
-    ("sum(gracectl_timers)", "number"),
-    ("sum(rate(gracectl_timer_operations_total[5m]))", "per second"),
-    ("sum(increase(gracectl_watch_lists_total[5m]))", "number"),
-    ("max(gracectl_watch_silence_seconds)", "seconds"),
-    ("rate(process_cpu_seconds_total[5m])", "number"),
-    ("histogram_quantile(0.5, sum by (le) (rate(gracectl_loop_lag_seconds_bucket[5m])))", "seconds"),
-    ("rate(gracectl_timer_lateness_seconds_total[5m]) / rate(gracectl_timer_operations_total[5m])", "seconds"),
-    ("process_resident_memory_bytes", "bytes"),
-])  # fmt: skip
-def test_what_an_expression_yields(expression: str, of: str) -> None:
-    assert quantity(expression) == of
-
-
-def test_an_axis_of_two_units_would_be_found() -> None:
-    defaults = {"unit": "s"}
-    targets = [{"refId": "A", "expr": "gracectl_watch_silence_seconds"}, {"refId": "B", "expr": "gracectl_timers"}]
-    panel = {"fieldConfig": {"defaults": defaults, "overrides": []}, "targets": targets}
-    assert axes(panel) == {"left": {("s", "seconds"), ("s", "number")}}
 
 
 def test_panels_of_durations_lead_to_traces() -> None:
