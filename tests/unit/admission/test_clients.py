@@ -118,9 +118,7 @@ async def test_only_a_client_with_a_certificate_of_these_authorities_is_answered
 
 
 @pytest.mark.real_time
-async def test_of_the_names_that_may_ask_a_certificate_must_have_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_certificate_must_have_an_allowed_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ours = Authority("ours")
     async with place(ours.pem, frozenset({"kube-apiserver"})) as there:
         assert await there.ask(ours.issue(tmp_path, "kube-apiserver")) == 200
@@ -143,9 +141,7 @@ async def test_authorities_that_change_count_from_the_next_handshake_on(tmp_path
         assert await there.ask(None) is None
 
 
-async def test_a_file_that_is_spoilt_later_changes_nothing_and_is_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_file_broken_later_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "clients.pem"
     clock = LoopClock()
     identity = ServingCertificate(clock, lambda authority: 1e9)

@@ -113,9 +113,7 @@ async def test_what_is_written_into_budgets_and_claims_is_judged() -> None:
 
 
 @pytest.mark.parametrize(("policy", "status"), [("Fail", 500), ("Ignore", 200)])
-async def test_without_a_replica_the_failure_policy_decides_and_only_about_ready_nodes(
-    policy: str, status: int
-) -> None:
+async def test_without_a_replica_the_failure_policy_decides_about_ready_nodes(policy: str, status: int) -> None:
     async with hosted() as place:
         port = free_port()
         await place.add_nodes("n1", "n2", "n3", pool="a")
@@ -206,9 +204,7 @@ async def test_readiness_waits_for_a_certificate() -> None:
             assert not place.is_registered()
 
 
-async def test_readiness_says_what_is_wrong_with_the_configurations_and_waits_for_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_readiness_names_faults_of_configurations_and_waits_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
     async with hosted() as place:
         port = free_port()
@@ -251,9 +247,7 @@ async def test_a_forged_review_of_a_ready_node_changes_nothing(monkeypatch: pyte
             assert (await place.ask("DELETE", f"{NODES}/n2")).status == 200  # which the forged one would have blocked
 
 
-async def test_a_configuration_of_an_earlier_version_is_served_until_it_is_registered_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_older_configuration_is_served_until_it_is_registered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)
     async with hosted() as place:
         port = free_port()

@@ -23,9 +23,7 @@ DENIED = (
 )
 
 
-async def test_a_denial_says_which_budget_and_what_to_do_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_denial_names_the_budget_and_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "LINGER_SECONDS", 0.0)
     deletions: list[str] = []
     async with hosted() as place, served(place.server, tmp_path) as kubeconfig:

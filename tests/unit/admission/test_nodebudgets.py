@@ -103,9 +103,7 @@ EMPTY = "spec.selector: empty, selects no node; set matchLabels for the budget t
     ({"selector": POOL, "minAvailable": "60%"}, 1,
      "spec: minAvailable 60% allows no deletion of a Ready node while it selects 1 node, as now"),
 ])  # fmt: skip
-async def test_what_is_perhaps_not_meant_is_allowed_with_a_warning(
-    spec: dict[str, Any], nodes: int | None, warning: str
-) -> None:
+async def test_a_questionable_budget_is_warned_about(spec: dict[str, Any], nodes: int | None, warning: str) -> None:
     answer = await ask(a_handler(nodes), a_review("CREATE", "nodedisruptionbudgets", a_budget(spec)))
     assert answer.denial is None
     assert answer.warnings == (warning,)

@@ -129,7 +129,7 @@ def put(folder: Path, issued: Issued, *, key: bytes = b"") -> CertificateFiles:
     return CertificateFiles(*(str(folder / name) for name in ("tls.crt", "tls.key", "ca.crt")))
 
 
-async def test_files_are_taken_when_they_change_and_a_pair_that_is_none_is_told_once(
+async def test_changed_files_are_loaded_and_bad_pairs_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = LoopClock()

@@ -34,9 +34,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_a_bus_that_is_away_is_waited_for_and_lamented_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_absent_bus_is_awaited_and_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with a_stand_in(tmp_path) as (machine, _):
         await machine.lose_bus()
         visits = 0
@@ -203,9 +201,7 @@ async def test_there_is_no_gap_between_two_locks(tmp_path: Path) -> None:
         assert logind.fewest_locks == 1
 
 
-async def test_a_refusal_is_lamented_once_and_forgotten_when_it_is_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refusal_is_reported_once_until_it_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with a_stand_in(tmp_path) as (machine, logind):
         logind.refusals["Inhibit"] = DENIED
         patience = Timeouts(look=0.01, initial_pause=0.01, maximum_pause=0.01)

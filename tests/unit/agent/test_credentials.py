@@ -35,9 +35,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno >= ERROR]
 
 
-async def test_a_kubelet_shuts_its_node_down_without_a_taint_and_opens_it_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_kubelet_shuts_down_its_node_without_a_taint(caplog: pytest.LogCaptureFixture) -> None:
     async with staged("n1", "n2", tokens=TOKENS) as stage:
         await a_pod_of(stage, "a", 0)
         connect(stage, "of-n1")

@@ -67,9 +67,7 @@ async def test_a_shutdown_goes_on_when_what_is_granted_is_over(tmp_path: Path, m
             await machine.until_locks(1)
 
 
-async def test_after_a_cancelled_shutdown_there_is_a_new_lock_before_any_report(
-    tmp_path: Path, make: MakeLogind
-) -> None:
+async def test_after_a_cancelled_shutdown_a_new_lock_comes_before_reports(tmp_path: Path, make: MakeLogind) -> None:
     async with a_machine(tmp_path, make) as machine, watching(machine) as (watch, listener):
         locked: list[bool] = []
         listener.when_cancelled = lambda: locked.append(watch.state().is_locked)

@@ -154,9 +154,7 @@ def test_what_both_can_do_is_compared(measurable: Path, monkeypatch: pytest.Monk
     assert result.exit_code == 0
 
 
-def test_another_package_than_the_one_asked_for_is_never_taken_for_it(
-    measurable: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_package_is_never_measured_instead(measurable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(measurable, "checkout", "--quiet", "--orphan", "elsewhere")
     (measurable / "gracectl" / "__init__.py").write_text("__file__ = '/elsewhere/gracectl/__init__.py'")
     git(measurable, "commit", "--quiet", "--all", "--message", "as if installed elsewhere")

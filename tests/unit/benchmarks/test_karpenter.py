@@ -30,9 +30,7 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.mark.anyio
 @pytest.mark.real_time
-async def test_nodes_are_its_own_until_it_ends_and_nothing_is_left(
-    program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_owns_nodes_until_it_ends_and_leaves_nothing(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claims: list[bytes] = []
 
     async def is_asked(contender: Karpenter, one: Site, name: str) -> None:

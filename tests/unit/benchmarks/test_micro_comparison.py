@@ -39,9 +39,7 @@ def test_a_ratio_is_the_median_of_the_rounds_and_comes_with_its_spread() -> None
 @pytest.mark.parametrize(("now", "mark", "exit_code"), [
     (12.0, Mark.SLOWER, 1), (11.5, Mark.NONE, 0), (10.0, Mark.NONE, 0), (8.7, Mark.NONE, 0), (8.6, Mark.FASTER, 0),
 ])  # fmt: skip
-def test_more_than_the_threshold_is_slower_and_less_than_its_inverse_faster(
-    now: float, mark: Mark, exit_code: int
-) -> None:
+def test_beyond_the_threshold_it_is_slower_or_faster(now: float, mark: Mark, exit_code: int) -> None:
     found = of_plan([10.0] * 3, [now] * 3)
     assert only_row(found).mark is mark
     assert found.exit_code == exit_code

@@ -12,14 +12,7 @@ from rich.table import Table
 
 from benchmarks.micro.budgets import BUDGETS as OURS
 from benchmarks.micro.budgets import GROWTH, YARDSTICK
-from benchmarks.micro.result import (
-    Result,
-    Unreadable,
-    growth_of,
-    is_missed,
-    read_report,
-    table_of,
-)
+from benchmarks.micro.result import Result, Unreadable, growth_of, is_missed, read_report, table_of
 
 FAST, SLOW, FREE = Result("fast", 10.0, 9.0), Result("slow", 30.0, 20.0), Result("free", 5.0, 5.0)
 STICK = Result(YARDSTICK, 0.5, 0.4)

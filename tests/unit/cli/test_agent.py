@@ -20,9 +20,7 @@ def agent(tmp_path: Path, settings: str, *arguments: str) -> Result:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--node-name", "n1")])
-def test_with_neither_form_it_says_that_the_feature_is_disabled_and_ends(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_without_shutdown_settings_it_says_so_and_ends(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     ended = agent(tmp_path, "", *arguments)
     assert ended.exit_code == 0
     assert ended.output == (

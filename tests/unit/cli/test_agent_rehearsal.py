@@ -278,9 +278,7 @@ def test_the_page_explains_every_warning() -> None:
         assert f"| `{kind}` | {'yes' if kind.is_blocking else ''}".rstrip() in PAGE, kind
 
 
-def test_it_is_printed_as_wide_as_the_paper_or_as_one_object(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_printed_as_table_or_object(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     result = told_of(*MIXED)
     show(result, "table")

@@ -51,7 +51,7 @@ NODES = [a_node(name) for name in "abc"]
      "b: delete nodes b: the server is busy: Retry-After 2 s (server: busy)"),
     (Unreachable(DELETE, "refused", sent=False), "b: delete nodes b: the server cannot be reached: refused"),
 ])  # fmt: skip
-async def test_one_is_refused_in_words_and_the_others_go_on(
+async def test_a_refusal_is_printed_others_run(
     error: Exception, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bulk = BulkRequest()

@@ -237,9 +237,7 @@ def indiscreet(status: int, *, knows_version: bool) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "knows_version"), [(400, True), (401, True), (401, False), (403, False), (500, True)]
 )
-async def test_a_token_is_not_told_even_by_a_server_that_repeats_it(
-    status: int, knows_version: bool, tmp_path: Path
-) -> None:
+async def test_a_token_repeated_by_a_server_is_not_printed(status: int, knows_version: bool, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("log: {level: debug, format: json}\n")
     token = "a-very-secret-token.0123456789"

@@ -397,9 +397,7 @@ def without(rules: list[Any], verb: str, resource: str) -> list[Any]:
     return [rule for rule in found if rule["verbs"]]
 
 
-def test_without_a_controller_the_rights_of_kubectl_drain_and_to_watch_are_enough(
-    place: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_controller_rights_of_kubectl_drain_are_enough(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = roles()["gracectl-drainer-alone"]
     place.add("alone-1")
     place.pod("on-alone-1", "alone-1", behaviour={"stop-seconds": "1"})

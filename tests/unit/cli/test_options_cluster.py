@@ -133,9 +133,7 @@ async def test_an_absent_server_is_reported_soon(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.anyio
 @pytest.mark.real_time
-async def test_a_silent_server_is_named_once_while_it_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_server_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "NOTICE_SECONDS", 0.05)
     said: list[str] = []
     with mute(tmp_path, "n1", deaf=True) as (_, kubeconfig):

@@ -53,9 +53,7 @@ CASES: list[tuple[Pod, dict[str, Any], Drawn, float | None]] = [
 
 
 @pytest.mark.parametrize(("pod", "world", "bars", "deleted_at"), CASES)
-def test_what_becomes_of_a_pod_is_a_row_of_stretches(
-    pod: Pod, world: dict[str, Any], bars: Drawn, deleted_at: float | None
-) -> None:
+def test_a_pod_is_a_row_of_time_spans(pod: Pod, world: dict[str, Any], bars: Drawn, deleted_at: float | None) -> None:
     row = row_of(pod, **world)
     assert drawn(row) == bars
     assert row.deleted_at == deleted_at

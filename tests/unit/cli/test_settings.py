@@ -205,9 +205,7 @@ def test_a_file_and_a_config_map_exclude_each_other(place: Fleet) -> None:
     assert "give --config or --config-map, not both" in result.stderr
 
 
-def test_an_invalid_variable_is_reported_before_any_cluster_is_contacted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_variable_is_reported_before_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRACECTL__EVICTION__QPS", "fast")
     result = Fleet(tmp_path / "missing", tmp_path).run("plan", "b-1")
     assert result.exit_code == 2

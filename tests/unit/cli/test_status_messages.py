@@ -75,9 +75,7 @@ def flat(lines: list[str]) -> str:
 @every_frame
 @pytest.mark.parametrize("width", [80, 100, 160])
 @pytest.mark.parametrize("verbose", [False, True])
-def test_no_line_is_wider_than_the_terminal_and_none_ends_with_spaces(
-    frame: Callable[[], StatusFrame], width: int, verbose: bool
-) -> None:
+def test_lines_fit_the_terminal(frame: Callable[[], StatusFrame], width: int, verbose: bool) -> None:
     for line in as_table(frame(), width, verbose=verbose):
         assert cell_len(line) <= width, line
         assert line == line.rstrip()
@@ -166,9 +164,7 @@ def test_of_many_that_the_same_holds_a_few_are_named_and_the_others_counted() ->
 @pytest.mark.parametrize(("value", "longest", "is_told"), [
     ("true", None, True), ("1 day", None, True), ("4h", None, False), ("true", 3600.0, False), ("1 day", 0.0, False),
 ])  # fmt: skip
-def test_that_protection_has_no_maximum_is_told_where_a_pod_is_protected_for_ever(
-    value: str, longest: float | None, is_told: bool
-) -> None:
+def test_a_missing_maximum_of_protection_is_mentioned(value: str, longest: float | None, is_told: bool) -> None:
     pod = replica(annotations={names.DO_NOT_DISRUPT: value})
     frame = a_scene(cluster(going(), pods=(pod,)), longest_protection=longest)
     assert (f"! {words.UNLIMITED}" in flat(as_table(frame))) == is_told
@@ -392,9 +388,7 @@ def test_a_terminal_gets_a_table_that_changes() -> None:
 @pytest.mark.parametrize(
     ("drops", "frame", "stays"), [(True, nothing, False), (False, nothing, True), (True, crowd, True)]
 )
-def test_an_empty_table_is_taken_away_if_that_is_wanted(
-    drops: bool, frame: Callable[[], StatusFrame], stays: bool
-) -> None:
+def test_an_empty_table_is_removed_on_request(drops: bool, frame: Callable[[], StatusFrame], stays: bool) -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=80, height=40, legacy_windows=False, _environ=XTERM)
     view = StatusView(console, drops_empty=drops)

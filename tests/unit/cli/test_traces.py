@@ -132,9 +132,7 @@ class TestTraced:
             async with traced():
                 pytest.fail("it has begun")
 
-    async def test_a_file_that_cannot_be_written_at_the_end(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_file_not_writable_at_the_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(self: Path, target: Path) -> Path:
             raise OSError(28, "No space left on device", str(self))
 
@@ -168,17 +166,13 @@ class TestDemo:
     @pytest.mark.parametrize(
         ("place", "reason"), [("missing/traces.json", "No such file or directory"), (".", "Is a directory")]
     )
-    def test_a_file_that_cannot_be_written_is_refused_before_anything_begins(
-        self, tmp_path: Path, place: str, reason: str
-    ) -> None:
+    def test_an_unwritable_file_is_refused_first(self, tmp_path: Path, place: str, reason: str) -> None:
         path = tmp_path / place
         result = demo("--trace-file", path)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == f"gracectl: --trace-file: cannot write {path}: {reason}; choose another file\n"
 
-    def test_variables_that_cannot_be_obeyed_are_refused_before_anything_begins(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_invalid_variables_are_refused_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(ENDPOINT, "collector")
         result = demo()
         assert (result.exit_code, result.stdout) == (2, "")
@@ -225,9 +219,7 @@ async def _held(api: ApiClient) -> str:
 class TestController:
     """The command as a process."""
 
-    async def test_what_it_has_told_when_it_is_told_to_stop_arrives(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_the_last_spans_arrive_before_it_stops(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Also of a node that has just ended; its lines in the log carry the id of its trace."""
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")  # nothing leaves before
         with collecting() as collector:
@@ -246,9 +238,7 @@ class TestController:
         assert all(entry["trace_id"] == trace for entry in controller.said("pod evicted"))
         assert not [entry for entry in controller.entries() if "trace_id" in entry and entry.get("node") != name]
 
-    async def test_metrics_go_to_the_collector_only_if_that_is_asked_for(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_metrics_are_exported_only_on_request(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """And they are exported once more at the end, under the same identity as the traces."""
         monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "600000")
@@ -267,9 +257,7 @@ class TestController:
         assert drained == 1
         assert "process_start_time_seconds" in found.metrics
 
-    def test_metrics_that_cannot_be_exported_so_are_refused_before_anything_begins(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_unsupported_metrics_exporters_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_METRICS_EXPORTER", "console")
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text("{}")

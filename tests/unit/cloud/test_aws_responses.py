@@ -237,9 +237,7 @@ async def test_two_that_ask_at_the_same_time_do_not_lower_the_group_twice(groupe
     assert len(grouped.calls_of(IN_GROUP)) == 1
 
 
-async def test_an_answer_that_is_lost_does_not_lower_the_group_twice(
-    grouped: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lost_answer_does_not_lower_the_group_twice(grouped: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "ATTEMPTS", 3)
     grouped.says(IN_GROUP, an_error_of_a_group("InternalFailure", status=500))
     async with at(grouped.url, autoScalingGroups="lower") as provider:
@@ -268,9 +266,7 @@ async def test_an_instance_that_leaves_its_group_ends_by_itself(grouped: StandIn
             "--auto-scaling-group-name workers --no-should-decrement-desired-capacity",
         ),
 ])  # fmt: skip
-async def test_a_group_that_would_be_too_small_is_refused_with_a_remedy(
-    grouped: StandIn, mode: str, remedy: str
-) -> None:
+async def test_a_group_that_would_be_too_small_is_refused(grouped: StandIn, mode: str, remedy: str) -> None:
     said = "Currently, desiredSize equals minSize (2). Terminating instance without replacement will violate group's"
     grouped.says(IN_GROUP, an_error_of_a_group("ValidationError", said))
     async with at(grouped.url, autoScalingGroups=mode) as provider:

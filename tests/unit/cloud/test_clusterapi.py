@@ -112,9 +112,7 @@ async def test_the_deletion_carries_the_uid_of_the_machine_that_is_meant() -> No
     ({"excludeNodeDraining": False}, {names.EXCLUDE_VOLUME_DETACH}),
     ({"excludeNodeDraining": False, "excludeWaitForNodeVolumeDetach": False}, set()),
 ])  # fmt: skip
-async def test_cluster_api_is_told_before_the_deletion_what_it_need_not_do(
-    options: dict[str, bool], expected: set[str]
-) -> None:
+async def test_cluster_api_is_told_what_to_skip_before_deletion(options: dict[str, bool], expected: set[str]) -> None:
     async with site("n1", "n2") as there:
         await there.capi.patch("m-n1", {"metadata": {"annotations": {"mine": "kept"}}})
         await there.provider(**options).terminate(there.id_of("n1"))
@@ -360,9 +358,7 @@ def says(type_: str, status: str, reason: str, message: str = "") -> dict[str, A
     (says("InfrastructureReady", "False", "Deleting", "wiping its disks"), "Deleting: wiping its disks"),
     ({"phase": "Deleting"}, "phase Deleting"), ({}, "Cluster API reports no reason"),
 ])  # fmt: skip
-async def test_a_machine_that_does_not_come_to_its_end_is_told_with_what_cluster_api_says(
-    status: dict[str, Any], words: str
-) -> None:
+async def test_a_machine_that_does_not_end_is_reported_with_its_reason(status: dict[str, Any], words: str) -> None:
     async with site("n1", "n2") as there:
         provider, id_ = there.provider(stuckSeconds=120), there.id_of("n1")
         await provider.terminate(id_)

@@ -227,9 +227,7 @@ def pids_in(file: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("script", [FAMILY, STUBBORN])
-async def test_one_that_takes_too_long_is_killed_with_its_children(
-    tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_one_dies_with_its_children(tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execs, "GRACE_SECONDS", 0.2)
     pids = tmp_path / "pids"
     with pytest.raises(ProviderUnavailable, match=r"was killed after 0\.5 s"):
@@ -326,9 +324,7 @@ def test_options_that_do_not_fit_are_named(options: dict[str, Any], message: str
         load_provider(ProviderSettings("exec", options))
 
 
-async def test_a_question_that_is_cancelled_while_a_child_stays_behind_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_question_leaves_no_child_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execs, "LINGER_SECONDS", 1000.0)
     pids, others = tmp_path / "pids", children()
     async with anyio.create_task_group() as group:

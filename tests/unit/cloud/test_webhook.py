@@ -151,9 +151,7 @@ async def test_while_a_secret_is_replaced_calls_are_signed_with_both(site: Site)
     assert signatures == [1, 2, 2, 1]
 
 
-async def test_a_secret_that_cannot_be_used_changes_nothing_and_is_told_once(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unusable_secret_is_reported_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     site.secret_file.write_text("too short")
     await site.provider.state(ID)
     site.secret_file.unlink()
@@ -421,9 +419,7 @@ async def test_a_date_that_no_calendar_has_asks_for_no_patience(site: Site, date
     assert await site.provider.state(ID) is InstanceState.RUNNING
 
 
-async def test_a_question_while_the_session_closes_has_a_session_of_its_own(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_question_during_close_has_its_own_session(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.answers(says(200, {"state": "running"}), says(200, {"state": "running"}))
     await site.provider.state(ID)
     is_closing, may_end = anyio.Event(), anyio.Event()

@@ -61,9 +61,7 @@ async def test_what_only_the_older_version_takes(api: Caller, name: str) -> None
 
 
 @pytest.mark.parametrize("manifest", [FULL_V1, FULL_V1BETA1], ids=VERSIONS)
-async def test_a_claim_that_says_everything_loses_nothing_in_either_version(
-    api: Caller, manifest: dict[str, Any]
-) -> None:
+async def test_a_full_claim_loses_nothing_in_either_version(api: Caller, manifest: dict[str, Any]) -> None:
     await api.create(path(manifest["apiVersion"]), manifest)
     for version in VERSIONS:
         seen = await api.get(f"{path(version)}/{manifest['metadata']['name']}")

@@ -185,9 +185,7 @@ async def test_a_busy_server_is_asked_again_when_it_has_said_and_all_pods_wait()
 
 
 @pytest.mark.parametrize("failure", [FAULT, Unreachable(POST, "reset", sent=True)], ids=["500", "the connection broke"])
-async def test_after_a_failure_that_may_have_been_a_success_the_pod_is_looked_at_first(
-    failure: Response | ApiError,
-) -> None:
+async def test_after_an_unknown_outcome_the_pod_is_read_first(failure: Response | ApiError) -> None:
     listener = Listener()
     async with evicting() as stage:
         stage.evictor.listen(listener)

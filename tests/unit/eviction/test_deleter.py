@@ -158,9 +158,7 @@ async def test_a_new_process_repeats_nothing() -> None:
 
 
 @pytest.mark.parametrize(("first", "expected"), [(30, []), (200, [(82.5, "web", 18)])])
-async def test_a_new_process_reads_what_the_one_before_may_have_deleted(
-    first: int, expected: list[tuple[float, str, int]]
-) -> None:
+async def test_a_new_process_reads_pods_possibly_deleted(first: int, expected: list[tuple[float, str, int]]) -> None:
     """Its watch lags: a second DELETE, with the seconds that are left, would cut the grace that the first one gave."""
     async with deleting() as stage:
         await stage.add(web=200)

@@ -22,9 +22,7 @@ CONFLICT = a_status(409, "the object has been modified", name="web")
     (DENIED, errors.AdmissionDenied), (FORBIDDEN, errors.Forbidden), (CONFLICT, errors.Conflict),
     (FAULT, errors.ServerError), (REFUSED, errors.Unreachable), (LOST, errors.Unreachable),
 ])  # fmt: skip
-async def test_a_refused_deletion_is_sent_again_with_what_is_left_then(
-    answer: Answer, error: type[errors.ApiError]
-) -> None:
+async def test_a_refused_deletion_is_repeated_with_the_time_left(answer: Answer, error: type[errors.ApiError]) -> None:
     async with deleting() as stage:
         await stage.add(web=30)
         stage.wire.refusals["web"].extend([answer] * 5)

@@ -200,9 +200,7 @@ def test_every_pod_leaves_and_every_refusal_has_its_reason(count: int, allowed: 
 
 @settings(max_examples=100, deadline=None)
 @given(count=st.integers(1, 6), order=st.lists(st.permutations(("answer", "pod", "budget")), min_size=6, max_size=6))
-def test_one_request_per_pod_while_the_watch_keeps_up_in_any_order(
-    count: int, order: list[tuple[str, str, str]]
-) -> None:
+def test_one_request_per_pod_in_any_order_of_events(count: int, order: list[tuple[str, str, str]]) -> None:
     """Each round brings the answer and both watches, in any order; then the replacement becomes ready."""
     play = Play(count, 1)
     for round_ in order[:count]:

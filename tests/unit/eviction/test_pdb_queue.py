@@ -266,7 +266,7 @@ def test_a_budget_that_is_not_observed_is_not_even_asked() -> None:
      {"current_healthy": 1, "desired_healthy": 2, "unhealthy_pod_eviction_policy": "IfHealthyBudget"}, False),
     ({}, {"unhealthy_pod_eviction_policy": "AlwaysAllow"}, False),
 ])  # fmt: skip
-def test_a_free_pod_is_evicted_although_the_queue_sleeps(
+def test_a_free_pod_does_not_wait_for_the_queue(
     pod: dict[str, Any], budget: dict[str, Any], is_uncharged: bool
 ) -> None:
     world = World(a_pod("web-1"), a_pod("web-2", **pod), budgets=(a_budget(**{**budget, "disruptions_allowed": 0}),))

@@ -238,8 +238,6 @@ def test_what_is_no_json_is_refused(decode: Callable[[bytes], object], body: byt
     (b'{"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00"}}', "timezone"),
     (b'{"metadata": {"name": "a"}, "spec": "all"}', r"\$\.spec"),
 ])  # fmt: skip
-def test_what_is_no_object_is_refused_with_the_field(
-    decode: Callable[[bytes], object], body: bytes, where: str
-) -> None:
+def test_an_invalid_object_names_its_field(decode: Callable[[bytes], object], body: bytes, where: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=where):
         decode(body)

@@ -123,9 +123,7 @@ def test_a_grace_of_ages_is_one_of_68_years(seconds: int, read: int) -> None:
     (9 * 10**9, "2312-02-06T14:56:06Z", LONGEST_GRACE),
     (LONGEST_GRACE, "2094-12-13T02:10:13Z", LONGEST_GRACE),
 ])  # fmt: skip
-def test_a_grace_that_has_overflown_in_the_server_ends_no_earlier_than_one_that_has_not(
-    seconds: int, written: str, read: int
-) -> None:
+def test_an_overflown_grace_ends_no_earlier(seconds: int, written: str, read: int) -> None:
     """What a server of 1.37 wrote at 22:56:06, in the order of the graces."""
     meta = META | {"deletionTimestamp": written, "deletionGracePeriodSeconds": seconds}
     ends = decode_pod(encoded(metadata=meta)).deletion_timestamp

@@ -80,9 +80,7 @@ def test_an_index_finds_the_budgets_that_select_as_in_kubernetes() -> None:
 
 
 @pytest.mark.parametrize(("few", "most_values"), [(64, 5_000), (0, 1), (10_000, 5_000)])
-def test_an_index_of_all_selectors_finds_the_first_two_of_them(
-    few: int, most_values: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_of_all_selectors_finds_two(few: int, most_values: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gracectl.policy.budget_index._FEW", few)
     monkeypatch.setattr("gracectl.policy.budget_index.MOST_VALUES", most_values)
     rows: list[Row] = json.loads((ORACLES / "label-selectors.json").read_text(encoding="utf-8"))

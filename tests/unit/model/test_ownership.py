@@ -63,9 +63,7 @@ def test_belongs_against_a_table(name: str, provider_id: str, claim: NodeClaim) 
 
 
 @given(NAMES, NAMES, st.sampled_from(["i-1", "i-2"]), CLAIMS)
-def test_a_claim_that_knows_its_instance_has_one_node_whatever_the_names(
-    name: str, other: str, provider_id: str, claim: NodeClaim
-) -> None:
+def test_a_claim_with_an_instance_has_one_node(name: str, other: str, provider_id: str, claim: NodeClaim) -> None:
     """Two instances are never both a claim's, once both providerIDs are known."""
     if claim.provider_id:
         first = belongs(a_node(name, provider_id="i-1"), claim)

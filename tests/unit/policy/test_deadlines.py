@@ -153,9 +153,7 @@ def test_a_pod_that_runs_is_deleted_its_grace_before_the_deadline(grace: int | N
 
 
 @pytest.mark.parametrize(("now", "given"), [(D - 899.5, 900), (D - 300, 300), (D - 0.2, 1), (D, 1), (D + 1000, 1)])
-def test_a_pod_that_cannot_have_its_grace_gets_what_is_left_and_never_less_than_a_second(
-    now: float, given: int
-) -> None:
+def test_a_pod_without_time_for_its_grace_gets_the_rest_or_a_second(now: float, given: int) -> None:
     pod = a_pod(grace_seconds=3600)
     due = delete_at(pod, D, now)
     assert due is not None
@@ -222,9 +220,7 @@ def test_what_a_deletion_timestamp_says_of_a_grace_that_was_cut(pod: Pod, shorte
 
 
 @given(first=st.integers(-5000, 899), grace=st.integers(0, 7200), waits=st.floats(0, 2000), runs=st.booleans())
-def test_a_pod_is_due_exactly_when_a_deletion_would_do_something(
-    first: int, grace: int, waits: float, runs: bool
-) -> None:
+def test_a_pod_is_due_when_a_deletion_has_an_effect(first: int, grace: int, waits: float, runs: bool) -> None:
     now = NOW + max(first, 0) + waits
     pod = a_pod(grace_seconds=grace) if runs else terminating(NOW + first, grace)
     due = delete_at(pod, D, now)
@@ -291,9 +287,7 @@ ENDING = st.builds(
     late=st.floats(0, 3),
     strict=st.booleans(),
 )
-def test_whatever_is_on_the_node_no_pod_loses_time_without_need(
-    pods: list[Pod], start: float, period: int, late: float, strict: bool
-) -> None:
+def test_no_pod_loses_time_without_need(pods: list[Pod], start: float, period: int, late: float, strict: bool) -> None:
     """No pod is evicted; each deletion is carried out `late` seconds after it was decided on."""
     now, deadline = NOW + start, NOW + period
     began = now

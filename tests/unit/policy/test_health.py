@@ -78,9 +78,7 @@ def test_how_long_what_is_bad_is_tolerated(
     (WITH_NETWORK, [ready("True", NOW - 1000), network("False", NOW)], NOW + 300),
     (HealthSettings(enabled=False), [ready("True", NOW)], -math.inf),
 ])  # fmt: skip
-def test_until_when_a_node_counts_as_unhealthy(
-    settings: HealthSettings, conditions: list[Condition], until: float
-) -> None:
+def test_when_a_node_stops_being_unhealthy(settings: HealthSettings, conditions: list[Condition], until: float) -> None:
     assert unhealthy_until(a_node(created=NOW - 5000, conditions=tuple(conditions)), settings) == until
 
 
@@ -105,9 +103,7 @@ def test_how_many_may_be_unhealthy(maximum: int | str, managed: int, allowed: in
 
 
 @given(percent=st.integers(0, 100), managed=st.integers(0, 6000), data=st.data())
-def test_the_brake_holds_exactly_when_the_share_is_exceeded_by_a_whole_node(
-    percent: int, managed: int, data: st.DataObject
-) -> None:
+def test_the_brake_holds_beyond_the_share_by_a_whole_node(percent: int, managed: int, data: st.DataObject) -> None:
     unhealthy = data.draw(st.integers(0, managed))
     # By counting: the fewest nodes that are at least that share.
     may_be = next(n for n in range(managed + 1) if n * 100 >= percent * managed)
@@ -121,9 +117,7 @@ def test_the_brake_holds_exactly_when_the_share_is_exceeded_by_a_whole_node(
     managed=st.integers(1, 60),
     steps=st.lists(st.tuples(st.sampled_from(["sick", "end", "gone"]), st.integers(1, 9)), max_size=40),
 )
-def test_an_outage_that_spreads_cannot_outrun_the_brake(
-    percent: int, managed: int, steps: list[tuple[str, int]]
-) -> None:
+def test_a_spreading_outage_cannot_outrun_the_brake(percent: int, managed: int, steps: list[tuple[str, int]]) -> None:
     """In one instant: as long as no node has gone, no more than the share is terminated."""
     sick, ended = 0, 0
     for step, count in steps:
@@ -159,9 +153,7 @@ def test_a_maximum_that_means_nothing_is_refused(maximum: int | str) -> None:
 @pytest.mark.parametrize(
     ("given_back", "tolerated_until"), [(None, NOW - 4100), (NOW - 50, NOW + 850), (NOW - 9000, NOW - 4100)]
 )
-def test_what_was_bad_while_a_node_was_kept_counts_from_when_it_was_given_back(
-    given_back: float | None, tolerated_until: float
-) -> None:
+def test_faults_in_maintenance_count_from_the_uncordon(given_back: float | None, tolerated_until: float) -> None:
     annotations = {} if given_back is None else {names.UNCORDONED: format_time(given_back)}
     node = a_node(annotations=annotations, conditions=(ready("Unknown", NOW - 5000),))
     (ailment,) = unhealthy_conditions(node, DEFAULT)
@@ -177,9 +169,7 @@ def test_an_unknown_start_stays_unknown_for_an_uncordoned_node() -> None:
 
 @pytest.mark.parametrize("annotations", [{names.KEEP_DRAINED: "x"}, {names.CORDONED: ""}])
 @pytest.mark.parametrize("conditions", [(), (ready("False"),), (ready("True", NOW - 10),)])
-def test_a_node_that_is_kept_is_neither_unhealthy_nor_recovering(
-    annotations: dict[str, str], conditions: tuple[Condition, ...]
-) -> None:
+def test_a_node_in_maintenance_is_not_unhealthy(annotations: dict[str, str], conditions: tuple[Condition, ...]) -> None:
     kept = a_node(created=NOW - 100_000, annotations=annotations, conditions=conditions)
     assert unhealthy_until(kept, DEFAULT) == -math.inf
     assert unhealthy_until(msgspec.structs.replace(kept, annotations={}), DEFAULT) > NOW

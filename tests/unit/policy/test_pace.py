@@ -83,9 +83,7 @@ RANKS = st.builds(
 
 
 @given(st.dictionaries(st.integers(), RANKS, max_size=20), st.integers(-5, 25))
-def test_no_more_begin_than_there_are_places_and_none_that_is_worse_than_one_that_waits(
-    waiting: dict[int, DisruptionRank], places: int
-) -> None:
+def test_the_best_begin_and_no_more_than_places(waiting: dict[int, DisruptionRank], places: int) -> None:
     chosen = next_to_begin(waiting, places)
     assert len(chosen) == min(max(places, 0), len(waiting))
     left = [waiting[key] for key in waiting if key not in chosen]
@@ -123,9 +121,7 @@ def test_a_place_changes_by_the_clock_only_at_instants_that_are_known(gone: floa
     (-1, 1, []),  # deletions by hand exceed the maximum
     (-1, 2, ["dead"]), (3, 0, ["ready", "dead", "gone"]),
 ])  # fmt: skip
-def test_places_of_blocked_drains_are_for_nodes_that_are_not_ready(
-    places: int, blocked: int, chosen: list[str]
-) -> None:
+def test_slots_of_blocked_drains_are_for_unready_nodes(places: int, blocked: int, chosen: list[str]) -> None:
     waiting = {name: DisruptionRank(False, 0, float(n), 0.0, name) for n, name in enumerate(("ready", "dead", "gone"))}
     assert next_with_blocked(waiting, ["gone", "dead"], places, blocked) == chosen
 

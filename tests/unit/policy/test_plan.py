@@ -289,9 +289,7 @@ CRITICAL = {"priority_class": "system-node-critical", "priority": 2_000_001_000}
     ({"deletion_timestamp": NOW + 30}, Outcome.TERMINATING, "terminating"),
     (CRITICAL, Outcome.EVICT, ""),
 ])  # fmt: skip
-def test_daemons_stay_on_a_node_that_stays_and_remaining_else_leaves_as_ever(
-    fields: dict[str, Any], outcome: Outcome, words: str
-) -> None:
+def test_daemons_stay_on_a_node_in_maintenance(fields: dict[str, Any], outcome: Outcome, words: str) -> None:
     decision = decide(a_pod(**fields), is_maintenance=True)
     assert outcomes(decision) == {"web-1": outcome}
     assert reason(decision, "web-1") == words
@@ -408,9 +406,7 @@ def test_between_two_instants_that_it_names_a_plan_does_not_change(pods: list[Po
     st.one_of(st.none(), st.integers(1, 1_000)),
     st.data(),
 )
-def test_while_one_awaited_pod_is_left_the_end_of_terminating_ones_changes_nothing(
-    pods: list[Pod], period: int | None, data: st.DataObject
-) -> None:
+def test_the_end_of_terminating_pods_changes_nothing(pods: list[Pod], period: int | None, data: st.DataObject) -> None:
     """So nothing but reports has to follow it at once."""
     budget = a_budget(disruptions_allowed=1)
     deadline = None if period is None else NOW + period
@@ -477,9 +473,7 @@ ATTACHED = VolumeAttachment("va", "uid-va", node_name="n1", volume_name="pv", at
     ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW + 35}, True),
     ((a_pod(), a_pod("agent", owners=DAEMON)), {"deadline": NOW}, True),
 ])  # fmt: skip
-def test_new_daemon_set_pods_are_excluded_from_when_theirs_leave(
-    pods: tuple[Pod, ...], more: dict[str, Any], is_excluded: bool
-) -> None:
+def test_when_new_daemon_set_pods_are_excluded(pods: tuple[Pod, ...], more: dict[str, Any], is_excluded: bool) -> None:
     decision = plan(msgspec.structs.replace(view(*pods), **more), NOW)
     assert decision.excludes_daemon_sets is is_excluded
 

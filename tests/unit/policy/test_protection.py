@@ -110,9 +110,7 @@ def test_the_administrator_caps_every_protection(value: str) -> None:
     ("1h", 3600, 3600, False), ("1h", 3599, 3599, True), ("1h", None, 3600, False), ("true", None, None, False),
     ("true", 60, 60, True), ("nonsense", 60, 60, True),
 ])  # fmt: skip
-def test_it_is_known_what_ends_a_protection(
-    value: str, maximum: float | None, until: float | None, is_capped: bool
-) -> None:
+def test_what_ends_a_protection(value: str, maximum: float | None, until: float | None, is_capped: bool) -> None:
     pod = a_pod(annotations={names.DO_NOT_DISRUPT: value}, created=NOW)
     protection = protection_of(pod, NOW, ProtectionSettings(maximum_seconds=maximum))
     assert protection is not None
@@ -128,9 +126,7 @@ def test_it_is_known_what_ends_a_protection(
     ("4h", ProtectionSettings(reference="start"), "time"),  # it has not started, so its end is unknown
     ("true", ProtectionSettings(reference="start"), "forever"),
 ])  # fmt: skip
-def test_it_lasts_for_a_time_or_for_ever_or_for_ever_by_mistake(
-    value: str, settings: ProtectionSettings, lasting: str
-) -> None:
+def test_how_long_a_protection_lasts(value: str, settings: ProtectionSettings, lasting: str) -> None:
     protection = protection_of(a_pod(annotations={names.DO_NOT_DISRUPT: value}, started=None), NOW - 3600, settings)
     assert protection is not None
     assert protection.lasting == lasting

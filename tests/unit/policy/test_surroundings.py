@@ -56,9 +56,7 @@ DB = "shop/db-0 has data on this node only (volume pv): "
     (PersistentVolume("pv", "u", terms=ZONE), owned_by("StatefulSet"), "", ""),
     (None, owned_by("StatefulSet"), "", ""),
 ])  # fmt: skip
-def test_data_that_is_on_this_node_only(
-    volume: PersistentVolume | None, owners: Any, terminated: str, drained: str
-) -> None:
+def test_data_on_this_node_only(volume: PersistentVolume | None, owners: Any, terminated: str, drained: str) -> None:
     pod = a_pod("db-0", claims=("data",), owners=owners)
     assert on_volume(volume, pod) == ([f"{DB}{terminated}"] if terminated else [])
     assert on_volume(volume, pod, is_maintenance=True) == ([f"{DB}{drained}"] if drained else [])

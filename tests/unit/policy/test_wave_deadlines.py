@@ -66,9 +66,7 @@ def test_a_deadline_in_the_past_holds_for_all_pods() -> None:
     seconds=st.floats(-100, 50_000),
     data=st.data(),
 )
-def test_no_wave_ends_after_the_node_or_before_an_earlier_one(
-    ranges: dict[int, float], seconds: float, data: st.DataObject
-) -> None:
+def test_waves_end_in_order_and_before_the_node(ranges: dict[int, float], seconds: float, data: st.DataObject) -> None:
     order = by_priority(list(ranges.items()))
     waves = range(len(order.waves))
     occupied = data.draw(st.sets(st.sampled_from(waves), min_size=1))

@@ -119,9 +119,7 @@ def test_the_servers_answers_show_what_the_machine_has_slept(machine: Machine) -
     pytest.param(-50.0, 600.0, 600.0, id="suspended, and the time of day set back"),
     pytest.param(-600.0, 0.0, 0.0, id="the time of day set back"),
 ])  # fmt: skip
-def test_what_the_monotonic_clock_may_have_missed_has_elapsed(
-    machine: Machine, today: float, since_boot: float, missed: float
-) -> None:
+def test_time_missed_by_the_monotonic_clock(machine: Machine, today: float, since_boot: float, missed: float) -> None:
     clock = SystemClock()
     machine.go(10.0)
     assert clock.elapsed() == pytest.approx(clock.monotonic())

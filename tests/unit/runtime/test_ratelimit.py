@@ -214,9 +214,7 @@ async def test_a_pause_outlasts_another_rate() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.5, 1.0, 3.0, 10.0]), st.integers(1, 8), st.floats(0, 3)), max_size=8))
-async def test_however_often_the_rate_changes_no_more_pass_than_the_rates_allow(
-    changes: list[tuple[float, int, float]],
-) -> None:
+async def test_changing_rates_let_no_more_pass_than_they_allow(changes: list[tuple[float, int, float]]) -> None:
     callers = Callers(qps=2, burst=4)
     allowed, rate = 4.0, 2.0
     async with anyio.create_task_group() as group:

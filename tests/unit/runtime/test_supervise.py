@@ -98,9 +98,7 @@ async def test_when_stopped_each_component_outlives_those_behind_it() -> None:
     assert ended == [("nodes", 12), ("events", 14), ("watch", 16)]
 
 
-async def test_an_end_that_takes_too_long_is_no_longer_waited_for_by_the_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_component_that_ends_too_slowly_is_not_awaited(caplog: pytest.LogCaptureFixture) -> None:
     ended: list[tuple[str, float]] = []
 
     def end(name: str) -> None:
@@ -177,9 +175,7 @@ async def test_what_fails_during_a_cancellation_from_outside_is_logged(caplog: p
     ]
 
 
-async def test_a_component_that_returns_when_cancelled_from_outside_has_not_failed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_component_that_returns_on_cancellation_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
     async def part() -> None:
         with contextlib.suppress(anyio.get_cancelled_exc_class()):
             await anyio.sleep_forever()

@@ -158,9 +158,7 @@ async def test_it_is_compressed_for_those_who_accept_that() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.real_time
-async def test_a_part_that_fails_is_told_in_the_log_and_the_next_scrape_is_answered(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_failing_part_is_logged_and_the_next_scrape_works(caplog: pytest.LogCaptureFixture) -> None:
     moods = iter([ZeroDivisionError("broken"), None])
 
     def source() -> Iterable[Sample]:

@@ -9,13 +9,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from gracectl.runtime.clock import LoopClock
 from gracectl.telemetry.connections import BodyReader, Limits
-from gracectl.telemetry.health import (
-    ALIVE,
-    READY,
-    Check,
-    probes,
-    report,
-)
+from gracectl.telemetry.health import ALIVE, READY, Check, probes, report
 
 NOW, LIMIT = 1000.0, 900.0
 NO_BODIES = BodyReader(Limits(), LoopClock())

@@ -255,9 +255,7 @@ class Terminal(io.StringIO):
     (io.StringIO(), "auto", True), (Terminal(), "auto", False), (Terminal(), "json", True),
     (io.StringIO(), "text", False),
 ])  # fmt: skip
-def test_configure_chooses_the_format(
-    root: logging.Logger, stream: io.StringIO, format: LogFormat, is_json: bool
-) -> None:
+def test_configure_sets_the_format(root: logging.Logger, stream: io.StringIO, format: LogFormat, is_json: bool) -> None:
     configure(stream, format=format)
     root.info("hello", extra={"node": "worker-1"})
     assert stream.getvalue().startswith("{") == is_json

@@ -134,9 +134,7 @@ async def test_a_counter_that_begins_again_has_a_new_start(collector: Collector)
     assert last[1] >= second[2], "it counts from an export before"
 
 
-async def test_one_that_refuses_is_a_warning_and_the_next_export_is_tried(
-    collector: Collector, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refused_export_is_a_warning(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
     collector.conduct = Conduct(status=400)
     caplog.set_level(logging.WARNING)
     async with exporting(World(), OFTEN):
@@ -163,9 +161,7 @@ async def test_one_that_hangs_delays_neither_the_loop_nor_the_end(monkeypatch: p
         # It has ended, and the collector answers at the end of its own block only.
 
 
-async def test_headers_and_timeout_are_those_of_the_variables(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_variables_set_headers_and_timeout(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "api-key=s%20t")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
     async with exporting(World(), NEVER):

@@ -90,9 +90,7 @@ class TestFile:
         assert path.stat().st_ino != before
         assert os.listdir(tmp_path) == [path.name]
 
-    async def test_a_failure_leaves_what_was_there_and_names_the_file(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_failure_keeps_and_names_the_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "traces.json"
         path.write_text("something else")
         kept = await a_file(ROOT)

@@ -259,9 +259,7 @@ async def test_a_quiet_stream_has_a_sign_of_life(monkeypatch: pytest.MonkeyPatch
             assert (await answer.content.readline()).startswith(b":")
 
 
-async def test_a_client_that_does_not_read_is_dropped_and_the_others_are_served(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gracectl.cli.ui.stream.WRITE_SECONDS", 2.0)
     async with a_client() as client:
         silent = await _connect(client.url)

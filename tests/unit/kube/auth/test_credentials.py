@@ -266,9 +266,7 @@ async def test_paths_are_relative_to_the_file_they_stand_in(tmp_path: Path) -> N
     assert (await credentials.identity()).tls is not None
 
 
-async def test_a_client_certificate_that_was_renewed_in_its_file_is_used_once_the_old_one_is_refused(
-    tmp_path: Path,
-) -> None:
+async def test_a_renewed_client_certificate_is_used_once_the_old_one_is_refused(tmp_path: Path) -> None:
     """As a kubelet renews its own."""
     for file in ("client.pem", "client.key"):
         (tmp_path / file).write_bytes((CERTIFICATES / file).read_bytes())
@@ -412,9 +410,7 @@ TWO = {**a_config({}), "contexts": [*a_config({})["contexts"], {"name": "another
     ("current-context: !!timestamp 2026-13-01", None, "is not YAML: month must be in 1..12"),
     ("a: !!bool often", None, "is not YAML"), ("[" * 5000, None, "is not YAML"),
 ])  # fmt: skip
-async def test_what_is_wrong_is_said_in_one_sentence(
-    tmp_path: Path, config: Any, context: str | None, said: str
-) -> None:
+async def test_errors_are_one_sentence(tmp_path: Path, config: Any, context: str | None, said: str) -> None:
     path = written(tmp_path, config)
     with pytest.raises(CredentialsError, match=said) as caught:
         await loaded(path, context)

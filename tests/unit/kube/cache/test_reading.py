@@ -40,18 +40,14 @@ def versions_of(transport: ScriptedTransport) -> list[str]:
     return [request.path.split("/")[3] for _, request in transport.asked]
 
 
-async def test_all_pages_of_a_selection_and_of_each_what_is_kept(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_all_pages_of_a_selection_are_read(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([page(7, lease("a", 1), lease("b", 2), token="more"), page(7, lease("c", 3))])
     found = await read_all(client, LEASES, Selection(fields="x=y"), keep=lambda each: each.name != "a")
     assert [each.name for each in found] == ["b", "c"]
     assert {dict(request.query)["fieldSelector"] for _, request in transport.asked} == {"x=y"}
 
 
-async def test_a_list_whose_version_is_forgotten_under_way_is_begun_again_once(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_an_expired_list_is_restarted_once(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([page(7, lease("a", 1), token="more"), EXPIRED, page(9, lease("b", 8))])
     assert [each.name for each in await read_all(client, LEASES)] == ["b"]
     transport.answers.extend([EXPIRED, EXPIRED])
@@ -69,9 +65,7 @@ async def test_the_first_version_that_is_served_is_read(client: KubeClient, tran
     assert versions_of(transport) == ["v1", "v1", "v1beta1", "v1", "v1beta1"]
 
 
-async def test_without_permission_on_what_is_not_served_nothing_is_missing(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_a_missing_right_to_an_unserved_kind_is_fine(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([FORBIDDEN, NOT_SERVED, NOT_SERVED])
     assert await read_served(client, VERSIONS) == []
 

@@ -107,9 +107,7 @@ async def test_watches_are_asked_for_between_five_and_ten_minutes() -> None:
 
 
 @pytest.mark.parametrize("end", [[expired()], refusal(410, "Expired")], ids=["ERROR event in HTTP 200", "HTTP 410"])
-async def test_lost_history_is_listed_anew_and_exactly_the_difference_is_told(
-    end: list[bytes | Exception | float] | Response,
-) -> None:
+async def test_after_lost_history_only_differences_are_told(end: list[bytes | Exception | float] | Response) -> None:
     world = World()
     world.transport.answers.extend(
         [
@@ -164,7 +162,7 @@ async def test_a_new_list_is_no_second_view_of_what_has_not_changed(monkeypatch:
 
 
 @pytest.mark.parametrize("end", [[expired()], refusal(410, "Expired")])
-async def test_a_server_that_is_back_without_its_history_is_listed_without_the_pause_that_has_grown(
+async def test_a_server_without_history_is_listed_without_delay(
     end: list[bytes | Exception | float] | Response,
 ) -> None:
     world = World()
@@ -240,9 +238,7 @@ async def test_bookmarks_are_signs_of_life() -> None:
     b'{"type":"ADDED","obj\n', event("ADDED", {"metadata": {"name": 7}}), event("SHUFFLED", lease("a", 8)),
     ValueError("a line of a watch is too long"),
 ], ids=["cut off", "not a lease", "unknown type", "too long"])  # fmt: skip
-async def test_what_cannot_be_decoded_is_logged_and_listed_anew(
-    line: bytes | Exception, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_undecodable_line_is_listed_anew(line: bytes | Exception, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.transport.answers.extend([page(7), page(9, lease("a", 8))])
     world.transport.streams.append([line])
@@ -268,9 +264,7 @@ async def test_a_list_that_cannot_be_decoded_is_tried_again() -> None:
     (refusal(400, "BadRequest"), errors.Invalid),
     (answer(b"404 page not found", 404), errors.NotServed),
 ])  # fmt: skip
-async def test_what_only_the_configuration_can_mend_ends_the_first_list(
-    refused: Response, meaning: type[errors.ApiError]
-) -> None:
+async def test_a_configuration_error_ends_the_first_list(refused: Response, meaning: type[errors.ApiError]) -> None:
     world = World()
     world.transport.answers.append(refused)
     with pytest.raises(meaning, match="list leases"):

@@ -52,9 +52,7 @@ def kube_system(uid: str) -> Response:
     (kube_system("b"), ["list leases", "watch leases @5"]),
     (refusal(403, "Forbidden"), ["watch leases @7"]),
 ], ids=["the same cluster", "another cluster", "unknown"])  # fmt: skip
-async def test_after_a_lost_connection_another_cluster_is_listed_from_the_beginning(
-    after: Response, resumed: list[str]
-) -> None:
+async def test_after_a_lost_connection_another_cluster_is_listed_anew(after: Response, resumed: list[str]) -> None:
     world = World(with_identity=True)
     world.transport.answers.extend([kube_system("a"), page(7), after])
     if "list leases" in resumed:

@@ -79,9 +79,7 @@ async def test_pods_nested_as_deep_as_a_server_stores_them_are_followed_like_any
         assert pods.aside == []
 
 
-async def test_a_pod_that_cannot_be_decoded_has_a_stand_in_until_it_can_or_is_gone(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_undecodable_pod_has_a_stand_in(caplog: pytest.LogCaptureFixture) -> None:
     pods = Pods()
     pods.transport.answers.append(page(7, a_pod("bad", 1, grace="x"), a_pod("good", 2), a_pod("worse", 3, grace=[])))
     labeled = a_pod("odd", 11)

@@ -121,9 +121,7 @@ async def test_a_clear_answer_is_not_asked_for_twice(
     assert transport.instants == [0.0]
 
 
-async def test_attempts_are_counted_and_the_last_error_is_the_one_raised(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_the_last_of_five_errors_is_raised(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([FAULT, LOST, SLOW, FAULT, LOST])
     with pytest.raises(errors.Unreachable) as caught:
         await client.get(LEASES, KEY)
@@ -136,9 +134,7 @@ async def test_attempts_are_counted_and_the_last_error_is_the_one_raised(
     assert statistics.count("get", "leases", "ok") == 0
 
 
-async def test_retry_after_of_a_fault_is_honoured_to_the_second(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_retry_after_of_a_fault_is_obeyed(client: KubeClient, transport: ScriptedTransport) -> None:
     future = answer({"kind": "Status", "message": "Too large resource version"}, 504, retry_after="1")
     transport.answers.extend([future, answer(lease("a", 1))])
     await client.get(LEASES, KEY)
@@ -182,9 +178,7 @@ async def test_a_spent_budget_slows_no_request(client: KubeClient, transport: Sc
     assert client.statistics().count("create", "pods/eviction", "BudgetExhausted") == 1
 
 
-async def test_an_eviction_that_is_no_longer_meant_when_its_turn_comes_is_not_sent(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_a_superseded_eviction_is_not_sent(client: KubeClient, transport: ScriptedTransport) -> None:
     """While it waits out what a busy server has asked for, its pod may be replaced by a namesake."""
     transport.answers.extend([BUSY, answer()])
     meant = iter([True, False])
@@ -219,9 +213,7 @@ async def test_a_write_is_given_longer_than_any_webhook_may_take(transport: Scri
     assert anyio.current_time() == 70.5
 
 
-async def test_a_write_in_flight_is_finished_before_a_cancellation_is_obeyed(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_a_write_in_flight_outlives_a_cancellation(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([5.0, answer()])
     with anyio.move_on_after(2.0) as scope:
         await client.evict(KEY, uid="u")
@@ -248,9 +240,7 @@ async def test_a_read_is_cancelled_at_once(client: KubeClient, transport: Script
     assert anyio.current_time() == 2.0
 
 
-async def test_a_cancellation_ends_the_wait_between_two_attempts(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_a_cancellation_ends_the_wait_for_a_retry(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([BUSY, answer()])
     with anyio.move_on_after(2.0) as scope:
         await client.evict(KEY, uid="u")
@@ -316,9 +306,7 @@ async def test_one_object_that_is_too_large_is_told(client: KubeClient, transpor
     assert len(transport.asked) == 3
 
 
-async def test_a_selection_by_fields_is_asked_of_the_server_in_every_page_and_watch(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_pages_and_watches_send_the_field_selector(client: KubeClient, transport: ScriptedTransport) -> None:
     on_a = Selection(fields="spec.nodeName=a")
     transport.answers.extend([page(7, token="more"), page(7)])
     assert [each.items async for each in client.list(PODS, selection=on_a)] == [(), ()]
@@ -328,9 +316,7 @@ async def test_a_selection_by_fields_is_asked_of_the_server_in_every_page_and_wa
     assert transport.story == ["list pods", "list pods more", "watch pods @7"]
 
 
-async def test_the_next_page_is_asked_for_before_a_page_is_decoded(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_the_next_page_is_requested_before_decoding(client: KubeClient, transport: ScriptedTransport) -> None:
     asked = []
 
     def decode(raw: Raw) -> Lease:
@@ -343,9 +329,7 @@ async def test_the_next_page_is_asked_for_before_a_page_is_decoded(
     assert (asked[0], asked[300]) == (2, 3)
 
 
-async def test_a_page_that_does_not_begin_with_its_token_is_followed_by_the_next_one(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_a_page_that_ends_with_its_token_is_followed(client: KubeClient, transport: ScriptedTransport) -> None:
     first, last = page(7, lease("a", 1), token="b"), page(7, lease("b", 2))
     assert isinstance(first, Response)
     items_first = b'{"items":' + first.body.split(b'"items":')[1].removesuffix(b"}")
@@ -354,9 +338,7 @@ async def test_a_page_that_does_not_begin_with_its_token_is_followed_by_the_next
     assert [each.name async for found in client.list(LEASES) for each in found.items] == ["a", "b"]
 
 
-async def test_a_page_is_taken_before_the_failure_of_the_next_one(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_a_page_is_used_before_the_next_one_fails(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([page(7, lease("a", 1), token="b"), refusal(410, "Expired")])
     async with aclosing(client.list(LEASES)) as pages:
         assert [item.name for item in (await anext(pages)).items] == ["a"]
@@ -364,9 +346,7 @@ async def test_a_page_is_taken_before_the_failure_of_the_next_one(
             await anext(pages)
 
 
-async def test_the_page_after_a_heavy_one_is_asked_for_when_that_has_been_taken(
-    client: KubeClient, transport: ScriptedTransport
-) -> None:
+async def test_the_page_after_a_heavy_one_is_requested_later(client: KubeClient, transport: ScriptedTransport) -> None:
     transport.answers.extend([page(7, lease("a", 1, holder="x" * 9_000_000), token="b"), page(7)])
     async with aclosing(client.list(LEASES)) as pages:
         await anext(pages)
@@ -392,7 +372,7 @@ async def test_a_list_lets_others_run_while_it_decodes(client: KubeClient, trans
 
 
 @pytest.mark.parametrize("garbage", [b"<html>hello</html>", b'{"items": 7}', b""])
-async def test_an_answer_that_is_none_is_a_fault_of_the_server(
+async def test_garbage_is_a_fault_of_the_server(
     client: KubeClient, transport: ScriptedTransport, garbage: bytes
 ) -> None:
     transport.answers.extend([answer(garbage), answer(garbage), answer(garbage)])

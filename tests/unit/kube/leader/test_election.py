@@ -147,9 +147,7 @@ async def test_after_a_kill_another_leads_when_it_has_seen_no_change_for_the_dur
     pytest.param({"metadata": {"name": "gracectl"}}, 0.0, id="empty"),
     pytest.param(a_lease("a"), 0.0, id="ours"),
 ])  # fmt: skip
-async def test_a_lease_counts_from_when_it_was_seen_for_as_long_as_it_says(
-    lease: dict[str, Any], begins: float
-) -> None:
+async def test_a_lease_counts_from_when_it_was_seen(lease: dict[str, Any], begins: float) -> None:
     place = Hustings()
     await place.admin.create(LEASES, lease)
     a = place.contender("a")

@@ -188,9 +188,7 @@ class UnevenClock(LoopClock):
 
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(2, 4))
-async def test_whatever_happens_no_two_fences_are_open_and_one_candidate_leads_when_it_is_over(
-    seed: int, count: int
-) -> None:
+async def test_no_two_fences_are_open_and_one_candidate_leads_in_the_end(seed: int, count: int) -> None:
     chance = random.Random(seed)
     place = Hustings()
     place.rng = random.Random(seed + 1)

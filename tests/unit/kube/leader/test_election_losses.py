@@ -128,9 +128,7 @@ async def test_the_lost_leader_stands_by_and_leads_again() -> None:
 
 
 @pytest.mark.parametrize("holder", ["another", ""])
-async def test_a_lease_that_another_client_writes_ends_the_term_at_once(
-    holder: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_lease_taken_by_another_client_ends_the_term(holder: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     place = Hustings()
     a = place.contender("a")
