@@ -19,8 +19,20 @@ from typing import Any
 import anyio
 import looptime
 from playwright.sync_api import Browser, Page, sync_playwright
-from support.board_server import FixedClock, ServedBoard, chromium, serving
-from support.boards import Json, a_node, a_pod, a_window, at, blocked, of_nodes, terminated
+from support.boards import (
+    FixedClock,
+    Json,
+    ServedBoard,
+    a_node,
+    a_pod,
+    a_window,
+    at,
+    blocked,
+    chromium,
+    of_nodes,
+    serving,
+    terminated,
+)
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
 from gracectl.cli.status.follow import StatusFollower, StatusFrame

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from kubesim.controllers.objects import annotations_of, is_ready, is_terminating, node_of
 from kubesim.server.api import JsonObject
+from support.clients import Deed, follow
 from support.stage import Stage
-from support.stored import Deed, follow
 
 from gracectl.model import names
 from gracectl.model.times import parse_time

@@ -17,7 +17,7 @@ import looptime
 from kubesim.controllers.paths import PRIORITY_CLASSES
 from kubesim.server.api import JsonObject
 from rich.console import Console
-from support.agents import KEP, STUBBORN
+from support.shutdowns import BY_KEP, STUBBORN
 from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
 
 from examples.pages import put_in
@@ -60,7 +60,7 @@ def _exporter() -> JsonObject:
 async def read_input(stage: Stage) -> RehearsalResult:
     """As the command does."""
     connection = Connection(stage.transport, stage.clock, KubeClient(stage.transport, stage.clock))
-    return await run_rehearsal(connection, NODE, the_settings(**KEP))
+    return await run_rehearsal(connection, NODE, the_settings(**BY_KEP))
 
 
 def rehearse() -> RehearsalResult:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from kubesim_support.patience import PATIENCE
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect, sync_playwright
-from support.board_server import BROWSER, FixedClock, ServedBoard, chromium, serving
-from support.boards import NOW
+from support.boards import BOARD_NOW, BROWSER, FixedClock, ServedBoard, chromium, serving
 
 
 @pytest.fixture(scope="module")
@@ -64,4 +63,4 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 def serve() -> Iterator[Callable[[Mapping[str, Any]], ServedBoard]]:
     """Serve boards by the real server, on a clock that begins at NOW."""
     with ExitStack() as stack:
-        yield lambda state, **more: stack.enter_context(serving(state, FixedClock(NOW), **more))
+        yield lambda state, **more: stack.enter_context(serving(state, FixedClock(BOARD_NOW), **more))

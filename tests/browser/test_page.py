@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from support.board_server import ServedBoard
 from support.boards import (
-    NOW,
+    BOARD_NOW,
     Json,
+    ServedBoard,
     a_budget,
     a_cause,
     a_deadline,
@@ -21,6 +21,7 @@ from support.boards import (
     a_pod,
     a_warning,
     a_window,
+    applied,
     at,
     blocked,
     never_under,
@@ -29,7 +30,6 @@ from support.boards import (
     queued,
     terminated,
 )
-from support.deltas import applied
 
 from gracectl.cli.format import elapsed_answer
 from gracectl.cli.report import answer_report
@@ -308,25 +308,25 @@ def test_an_old_forecast_shows_its_age(open_page: Open, serve: Serve) -> None:
 
 
 ANSWERS = (
-    Window(NOW + 5, NOW + 272),
-    Window(NOW + 5, NOW + 272, NOW + 90),
-    Window(NOW + 30, NOW + 30.5),
-    Window(NOW - 30, NOW + 3700),
-    Window(NOW - 30, NOW - 20),
-    Unknown(("when it ends",), NOW + 5),
+    Window(BOARD_NOW + 5, BOARD_NOW + 272),
+    Window(BOARD_NOW + 5, BOARD_NOW + 272, BOARD_NOW + 90),
+    Window(BOARD_NOW + 30, BOARD_NOW + 30.5),
+    Window(BOARD_NOW - 30, BOARD_NOW + 3700),
+    Window(BOARD_NOW - 30, BOARD_NOW - 20),
+    Unknown(("when it ends",), BOARD_NOW + 5),
     Never(()),
 )
 
 
 def test_the_page_words_an_answer_as_the_terminal_does(open_page: Open, serve: Serve) -> None:
     page = open_page(serve(of_nodes(a_drain())).url)
-    reports = [msgspec.to_builtins(answer_report(answer, NOW)) for answer in ANSWERS]
+    reports = [msgspec.to_builtins(answer_report(answer, BOARD_NOW)) for answer in ANSWERS]
     script = """async ([answers, now]) => {
       const { answerText } = await import("./assets/format.js");
       return answers.map((each) => answerText(each, now));
     }"""
-    found = page.evaluate(script, [reports, NOW * 1000])
-    assert [text.replace("–", "-") for text in found] == [elapsed_answer(answer, NOW) for answer in ANSWERS]
+    found = page.evaluate(script, [reports, BOARD_NOW * 1000])
+    assert [text.replace("–", "-") for text in found] == [elapsed_answer(answer, BOARD_NOW) for answer in ANSWERS]
 
 
 def test_an_api_server_that_is_away_is_said_and_time_stands_still(open_page: Open, serve: Serve) -> None:

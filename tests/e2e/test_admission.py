@@ -20,8 +20,8 @@ from kubesim.controllers.client import MERGE, ApiClient
 from kubesim.controllers.paths import NODES, path_of
 from kubesim.server.api import JsonObject
 from kubesim_support.patience import PATIENCE
-from support.hosted import is_late
-from support.ports import free_ports
+from support.admission import is_late
+from support.servers import free_ports
 
 from gracectl.model import names
 

@@ -25,7 +25,7 @@ from e2e_support.wire import Wire
 from kubesim.controllers.paths import PODS
 from kubesim.server.api import JsonObject
 from support.logind import Machine, StandInLogind, a_machine
-from support.real_logind import RealLogind
+from support.message_bus import RealLogind
 
 from benchmarks.ground.hollow import connected
 from gracectl.agent.agent import rights

@@ -15,7 +15,7 @@ from kubesim.controllers.client import MERGE, STRATEGIC, ApiClient, ask
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
 from kubesim_support.patience import PATIENCE
-from support.deployment import NODE_NAME, PATHS, POLICIES, agent_objects, policy_objects
+from support.chart import NODE_NAME, PATHS, POLICIES, agent_objects, policy_objects
 
 from benchmarks.ground.hollow import connected
 

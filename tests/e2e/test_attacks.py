@@ -45,7 +45,7 @@ from e2e_support.story import Story
 from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
 from support.admission import a_review
-from support.ports import free_ports
+from support.servers import free_ports
 from support.thorough import thorough
 
 from benchmarks.ground.process import peak_memory

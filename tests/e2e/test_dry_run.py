@@ -9,7 +9,7 @@ import pytest
 from e2e_support.story import Story
 from kubesim.controllers.objects import is_terminating
 from kubesim.server.api import JsonObject
-from support.ports import free_port
+from support.servers import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time]
 

@@ -18,7 +18,7 @@ from kubesim.controllers.client import ApiClient
 from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
 from kubesim_support.patience import PATIENCE
-from support.ports import free_port
+from support.servers import free_port
 
 from benchmarks.ground.hollow import connected
 from gracectl.model.names import DO_NOT_DISRUPT, FINALIZER

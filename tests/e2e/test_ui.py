@@ -16,7 +16,7 @@ import pytest
 from e2e_support.program import Program
 from e2e_support.story import Story
 from kubesim_support.patience import PATIENCE
-from support.deltas import applied
+from support.boards import applied
 
 from benchmarks.ground.process import peak_memory
 from gracectl.runtime.clock import SystemClock

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 from kubesim.server.api import JsonObject
-from support.helm import defaults
+from support.chart import defaults
 
 from benchmarks.ground.process import peak_memory
 from e2e_support import manifests

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from types import CellType, FunctionType, MethodType
 from typing import Any, Final
 
-from support.processes import PROCESSES
+from support.virtual import PROCESSES
 
 from gracectl.app.controller import Controller
 from simulation.contract import NEVER, has_finalizer

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Final
 
 import msgspec
+from support.clients import Deed
+from support.fleet import POD
 from support.inprocess import Arrived
-from support.karpenter import POD
-from support.stored import Deed
 
 from gracectl.kube.transport import Request
 from gracectl.model import names

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 from kubesim.server.api import JsonObject
-from support.stored import Deed, follow
+from support.clients import Deed, follow
 
 from gracectl.controllers.cluster.cache import ClusterCache, empty_cluster_cache
 from gracectl.inspect.forecast import draining_nodes

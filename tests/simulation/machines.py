@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from kubesim.controllers.cloud import Entry
 from kubesim.server.api import JsonObject
+from support.clients import Deed
 from support.stage import PROVIDING
-from support.stored import Deed
 
 from gracectl.model import names
 from simulation.contract import NEVER, has_finalizer, is_daemon, is_deleted, is_managed, labels_of

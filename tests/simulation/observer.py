@@ -13,9 +13,9 @@ import msgspec
 from kubesim.controllers.cloud import Entry
 from kubesim.server.api import JsonObject
 from kubesim.values import parse_time
+from support.clients import Deed, follow
 from support.inprocess import Arrived
 from support.stage import Stage
-from support.stored import Deed, follow
 
 from gracectl.config import Settings
 from gracectl.kube.transport import Request

@@ -13,8 +13,8 @@ from kubesim.server.api import JsonObject
 from kubesim.server.selectors import selector_matches
 from kubesim.values import parse_time
 from kubesim.verifier.verifier import Verifier
+from support.clients import Deed, follow, options_of
 from support.inprocess import Arrived, Executed, uid_of
-from support.stored import Deed, follow, options_of
 
 from gracectl.kube.transport import Request
 from gracectl.model import names

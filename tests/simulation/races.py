@@ -10,7 +10,7 @@ from typing import Any
 
 from kubesim.faults import Latency, LateWatch
 from kubesim.server.api import JsonObject
-from support.nodebudgets import a_node_budget_manifest
+from support.disruption import a_node_budget_manifest
 from support.stage import a_budget_manifest, a_workload
 
 from simulation.faults import rule

@@ -9,7 +9,7 @@ from kubesim.controllers.objects import controller_of
 from kubesim.server.api import JsonObject
 from kubesim.server.selectors import selector_matches
 from kubesim.values import parse_seconds, parse_time, scaled_value
-from support.stored import Deed, follow
+from support.clients import Deed, follow
 
 from gracectl.config import Settings
 from gracectl.model import names

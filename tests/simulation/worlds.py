@@ -7,7 +7,7 @@ from typing import Any
 
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from support.nodebudgets import a_node_budget_manifest
+from support.disruption import a_node_budget_manifest
 from support.stage import a_budget_manifest, a_pod_manifest, a_workload
 
 from gracectl.model import names

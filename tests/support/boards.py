@@ -1,25 +1,46 @@
-"""Boards as `gracectl ui` sends them, made of a few words: for pages that need no cluster behind them.
-
-Instants count from NOW. `of_nodes` checks that what is made has the fields of the real report.
-"""
+"""Boards of `gracectl ui`: frames that a test fills, a server in a thread, a client that applies changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from gracectl.cli.status.follow import StatusFrame
-from gracectl.cli.status.report import status_report
-from gracectl.model.times import format_time
+import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-NOW = 1_768_225_600.0
+from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
+from gracectl.cli.status.report import status_report
+from gracectl.cli.ui.access import Access, TokenFile
+from gracectl.cli.ui.board import KEYED, LISTS, NESTED, Board, Object, merged
+from gracectl.cli.ui.server import BoardServer
+from gracectl.cli.ui.stream import ChangeRing, encoded, message
+from gracectl.config import Settings
+from gracectl.inspect.status import NodeStatuses, is_active
+from gracectl.kube.client import KubeClient
+from gracectl.kube.connection import Connection
+from gracectl.model.times import format_time
+from gracectl.runtime.clock import Clock, LoopClock, SystemClock
+from gracectl.telemetry.server import Servers
+from support.builders import NOW
+from support.servers import ScriptedTransport
+
+# Boards as `gracectl ui` sends them, made of a few words: for pages that need no cluster behind them.
+#
+# Instants count from NOW. `of_nodes` checks that what is made has the fields of the real report.
+
+BOARD_NOW = 1_768_225_600.0
 
 Json = dict[str, Any]
 
 
 def at(seconds: float | None) -> str | None:
     """An instant, so many seconds after NOW; None for None."""
-    return None if seconds is None else format_time(NOW + seconds)
+    return None if seconds is None else format_time(BOARD_NOW + seconds)
 
 
 def a_window(earliest: float, latest: float | None) -> Json:
@@ -249,7 +270,7 @@ def of_nodes(nodes: Sequence[Json], **more: Any) -> Json:
         "claims": [],
         "terminated": [],
     } | more.pop("status", {})
-    assert list(status) == list(status_report(StatusFrame(at=NOW, nodes=())))
+    assert list(status) == list(status_report(StatusFrame(at=BOARD_NOW, nodes=())))
     return {
         "version": 1,
         "status": status,
@@ -264,3 +285,182 @@ def of_nodes(nodes: Sequence[Json], **more: Any) -> Json:
         "breaker": {"open": False, "unhealthy": 1, "recovering": 0, "allowed": 20, "managedNodes": 100},
         "connection": {"state": "live", "since": None, "error": None},
     } | more
+
+
+# Boards without a cluster behind them: frames of caches that a test fills.
+
+
+class FrameClock(LoopClock):
+    """The time of the next frame, which is always long after the one before, so that none is left out."""
+
+    at = NOW
+    elapsed_seconds = 0.0
+    step = 60.0
+
+    def now(self) -> float:
+        """See Clock."""
+        return self.at
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return self.elapsed_seconds
+
+
+class BoardStage:
+    """A board, and the caches that its frames are made of."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.clock = clock = FrameClock()
+        transport = ScriptedTransport(clock)
+        connection = Connection(transport, clock, KubeClient(transport, clock))
+        self.settings = settings = settings or Settings()
+        self.follower = StatusFollower(connection, settings, StatusScope(is_active), is_endless=True)
+        self.cluster = self.follower.watcher.cluster
+        # It watches nothing, so that it would wait for the pods of each node.
+        self.follower.statuses = NodeStatuses(self.cluster, settings.termination, follows=True)
+        self.board = Board(self.follower, settings, "defaults", clock)
+        self.last = StatusFrame(at=NOW, nodes=())
+
+    @property
+    def at(self) -> float:
+        """When the next frame is (Unix seconds)."""
+        return self.clock.at
+
+    @at.setter
+    def at(self, at: float) -> None:
+        self.clock.at = at
+
+    def frame(self, **fields: Any) -> None:
+        """The caches as they are now, as the next frame."""
+        asked = {node.name for node in self.cluster.nodes.values() if is_active(node)}
+        found = self.follower.statuses.at(asked, self.at)
+        self.last = StatusFrame(at=self.at, **({"nodes": found} | fields))
+        self.clock.elapsed_seconds += self.clock.step
+        self.board.update(self.last)
+
+
+# The server of `gracectl ui` in a thread of its own, with a board that a test makes: for a browser beside it.
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = "GRACECTL_CHROMIUM"
+
+
+def chromium() -> str | None:
+    """The browser: that of the variable, or the first one that is installed."""
+    return os.environ.get(BROWSER) or next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
+class FixedClock(SystemClock):
+    """Its wall time begins at an instant when it is made."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+        self._began = self.monotonic()
+
+    def now(self) -> float:
+        return self._at + self.monotonic() - self._began
+
+
+class ScriptedBoard(Board):
+    """A board with the states that a test gives it, without a cluster."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self.ring = ChangeRing()
+        self.state = state
+        self._boot = secrets.token_hex(4)
+
+    def push(self, state: Mapping[str, Any]) -> None:
+        """The next state: clients get what has changed."""
+        self.state, delta = merged(self.state, state)
+        if delta:
+            id_ = f"{self._boot}-{self.ring.latest + 1}"
+            self.ring.append(message("change", id_, encoded(delta)))
+
+
+class ServedBoard:
+    """A board that a browser can open at `url`; see `serving`."""
+
+    def __init__(self, portal: BlockingPortal, state: Mapping[str, Any], clock: Clock, token: Path | None) -> None:
+        self._portal = portal
+        self._clock = clock
+        self._access = Access(token=None if token is None else TokenFile(token))
+        self._state = state
+        self._board: ScriptedBoard | None = None
+        self._running: contextlib.AbstractContextManager[str] | None = None
+        self._listen = "127.0.0.1:0"
+        self.url = ""
+
+    def start(self) -> None:
+        """Serve; again at the same address after `stop`, as a new process would."""
+        self._board = ScriptedBoard(self._state)
+        self._running = self._portal.wrap_async_context_manager(self._serve(self._board))
+        self.url = self._running.__enter__()
+        self._listen = self.url.removeprefix("http://").rstrip("/")
+
+    def stop(self) -> None:
+        """The server is gone."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.__exit__(None, None, None)
+
+    def push(self, state: Mapping[str, Any]) -> None:
+        """The next state of the board."""
+        self._state = state
+        if self._running is not None and self._board is not None:
+            self._portal.call(self._board.push, state)
+
+    @contextlib.asynccontextmanager
+    async def _serve(self, board: Board) -> AsyncIterator[str]:
+        server = BoardServer(board, self._access, self._clock)
+        servers = Servers([server.endpoint(self._listen)], self._clock, grace_seconds=0.05)
+        urls = await servers.open()
+        async with anyio.create_task_group() as group:
+            group.start_soon(servers.run)
+            yield urls["/"]
+            group.cancel_scope.cancel()
+
+
+@contextlib.contextmanager
+def serving(state: Mapping[str, Any], clock: Clock, *, token: Path | None = None) -> Iterator[ServedBoard]:
+    """The board behind the real server, while the block runs."""
+    with start_blocking_portal() as portal:
+        board = ServedBoard(portal, state, clock, token)
+        board.start()
+        try:
+            yield board
+        finally:
+            board.stop()
+
+
+# Changes of the board applied by a client, as docs/ui.md describes them.
+
+
+def applied(old: Object, delta: Object) -> dict[str, Any]:
+    """The state after a change."""
+    state = dict(old)
+    for name, value in delta.items():
+        before = state.get(name)
+        if name in NESTED and isinstance(before, dict):
+            state[name] = applied(before, value)
+        elif name in KEYED and isinstance(before, LISTS) and isinstance(value, dict):
+            state[name] = _applied_list(before, value)
+        elif name in KEYED and isinstance(before, dict):
+            removed = set(value.get("remove", ()))
+            changed = value.get("set", {})
+            kept = {uid: each for uid, each in before.items() if uid not in removed}
+            state[name] = kept | {
+                uid: applied(kept[uid], each) if uid in kept and isinstance(each, dict) else each
+                for uid, each in changed.items()
+            }
+        else:
+            state[name] = value
+    return state
+
+
+def _applied_list(before: Sequence[Any], delta: Object) -> list[Any]:
+    removed = set(delta.get("remove", ()))
+    found = {each["uid"]: each for each in before if each["uid"] not in removed}
+    for each in delta.get("set", ()):
+        uid = each["uid"]
+        found[uid] = applied(found[uid], each) if uid in found else each
+    return [found[uid] for uid in delta.get("order", found)]

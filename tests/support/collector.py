@@ -1,7 +1,4 @@
-"""A collector of traces and metrics: OTLP over HTTP, read with the real protobuf types, in a thread of its own.
-
-So it serves tests on any event loop as well as other processes. It can be told to be slow, to refuse, and to hang.
-"""
+"""An OTLP collector over HTTP in a thread of its own, and metrics in a form that tests can compare."""
 
 from __future__ import annotations
 
@@ -26,8 +23,14 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from gracectl.app.controller import Controller
+from gracectl.runtime.histogram import Distribution
 from gracectl.telemetry.spans import Span, Trace
-from support.span_rules import assert_flawless, orphans
+from support.traces import assert_flawless, orphans
+
+# A collector of traces and metrics: OTLP over HTTP, read with the real protobuf types, in a thread of its own.
+#
+# So it serves tests on any event loop as well as other processes. It can be told to be slow, to refuse, and to hang.
 
 PATH, METRICS_PATH, PROTOBUF = "/v1/traces", "/v1/metrics", "application/x-protobuf"
 SECONDS = 20.0
@@ -287,3 +290,31 @@ def _value(value: AnyValue) -> Any:
     if kind == "array_value":
         return [_value(each) for each in value.array_value.values]
     return getattr(value, kind)
+
+
+# A controller's metrics, in a form that tests can compare.
+
+Figure = Any
+"""A number or, of a histogram, how often and how much all together."""
+
+
+def figures(controller: Controller, *names: str) -> dict[tuple[str, ...], Figure]:
+    """By name (without its `gracectl_`) and labels, what is not 0; of these metrics, or of all."""
+    found: dict[tuple[str, ...], Figure] = {}
+    for sample in filter(None, controller.process.samples()):
+        name = sample.metric.name.removeprefix("gracectl_")
+        if names and name not in names:
+            continue
+        if isinstance(sample.value, Distribution):
+            if sample.value.count:
+                found[name, *map(str, sample.labels)] = (sample.value.count, round(sample.value.total, 3))
+        elif sample.value:
+            found[name, *map(str, sample.labels)] = round(sample.value, 3)
+    return found
+
+
+def series(controller: Controller) -> set[tuple[str, ...]]:
+    """Every name with every value of its labels that is shown."""
+    shown = [(sample.metric.name, *map(str, sample.labels)) for sample in filter(None, controller.process.samples())]
+    assert len(shown) == len(set(shown))
+    return set(shown)

@@ -1,16 +1,25 @@
-"""A terminal for the commands of a page: what is exported stays, what stays runs on until the end."""
+"""Commands as a person types them: a shell, a terminal, a page of commands."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+import termios
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.abc
+from kubesim_support.patience import PATIENCE
+
+# A terminal for the commands of a page: what is exported stays, what stays runs on until the end.
 
 ROOT = Path(__file__).parents[2]
 MINUTES = 1.0
@@ -101,3 +110,89 @@ async def terminal(folder: Path, instead: Mapping[str, str]) -> AsyncIterator[Sh
         finally:
             await stack.aclose()
             _show(folder)
+
+
+# A command on a terminal of its own: what a person sees of it, and how it takes an answer.
+
+COMMAND = (sys.executable, "-W", "error", "-m", "gracectl")
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Seen(NamedTuple):
+    """Exit code, and all that was printed, without colours and movements of the cursor."""
+
+    code: int
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The text line by line."""
+        return self.text.splitlines()
+
+
+def on_terminal(*arguments: str, columns: int = 80, answers: Sequence[tuple[str, str]] = ()) -> Seen:
+    """Run gracectl to its end. `answers`: pairs of what must have been printed, and what is typed then."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    for variable in ("COLUMNS", "LINES", "NO_COLOR"):
+        environment.pop(variable, None)
+    left, seen = list(answers), ""
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C reaches it
+    ) as process:
+        os.close(slave)
+        try:
+            while chunk := _read(master):
+                seen += chunk
+                if left and left[0][0] in seen:
+                    os.write(master, left.pop(0)[1].encode())
+            code = process.wait(PATIENCE)
+        finally:
+            process.kill()
+            os.close(master)
+    assert not left, f"never printed: {left[0][0]!r}; but: {seen}"
+    return Seen(code, ANSI.sub("", seen.replace("\r\n", "\n")))
+
+
+def _read(master: int) -> str:
+    """The next text; empty when nothing has the terminal open any more."""
+    try:
+        return os.read(master, 65536).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+# A page whose commands are run: its console blocks in their order, each with what it is for.
+#
+# A comment above a block says so: `<!-- step: WHERE -->`, or `<!-- step: WHERE, stays -->` for what is left running.
+
+BLOCK = re.compile(r"<!-- step: (?P<where>[\w-]+)(?P<stays>, stays)? -->\n```console\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+class Step(NamedTuple):
+    """Lines to be typed. `where`: anywhere, or in what circumstances; `stays`: whether they run on by themselves."""
+
+    where: str
+    stays: bool
+    lines: tuple[str, ...]
+
+
+def steps(page: Path, wanted: Collection[str]) -> list[Step]:
+    """Those for these circumstances, in their order."""
+    found = []
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        lines = tuple(line[2:] for line in block["text"].splitlines() if line.startswith("$ "))
+        found.append(Step(block["where"], bool(block["stays"]), lines))
+    return [step for step in found if step.where in wanted]
+
+
+def circumstances(page: Path) -> set[str]:
+    """All that the page names."""
+    return {block["where"] for block in BLOCK.finditer(page.read_text(encoding="utf-8"))}

@@ -1,8 +1,4 @@
-"""Event loop on virtual time, for what has no sockets and no threads: whole simulations, many of them.
-
-Its time moves only when everything waits, and then to the next timer. It does the same steps at the same instants as a
-loop of looptime, and costs less. Timers of the same instant go off in the order in which they were set.
-"""
+"""Virtual time: an event loop, processes that can be stopped on it, and a clock that is set back and forth."""
 
 from __future__ import annotations
 
@@ -11,10 +7,123 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVarTuple
+from weakref import WeakKeyDictionary
 
-from support.processes import PROCESS, PROCESSES
+import anyio.abc
+
+from gracectl.runtime.clock import Clock, RelayedClock
+
+# A clock that is set back and forth.
+
+
+class ShiftedClock(RelayedClock):
+    """Another clock with a time of day that is off by `offset` seconds, which may change at any time."""
+
+    def __init__(self, clock: Clock, offset: float = 0.0) -> None:
+        super().__init__(clock)
+        self._offset = offset
+        self._is_disputed = False
+
+    @property
+    def offset(self) -> float:
+        """Seconds that this clock is ahead of the other."""
+        return self._offset
+
+    @offset.setter
+    def offset(self, offset: float) -> None:
+        self._offset = offset
+        self.jumped()
+
+    def adjust(self, offset: float, is_disputed: bool) -> None:
+        """Set the offset, and whether other clocks contradict this one."""
+        self._is_disputed = is_disputed
+        self.offset = offset
+
+    def now(self) -> float:
+        """See Clock."""
+        return super().now() + self._offset
+
+    def is_disputed(self) -> bool:
+        """See Clock."""
+        return self._is_disputed
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """See Clock. The other clock may jump as well."""
+        super().subscribe(callback)
+        self._clock.subscribe(callback)
+
+
+# Processes on one event loop: each can be stopped in the middle of anything, as by SIGSTOP, and go on much later.
+#
+# What a task does, it does in the context in which it was begun, and so do its timers and the tasks that it begins.
+# So the event loop knows of each step whose it is, and keeps those of a frozen process until that is thawed, in their
+# order.
+
+PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
+"""The process of this step; None: the world around them."""
+
+PROCESSES: WeakKeyDictionary[asyncio.Task[Any], Process] = WeakKeyDictionary()
+"""The process of each task that belongs to one."""
+
+
+class Process:
+    """See the module. The running event loop must be a `support.virtual.VirtualLoop`."""
+
+    def __init__(self) -> None:
+        self._is_frozen = False
+        self._steps_left = 0
+        self._at_step: Callable[[], None] = lambda: None
+        self._kept: list[asyncio.Handle] = []
+
+    def freeze(self) -> None:
+        """From now on nothing happens in it; whatever should have happens when it is thawed."""
+        self._is_frozen = True
+
+    def thaw(self) -> None:
+        """It goes on where it was stopped; timers whose time has come meanwhile go off now. No step is waited for any
+        more."""
+        self._is_frozen, self._steps_left = False, 0
+        kept, self._kept = self._kept, []
+        loop: Any = asyncio.get_running_loop()
+        loop.resume(kept)
+
+    def after_steps(self, steps: int, callback: Callable[[], None]) -> None:
+        """Call back between two steps of the event loop, when it has made so many from now on."""
+        self._steps_left, self._at_step = steps, callback
+
+    def start_soon(self, group: anyio.abc.TaskGroup, function: Callable[..., Any], *arguments: Any) -> None:
+        """Begin a task of this process."""
+        context = copy_context()
+        context.run(PROCESS.set, self)
+        context.run(group.start_soon, function, *arguments)
+
+    def keeps(self, step: asyncio.Handle) -> bool:
+        """Whether it is frozen: then it keeps a step that is due until it is thawed."""
+        if self._is_frozen:
+            self._kept.append(step)
+        return self._is_frozen
+
+    def stepped(self, context: Context) -> None:
+        """It has made a step, in this context."""
+        if self._steps_left:
+            self._steps_left -= 1
+            if not self._steps_left:
+                context.run(self._at_step)
+
+
+def outside(function: Callable[..., Any], *arguments: Any) -> None:
+    """Do this as the world around all processes does it."""
+    context = copy_context()
+    context.run(PROCESS.set, None)
+    context.run(function, *arguments)
+
+
+# Event loop on virtual time, for what has no sockets and no threads: whole simulations, many of them.
+#
+# Its time moves only when everything waits, and then to the next timer. It does the same steps at the same instants
+# as a loop of looptime, and costs less. Timers of the same instant go off in the order in which they were set.
 
 Arguments = TypeVarTuple("Arguments")
 Callback = Callable[..., object]

@@ -8,10 +8,9 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import DropWatch, Reset, Rule
 from kubesim.server.api import JsonObject
+from support.disruption import AT_ONCE, NODE_BUDGETS, TERMINABLE, a_node_budget_manifest
 from support.inprocess import Stutter
-from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
-from support.voluntary import AT_ONCE, TERMINABLE
 
 from gracectl.model import names
 

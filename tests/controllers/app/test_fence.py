@@ -9,9 +9,9 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
 from support.contest import ANYBODYS
-from support.maintenance import keep, take_off
+from support.disruption import TERMINABLE
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
-from support.voluntary import TERMINABLE
+from support.stories import keep, take_off
 
 from gracectl.app.controller import Controller
 from gracectl.config import Settings

@@ -10,8 +10,7 @@ from controllers.app.test_controller import EVERYTHING
 from kubesim.faults import Refuse, Rule
 from kubesim_support.accounts import RBAC, account_token, grant
 from simulation.baseline import kept_by
-from support.inprocess import InProcessTransport
-from support.karpenter import (
+from support.fleet import (
     A_POD,
     HOLDER,
     POD,
@@ -21,6 +20,7 @@ from support.karpenter import (
     leases_of,
     pods_of,
 )
+from support.inprocess import InProcessTransport
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, finalizers_of, staged, the_settings
 
 from gracectl.app.controller import Controller

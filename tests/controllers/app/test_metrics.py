@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.deadlines import with_grace_period
-from support.metrics import figures, series
-from support.protection import protected
+from support.collector import figures, series
 from support.stage import a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
+from support.stories import protected, with_grace_period
 
 from gracectl.config import Settings
 from gracectl.controllers.metrics import QUEUES, STEPS

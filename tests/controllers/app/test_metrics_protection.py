@@ -7,10 +7,19 @@ import socket
 import aiohttp
 import anyio
 import pytest
-from support.deadlines import delete_at_start, until, with_grace_period
-from support.ports import free_port
-from support.protection import HOUR, edit, lasting, made_at_start, patiently, protected
+from support.servers import free_port
 from support.stage import a_pod_manifest, staged, the_settings
+from support.stories import (
+    HOUR,
+    delete_at_start,
+    edit,
+    lasting,
+    made_at_start,
+    patiently,
+    protected,
+    until,
+    with_grace_period,
+)
 
 from gracectl.app.controller import Controller
 from gracectl.config import ConfigError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.scripted import ScriptedTransport
+from support.servers import ScriptedTransport
 
 from gracectl.app.process import Process, Program
 from gracectl.config import Settings

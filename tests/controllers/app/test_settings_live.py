@@ -10,18 +10,8 @@ from typing import Any
 
 import anyio
 from kubesim.faults import Latency, LateWatch, Refuse, Rule
-from support.deadlines import (
-    START,
-    asked_to_end,
-    delete_at_start,
-    deletions,
-    evictions,
-    stamp,
-    until,
-    with_grace_period,
-    written_on,
-)
-from support.protection import made_at_start
+from support.disruption import ON_LOST_NODES, lost_at
+from support.disruption import deletions as ends
 from support.stage import (
     STOPS_AFTER_5,
     Stage,
@@ -31,8 +21,18 @@ from support.stage import (
     staged,
     the_settings,
 )
-from support.voluntary import ON_LOST_NODES, lost_at
-from support.voluntary import deletions as ends
+from support.stories import (
+    START,
+    asked_to_end,
+    delete_at_start,
+    deletions,
+    evictions,
+    made_at_start,
+    stamp,
+    until,
+    with_grace_period,
+    written_on,
+)
 
 from gracectl.app.controller import Controller
 from gracectl.cloud.provider import ProviderUnavailable

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubesim.controllers.cloud import CloudSettings
 from support.builders import NOW, a_node
+from support.disruption import AT_ONCE, TERMINABLE
 from support.stage import Stage, a_pod_manifest, staged, the_settings
-from support.voluntary import AT_ONCE, TERMINABLE
 
 from gracectl.controllers.disruption.pace import CircuitBreaker
 from gracectl.model import names

@@ -8,15 +8,24 @@ import random
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from support.metrics import figures as figures_of
-from support.nodebudgets import POOL, create_node_budget, figures, patch_node_budget, status_of
+from support.collector import figures as figures_of
+from support.disruption import (
+    AT_ONCE,
+    POOL,
+    TERMINABLE,
+    create_node_budget,
+    deletions,
+    figures,
+    lost_at,
+    patch_node_budget,
+    status_of,
+)
 from support.stage import (
     Stage,
     a_pod_manifest,
     staged,
     the_settings,
 )
-from support.voluntary import AT_ONCE, TERMINABLE, deletions, lost_at
 
 from gracectl.model import names
 

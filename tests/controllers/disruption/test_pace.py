@@ -12,8 +12,7 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, LateWatch, Rule
 from kubesim.server import api
 from simulation.baseline import kept_by
-from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, reasons, staged, the_settings
-from support.voluntary import (
+from support.disruption import (
     AT_ONCE,
     NOT_TERMINABLE,
     ON_LOST_NODES,
@@ -21,6 +20,7 @@ from support.voluntary import (
     deletions,
     lost_at,
 )
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, reasons, staged, the_settings
 
 from gracectl.controllers.disruption import pace
 from gracectl.kube.cache import Cache

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.metrics import figures
+from support.collector import figures
+from support.disruption import NOT_TERMINABLE, TERMINABLE, deletions, instant_of, lost_at, refusing
 from support.stage import Stage, reasons, staged, the_settings
-from support.voluntary import NOT_TERMINABLE, TERMINABLE, deletions, instant_of, lost_at, refusing
 
 from gracectl.app.controller import Controller
 from gracectl.model import names

@@ -9,9 +9,7 @@ import pytest
 from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from support.shifted import ShiftedClock
-from support.stage import a_pod_manifest, reasons, staged, the_settings
-from support.voluntary import (
+from support.disruption import (
     NOT_TERMINABLE,
     ON_LOST_NODES,
     TERMINABLE,
@@ -19,6 +17,8 @@ from support.voluntary import (
     deletions,
     lost_at,
 )
+from support.stage import a_pod_manifest, reasons, staged, the_settings
+from support.virtual import ShiftedClock
 
 from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions

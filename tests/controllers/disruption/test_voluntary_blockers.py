@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.nodeclaims import ClaimSpec
+from support.disruption import NOT_TERMINABLE, TERMINABLE
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
-from support.voluntary import NOT_TERMINABLE, TERMINABLE
 
 from gracectl.model import names
 from gracectl.model.times import parse_time

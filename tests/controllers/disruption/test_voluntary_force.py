@@ -9,8 +9,7 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import LateWatch, Partition, Reset, Rule
-from support.stage import Stage, a_pod_manifest, staged, the_settings
-from support.voluntary import (
+from support.disruption import (
     AT_ONCE,
     NOT_TERMINABLE,
     ON_LOST_NODES,
@@ -20,6 +19,7 @@ from support.voluntary import (
     lost_at,
     refusing,
 )
+from support.stage import Stage, a_pod_manifest, staged, the_settings
 
 from gracectl.config import Settings
 from gracectl.model import names

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from support.deadlines import told, until
 from support.stage import (
     staged,
     the_settings,
 )
+from support.stories import told, until
 
 from gracectl.model import names
 

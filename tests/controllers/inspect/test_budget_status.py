@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import NOW, READY, a_budget, a_node, a_pod
-from support.statuses import cluster
+from support.builders import NOW, READY, a_budget, a_node, a_pod, cluster
 
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.budget_status import (

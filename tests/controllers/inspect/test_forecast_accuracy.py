@@ -8,10 +8,10 @@ from collections.abc import Callable
 import anyio
 import msgspec
 import pytest
+from support.forecasts import REPLACEMENT_SECONDS, World, a_world, create
 from support.inprocess import Executed, uid_of
-from support.maintenance import gracectl_keep, is_at_rest
 from support.stage import Stage, staged
-from support.worlds import REPLACEMENT_SECONDS, World, a_world, create
+from support.stories import gracectl_keep, is_at_rest
 
 from gracectl.app.controller import Controller
 from gracectl.inspect.forecast import DrainForecast, forecast_drains

@@ -7,9 +7,9 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
+from support.clients import a_client, asked_pods, named
 from support.inprocess import InProcessTransport
 from support.stage import CLAIMS, NAMESPACE, Stage, a_budget_manifest, a_pod_manifest, staged, without_v1
-from support.watchers import a_client, asked_pods, named
 
 from gracectl.cli.crds import shipped_definitions
 from gracectl.controllers.cluster.cache import ClusterCache

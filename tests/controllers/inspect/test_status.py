@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import NOW, a_budget, a_node, a_pod, owned_by
-from support.statuses import DRAINED, KEPT, cluster, going, kept, replica
+from support.builders import DRAINED, KEPT, NOW, a_budget, a_node, a_pod, cluster, going, kept, owned_by, replica
 
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.inspect.status import (

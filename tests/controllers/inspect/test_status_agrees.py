@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kubesim.controllers.cloud import CloudSettings
+from support.clients import being_deleted, seeing
+from support.forecasts import a_world, create
 from support.stage import Stage, staged
-from support.watchers import being_deleted, seeing
-from support.worlds import a_world, create
 
 from gracectl.app.controller import Controller
 from gracectl.inspect.status import NodePhase, node_statuses

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import NOW, a_budget, a_node
-from support.statuses import cluster, going, kept, replica
+from support.builders import NOW, a_budget, a_node, cluster, going, kept, replica
 
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.settings import TerminationSettings

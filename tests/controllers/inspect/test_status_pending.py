@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.builders import NOW, READY, a_budget, a_node
+from support.builders import NOW, READY, a_budget, a_node, cluster, going, kept, pending, replica
+from support.clients import a_client, named, seeing
+from support.disruption import ON_LOST_NODES, TERMINABLE, lost_at
 from support.stage import Stage, a_pod_manifest, staged, the_settings
-from support.statuses import cluster, going, kept, pending, replica
-from support.voluntary import ON_LOST_NODES, TERMINABLE, lost_at
-from support.watchers import a_client, named, seeing
 
 from gracectl.config import Settings
 from gracectl.controllers.cluster.cache import ClusterCache

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kubesim.faults import Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
+from support.clients import a_client, named
 from support.inprocess import InProcessTransport
 from support.stage import NAMESPACE, Stage, a_pod_manifest, staged
-from support.watchers import a_client, named
 
 from gracectl.inspect.surroundings import read_surroundings
 from gracectl.inspect.watcher import snapshot

@@ -7,9 +7,9 @@ import pytest
 from kubesim.faults import Latency, Rule
 from kubesim_support.accounts import account_token, grant, rule
 from support.builders import a_pod
+from support.clients import a_client, asked_pods, being_deleted, named, pods_seen, seeing
 from support.inprocess import InProcessTransport
 from support.stage import NAMESPACE, NOT_READY, SILENT, Stage, a_budget_manifest, a_pod_manifest, staged, without_v1
-from support.watchers import a_client, asked_pods, being_deleted, named, pods_seen, seeing
 
 from gracectl.cli.crds import shipped_definitions
 from gracectl.controllers.cluster.informers import MANY

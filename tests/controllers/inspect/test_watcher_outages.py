@@ -7,9 +7,9 @@ import random
 import anyio
 import pytest
 from kubesim.faults import DropWatch, Expire, FreezeWatch, Refuse, Reset, Rule
+from support.clients import a_client, asked_pods, named, pods_seen, seeing
 from support.inprocess import Stutter
 from support.stage import NAMESPACE, SILENT, Stage, a_pod_manifest, staged
-from support.watchers import a_client, asked_pods, named, pods_seen, seeing
 
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss

@@ -6,7 +6,6 @@ import pytest
 from kubesim.controllers.kubelet import KubeletSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Fault, LateWatch, Partition, Refuse, Rule
-from support.deadlines import START, asked_to_end, evictions, until
 from support.stage import (
     NOT_READY,
     STOPS_AFTER_5,
@@ -14,6 +13,7 @@ from support.stage import (
     staged,
     the_settings,
 )
+from support.stories import START, asked_to_end, evictions, until
 
 from gracectl.model import names
 

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from kubesim.faults import LateWatch, Rule
-from support.deadlines import asked_to_end, delete_at_start, evictions, told, until, with_grace_period
 from support.stage import (
     STOPS_AFTER_5,
     Stage,
@@ -17,6 +16,7 @@ from support.stage import (
     reasons,
     staged,
 )
+from support.stories import asked_to_end, delete_at_start, evictions, told, until, with_grace_period
 
 from gracectl.model import names
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from kubesim.controllers.cloud import CloudSettings
-from support.deadlines import (
+from support.stage import NAMESPACE, a_budget_manifest, a_pod_manifest, a_workload, instants, reasons, staged
+from support.stories import (
     START,
     asked_to_end,
     delete_at_start,
@@ -20,7 +21,6 @@ from support.deadlines import (
     with_grace_period,
     written_on,
 )
-from support.stage import NAMESPACE, a_budget_manifest, a_pod_manifest, a_workload, instants, reasons, staged
 
 from gracectl.model import names
 

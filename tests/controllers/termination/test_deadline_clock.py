@@ -8,9 +8,9 @@ from email.utils import formatdate
 
 import anyio
 import pytest
-from support.deadlines import asked_to_end, controlled, deletions, until, with_grace_period
-from support.shifted import ShiftedClock
 from support.stage import Stage, a_pod_manifest, staged
+from support.stories import asked_to_end, controlled, deletions, until, with_grace_period
+from support.virtual import ShiftedClock
 
 from gracectl.app.controller import Controller
 from gracectl.kube.transport import Request, Response, Stream

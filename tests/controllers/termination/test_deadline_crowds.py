@@ -8,7 +8,8 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
-from support.deadlines import (
+from support.stage import SILENT, a_pod_manifest, staged, the_settings
+from support.stories import (
     CROWD,
     asked_to_end,
     controlled,
@@ -18,8 +19,7 @@ from support.deadlines import (
     few_workers,
     until,
 )
-from support.shifted import ShiftedClock
-from support.stage import SILENT, a_pod_manifest, staged, the_settings
+from support.virtual import ShiftedClock
 
 from gracectl.model import names
 

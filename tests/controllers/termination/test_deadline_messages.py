@@ -8,8 +8,8 @@ from typing import Any
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from support.deadlines import START, asked_to_end, delete_at_start, draining, stamp, told, until, with_grace_period
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, reasons, staged
+from support.stories import START, asked_to_end, delete_at_start, draining, stamp, told, until, with_grace_period
 
 from gracectl.model import names
 

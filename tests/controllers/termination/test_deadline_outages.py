@@ -10,7 +10,8 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Fault, Latency, Partition, Refuse, Rule
 from kubesim.server.api import JsonObject
-from support.deadlines import (
+from support.stage import a_pod_manifest, a_workload, instants, staged, the_settings
+from support.stories import (
     CROWD,
     START,
     asked_to_end,
@@ -24,7 +25,6 @@ from support.deadlines import (
     with_grace_period,
     written_on,
 )
-from support.stage import a_pod_manifest, a_workload, instants, staged, the_settings
 
 from gracectl.cloud.provider import ProviderUnavailable
 from gracectl.model import names

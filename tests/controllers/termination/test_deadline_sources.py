@@ -10,7 +10,8 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
-from support.deadlines import (
+from support.stage import Stage, a_pod_manifest, staged, the_settings
+from support.stories import (
     START,
     asked_to_end,
     delete_at_start,
@@ -23,8 +24,7 @@ from support.deadlines import (
     with_grace_period,
     written_on,
 )
-from support.shifted import ShiftedClock
-from support.stage import Stage, a_pod_manifest, staged, the_settings
+from support.virtual import ShiftedClock
 
 from gracectl.app.controller import Controller
 from gracectl.model import names

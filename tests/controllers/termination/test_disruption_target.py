@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
-from support.agents import STUBBORN, a_pod_of, an_agent
-from support.agents import deletions as deletions_since
-from support.deadlines import START, delete_at_start, deletions, draining, stamp, until, with_grace_period
+from support.shutdowns import STUBBORN, a_pod_of, an_agent
+from support.shutdowns import deletions as deletions_since
 from support.stage import Stage, a_pod_manifest, staged
+from support.stories import START, delete_at_start, deletions, draining, stamp, until, with_grace_period
 
 from gracectl.model import names
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 from kubesim.controllers.client import MERGE
-from support.deadlines import START, delete_at_start, evictions
 from support.stage import Stage, a_pod_manifest, staged
+from support.stories import START, delete_at_start, evictions
 
 from gracectl.model import names
 from gracectl.policy.plan import NodeView, Plan, plan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.deadlines import delete_at_start, deletions, draining, evictions, stamp, until, with_grace_period
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
+from support.stories import delete_at_start, deletions, draining, evictions, stamp, until, with_grace_period
 
 from gracectl.model import names
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kubesim.faults import Fault, Latency, Refuse, Rule
-from support.deadlines import delete_at_start, evictions, told, until
-from support.metrics import figures
+from support.collector import figures
 from support.stage import a_budget_manifest, a_pod_manifest, staged
+from support.stories import delete_at_start, evictions, told, until
 
 from gracectl.model import names
 

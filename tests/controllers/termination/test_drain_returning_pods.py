@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kubesim.server.api import JsonObject
-from support.deadlines import delete_at_start, deletions, draining, evictions, stamp, told, until, with_grace_period
-from support.metrics import figures
+from support.collector import figures
 from support.stage import Stage, a_workload, staged
+from support.stories import delete_at_start, deletions, draining, evictions, stamp, told, until, with_grace_period
 
 from gracectl.model import names
 

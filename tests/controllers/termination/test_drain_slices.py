@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
-from support.deadlines import deletions, draining, evictions, with_grace_period
 from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, staged
+from support.stories import deletions, draining, evictions, with_grace_period
 
 from gracectl.controllers.cluster import cache as matching
 from gracectl.runtime.slices import Slices

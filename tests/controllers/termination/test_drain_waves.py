@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from kubesim.controllers.paths import PRIORITY_CLASSES
-from support.deadlines import delete_at_start, deletions, draining, evictions, stamp, told, until, with_grace_period
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, the_settings
+from support.stories import delete_at_start, deletions, draining, evictions, stamp, told, until, with_grace_period
 
 from gracectl.config import Settings
 from gracectl.model import names

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from kubesim.faults import Refuse, Rule
-from support.deadlines import delete_at_start, told, until
 from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, a_workload, staged
+from support.stories import delete_at_start, told, until
 
 from gracectl.controllers.termination.state import LASTING_SECONDS, Failures
 from gracectl.model import names

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from kubesim.faults import Refuse, Rule
-from support.deadlines import delete_at_start, told, until
 from support.stage import (
     STOPS_AFTER_5,
     a_pod_manifest,
     staged,
 )
+from support.stories import delete_at_start, told, until
 
 from gracectl.model import names
 

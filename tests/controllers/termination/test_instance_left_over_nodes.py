@@ -6,8 +6,8 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Refuse, Rule
 from kubesim.server.api import JsonObject
+from support.disruption import TERMINABLE, lost_at
 from support.stage import SILENT, STOPS_AFTER_5, Stage, a_pod_manifest, reasons, staged
-from support.voluntary import TERMINABLE, lost_at
 
 from gracectl.model import names
 from gracectl.model.times import format_time

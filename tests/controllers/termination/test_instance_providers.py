@@ -12,7 +12,7 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim_support.patience import PATIENCE
 from support import instances
-from support.machines import DEFINITION, MACHINES, ClusterApi
+from support.instances import DEFINITION, MACHINES, ClusterApi
 from support.stage import Stage, a_pod_manifest, reasons, staged
 
 from gracectl.cli.crds import shipped_definitions

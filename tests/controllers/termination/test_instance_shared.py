@@ -6,9 +6,9 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
-from support.deadlines import asked_to_end, delete_at_start, deletions, draining, until, with_grace_period
+from support.disruption import TERMINABLE
 from support.stage import SILENT, Stage, a_pod_manifest, reasons, staged, unregistered
-from support.voluntary import TERMINABLE
+from support.stories import asked_to_end, delete_at_start, deletions, draining, until, with_grace_period
 
 from gracectl.cloud.provider import NodeIdentity
 from gracectl.model import names

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from kubesim.controllers.client import MERGE
 from support.builders import a_node, a_pod, owned_by
-from support.deadlines import delete_at_start, told, until
 from support.eviction import EvictionServer
-from support.protection import HOUR, edit, lasting, made_at_start, protected
 from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
+from support.stories import HOUR, delete_at_start, edit, lasting, made_at_start, protected, told, until
 
 from gracectl.app.controller import Controller
 from gracectl.cloud.none import NoneProvider

@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
-from support.deadlines import with_grace_period
-from support.maintenance import (
+from support.stage import (
+    STOPS_AFTER_5,
+    a_budget_manifest,
+    a_pod_manifest,
+    a_workload,
+    instants,
+    reasons,
+    staged,
+    the_settings,
+)
+from support.stories import (
     RECORD,
     a_daemon_set,
     asked,
@@ -20,16 +29,7 @@ from support.maintenance import (
     remains,
     seen,
     take_off,
-)
-from support.stage import (
-    STOPS_AFTER_5,
-    a_budget_manifest,
-    a_pod_manifest,
-    a_workload,
-    instants,
-    reasons,
-    staged,
-    the_settings,
+    with_grace_period,
 )
 
 from gracectl.model import names

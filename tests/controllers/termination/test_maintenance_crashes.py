@@ -16,8 +16,10 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, Latency, LateWatch, Refuse, Reset, Rule
 from kubesim.server.api import JsonObject
+from support.clients import Deed, follow
 from support.inprocess import ASKING, Stutter
-from support.maintenance import (
+from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
+from support.stories import (
     WAYS_BACK,
     Way,
     a_daemon_set,
@@ -29,8 +31,6 @@ from support.maintenance import (
     remains,
     seen,
 )
-from support.stage import SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
-from support.stored import Deed, follow
 from support.thorough import thorough
 
 from gracectl.model import names

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.deadlines import with_grace_period
-from support.maintenance import (
+from support.stage import Stage, a_pod_manifest, staged
+from support.stories import (
     RECORD,
     RECORD_OF_EARLIER_RELEASES,
     Way,
@@ -21,8 +21,8 @@ from support.maintenance import (
     names_on,
     remains,
     seen,
+    with_grace_period,
 )
-from support.stage import Stage, a_pod_manifest, staged
 
 from gracectl.model import names
 from gracectl.model.times import format_time

@@ -8,13 +8,18 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
 from support.builders import a_node
-from support.deadlines import asked_to_end, deletions, evictions, told, until, with_grace_period, written_on
-from support.maintenance import (
+from support.disruption import NOT_TERMINABLE, ON_LOST_NODES, TERMINABLE, lost_at
+from support.disruption import deletions as ended
+from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, a_workload, reasons, staged, the_settings
+from support.stories import (
     WAYS_BACK,
     Way,
     a_daemon_set,
     asked,
+    asked_to_end,
+    deletions,
     each_way_back,
+    evictions,
     gracectl_keep,
     gracectl_uncordon,
     is_at_rest,
@@ -25,10 +30,11 @@ from support.maintenance import (
     remains,
     seen,
     take_off,
+    told,
+    until,
+    with_grace_period,
+    written_on,
 )
-from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, a_workload, reasons, staged, the_settings
-from support.voluntary import NOT_TERMINABLE, ON_LOST_NODES, TERMINABLE, lost_at
-from support.voluntary import deletions as ended
 
 from gracectl.controllers.termination.maintenance import record_removal_patch, uncordon_patch
 from gracectl.model import names

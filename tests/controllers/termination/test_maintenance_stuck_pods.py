@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.maintenance import asked, is_at_rest, keep
 from support.stage import NOT_READY, Stage, a_pod_manifest, reasons, staged
+from support.stories import asked, is_at_rest, keep
 
 from gracectl.inspect.status import NodeStatus, node_statuses
 from gracectl.model import names

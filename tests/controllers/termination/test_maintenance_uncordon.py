@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 from kubesim.faults import Latency, LateWatch, Rule
-from support.maintenance import (
+from support.stage import (
+    STOPS_AFTER_5,
+    a_budget_manifest,
+    a_pod_manifest,
+    a_workload,
+    reasons,
+    staged,
+)
+from support.stories import (
     RECORD,
     WAYS_BACK,
     Way,
@@ -23,14 +31,6 @@ from support.maintenance import (
     seen,
     send,
     take_off,
-)
-from support.stage import (
-    STOPS_AFTER_5,
-    a_budget_manifest,
-    a_pod_manifest,
-    a_workload,
-    reasons,
-    staged,
 )
 
 from gracectl.controllers.termination import maintenance as kept

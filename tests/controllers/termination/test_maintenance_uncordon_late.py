@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 from kubesim.faults import Latency, LateWatch, Partition, Refuse, Rule
-from support.maintenance import (
+from support.stage import (
+    STOPS_AFTER_5,
+    a_budget_manifest,
+    a_pod_manifest,
+    a_workload,
+    reasons,
+    staged,
+)
+from support.stories import (
     Way,
     asked,
     each_way_back,
@@ -16,14 +24,6 @@ from support.maintenance import (
     names_on,
     remains,
     take_off,
-)
-from support.stage import (
-    STOPS_AFTER_5,
-    a_budget_manifest,
-    a_pod_manifest,
-    a_workload,
-    reasons,
-    staged,
 )
 
 from gracectl.model import names

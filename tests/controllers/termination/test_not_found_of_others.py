@@ -9,9 +9,8 @@ import anyio
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from support.nodebudgets import POOL, create_node_budget, status_of
+from support.disruption import POOL, TERMINABLE, create_node_budget, deletions, status_of
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, finalizers_of, staged
-from support.voluntary import TERMINABLE, deletions
 
 from gracectl.model import names
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.builders import NOW
-from support.deletion import LOST
-from support.eviction import DENIED, FAULT, EvictionServer, busy
+from support.eviction import DENIED, FAULT, LOST, EvictionServer, busy
 
 from gracectl.controllers.termination.events import deletion_message, is_cut
 from gracectl.controllers.termination.report import PodEventReporter

@@ -9,21 +9,28 @@ import pytest
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
-from support.deadlines import (
+from support.disruption import TERMINABLE
+from support.disruption import deletions as deletions_of_nodes
+from support.stage import NAMESPACE, Stage, a_budget_manifest, a_pod_manifest
+from support.stories import (
+    DAY,
+    HOUR,
+    MINUTE,
     START,
     asked_to_end,
     delete_at_start,
     deletions,
+    edit,
     evictions,
+    lasting,
+    made_at_start,
+    patiently,
+    protected,
     stamp,
     told,
     until,
     with_grace_period,
 )
-from support.protection import DAY, HOUR, MINUTE, edit, lasting, made_at_start, patiently, protected
-from support.stage import NAMESPACE, Stage, a_budget_manifest, a_pod_manifest
-from support.voluntary import TERMINABLE
-from support.voluntary import deletions as deletions_of_nodes
 
 from gracectl.config import Settings
 from gracectl.model import names

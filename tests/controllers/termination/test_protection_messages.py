@@ -7,10 +7,24 @@ from typing import Any
 
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
-from support.deadlines import delete_at_start, evictions, stamp, told, until, with_grace_period
-from support.protection import DAY, HOUR, MINUTE, edit, lasting, made_at_start, patiently, protected
+from support.disruption import TERMINABLE
 from support.stage import Stage, a_budget_manifest, a_pod_manifest
-from support.voluntary import TERMINABLE
+from support.stories import (
+    DAY,
+    HOUR,
+    MINUTE,
+    delete_at_start,
+    edit,
+    evictions,
+    lasting,
+    made_at_start,
+    patiently,
+    protected,
+    stamp,
+    told,
+    until,
+    with_grace_period,
+)
 
 from gracectl.kube.events import EventSettings
 from gracectl.model import names

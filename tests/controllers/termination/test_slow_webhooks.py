@@ -6,7 +6,8 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
-from support.deadlines import (
+from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, staged
+from support.stories import (
     START,
     asked_to_end,
     delete_at_start,
@@ -16,7 +17,6 @@ from support.deadlines import (
     until,
     with_grace_period,
 )
-from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, staged
 
 from gracectl.controllers.termination.report import STATUS_WRITES
 from gracectl.kube.transport import Request, Response

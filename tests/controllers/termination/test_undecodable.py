@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from kubesim.server.api import JsonObject
-from support.deadlines import START, asked_to_end, delete_at_start, draining, told, until, with_grace_period
 from support.stage import NAMESPACE, Stage, a_pod_manifest, staged
+from support.stories import START, asked_to_end, delete_at_start, draining, told, until, with_grace_period
 
 from gracectl.app.controller import Controller
 from gracectl.inspect.watcher import snapshot

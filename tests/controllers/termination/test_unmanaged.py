@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kubesim.controllers.nodeclaims import ClaimSpec
-from support.maintenance import gracectl_uncordon, is_at_rest, keep
 from support.stage import a_pod_manifest, reasons, staged, the_settings
+from support.stories import gracectl_uncordon, is_at_rest, keep
 
 from gracectl.config import Settings
 from gracectl.model import names

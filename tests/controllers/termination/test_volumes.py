@@ -8,9 +8,9 @@ import pytest
 from kubesim.faults import Refuse, Rule
 from kubesim.server.api import JsonObject
 from support.builders import a_pod
-from support.deadlines import deletions, draining, with_grace_period
+from support.clients import a_client, named, seeing
 from support.stage import NAMESPACE, Stage, a_pod_manifest, a_workload, reasons, staged
-from support.watchers import a_client, named, seeing
+from support.stories import deletions, draining, with_grace_period
 
 from gracectl.controllers.cluster.volumes import MOST_AT_A_TIME, MOST_OF_NAMESPACE, fair_share
 from gracectl.inspect.forecast import forecast_drains

@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 from kubesim.server.api import JsonObject
-from support.deadlines import START, asked_to_end, delete_at_start, with_grace_period
 from support.stage import Stage, a_pod_manifest, staged
+from support.stories import START, asked_to_end, delete_at_start, with_grace_period
 
 from gracectl.model import names
 

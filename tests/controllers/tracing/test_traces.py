@@ -10,8 +10,6 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from support.protection import lasting
-from support.span_rules import critical_path, roots
 from support.stage import (
     STOPS_AFTER_5,
     a_budget_manifest,
@@ -21,7 +19,8 @@ from support.stage import (
     the_settings,
     unregistered,
 )
-from support.traces import CRITICAL, Collector, a_world, assert_one_trace, terminated, until_told
+from support.stories import lasting
+from support.traces import CRITICAL, Collector, a_world, assert_one_trace, critical_path, roots, terminated, until_told
 
 import gracectl
 from gracectl.cloud.provider import ProviderUnavailable

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.chart_sets import SETS
-from support.helm import JsonObject, Release, needs_helm
+from kubesim.server.api import JsonObject
+from support.chart import SETS, Release, needs_helm
 
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.config import load_settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.helm import Release, needs_helm, refusal
+from support.chart import Release, needs_helm, refusal
 
 from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS
 from gracectl.kube.rbac import READS, Permission

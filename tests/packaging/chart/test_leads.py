@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
-from support.helm import Release, needs_helm
+from support.chart import Release, needs_helm
 
 needs_helm()
 

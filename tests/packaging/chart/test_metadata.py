@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import yaml
-from support.helm import CHART, ROOT
+from support.chart import CHART, ROOT
 from support.schemas import fits
 
 from gracectl import __version__

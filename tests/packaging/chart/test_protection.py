@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.deployment import Request, denial
-from support.helm import CHART, JsonObject, Release, needs_helm, refusal
+from kubesim.server.api import JsonObject
+from support.chart import CHART, Release, Request, denial, needs_helm, refusal
 
 from gracectl.model import names
 from gracectl.model.pod import LONGEST_DURATION

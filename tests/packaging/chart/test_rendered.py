@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from support.chart_sets import AGENT, MONITORED, SETS
-from support.helm import CHART as FOLDER
-from support.helm import COMPONENT, JsonObject, Release, needs_helm, refusal, run
-from support.shapes import misfits
+from kubesim.server.api import JsonObject
+from support.chart import AGENT, COMPONENT, MONITORED, SETS, Release, needs_helm, refusal, run
+from support.chart import CHART as FOLDER
+from support.schemas import misfits
 
 from gracectl import __version__
 from gracectl.cli.crds import manifests

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from support.agents import KEP
-from support.chart_sets import AGENT, CERT_MANAGER, SETS
-from support.helm import CHART, JsonObject, Release, defaults, needs_helm, refusal
+from kubesim.server.api import JsonObject
+from support.chart import AGENT, CERT_MANAGER, CHART, SETS, Release, defaults, needs_helm, refusal
 from support.settings import EXAMPLES
+from support.shutdowns import BY_KEP
 
 from gracectl.admission.settings import AdmissionSettings, CertificateFiles, ServiceSettings
 from gracectl.config import Settings, load_settings
@@ -225,7 +225,7 @@ def test_agents_impersonate_no_node_where_it_cannot_work(kubernetes: str, agent:
 
 # -- which changes replace pods ----------------------------------------------------------------------------------------
 
-ANOTHER_AGENT: JsonObject = {"agent": {**AGENT, "settings": {}}, "settings": KEP, "replicaCount": 1}
+ANOTHER_AGENT: JsonObject = {"agent": {**AGENT, "settings": {}}, "settings": BY_KEP, "replicaCount": 1}
 
 
 def changes() -> dict[str, Any]:

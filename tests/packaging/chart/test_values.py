@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from support.chart_sets import AGENT
-from support.helm import CHART, ROOT, JsonObject, Release, needs_helm, refusal
+from kubesim.server.api import JsonObject
+from support.chart import AGENT, CHART, ROOT, Release, needs_helm, refusal
 
 from gracectl import __version__
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from kubesim.scenarios.parser import read_file
-from support.dockerfile import FINAL, ROOT, read_yaml, the_only
+from support.tools import FINAL, ROOT, read_yaml, the_only
 
 from gracectl.cli.root import root
 from gracectl.cli.simulate import simulate

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 from aiohttp import web
-from support.dockerfile import BEFORE, BUILD, BUILD_KUBESIM, DEFAULT, FINAL, KUBESIM, ROOT, Instruction, the_only
+from support.tools import BEFORE, BUILD, BUILD_KUBESIM, DEFAULT, FINAL, KUBESIM, ROOT, Instruction, the_only
 
 from gracectl import __version__
 from gracectl.cli.controller import controller

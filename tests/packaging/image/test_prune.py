@@ -16,7 +16,7 @@ import yaml
 from botocore.loaders import Loader
 from botocore.session import get_session
 from kubesim_support.patience import PATIENCE
-from support.dockerfile import BUILD, ROOT
+from support.tools import BUILD, ROOT
 
 PRUNE = runpy.run_path(str(ROOT / "deploy/container" / "prune.py"))
 KEPT: frozenset[str] = PRUNE["KEPT"]

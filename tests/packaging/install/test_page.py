@@ -22,11 +22,10 @@ from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim.server.api import JsonObject
 from kubesim_support.kubectl import needs_kubectl
 from kubesim_support.patience import PATIENCE
-from support.helm import Release, needs_helm
-from support.ports import free_ports
-from support.shell import Shell, terminal
+from support.chart import Release, needs_helm
+from support.servers import free_ports
+from support.shell import Shell, Step, circumstances, steps, terminal
 from support.thorough import thorough
-from support.walkthrough import Step, circumstances, steps
 
 from benchmarks.ground.hollow import connected
 from gracectl.model.names import FINALIZER

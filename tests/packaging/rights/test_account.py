@@ -14,7 +14,7 @@ from kubesim.http import HttpFace
 from kubesim.server.calls import User
 from kubesim_support.accounts import account_token, grant, rule
 from kubesim_support.caller import Caller
-from support.tokens import FixedToken
+from support.servers import FixedToken
 
 from gracectl.controllers.rbac import RIGHTS
 from gracectl.kube.auth.credentials import Credentials, Trust

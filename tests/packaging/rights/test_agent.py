@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 from kubesim.faults import Refuse, Rule
-from support.agents import KEP, a_pod_of, an_agent, deletions
-from support.grants import Account
-from support.installed import Installed, Place
-from support.rbac.retelling import all_told, each_is_missed
-from support.rbac.stories import Story
-from support.rbac.value_sets import MANIFESTS, rendered
+from support.rights import Account, Installed, Place
+from support.rights_stories import MANIFESTS, Story, all_told, each_is_missed, rendered
+from support.shutdowns import BY_KEP, a_pod_of, an_agent, deletions
 from support.stage import the_settings
 
 from gracectl.model import names
@@ -33,7 +30,7 @@ async def a_machine_shuts_down(place: Place) -> None:
     settings = yaml.safe_load(place.installed.one("ConfigMap", "agent")["data"]["config.yaml"])
     if settings["agent"]["impersonateNode"]:
         await place.wire.bind(place.installed.account("DaemonSet"), "n1")
-    own = the_settings(**KEP, agent=settings["agent"])
+    own = the_settings(**BY_KEP, agent=settings["agent"])
     await a_pod_of(stage, "web", 0, grace=10)
     await a_pod_of(stage, "cache", 1_000, grace=10)
     place.wire.before.add(Rule(fault=Refuse(500), method="DELETE", path="/pods/web", count=3))

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from support.grants import grants_of, without
-from support.installed import place_for
-from support.rbac.retelling import Retelling, all_told, each_is_missed
-from support.rbac.value_sets import PLAIN, SETS, ValueSet
+from support.rights import grants_of, place_for, without
+from support.rights_stories import PLAIN, SETS, Retelling, ValueSet, all_told, each_is_missed
 from support.thorough import thorough
 
 from gracectl.app.controller import Controller

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from support.grants import grants_of
-from support.installed import Installed
-from support.rbac.value_sets import MANIFESTS
+from support.rights import Installed, grants_of
+from support.rights_stories import MANIFESTS
 
 WEBHOOKS, CORE = "admissionregistration.k8s.io", ""
 

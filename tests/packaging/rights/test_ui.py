@@ -8,11 +8,8 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from support.grants import grants_of
-from support.installed import Installed, Place
-from support.rbac.retelling import all_told, each_is_missed
-from support.rbac.stories import Story
-from support.rbac.value_sets import rendered
+from support.rights import Installed, Place, grants_of
+from support.rights_stories import Story, all_told, each_is_missed, rendered
 from support.stage import NAMESPACE, a_budget_manifest, a_pod_manifest
 
 from gracectl.cli.status.follow import StatusFollower, StatusFrame

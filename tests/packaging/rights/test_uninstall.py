@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from support.grants import Account, grants_of
-from support.installed import Installed, Place, component_of
-from support.rbac.retelling import all_told, each_is_missed
-from support.rbac.stories import CONFIGURATIONS, NODE_CLAIMS_DEFINITION, Story, leading
-from support.rbac.value_sets import SETS, ValueSet
+from support.clients import Leaving, configure, held
+from support.rights import Account, Installed, Place, component_of, grants_of
+from support.rights_stories import (
+    CONFIGURATIONS,
+    NODE_CLAIMS_DEFINITION,
+    SETS,
+    Story,
+    ValueSet,
+    all_told,
+    each_is_missed,
+    leading,
+)
 from support.stage import a_pod_manifest
-from support.uninstall import Leaving, configure, held
 
 from gracectl.kube.rbac import Permission
 from gracectl.model import names

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.grants import Account
-from support.installed import Installed, Place
-from support.rbac.retelling import all_told, each_is_missed
-from support.rbac.stories import Story
-from support.rbac.value_sets import SETS, ValueSet
+from support.rights import Account, Installed, Place
+from support.rights_stories import SETS, Story, ValueSet, all_told, each_is_missed
 
 from gracectl.admission.registration import register
 from gracectl.admission.rotation import CertificateSecret

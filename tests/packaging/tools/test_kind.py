@@ -16,11 +16,10 @@ from kubesim.controllers.paths import KINDS, path_of
 from kubesim.server import api
 from kubesim.server.api import JsonObject
 from kubesim.server.patches import json_patch
-from support.dockerfile import ROOT, read_yaml
-from support.helm import Release, needs_helm
+from support.chart import Release, needs_helm
+from support.clients import being_deleted, seeing
 from support.stage import staged, the_settings
-from support.tools import TOOLS, KindCluster, KwokConfiguration, LifeStage, filled, versions
-from support.watchers import being_deleted, seeing
+from support.tools import ROOT, TOOLS, KindCluster, KwokConfiguration, LifeStage, filled, read_yaml, versions
 
 from gracectl.config import Settings
 from gracectl.inspect.status import node_statuses

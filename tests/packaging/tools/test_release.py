@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.dockerfile import ROOT
+from support.tools import ROOT
 
 from gracectl import __version__
 from tools import release

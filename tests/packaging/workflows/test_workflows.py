@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.dockerfile import ROOT
-from support.tools import versions
+from support.tools import ROOT, versions
 
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 USES = re.compile(r"^\s*(?:- )?uses: (\S+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)$")

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 import orjson
+from support.clients import Deed, follow
 from support.stage import Stage
-from support.stored import Deed, follow
 
 from gracectl.model.names import EventReason
 

@@ -9,9 +9,8 @@ from kubesim.faults import Latency, Rule
 from simulation.sieve.stories_starts import FOR_EVER, PAUSE, QUICK, STOPS, Telling, deleted, is_draining
 from simulation.sieve.story import story
 from simulation.worlds import VOLUME
-from support.deadlines import with_grace_period
-from support.maintenance import a_daemon_set
 from support.stage import NAMESPACE, Stage, a_budget_manifest, a_pod_manifest, a_workload, the_settings
+from support.stories import a_daemon_set, with_grace_period
 
 from gracectl.model import names
 from gracectl.model.times import format_time

@@ -8,7 +8,15 @@ from typing import Any
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from simulation.sieve.story import story
-from support.maintenance import (
+from support.disruption import AT_ONCE, NOT_TERMINABLE, POOL, TERMINABLE, create_node_budget
+from support.stage import (
+    Stage,
+    a_budget_manifest,
+    a_pod_manifest,
+    a_workload,
+    the_settings,
+)
+from support.stories import (
     a_daemon_set,
     gracectl_keep,
     gracectl_uncordon,
@@ -18,15 +26,6 @@ from support.maintenance import (
     kubectl_uncordon,
     take_off,
 )
-from support.nodebudgets import POOL, create_node_budget
-from support.stage import (
-    Stage,
-    a_budget_manifest,
-    a_pod_manifest,
-    a_workload,
-    the_settings,
-)
-from support.voluntary import AT_ONCE, NOT_TERMINABLE, TERMINABLE
 
 from gracectl.model import names
 from gracectl.model.times import format_time

@@ -15,8 +15,8 @@ from anyio.streams.tls import TLSAttribute
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from kubesim_support.patience import PATIENCE
-from support.hosted import NODES, SECRET, Hosted, hosted
-from support.ports import free_port
+from support.admission import NODES, SECRET, Hosted, hosted
+from support.servers import free_port
 
 from gracectl.admission import admission, files, rotation, serving_certificate
 from gracectl.model import names

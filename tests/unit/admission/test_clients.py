@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from support.admission import StandInGate, a_node_object, a_review
-from support.ports import free_port
-from support.serving import serving
+from support.servers import free_port, serving
 from support.stage import staged, the_settings
 
 from gracectl.admission.files import RELOAD_SECONDS, ClientAuthorities

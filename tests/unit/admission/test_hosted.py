@@ -11,10 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
-from support.admission import a_review
-from support.hosted import CONFIGURATION, NODES, SECRET, Hosted, hosted, is_late, post
-from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
-from support.ports import free_port
+from support.admission import CONFIGURATION, NODES, SECRET, Hosted, a_review, hosted, is_late, post
+from support.disruption import NODE_BUDGETS, a_node_budget_manifest
+from support.servers import free_port
 
 from gracectl.admission import admission
 from gracectl.app.controller import Controller

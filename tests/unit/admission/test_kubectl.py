@@ -8,9 +8,9 @@ import pytest
 from clients.place import served
 from kubesim.server.api import Request, Response
 from kubesim_support.kubectl import Kubectl, needs_kubectl
-from support.hosted import NODES, hosted
-from support.nodebudgets import a_node_budget_manifest
-from support.ports import free_port
+from support.admission import NODES, hosted
+from support.disruption import a_node_budget_manifest
+from support.servers import free_port
 
 from gracectl.admission import admission
 

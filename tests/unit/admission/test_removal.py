@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.hosted import CONFIGURATION, NODES, SECRET, Hosted, hosted
-from support.ports import free_port
+from support.admission import CONFIGURATION, NODES, SECRET, Hosted, hosted
+from support.servers import free_port
 from support.stage import finalizers_of, the_settings
 
 from gracectl.admission import admission

@@ -13,8 +13,8 @@ import anyio
 import orjson
 import pytest
 from support.admission import StandInGate, a_node_object, a_review
-from support.ports import free_port
-from support.serving import serving as running
+from support.servers import free_port
+from support.servers import serving as running
 
 from gracectl.admission.nodes import NodeDeletionValidator
 from gracectl.admission.reviews import Handler

@@ -11,9 +11,8 @@ import anyio
 import pytest
 from dbus_fast import Message, MessageType
 from kubesim_support.patience import PATIENCE
-from support.logind import MANAGER, a_stand_in
+from support.logind import MANAGER, QUICK, WHY, Listener, a_stand_in, has_problem, is_locked, is_well, watching
 from support.message_bus import DBUS, Peer
-from support.watching import QUICK, WHY, Listener, has_problem, is_locked, is_well, watching
 
 from gracectl.agent.inhibit_delay import DropIn
 from gracectl.agent.watch import ShutdownWatch, Timeouts

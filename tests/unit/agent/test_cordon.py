@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from support.builders import NOW, a_node
 from support.eviction import a_status
-from support.scripted import ScriptedTransport
+from support.servers import ScriptedTransport
 
 from gracectl.agent.cordon import ShutdownCordon, cordon_patch, record_patch, uncordon_patch
 from gracectl.kube.client import KubeClient

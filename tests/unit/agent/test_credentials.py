@@ -8,8 +8,8 @@ from logging import ERROR
 import pytest
 from kubesim.server.calls import User
 from kubesim_support.accounts import ADMIN
-from support.agents import KEP, a_pod_of, an_agent, deletions
 from support.inprocess import InProcessTransport
+from support.shutdowns import BY_KEP, a_pod_of, an_agent, deletions
 from support.stage import Stage, staged, the_settings
 
 from gracectl.kube.transport import Request
@@ -22,7 +22,7 @@ TOKENS = {
     **{f"of-{node}": User(f"system:node:{node}", groups=("system:nodes",)) for node in ("n1", "n2")},
     "of-a-stranger": User("jane"),
 }
-IMPERSONATING = the_settings(**KEP, agent={"impersonateNode": True})
+IMPERSONATING = the_settings(**BY_KEP, agent={"impersonateNode": True})
 
 
 def connect(stage: Stage, token: str) -> InProcessTransport:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.logind import a_machine
-from support.real_logind import RealLogind
+from support.message_bus import RealLogind
 
 from gracectl.agent.inhibit_delay import FILE, DropIn, Setting
 

@@ -14,9 +14,9 @@ from kubesim.controllers.paths import path_of
 from kubesim.server import api
 from kubesim.server.api import JsonObject
 from kubesim_support.accounts import ADMIN
-from support.agents import KEP, an_agent
-from support.deployment import NAME, NAMESPACE, PATHS, Request, agent_objects, denial, of_kind, policy_objects
+from support.chart import NAME, NAMESPACE, PATHS, Request, agent_objects, denial, of_kind, policy_objects
 from support.inprocess import ASKING
+from support.shutdowns import BY_KEP, an_agent
 from support.stage import staged
 
 from gracectl.agent.agent import rights
@@ -103,7 +103,7 @@ def test_the_settings_are_read_where_the_command_looks_for_them(settings: Settin
     # A file that is mounted by itself would stay as it was when the ConfigMap changes.
     assert "subPath" not in mount
     ranges = [
-        (each["priority"], each["shutdownGracePeriodSeconds"]) for each in KEP["shutdownGracePeriodByPodPriority"]
+        (each["priority"], each["shutdownGracePeriodSeconds"]) for each in BY_KEP["shutdownGracePeriodByPodPriority"]
     ]
     assert settings.shutdown.order_of({}) == by_priority(ranges)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from support.agents import KEP
+from support.shutdowns import BY_KEP
 
 from gracectl.agent.agent import rights
 from gracectl.agent.settings import GATE, AgentSettings
@@ -15,7 +15,7 @@ from gracectl.policy.waves import by_priority
 
 PAGE = (Path(__file__).parents[3] / "docs" / "agent.md").read_text()
 ORDER = by_priority(
-    [(each["priority"], each["shutdownGracePeriodSeconds"]) for each in KEP["shutdownGracePeriodByPodPriority"]]
+    [(each["priority"], each["shutdownGracePeriodSeconds"]) for each in BY_KEP["shutdownGracePeriodByPodPriority"]]
 )
 
 

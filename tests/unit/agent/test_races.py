@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kubesim.faults import LateWatch, Partition, Reset, Rule
-from support.agents import STUBBORN, a_pod_of, an_agent, deletions
-from support.shifted import ShiftedClock
+from support.shutdowns import STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import Stage, staged, the_settings
+from support.virtual import ShiftedClock
 
 from gracectl.agent.watch import WatchState
 from gracectl.model import names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kubesim.faults import Refuse, Rule
-from support.agents import STUBBORN, a_pod_of, an_agent, deletions
+from support.shutdowns import STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import Stage, staged
 from support.traces import Collector
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from support.deadlines import START
-from support.shutting import a_classed_pod, machine_with, of_all_classes
+from support.shutdowns import a_classed_pod, machine_with, of_all_classes
 from support.stage import a_workload
+from support.stories import START
 
 from gracectl.policy.waves import by_priority
 

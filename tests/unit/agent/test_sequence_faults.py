@@ -6,7 +6,7 @@ import anyio
 import pytest
 from kubesim.faults import DropWatch, Expire, Latency, LateWatch, Partition, Refuse, Reset, Rule
 from kubesim.faults.rules import Fault
-from support.shutting import NODE, a_classed_pod, machine_with, of_all_classes
+from support.shutdowns import NODE, a_classed_pod, machine_with, of_all_classes
 from support.stage import NAMESPACE
 
 from gracectl.policy.waves import by_priority

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.agents import KEP, STUBBORN, a_pod_of, an_agent, deletions
+from support.shutdowns import BY_KEP, STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import instants, reasons, staged, the_settings
 
 from gracectl.config import ConfigError, Settings
@@ -113,7 +113,7 @@ async def test_told_to_stop_in_the_middle_it_finishes_the_shutdown_first() -> No
 
 
 async def test_other_settings_ask_for_another_delay_at_once_and_nonsense_changes_nothing() -> None:
-    found: list[Settings | ConfigError] = [the_settings(**KEP)]
+    found: list[Settings | ConfigError] = [the_settings(**BY_KEP)]
 
     def reread() -> Settings:
         newest = found[-1]

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from kubesim.controllers.paths import PRIORITY_CLASSES
 from kubesim.faults import DropWatch, Latency, Refuse, Reset, Rule
-from support.agents import Played, an_agent
 from support.inprocess import Stutter, uid_of
+from support.shutdowns import Played, an_agent
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 
 from gracectl.agent.cordon import is_marked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.agents import STUBBORN, a_pod_of, an_agent, deletions
+from support.shutdowns import STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import staged, the_settings
 
 from gracectl.model import names

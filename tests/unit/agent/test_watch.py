@@ -6,9 +6,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support.logind import MakeLogind, StandInLogind, a_machine
-from support.real_logind import RealLogind
-from support.watching import WHY, has_problem, is_well, watching
+from support.logind import WHY, MakeLogind, StandInLogind, a_machine, has_problem, is_well, watching
+from support.message_bus import RealLogind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 

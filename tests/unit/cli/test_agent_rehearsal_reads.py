@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.agents import KEP, a_pod_of
+from support.shutdowns import BY_KEP, a_pod_of
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, the_settings
 
 from gracectl.agent.settings import GATE
@@ -27,7 +27,7 @@ def reached(stage: Stage) -> Connection:
 
 
 async def inputs(stage: Stage, node: str = "n1", **settings: Any) -> RehearsalInput:
-    return await read_input(reached(stage), node, the_settings(**(settings or KEP)))
+    return await read_input(reached(stage), node, the_settings(**(settings or BY_KEP)))
 
 
 async def test_the_pods_of_the_node_are_seen_by_name_and_nothing_is_written_or_watched() -> None:
@@ -35,7 +35,7 @@ async def test_the_pods_of_the_node_are_seen_by_name_and_nothing_is_written_or_w
         await stage.create(a_pod_manifest("elsewhere", "n2"))
         for name, priority in (("web", 0), ("db", 20_000)):
             await a_pod_of(stage, name, priority)
-        result = await run_rehearsal(reached(stage), "n1", the_settings(**KEP))
+        result = await run_rehearsal(reached(stage), "n1", the_settings(**BY_KEP))
         assert [pod.name for pod in result.inputs.pods] == ["db", "web"]
         assert [[pod.pod.name for pod in each.pods] for each in result.rehearsal.ranges] == [["web"], [], ["db"], []]
         assert {each.operation.verb for each in stage.transport.executed} == {"get", "list"}
@@ -45,7 +45,7 @@ async def test_the_own_pod_is_left_alone_where_it_is_known() -> None:
     async with staged("n1") as stage:
         await a_pod_of(stage, "agent", 0)
         (uid,) = (pod["metadata"]["uid"] for pod in stage.pods_on("n1"))
-        result = await run_rehearsal(reached(stage), "n1", the_settings(**KEP), uid)
+        result = await run_rehearsal(reached(stage), "n1", the_settings(**BY_KEP), uid)
         assert [pod.name for pod, _ in result.rehearsal.ignored] == ["agent"]
 
 
@@ -62,7 +62,7 @@ async def test_a_node_without_an_order_is_told_what_is_missing() -> None:
             await inputs(stage, leaderElection={"enabled": False})
         assert FAILURES[type(found.value)] == 2
         with pytest.raises(NoOrder, match=rf"is ignored: featureGates\.{GATE} is false"):
-            await inputs(stage, **KEP, featureGates={GATE: False})
+            await inputs(stage, **BY_KEP, featureGates={GATE: False})
         with pytest.raises(NoOrder, match="have no shutdown"):
             await inputs(stage, nodeGroups=[{**GROUP, "shutdownGracePeriod": "30s"}])
 
@@ -70,9 +70,9 @@ async def test_a_node_without_an_order_is_told_what_is_missing() -> None:
 async def test_the_order_is_that_of_the_nodes_group() -> None:
     async with staged("n1") as stage:
         await stage.patch_node("n1", {"metadata": {"labels": {"pool": "x"}}})
-        assert (await inputs(stage, **KEP, nodeGroups=[{**GROUP, "shutdownGracePeriod": "30s"}])).order.total == 30
+        assert (await inputs(stage, **BY_KEP, nodeGroups=[{**GROUP, "shutdownGracePeriod": "30s"}])).order.total == 30
         with pytest.raises(NoOrder):
-            await inputs(stage, **KEP, nodeGroups=[{**GROUP, "shutdownGracePeriodByPodPriority": []}])
+            await inputs(stage, **BY_KEP, nodeGroups=[{**GROUP, "shutdownGracePeriodByPodPriority": []}])
 
 
 async def test_the_deadline_counts_once_the_node_is_being_terminated() -> None:

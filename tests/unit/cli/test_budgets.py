@@ -12,11 +12,10 @@ from e2e_support import manifests
 from kubesim_support.accounts import RBAC
 from rich.cells import cell_len
 from rich.console import Console
-from support.builders import NOW, READY, a_node
+from support.builders import NOW, READY, a_node, cluster
+from support.disruption import NODE_BUDGETS, a_node_budget_manifest
 from support.fleet import PODS, RUN, Fleet, fleet, overheard
-from support.nodebudgets import NODE_BUDGETS, a_node_budget_manifest
 from support.schemas import names_in
-from support.statuses import cluster
 
 from gracectl.cli.budgets.report import BudgetUsages, budgets_table
 from gracectl.cli.console import text_of

@@ -13,7 +13,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from kubesim_support.patience import PATIENCE
-from support.mute import mute
+from support.servers import mute
 
 from gracectl.cli import completion
 from gracectl.cli.commands import COMMANDS

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from support.fleet import NODES, Fleet, errors, fleet, overheard
-from support.terminal import on_terminal
+from support.shell import on_terminal
 
 from gracectl.cli.root import root
 from gracectl.kube.http import HttpTransport

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from support.laptops import Laptop, mortal
-from support.maintenance import a_daemon_set, asked, gracectl_keep, gracectl_uncordon, is_at_rest, names_on, seen
+from support.clients import Laptop, mortal
 from support.stage import (
     NAMESPACE,
     STOPS_AFTER_5,
@@ -16,6 +15,7 @@ from support.stage import (
     reasons,
     staged,
 )
+from support.stories import a_daemon_set, asked, gracectl_keep, gracectl_uncordon, is_at_rest, names_on, seen
 
 from gracectl.model import names
 

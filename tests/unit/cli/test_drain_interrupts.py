@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from kubesim_support.patience import PATIENCE
 from support.fleet import STRICTLY, Fleet, errors, fleet, started
-from support.mute import mute
+from support.servers import mute
 
 from gracectl.model import names
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from rich.text import Text
-from support.mute import mute
+from support.servers import mute
 
 from gracectl.cli.commands import COMMANDS
 from gracectl.cli.console import Row, Table, stdout_console, text_of

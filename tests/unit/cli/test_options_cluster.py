@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.serving import listening
 from kubesim_support.patience import PATIENCE
-from support.mute import mute
+from support.clients import named, pods_seen
+from support.servers import mute
+from support.shell import on_terminal
 from support.stage import a_pod_manifest
-from support.terminal import on_terminal
-from support.watchers import named, pods_seen
 
 from gracectl.cli.format import cluster_text
 from gracectl.cli.options import ClusterTarget, cluster_options, connected

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 from e2e_support.target import embedded_cluster
 from kubesim_support.patience import PATIENCE
+from support.disruption import a_node_budget_manifest
 from support.fleet import Fleet, overheard
-from support.nodebudgets import a_node_budget_manifest
 
 from gracectl.cli.root import root
 from gracectl.model import names

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
-from support.builders import NOW, a_budget, a_node
-from support.statuses import NEVER_ALLOWS, TAINTED, a_scene, cluster, going, kept, replica
+from support.builders import NEVER_ALLOWS, NOW, TAINTED, a_budget, a_node, a_scene, cluster, going, kept, replica
 
 from gracectl.cli.console import Row, Screen, Table, text_of
 from gracectl.cli.progress import FEW_REMEDIES, cause_text, left_text, progress_text

@@ -10,11 +10,11 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import DropWatch, Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
+from support.clients import a_client, being_deleted, named
+from support.disruption import ON_LOST_NODES, lost_at
 from support.inprocess import InProcessTransport
-from support.maintenance import gracectl_keep, take_off
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, staged
-from support.voluntary import ON_LOST_NODES, lost_at
-from support.watchers import a_client, being_deleted, named
+from support.stories import gracectl_keep, take_off
 
 from gracectl.cli.status.follow import StatusFrame, StatusScope, TerminatedNode, follow
 from gracectl.inspect.status import NodePhase

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
-from support.builders import NOW, a_budget
-from support.schemas import names_in
-from support.statuses import (
+from support.builders import (
     NEVER_ALLOWS,
+    NOW,
     SCENES,
+    a_budget,
     a_scene,
     claims_and_gone,
     cluster,
@@ -31,6 +31,7 @@ from support.statuses import (
     replica,
     several,
 )
+from support.schemas import names_in
 
 from gracectl.cli.console import Screen, text_of
 from gracectl.cli.progress import FEW_CAUSES, FEW_REMEDIES

@@ -24,7 +24,7 @@ from kubesim.controllers.paths import NODES, PODS, path_of
 from kubesim_support.patience import PATIENCE
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from support.collector import HANGING, SeenSpan, as_span, attributes_of, collecting, read, receiving, tree
-from support.span_rules import assert_flawless
+from support.traces import assert_flawless
 
 from benchmarks.ground.hollow import connected
 from gracectl.cli import demo_play

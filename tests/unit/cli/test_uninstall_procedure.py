@@ -7,11 +7,11 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Partition, Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
-from support.karpenter import karpenter_leads
-from support.maintenance import keep
+from support.clients import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
+from support.disruption import TERMINABLE
+from support.fleet import karpenter_leads
 from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
-from support.uninstall import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
-from support.voluntary import TERMINABLE
+from support.stories import keep
 
 from gracectl.cli.uninstall.report import RemovalOutcome
 from gracectl.config import ConfigError, Settings

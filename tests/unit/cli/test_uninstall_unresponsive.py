@@ -7,8 +7,8 @@ import json
 import anyio
 import pytest
 from kubesim.faults import FreezeWatch, Refuse, Rule
+from support.clients import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.stage import staged
-from support.uninstall import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 
 from gracectl.cli.uninstall.report import RemovalOutcome, closing_lines
 from gracectl.config import Settings

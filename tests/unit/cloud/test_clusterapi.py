@@ -13,7 +13,7 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.faults import Refuse, Rule
 from kubesim_support.accounts import as_admin, guarded, rule
 from support.inprocess import InProcessTransport
-from support.machines import DEFINITION, MACHINES, PLACE, ClusterApi, machine_definition, marks
+from support.instances import DEFINITION, MACHINES, PLACE, ClusterApi, machine_definition, marks
 from support.stage import Stage, staged
 
 from gracectl.cloud.clusterapi import VERBS, ClusterApiProvider, MachineFinder, Scope

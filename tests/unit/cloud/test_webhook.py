@@ -14,7 +14,7 @@ import anyio
 import msgspec
 import pytest
 from aiohttp import ClientSession, web
-from support.endpoint import SECRET, Call, Endpoint, says, serving
+from support.instances import SECRET, Call, Endpoint, says, serving
 
 from gracectl.cli.config import provider_of
 from gracectl.cloud.http import LONGEST_RESPONSE, HttpClient

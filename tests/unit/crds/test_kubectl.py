@@ -14,7 +14,7 @@ from kubesim.clock import SystemClock
 from kubesim.cluster import ClusterOptions, EmbeddedCluster, NodeSpec
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim_support.kubectl import Kubectl, needs_kubectl
-from support.claim_manifests import FULL_V1, FULL_V1BETA1, claim
+from support.schemas import FULL_V1, FULL_V1BETA1, claim
 
 from gracectl.cli.crds import manifests, shipped_definitions
 

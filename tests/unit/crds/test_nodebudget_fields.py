@@ -8,7 +8,7 @@ import pytest
 from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.server.api import Request
-from support.nodebudgets import NODE_BUDGETS, POOL
+from support.disruption import NODE_BUDGETS, POOL
 
 from gracectl.cli.crds import shipped_definitions
 

@@ -8,7 +8,7 @@ import pytest
 from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim_support.caller import Caller
-from support.claim_manifests import (
+from support.schemas import (
     ANY_VERSION,
     FULL_V1,
     FULL_V1BETA1,

@@ -11,7 +11,7 @@ from kubesim.apiserver import ApiServer
 from kubesim.clock import LoopClock
 from kubesim.types.schema import Schema
 from kubesim_support.caller import MERGE, Caller
-from support.claim_manifests import (
+from support.schemas import (
     ANY_VERSION,
     FULL_V1,
     FULL_V1BETA1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.deletion import deleting
+from support.eviction import deleting
 
 from gracectl.eviction.connections import MOST
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from kubesim.faults import Latency, Rule
 from support.builders import a_pod
-from support.deletion import LOST, NAMESPACE, REFUSED, deleting
+from support.eviction import LOST, NAMESPACE, REFUSED, deleting
 
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.kube.transport import Response

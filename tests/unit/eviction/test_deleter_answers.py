@@ -7,8 +7,7 @@ import itertools
 import anyio
 import pytest
 from kubesim.faults import Latency, Rule
-from support.deletion import LOST, REFUSED, Answer, deleting
-from support.eviction import ANOTHER_UID, DENIED, FAULT, a_status, busy
+from support.eviction import ANOTHER_UID, DENIED, FAULT, LOST, REFUSED, Answer, a_status, busy, deleting
 
 from gracectl.kube import errors
 

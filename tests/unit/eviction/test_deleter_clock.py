@@ -7,7 +7,7 @@ import random
 
 import anyio
 import pytest
-from support.deletion import deleting
+from support.eviction import deleting
 
 from gracectl.kube.transport import Response
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kubesim.faults import Latency, LateWatch, Rule
-from support.deletion import Asked, deleting
+from support.eviction import Asked, deleting
 
 pytestmark = pytest.mark.anyio
 

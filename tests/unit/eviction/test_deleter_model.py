@@ -9,8 +9,7 @@ from typing import Any
 import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.deletion import LOST, REFUSED, Asked, DeletionStage
-from support.eviction import DENIED, FAULT, busy
+from support.eviction import DENIED, FAULT, LOST, REFUSED, Asked, DeletionStage, busy
 from support.virtual import VirtualLoop
 
 from gracectl.eviction.deleter import PodDeleter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from support.deletion import NAMESPACE, REFUSED, deleting
+from support.eviction import NAMESPACE, REFUSED, deleting
 
 from gracectl.controllers.termination.events import disruption_target
 from gracectl.eviction.deletions import ScheduledDeletion

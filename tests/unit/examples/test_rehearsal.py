@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.agents import an_agent, deletions
+from support.shutdowns import an_agent, deletions
 from support.stage import staged
 
 from examples.pages import put_in

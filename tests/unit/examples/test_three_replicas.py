@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from support.deadlines import delete_at_start, stamp, written_on
 from support.stage import CLAIMS, a_pod_manifest, staged
+from support.stories import delete_at_start, stamp, written_on
 
 from examples.pages import put_in
 from examples.three_replicas import NODES, PAGE, PICTURE, PLAYS, Played, blocks_of, drawn, perform

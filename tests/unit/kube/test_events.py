@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from support.scripted import ScriptedTransport, answer, refusal
+from support.servers import ScriptedTransport, answer, refusal
 
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.conditions import ConditionUpdate

@@ -19,8 +19,7 @@ import yaml
 from aiohttp import web
 from kubesim_support.patience import PATIENCE
 from msgspec.structs import replace
-from support.scripted import event, lease
-from support.tokens import FixedToken
+from support.servers import FixedToken, event, lease
 
 from gracectl.kube import errors
 from gracectl.kube.auth.credentials import Credentials, CredentialsError, TokenFile, Trust

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.scripted import ScriptedTransport, answer, lease, refusal
+from support.servers import ScriptedTransport, answer, lease, refusal
 
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.client.retry import RetrySettings

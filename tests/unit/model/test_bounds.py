@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.hostile import BYTES, SINGLE, WIRE, enlarged, kinds
+from support.builders import BYTES, SINGLE, WIRE, enlarged, kinds
 
 from gracectl.controllers.cluster.informers import Sources, new_informers
 from gracectl.model import names

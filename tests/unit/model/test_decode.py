@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from support.written import META, NEW_YEAR, NULL_META, encoded
+from support.builders import META, NEW_YEAR, NULL_META, encoded
 
 from gracectl.model import names, wire
 from gracectl.model.budget import PodDisruptionBudget

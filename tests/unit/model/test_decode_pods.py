@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.written import META, NEW_YEAR, NULL_META, encoded
+from support.builders import META, NEW_YEAR, NULL_META, encoded
 
 from gracectl.model import names
 from gracectl.model.decode import decode_pod

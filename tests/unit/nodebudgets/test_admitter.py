@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import pytest
 from kubesim.faults import Refuse, Rule
-from support.nodebudgets import (
+from support.disruption import (
     NODE_BUDGETS,
     POOL,
     create_node_budget,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from support.builders import NOW, a_budget, a_pod
-from support.plans import decide
+from support.builders import NOW, a_budget, a_pod, decide
 
 from gracectl.policy.explain import explain, left_behind, summarize
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import NOW, a_budget, a_pod
-from support.plans import decide, entry, outcomes
+from support.builders import NOW, a_budget, a_pod, decide, entry, outcomes
 
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import NOW, a_budget, a_node, a_pod, owned_by
-from support.plans import decide, entry, outcomes, reason, tolerating, view
+from support.builders import NOW, a_budget, a_node, a_pod, decide, entry, outcomes, owned_by, reason, tolerating, view
 
 from gracectl.model import names
 from gracectl.model.meta import Condition

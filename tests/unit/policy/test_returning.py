@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.builders import NOW, a_node, a_pod, owned_by
-from support.plans import decide, entry, outcomes, tolerating
+from support.builders import NOW, a_node, a_pod, decide, entry, outcomes, owned_by, tolerating
 
 from gracectl.model import names
 from gracectl.model.node import DISRUPTED_TAINT

@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import anyio
 import pytest
-from support.shifted import ShiftedClock
+from support.virtual import ShiftedClock
 
 from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.runtime.clock import Clock, LoopClock, RelayedClock, SystemClock

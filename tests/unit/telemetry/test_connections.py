@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from anyio.abc import SocketStream
 from kubesim_support.patience import PATIENCE
-from support.serving import StillClock, serving
+from support.servers import StillClock, serving
 
 from gracectl.runtime.certificates import issue, load
 from gracectl.runtime.clock import LoopClock

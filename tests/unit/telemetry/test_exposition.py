@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
-from support.serving import StillClock, serving
+from support.servers import StillClock, serving
 
 from gracectl.controllers.termination.statistics import TerminationDurations
 from gracectl.runtime.clock import LoopClock

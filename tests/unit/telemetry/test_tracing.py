@@ -19,7 +19,7 @@ from kubesim_support.patience import PATIENCE
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from support.collector import HANGING, Collector, Conduct, SeenEvent, as_span, duplicates, receiving
-from support.span_rules import orphans
+from support.traces import orphans
 
 from gracectl import __version__
 from gracectl.telemetry import tracing as module

@@ -9,10 +9,9 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from support.board_stage import BoardStage
-from support.builders import NOW, a_budget
-from support.scripted import ScriptedTransport, page, refusal
-from support.statuses import going, replica
+from support.boards import BoardStage
+from support.builders import NOW, a_budget, going, replica
+from support.servers import ScriptedTransport, page, refusal
 
 from gracectl.cli.budgets.report import BudgetUsages, budgets_report
 from gracectl.cli.status.report import status_report

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.deltas import applied
+from support.boards import applied
 
 from gracectl.cli.ui.board import merged
 

@@ -17,10 +17,9 @@ import anyio
 import msgspec
 import pytest
 from kubesim_support.patience import PATIENCE
-from support.board_stage import BoardStage
-from support.deltas import applied
-from support.serving import serving
-from support.statuses import going, replica
+from support.boards import BoardStage, applied
+from support.builders import going, replica
+from support.servers import serving
 
 from gracectl.cli.ui import server, stream
 from gracectl.cli.ui.access import HEADERS, Access, TokenFile

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.board_stage import BoardStage
-from support.builders import NOW, READY, a_budget
-from support.statuses import going, kept, replica
+from support.boards import BoardStage
+from support.builders import NOW, READY, a_budget, going, kept, replica
 
 from gracectl.cli.ui.timeline import MOST_SPANS
 from gracectl.model import names

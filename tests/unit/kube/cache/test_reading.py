@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from support.scripted import ScriptedTransport, answer, lease, page, refusal
+from support.servers import ScriptedTransport, answer, lease, page, refusal
 
 from gracectl.kube import errors
 from gracectl.kube.cache.reading import read_all, read_served

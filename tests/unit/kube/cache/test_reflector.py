@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import anyio
 import pytest
-from support.reflecting import LOST, World
-from support.scripted import FOREVER, answer, bookmark, event, expired, lease, page, refusal
+from support.servers import FOREVER, LOST, World, answer, bookmark, event, expired, lease, page, refusal
 
 from gracectl.kube import errors
 from gracectl.kube.cache.reflector import ReflectorSettings

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.reflecting import LOST, World
-from support.scripted import FOREVER, answer, page, refusal
+from support.servers import FOREVER, LOST, World, answer, page, refusal
 
 from gracectl.kube.cache.reflector import ReflectorSettings
 from gracectl.kube.transport import Response

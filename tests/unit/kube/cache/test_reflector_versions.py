@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import msgspec
 import pytest
-from support.scripted import FOREVER, ScriptedTransport, answer, expired, lease, page, refusal
+from support.servers import FOREVER, ScriptedTransport, answer, expired, lease, page, refusal
 
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache

@@ -11,8 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from support.reflecting import FullLength, World
-from support.scripted import ScriptedTransport, answer, event, lease, page
+from support.servers import FullLength, ScriptedTransport, World, answer, event, lease, page
 
 from gracectl.kube.cache import Cache
 from gracectl.kube.cache.reading import fill, read_all

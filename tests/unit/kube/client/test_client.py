@@ -9,7 +9,7 @@ from contextlib import aclosing
 import anyio
 import msgspec
 import pytest
-from support.scripted import ScriptedTransport, Step, answer, bookmark, event, expired, lease, page, refusal
+from support.servers import ScriptedTransport, Step, answer, bookmark, event, expired, lease, page, refusal
 
 from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings, KubeClient

@@ -6,7 +6,7 @@ import math
 
 import anyio
 import pytest
-from support.scripted import FOREVER, ScriptedTransport, answer, lease, refusal
+from support.servers import FOREVER, ScriptedTransport, answer, lease, refusal
 from unit.kube.client.test_client import (
     BUSY,
     CREATE,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.reflecting import World
-from support.scripted import event, lease, page
+from support.servers import World, event, lease, page
 
 from gracectl.kube.client.watch import LineSplitter, OversizeEvent, OversizeLine, read_head
 

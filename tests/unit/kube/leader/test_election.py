@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kubesim.faults import FreezeWatch, Refuse, Rule
 from kubesim_support.caller import LEASES
-from support.contenders import PATH, Hustings, settled
-from support.shifted import ShiftedClock
+from support.contest import PATH, Hustings, settled
+from support.virtual import ShiftedClock
 
 pytestmark = pytest.mark.anyio
 

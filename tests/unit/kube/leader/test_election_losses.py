@@ -7,7 +7,7 @@ import logging
 import anyio
 import pytest
 from kubesim.faults import Latency, Partition, Refuse, Reset, Rule
-from support.contenders import PATH, Contender, Hustings, settled
+from support.contest import PATH, Contender, Hustings, settled
 
 pytestmark = pytest.mark.anyio
 

@@ -1,12 +1,17 @@
-"""What a controller does, story by story, so that between them nothing is left out: each runs to its end, on a stage
-where the account under test has exactly the rights that were rendered for it.
-"""
+"""What each program asks of a cluster, run with exactly its rights, and with one less."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
 
+import anyio
+import msgspec
+import yaml
+from kubesim.auth.attributes import Attempt
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Reset, Rule
 from kubesim.server.api import JsonObject
@@ -15,10 +20,18 @@ from gracectl.app.controller import Controller
 from gracectl.cloud.provider import ProviderUnavailable, load_provider
 from gracectl.model import names
 from gracectl.model.times import format_time
-from support.installed import Place
-from support.machines import ClusterApi
-from support.maintenance import gracectl_uncordon, keep
-from support.nodebudgets import NODE_BUDGETS, POOL, a_node_budget_manifest, create_node_budget, figures
+from support.chart import KUBERNETES, Release, needs_helm
+from support.disruption import (
+    NODE_BUDGETS,
+    POOL,
+    TERMINABLE,
+    a_node_budget_manifest,
+    create_node_budget,
+    figures,
+    lost_at,
+)
+from support.instances import PLACE, ClusterApi
+from support.rights import Account, Grant, Installed, Place, given_only_by, grants_of, place_for, without
 from support.stage import (
     NAMESPACE,
     STOPS_AFTER_5,
@@ -27,7 +40,10 @@ from support.stage import (
     a_workload,
     finalizers_of,
 )
-from support.voluntary import TERMINABLE, lost_at
+from support.stories import gracectl_uncordon, keep
+
+# What a controller does, story by story, so that between them nothing is left out: each runs to its end, on a stage
+# where the account under test has exactly the rights that were rendered for it.
 
 NODE_CLAIMS_DEFINITION = "nodeclaims.karpenter.sh"
 NODE_BUDGETS_DEFINITION = "nodedisruptionbudgets.termination.karpenter.sh"
@@ -254,3 +270,175 @@ STORIES: Mapping[str, Story] = {
         machines_end,
     )
 }
+
+
+# Stories of an account, run with exactly the rights that were rendered for it, and with one less.
+
+SECONDS: Final = 20_000.0
+"""Virtual: no story takes so long."""
+
+OPTIONAL_GROUPS: Final = ("karpenter.sh", "termination.karpenter.sh", "cluster.x-k8s.io")
+
+
+class Retelling(NamedTuple):
+    """What became of all stories of an account."""
+
+    grants: list[Grant]
+    needed: Mapping[Grant, list[Attempt]]
+    """By right, what nothing else would have allowed."""
+    story_of: Mapping[Grant, str]
+    """By right, a story that cannot be told without it."""
+
+    @property
+    def unused(self) -> list[str]:
+        """Rights that nothing needs."""
+        return [str(each) for each in self.grants if each not in self.needed]
+
+
+def is_served(installed: Installed, attempt: Attempt) -> bool:
+    """A server refuses before it looks what it serves: what it has no definition of, is not missing."""
+    return attempt.group not in OPTIONAL_GROUPS or f"{attempt.resource}.{attempt.group}" in installed.definitions
+
+
+async def all_told(installed: Installed, account: Account, stories: Mapping[str, Story], folder: Path) -> Retelling:
+    """Tell them all; nothing that the cluster serves may be refused."""
+    grants = grants_of(installed.objects, account)
+    attempts: dict[str, list[Attempt]] = {}
+    for name, story in stories.items():
+        async with place_for(installed, installed.objects, folder, account) as place:
+            with anyio.fail_after(SECONDS):
+                await story(place)
+        forbidden = [each for each in place.wire.forbidden if is_served(installed, each)]
+        assert not forbidden, f"{name}: {forbidden}"
+        attempts[name] = place.wire.attempts
+    needed = given_only_by(grants, [each for tried in attempts.values() for each in tried])
+    story_of = {
+        grant: next(name for name, tried in attempts.items() if grant in given_only_by(grants, tried))
+        for grant in needed
+    }
+    return Retelling(grants, needed, story_of)
+
+
+async def each_is_missed(
+    told: Retelling, installed: Installed, account: Account, stories: Mapping[str, Story], folder: Path
+) -> None:
+    """Take each right away in turn: just what only it allows is refused, and nothing else has done the work."""
+    for grant, name in told.story_of.items():
+        refused = await _refused_in(stories[name], installed, without(installed.objects, grant), account, folder)
+        missed = [each for each in refused if is_served(installed, each)]
+        assert missed, f"{name} went well without {grant}"
+        assert all(grant.allows(each) for each in missed), f"without {grant}: {missed}"
+
+
+async def _refused_in(
+    story: Story, installed: Installed, objects: list[JsonObject], account: Account, folder: Path
+) -> list[Attempt]:
+    """Run a story with a program that assumes all rights, until the first refusal; what was refused."""
+    async with place_for(installed, objects, folder, account) as place:
+        place.wire.is_let_in = True
+
+        async def tell() -> None:
+            # Whatever comes of it then: a watch that may not be opened ends the process.
+            with suppress(Exception):
+                await story(place)
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            with anyio.move_on_after(SECONDS):
+                group.start_soon(tell)
+                while not any(is_served(installed, each) for each in place.wire.forbidden):
+                    await place.stage.clock.sleep(0.5)
+            group.cancel_scope.cancel()
+        return place.wire.forbidden
+
+
+# Installations that differ in what they may do: values of the chart, and what the cluster serves beside.
+
+MANIFESTS = Path(__file__).parents[2] / "helm" / "manifests"
+NEEDS: Mapping[str, str] = {
+    "claims_end": NODE_CLAIMS_DEFINITION,
+    "budgets_for_nodes_hold": NODE_BUDGETS_DEFINITION,
+}
+"""Stories that need a cluster which serves this."""
+
+
+class ValueSet(msgspec.Struct, frozen=True):
+    """A way to install. `values`: of `--set`; None: the file for kubectl, without helm."""
+
+    name: str
+    values: tuple[str, ...] | None = ()
+    serves: tuple[str, ...] = ()
+    """What the cluster has defined already, as helm is told: karpenter.sh/v1/NodeClaim."""
+
+    def installed(self) -> Installed:
+        """What it renders to."""
+        return _rendered(self)
+
+    @property
+    def stories(self) -> Mapping[str, Story]:
+        """Those that can be told with it."""
+        installed = self.installed()
+        left_out = {name for name, needed in NEEDS.items() if needed not in installed.definitions}
+        if not installed.settings["admission"]["listen"]:
+            left_out.add("admission_is_asked")
+        if installed.settings["provider"]["name"] != "clusterapi":
+            left_out.add("machines_end")
+        return {name: story for name, story in STORIES.items() if name not in left_out}
+
+
+@functools.cache
+def _rendered(one: ValueSet) -> Installed:
+    if one.values is None:
+        return Installed.of((MANIFESTS / "gracectl.yaml").read_text())
+    return rendered(one.values, one.serves)
+
+
+def rendered(values: tuple[str, ...], serves: tuple[str, ...] = (), kubernetes: str = KUBERNETES) -> Installed:
+    """The chart with these values, hooks and tests too; skips the test where there is no helm."""
+    needs_helm()
+    release = Release(values=_nested(values), apis=serves, kubernetes=kubernetes)
+    return Installed(tuple(release.objects()), serves)
+
+
+def _nested(values: tuple[str, ...]) -> JsonObject:
+    """`a.b=c`, as `--set` would take it."""
+    whole: JsonObject = {}
+    for path, _, value in (each.partition("=") for each in values):
+        *parents, last = path.split(".")
+        place = whole
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = yaml.safe_load(value) if value else ""
+    return whole
+
+
+MACHINES = "cluster.x-k8s.io/v1beta2/Machine"
+PLAIN = ValueSet("the file for kubectl", None)
+SETS = (
+    ValueSet("default"),
+    ValueSet("definitions of claims", ("crds.nodeClaims=true",)),
+    ValueSet("definitions of others", ("crds.install=false",), ("karpenter.sh/v1/NodeClaim",)),
+    ValueSet("no definitions", ("crds.install=false",)),
+    ValueSet("no admission", ("settings.admission.listen=",)),
+    ValueSet("webhooks of mine", ("admission.register=false",)),
+    ValueSet("a certificate of others", ("admission.existingSecret=webhook-cert",)),
+    ValueSet("cert-manager", (), ("cert-manager.io/v1/Certificate",)),
+    ValueSet("no leader election", ("settings.leaderElection.enabled=false", "replicaCount=1")),
+    ValueSet("machines", ("settings.provider.name=clusterapi",), (MACHINES,)),
+    ValueSet(
+        "machines of one namespace",
+        ("settings.provider.name=clusterapi", f"settings.provider.options.namespace={PLACE}"),
+        (MACHINES,),
+    ),
+    ValueSet(
+        "other names",
+        (
+            "settings.leaderElection.name=our-lease",
+            "settings.leaderElection.namespace=locks",
+            "settings.admission.name=our-webhooks",
+            "settings.admission.secret=our-certificate",
+            "settings.karpenter.namespaces=[]",
+            "serviceAccount.name=our-account",
+        ),
+    ),
+)
