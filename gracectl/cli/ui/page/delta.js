@@ -1,4 +1,4 @@
-// Changes of the board, as gracectl/cli/ui/delta.py makes them and docs/ui.md describes them.
+// Changes of the board, as gracectl/cli/ui/board.py makes them and docs/ui.md describes them.
 //
 // Invariant: nothing is changed in place; what a change does not name keeps its identity.
 
