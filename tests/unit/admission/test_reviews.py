@@ -40,10 +40,8 @@ def test_what_a_real_server_asks_is_read(name: str) -> None:
         request = review["request"]
         question = decode_review(msgspec.json.encode(review))
         assert (question.uid, question.operation, question.name) == (
-            request["uid"],
-            request["operation"],
-            request["name"],
-        )
+            request["uid"], request["operation"], request["name"],
+        )  # fmt: skip
         assert question.username == "admin"
         assert question.resource == GroupResource("", "v1", "nodes")
         assert question.is_dry_run is request["dryRun"]

@@ -87,11 +87,8 @@ async def test_without_a_ca_bundle_nothing_waits() -> None:
 async def test_an_old_authority_stays_for_a_while_and_not_beyond_its_own_end() -> None:
     clock = LoopClock()
     identity, first, brief, second = (
-        ServingCertificate(clock, always, HOSTS),
-        made(clock),
-        made(clock, life=100),
-        made(clock),
-    )
+        ServingCertificate(clock, always, HOSTS), made(clock), made(clock, life=100), made(clock),
+    )  # fmt: skip
     identity.offer(material(first, brief))
     identity.offer(material(second))
     assert brief.authority in identity.bundle()

@@ -84,10 +84,8 @@ def test_what_can_work_is_taken(tmp_path: Path, text: str) -> None:
 
 def test_the_certificate_bears_the_names_by_which_it_is_asked_for() -> None:
     assert settings(service=SERVICE).hosts == (
-        "gracectl.infra.svc",
-        "gracectl.infra.svc.cluster.local",
-        "gracectl.infra",
-    )
+        "gracectl.infra.svc", "gracectl.infra.svc.cluster.local", "gracectl.infra",
+    )  # fmt: skip
     assert settings(url="https://hooks.example.com:8443/x").hosts == ("hooks.example.com",)
     assert settings(url="https://[0:0::1]:8443").hosts == ("::1",)
 

@@ -167,15 +167,10 @@ async def test_only_logind_can_say_that_the_machine_goes_down(tmp_path: Path) ->
         for preparing in (True, False):
             liar.send(
                 Message(
-                    message_type=MessageType.SIGNAL,
-                    destination=logind.clients[-1],
-                    path=MANAGER[1],
-                    interface=MANAGER[2],
-                    member="PrepareForShutdown",
-                    signature="b",
-                    body=[preparing],
-                )
-            )
+                    message_type=MessageType.SIGNAL, destination=logind.clients[-1], path=MANAGER[1],
+                    interface=MANAGER[2], member="PrepareForShutdown", signature="b", body=[preparing],
+                ),
+            )  # fmt: skip
         await liar.call(DBUS, "GetId")
         await machine.power_off()
         await listener.until_told("shutting down")

@@ -33,11 +33,9 @@ from gracectl.policy.waves import by_priority
 PAGE = (Path(__file__).parents[3] / "docs" / "rehearsal.md").read_text(encoding="utf-8")
 SLOW = 3600
 OF_ALL_RANGES = (
-    a_pod("regular", grace_seconds=SLOW),
-    a_pod("c", priority=1_000, grace_seconds=SLOW),
-    a_pod("b", priority=10_000, grace_seconds=SLOW),
-    a_pod("a", priority=100_000, grace_seconds=SLOW),
-)
+    a_pod("regular", grace_seconds=SLOW), a_pod("c", priority=1_000, grace_seconds=SLOW),
+    a_pod("b", priority=10_000, grace_seconds=SLOW), a_pod("a", priority=100_000, grace_seconds=SLOW),
+)  # fmt: skip
 ALONE = (
     a_pod("etcd", namespace="kube-system", annotations={names.MIRROR_POD: "x"}),
     a_pod("job", phase="Succeeded"),

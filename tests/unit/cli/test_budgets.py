@@ -158,13 +158,9 @@ NO_LEADER = Leadership(LeaderState.NONE, "infra/gracectl", "a\x1b", NOW)
 ])  # fmt: skip
 def test_a_missing_leader_is_named_as_far_as_it_is_known(leadership: Leadership, generation: int, words: str) -> None:
     budget = NodeDisruptionBudget(
-        "pool",
-        "u",
-        generation=generation,
-        observed_generation=1,
-        selector=LabelSelector({"pool": "a"}),
+        "pool", "u", generation=generation, observed_generation=1, selector=LabelSelector({"pool": "a"}),
         min_available=0,
-    )
+    )  # fmt: skip
     nodes = (a_node("n", conditions=READY, labels={"pool": "a"}),)
     found = node_budget_usages(cluster(*nodes), (budget,), TerminationSettings(), NOW)
     told = BudgetUsages(at=NOW, nodes=found, pods=(), leadership=leadership)

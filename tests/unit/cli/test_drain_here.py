@@ -55,12 +55,10 @@ async def a_crowd(stage: Stage) -> None:
     """Waves, a budget, protection until 40 s, a DaemonSet, pods that stop slowly."""
     protected = {names.DO_NOT_DISRUPT: "40s"}
     await stage.create(
-        a_budget_manifest("web", maxUnavailable=1),
-        a_workload("Deployment", "web", 3, **SLOW),
-        a_pod_manifest("job", "n1", annotations=protected),
-        a_pod_manifest("critical", "n1", **CRITICAL),
+        a_budget_manifest("web", maxUnavailable=1), a_workload("Deployment", "web", 3, **SLOW),
+        a_pod_manifest("job", "n1", annotations=protected), a_pod_manifest("critical", "n1", **CRITICAL),
         a_daemon_set("agent"),
-    )
+    )  # fmt: skip
 
 
 async def evicted_by(local: bool) -> list[tuple[str, float]]:
@@ -117,11 +115,9 @@ async def test_a_run_that_is_killed_is_resumed_by_the_next() -> None:
         await stage.clock.sleep(100)
         assert len(stage.evictions) == before
         await stage.call(
-            "PATCH",
-            f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/web",
-            {"spec": {"minAvailable": 0}},
-            "application/merge-patch+json",
-        )
+            "PATCH", f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/web",
+            {"spec": {"minAvailable": 0}}, "application/merge-patch+json",
+        )  # fmt: skip
         laptop = Laptop(stage, "n1")
         await laptop.run()
         assert (names_on(stage, "n1"), laptop.lines) == ([], [DONE])

@@ -82,11 +82,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         for node in ("worker-1", "worker-2", "worker-3", "plain"):
             cluster.patch(node, {"metadata": {"finalizers": [names.FINALIZER]}})  # as the keeper would
         yield Place(
-            admin,
-            cluster.user("reader", *RIGHTS),
-            cluster.user("stranger", *RIGHTS[:1]),
+            admin, cluster.user("reader", *RIGHTS), cluster.user("stranger", *RIGHTS[:1]),
             cluster.user("minimal", *RIGHTS[:4]),
-        )
+        )  # fmt: skip
 
 
 def plan(kubeconfig: Path, *arguments: str) -> Result:

@@ -63,69 +63,30 @@ CASES: list[tuple[Pod, dict[str, Any], str, str]] = [
     (a_replica(), {}, "0:00", "evicted"),
     (a_replica(), {"budgets": (a_budget(),)}, "0:00", "evicted, as budget shop/web allows it now"),
     (a_replica(), {"budgets": (a_budget(**LACKING),)}, "unknown", "evicted when budget shop/web allows it"),
-    (
-        a_replica(),
-        {"budgets": (a_budget(**SPENT),)},
-        "never",
-        "stays: budget shop/web allows no disruption now (3 of 3 healthy, 3 required)",
-    ),
-    (
-        a_replica(),
-        {"budgets": (a_budget("also"), a_budget("web"))},
-        "never",
-        "stays: budgets shop/also and shop/web both select it: the eviction API refuses the eviction",
-    ),
-    (
-        a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "4h"}),
-        {},
-        "4:00:00",
-        'protected by do-not-disrupt "4h" until 1970-01-12T17:46:40Z, then evicted',
-    ),
-    (
-        a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "4h"}),
-        {"settings": PolicySettings(protection=ProtectionSettings(maximum_seconds=60.0))},
-        "1:00",
-        'protected by do-not-disrupt "4h" until 1970-01-12T13:47:40Z (the most that protection.maximumSeconds grants), '
-        "then evicted",
-    ),
-    (
-        a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "4h"}),
-        {"budgets": (a_budget(),)},
-        "4:00:00",
-        'protected by do-not-disrupt "4h" until 1970-01-12T17:46:40Z, then evicted when budget shop/web allows it',
-    ),
+    (a_replica(), {"budgets": (a_budget(**SPENT),)}, "never",
+     "stays: budget shop/web allows no disruption now (3 of 3 healthy, 3 required)"),
+    (a_replica(), {"budgets": (a_budget("also"), a_budget("web"))}, "never",
+     "stays: budgets shop/also and shop/web both select it: the eviction API refuses the eviction"),
+    (a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "4h"}), {}, "4:00:00",
+     'protected by do-not-disrupt "4h" until 1970-01-12T17:46:40Z, then evicted'),
+    (a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "4h"}),
+     {"settings": PolicySettings(protection=ProtectionSettings(maximum_seconds=60.0))}, "1:00",
+     'protected by do-not-disrupt "4h" until 1970-01-12T13:47:40Z (the most that protection.maximumSeconds grants), '
+     "then evicted"),
+    (a_replica(created=NOW, annotations={names.DO_NOT_DISRUPT: "4h"}), {"budgets": (a_budget(),)}, "4:00:00",
+     'protected by do-not-disrupt "4h" until 1970-01-12T17:46:40Z, then evicted when budget shop/web allows it'),
     (a_replica(**FOR_EVER), {}, "never", "stays: protected by do-not-disrupt"),
-    (
-        a_replica(**FOR_EVER),
-        {"deadline": 900},
-        "14:30",
-        "protected by do-not-disrupt; deleted at 14:30 for the deadline (grace 30 s)",
-    ),
-    (
-        a_replica(grace_seconds=3600),
-        {"deadline": 900},
-        "0:00",
-        "deleted at 0:00 for the deadline (grace 900 of 3600 s)",
-    ),
-    (
-        a_replica(),
-        {"deadline": 900, "budgets": (a_budget(**LACKING),)},
-        "0:00-14:30",
-        "evicted when budget shop/web allows it, or deleted at 14:30 for the deadline (grace 30 s)",
-    ),
-    (
-        a_replica(deletion_timestamp=NOW + 20, deletion_grace_seconds=30),
-        {},
-        "already",
-        "terminating until 0:20 at the latest",
-    ),
-    (
-        a_replica(deletion_timestamp=NOW + 3600, deletion_grace_seconds=3600, grace_seconds=3600),
-        {"deadline": 900},
-        "0:00",
-        "terminating already; deleted again at 0:00 for the deadline (grace 900 of 3600 s)",
-    ),
-]
+    (a_replica(**FOR_EVER), {"deadline": 900}, "14:30",
+     "protected by do-not-disrupt; deleted at 14:30 for the deadline (grace 30 s)"),
+    (a_replica(grace_seconds=3600), {"deadline": 900}, "0:00",
+     "deleted at 0:00 for the deadline (grace 900 of 3600 s)"),
+    (a_replica(), {"deadline": 900, "budgets": (a_budget(**LACKING),)}, "0:00-14:30",
+     "evicted when budget shop/web allows it, or deleted at 14:30 for the deadline (grace 30 s)"),
+    (a_replica(deletion_timestamp=NOW + 20, deletion_grace_seconds=30), {}, "already",
+     "terminating until 0:20 at the latest"),
+    (a_replica(deletion_timestamp=NOW + 3600, deletion_grace_seconds=3600, grace_seconds=3600), {"deadline": 900},
+     "0:00", "terminating already; deleted again at 0:00 for the deadline (grace 900 of 3600 s)"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("pod", "world", "when", "how"), CASES)
@@ -191,12 +152,10 @@ def test_pods_of_one_lane_are_told_together_over_all_of_their_time() -> None:
     assert lines(node) == [
         PodLine("0:00", "shop/p0", "evicted, as budget shop/web allows it now"),
         PodLine(
-            "0:00-2:30",
-            "shop/p1 and 4 more",
-            "evicted when budget shop/web allows it (6 in queue, one after another)",
-            5,
+            "0:00-2:30", "shop/p1 and 4 more",
+            "evicted when budget shop/web allows it (6 in queue, one after another)", 5,
         ),
-    ]
+    ]  # fmt: skip
 
 
 def test_what_is_not_alike_is_not_told_together() -> None:

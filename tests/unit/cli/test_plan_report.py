@@ -121,10 +121,8 @@ def test_of_three_replicas() -> None:
     assert (node["drained"]["earliestSeconds"], node["drained"]["latestSeconds"]) == (2.0, 900.0)
     (pod,) = node["pods"]
     assert (pod["removalWindow"]["earliestSeconds"], pod["removalWindow"]["latestSeconds"], pod["certain"]) == (
-        0.0,
-        300.0,
-        False,
-    )
+        0.0, 300.0, False,
+    )  # fmt: skip
     assert pod["methods"] == ["evicted", "deleted"]
     assert pod["requests"] == [
         {"at": "1970-01-12T13:51:40Z", "atSeconds": 300.0, "method": "deleted", "graceSeconds": 600}

@@ -193,11 +193,9 @@ def _protected(place: Fleet) -> None:
     place.pod("annotated", node, annotations=FOR_EVER)
     place.pod("labeled", node, annotations={})
     place.ask(
-        "PATCH",
-        f"{PODS}/labeled",
-        {"metadata": {"labels": {names.DO_NOT_EVICT: "true"}}},
+        "PATCH", f"{PODS}/labeled", {"metadata": {"labels": {names.DO_NOT_EVICT: "true"}}},
         "application/merge-patch+json",
-    )
+    )  # fmt: skip
     for pod in ("labeled", "annotated"):
         pasted(place, of_pod(place, node, pod))
     assert planned(place, node)["drained"] is not None

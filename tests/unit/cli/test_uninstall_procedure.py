@@ -315,12 +315,10 @@ async def test_a_lease_elsewhere_is_found_and_two_of_them_are_not_guessed() -> N
 
 
 LOOKING = (
-    rule("list", "nodes pods"),
-    rule("list", "nodeclaims", "karpenter.sh"),
-    rule("get list update", "leases", "coordination.k8s.io"),
-    rule("get delete", "secrets"),
+    rule("list", "nodes pods"), rule("list", "nodeclaims", "karpenter.sh"),
+    rule("get list update", "leases", "coordination.k8s.io"), rule("get delete", "secrets"),
     rule("get delete", "validatingwebhookconfigurations mutatingwebhookconfigurations", "admissionregistration.k8s.io"),
-)
+)  # fmt: skip
 ENOUGH = (*LOOKING, rule("get patch", "nodes"), rule("get patch", "nodeclaims", "karpenter.sh"))
 """As docs/uninstall.md lists them."""
 

@@ -80,12 +80,9 @@ async def test_what_v1beta1_wrote_is_written_on_through_v1(api: Caller, name: st
     applied = {"apiVersion": V1, "kind": "NodeClaim", "metadata": {"name": seen["metadata"]["name"]}}
     options = {"fieldManager": "gracectl", "force": "true"}
     response = await api.call(
-        "PATCH",
-        f"{place}/status",
-        {**applied, "status": {"conditions": [{**DRAINED, "status": "True"}]}},
-        headers={"content-type": APPLY},
-        **options,
-    )
+        "PATCH", f"{place}/status", {**applied, "status": {"conditions": [{**DRAINED, "status": "True"}]}},
+        headers={"content-type": APPLY}, **options,
+    )  # fmt: skip
     assert response.status == 200, response.body
     older = await api.get(f"{path(V1BETA1)}/{manifest['metadata']['name']}")
     assert older["spec"] == manifest["spec"]

@@ -29,19 +29,14 @@ def chances(most: int) -> st.SearchStrategy[list[tuple[float, str]]]:
 
 plays = st.fixed_dictionaries(
     {
-        "graces": st.fixed_dictionaries(dict.fromkeys(NAMES, graces)),
-        "deadline": st.integers(0, 250),
-        "begins": instants,
-        "tightened": st.one_of(st.none(), st.tuples(instants, st.integers(0, 250))),
-        "restarts": st.lists(instants, max_size=3),
-        "people": chances(2),
-        "spared": chances(1),
+        "graces": st.fixed_dictionaries(dict.fromkeys(NAMES, graces)), "deadline": st.integers(0, 250),
+        "begins": instants, "tightened": st.one_of(st.none(), st.tuples(instants, st.integers(0, 250))),
+        "restarts": st.lists(instants, max_size=3), "people": chances(2), "spared": chances(1),
         "failures": st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(FAILURES)), max_size=4),
-        "losses": st.lists(st.sampled_from(NAMES), max_size=2),
-        "lag": st.sampled_from([0.0, 0.0, 0.5, 3.0, 30.0]),
+        "losses": st.lists(st.sampled_from(NAMES), max_size=2), "lag": st.sampled_from([0.0, 0.0, 0.5, 3.0, 30.0]),
         "seconds": st.sampled_from([0.0, 0.0, 0.005, 1.5]),
-    }
-)
+    },
+)  # fmt: skip
 
 
 class Play:

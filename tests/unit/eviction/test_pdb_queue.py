@@ -352,12 +352,10 @@ def test_earliest_deadline_first_then_the_oldest_termination() -> None:
     pods = [a_pod(f"web-{n}") for n in range(1, 6)]
     world = World(*pods, budgets=(a_budget(disruptions_allowed=5),))
     details: tuple[dict[str, Any], ...] = (
-        {"terminating_since": NOW - 5},
+        {"terminating_since": NOW - 5}, {"terminating_since": NOW - 9},
+        {"terminating_since": NOW, "deadline": NOW + 60}, {"terminating_since": NOW - 99, "deadline": NOW + 90},
         {"terminating_since": NOW - 9},
-        {"terminating_since": NOW, "deadline": NOW + 60},
-        {"terminating_since": NOW - 99, "deadline": NOW + 90},
-        {"terminating_since": NOW - 9},
-    )
+    )  # fmt: skip
     for pod, fields in zip(pods, details, strict=True):
         world.lane.add(a_candidate(pod, **fields))
     assert [world.on_evicted().candidate.name for _ in pods] == ["web-3", "web-4", "web-2", "web-5", "web-1"]

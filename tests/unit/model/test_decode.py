@@ -99,16 +99,14 @@ def test_a_whole_claim() -> None:
     meta = META | {"name": "claim-1", "finalizers": [names.FINALIZER], "annotations": {names.TRACEPARENT: "00-1-2-01"}}
     claim = decode_claim(
         encoded(
-            apiVersion="karpenter.sh/v1",
-            metadata=meta,
+            apiVersion="karpenter.sh/v1", metadata=meta,
             spec={"terminationGracePeriod": "1h30m", "expireAfter": "Never", "requirements": []},
             status={
-                "providerID": "sim:///zone-a/i-1",
-                "nodeName": "node-1",
+                "providerID": "sim:///zone-a/i-1", "nodeName": "node-1",
                 "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}],
             },
-        )
-    )
+        ),
+    )  # fmt: skip
     assert claim == NodeClaim(
         name="claim-1", uid="4f9c", resource_version="42", labels={"app": "web"},
         annotations={names.TRACEPARENT: "00-1-2-01"}, created=NEW_YEAR, finalizers=(names.FINALIZER,),
@@ -122,34 +120,25 @@ def test_a_whole_budget() -> None:
         encoded(
             metadata=META | {"name": "web", "generation": 3},
             spec={
-                "maxUnavailable": "30%",
-                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "maxUnavailable": "30%", "unhealthyPodEvictionPolicy": "AlwaysAllow",
                 "selector": {
                     "matchLabels": {"app": "web"},
                     "matchExpressions": [{"key": "tier", "operator": "In", "values": ["front", "back"]}],
                 },
             },
             status={
-                "observedGeneration": 2,
-                "disruptionsAllowed": 1,
-                "currentHealthy": 4,
-                "desiredHealthy": 3,
-                "expectedPods": 5,
-                "disruptedPods": {"web-1": "2026-01-01T00:00:00Z"},
+                "observedGeneration": 2, "disruptionsAllowed": 1, "currentHealthy": 4, "desiredHealthy": 3,
+                "expectedPods": 5, "disruptedPods": {"web-1": "2026-01-01T00:00:00Z"},
                 "conditions": [
                     {"type": "Other", "status": "True"},
                     {
-                        "type": "DisruptionAllowed",
-                        "status": "False",
-                        "reason": "InsufficientPods",
-                        "message": "",
-                        "lastTransitionTime": "2026-01-01T00:00:01Z",
-                        "observedGeneration": 2,
+                        "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+                        "lastTransitionTime": "2026-01-01T00:00:01Z", "observedGeneration": 2,
                     },
                 ],
             },
-        )
-    )
+        ),
+    )  # fmt: skip
     assert budget == PodDisruptionBudget(
         namespace="shop", name="web", uid="4f9c", resource_version="42", generation=3, observed_generation=2,
         selector=LabelSelector({"app": "web"}, (Requirement("tier", "In", ("front", "back")),)),

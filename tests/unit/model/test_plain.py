@@ -26,10 +26,8 @@ def test_names_that_existing_manifests_use_do_not_change() -> None:
     assert names.LIFECYCLE_PHASE == "karpenter.sh/lifecycle-phase"
     assert names.EXCLUDE_FROM_LOAD_BALANCERS == "node.kubernetes.io/exclude-from-external-load-balancers"
     assert (names.DRAINED, names.VOLUMES_DETACHED, names.INSTANCE_TERMINATING) == (
-        "Drained",
-        "VolumesDetached",
-        "InstanceTerminating",
-    )
+        "Drained", "VolumesDetached", "InstanceTerminating",
+    )  # fmt: skip
 
 
 def test_event_reasons_are_upper_camel_case_and_unique() -> None:

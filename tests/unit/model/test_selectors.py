@@ -24,13 +24,11 @@ VALUES = st.sampled_from(["", "a", "b", "1", "2", "in", "notin"])
 LABELS = st.dictionaries(KEYS, VALUES)
 REQUIREMENTS = st.one_of(
     st.builds(
-        Requirement,
-        KEYS,
-        st.sampled_from(["In", "NotIn"]),
+        Requirement, KEYS, st.sampled_from(["In", "NotIn"]),
         st.lists(VALUES, min_size=1, max_size=3, unique=True).map(tuple),
     ),
     st.builds(Requirement, KEYS, st.sampled_from(["Exists", "DoesNotExist"])),
-)
+)  # fmt: skip
 COMPARISONS = st.builds(
     Requirement, KEYS, st.sampled_from(["Gt", "Lt"]), st.sampled_from(["0", "1", "7"]).map(lambda value: (value,))
 )

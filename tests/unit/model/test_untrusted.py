@@ -29,17 +29,9 @@ from gracectl.model.times import EARLIEST, LATEST
 from gracectl.model.untrusted import MAXIMUM_DEPTH, Decoder, finish, repair
 
 OBJECTS: tuple[Callable[[bytes], Any], ...] = (
-    decode_attachment,
-    decode_budget,
-    decode_claim,
-    decode_lease,
-    decode_machine,
-    decode_membership,
-    decode_node,
-    decode_node_budget,
-    decode_pod,
-    decode_volume_claim,
-)
+    decode_attachment, decode_budget, decode_claim, decode_lease, decode_machine, decode_membership, decode_node,
+    decode_node_budget, decode_pod, decode_volume_claim,
+)  # fmt: skip
 ANY: Decoder[Any] = Decoder(Any)
 
 

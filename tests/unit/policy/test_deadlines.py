@@ -299,12 +299,9 @@ def test_no_pod_loses_time_without_need(pods: list[Pod], start: float, period: i
     before = {uid: (life.pod, life.killed_at) for uid, life in lives.items()}
     for _ in range(100):
         view = NodeView(
-            a_node(),
-            tuple(life.pod for life in lives.values() if life.killed_at > now),
-            budgets={},
-            cordoned_at=began - 60,
-            deadline=deadline,
-        )
+            a_node(), tuple(life.pod for life in lives.values() if life.killed_at > now), budgets={},
+            cordoned_at=began - 60, deadline=deadline,
+        )  # fmt: skip
         decision = plan(view, now)
         assert decision.overdue == (now >= deadline)
         if decision.overdue:

@@ -39,11 +39,9 @@ def test_a_due_pod_is_deleted_whatever_blocks_it() -> None:
             a_pod("protected", grace_seconds=grace, annotations={names.DO_NOT_DISRUPT: "true"}),
             a_pod("holder", grace_seconds=grace, labels={names.DO_NOT_EVICT: "true"}),
             a_pod("last", grace_seconds=grace, owners=DAEMON, priority=2_000_001_000),
-            a_pod("free", grace_seconds=grace),
-            blocked,
-            budgets={blocked.uid: (a_budget(disruptions_allowed=0),)},
+            a_pod("free", grace_seconds=grace), blocked, budgets={blocked.uid: (a_budget(disruptions_allowed=0),)},
             deadline=D,
-        )
+        )  # fmt: skip
         assert outcomes(decision) == outcome
         assert {each.delete_at for each in decision.pods} == {D - grace}
         assert decision.next_change == (D if outcome["free"] is Outcome.DELETE else NOW + 1)
@@ -98,15 +96,12 @@ def test_at_the_deadline_nothing_is_waited_for(now: float) -> None:
     going: dict[str, Any] = {"deletion_timestamp": D, "deletion_grace_seconds": 600, "grace_seconds": 600}
     decision = plan(
         view(
-            a_pod("kept", annotations={names.DO_NOT_DISRUPT: "true"}),
-            a_pod("going", **going),
+            a_pod("kept", annotations={names.DO_NOT_DISRUPT: "true"}), a_pod("going", **going),
             a_pod("told", **{**going, "deletion_timestamp": D + 1, "deletion_grace_seconds": 1}),
-            cordoned_at=None,
-            attachments=attached,
-            deadline=D,
+            cordoned_at=None, attachments=attached, deadline=D,
         ),
         now,
-    )
+    )  # fmt: skip
     assert (decision.overdue, decision.drained, decision.detaching, decision.leaving) == (True, True, (), ())
     assert outcomes(decision) == {"kept": Outcome.DELETE, "going": Outcome.DELETE, "told": Outcome.TERMINATING}
 
@@ -122,13 +117,10 @@ def test_a_reason_says_until_when_a_pod_is_waited_for() -> None:
     protected = a_pod("job", grace_seconds=600, annotations={names.DO_NOT_DISRUPT: "2h"})
     blocked = a_pod("web")
     decision = decide(
-        protected,
-        blocked,
-        a_pod("ending", deletion_timestamp=NOW + 30, deletion_grace_seconds=30),
+        protected, blocked, a_pod("ending", deletion_timestamp=NOW + 30, deletion_grace_seconds=30),
         a_pod("late", grace_seconds=3600),
-        budgets={blocked.uid: (a_budget(disruptions_allowed=0, current_healthy=2),)},
-        deadline=D,
-    )
+        budgets={blocked.uid: (a_budget(disruptions_allowed=0, current_healthy=2),)}, deadline=D,
+    )  # fmt: skip
     assert explain(decision, shown=4) == (
         "4 pods left: shop/web (budget shop/web allows no disruption now (2 of 3 healthy, 2 required); "
         "it is deleted at 1970-01-12T14:01:10Z at the latest), "

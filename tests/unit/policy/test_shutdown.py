@@ -177,12 +177,9 @@ def test_the_pods_to_delete_are_the_same_at_every_look_until_the_range_is_over()
 def terminating(name: str, asked: float, grace: int, **fields: Any) -> Pod:
     """Deleted by another client `asked` seconds after NOW, with this grace."""
     return a_pod(
-        name,
-        grace_seconds=fields.pop("own", grace),
-        deletion_timestamp=NOW + asked + grace,
-        deletion_grace_seconds=grace,
-        **fields,
-    )
+        name, grace_seconds=fields.pop("own", grace), deletion_timestamp=NOW + asked + grace,
+        deletion_grace_seconds=grace, **fields,
+    )  # fmt: skip
 
 
 def test_a_pod_that_terminates_in_time_is_not_deleted_again_but_waited_for() -> None:

@@ -47,14 +47,11 @@ def pods_of(draw: st.DrawFn, name: str) -> Pod:
     asked, grace = draw(st.integers(-60, 0)), draw(st.integers(1, 90))
     ends = draw(st.booleans()) and draw(st.booleans())
     return a_pod(
-        name,
-        priority=draw(st.sampled_from([None, -10, -5, 0, 9, 10, 1_000, 2_000_000_000])),
-        grace_seconds=draw(st.sampled_from([None, -3, 0, 1, 5, 30, 90])),
-        phase=draw(st.sampled_from(PHASES)),
+        name, priority=draw(st.sampled_from([None, -10, -5, 0, 9, 10, 1_000, 2_000_000_000])),
+        grace_seconds=draw(st.sampled_from([None, -3, 0, 1, 5, 30, 90])), phase=draw(st.sampled_from(PHASES)),
         owners=owned_by(draw(st.sampled_from(["ReplicaSet", "DaemonSet"]))),
-        deletion_timestamp=NOW + asked + grace if ends else None,
-        deletion_grace_seconds=grace if ends else None,
-    )
+        deletion_timestamp=NOW + asked + grace if ends else None, deletion_grace_seconds=grace if ends else None,
+    )  # fmt: skip
 
 
 def a_run_of(world: World, late: list[tuple[float, Pod]]) -> Machine:

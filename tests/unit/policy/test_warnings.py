@@ -39,191 +39,107 @@ def the_one(kind: WarningKind, found: tuple[PlanWarning, ...]) -> PlanWarning:
 
 
 CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
-    (
-        WarningKind.NEVER_DRAINS,
-        {"pods": [a_replica("job", **FOR_EVER), a_replica("last", priority=2_000_000_000)]},
-        ("shop/job",),
-        "this node never drains: shop/job stays indefinitely (protected by do-not-disrupt)",
-    ),
-    (
-        WarningKind.MAY_NEVER_DRAIN,
-        {"pods": [a_replica()], "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),)},
-        ("shop/web-1",),
-        "this node drains only if something changes: shop/web-1 stays until then (budget shop/web allows no disruption "
-        "now (2 of 3 healthy, 2 required)), and the node has no deadline",
-    ),
-    (
-        WarningKind.OVERDUE,
-        {"pods": [a_replica()], "deadline": -5.0},
-        (),
-        "its deadline 1970-01-12T13:46:35Z has passed: every pod on it gets one second, and its instance is terminated "
-        "immediately",
-    ),
-    (
-        WarningKind.NOT_READY,
-        {"conditions": (Condition("Ready", "Unknown"),)},
-        (),
-        "the node is not Ready: without its kubelet no pod stops, and the drain waits for each removed pod until a "
-        "minute after its grace",
-    ),
-    (
-        WarningKind.MULTIPLE_BUDGETS,
-        {"pods": [a_replica("web-1"), a_replica("web-2")], "budgets": (a_budget("also"), a_budget("web"))},
-        ("shop/web-1", "shop/web-2"),
-        "2 budgets select shop/web-1, shop/web-2 (shop/also, shop/web), and the eviction API refuses the eviction",
-    ),
-    (
-        WarningKind.BUDGET_NOT_COUNTED,
-        {
-            "pods": [a_replica()],
-            "budgets": (
-                a_budget(
-                    disruptions_allowed=0,
-                    verdict=Condition("DisruptionAllowed", "False", reason="SyncFailed", message="found no controller"),
-                ),
-            ),
-        },
-        ("shop/web",),
-        "budget shop/web cannot be counted and allows nothing: found no controller",
-    ),
-    (
-        WarningKind.BUDGET_ALLOWS_NOTHING,
-        {"pods": [a_replica()], "budgets": (a_budget(**SPENT),)},
-        ("shop/web",),
-        "budget shop/web allows no disruption even when all of its pods are healthy (3 of 3 required)",
-    ),
-    (
-        WarningKind.BUDGET_UNHEALTHY,
-        {"pods": [a_replica(ready=False)], "budgets": (a_budget(disruptions_allowed=0, current_healthy=0),)},
-        ("shop/web",),
-        "budget shop/web allows no disruption: 0 of 3 pods are Ready (2 required)",
-    ),
-    (
-        WarningKind.BUDGET_VIOLATED,
-        {"pods": [a_replica()], "budgets": (a_budget(**SPENT),), "deadline": 900.0},
-        ("shop/web-1",),
-        "budget shop/web may be violated for the deadline: shop/web-1 is deleted whatever the budget says",
-    ),
-    (
-        WarningKind.BUDGET_VIOLATED,
-        {
-            "pods": [a_replica("web-1"), a_replica("web-2")],
-            "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),),
-            "deadline": 900.0,
-        },
-        ("shop/web-1", "shop/web-2"),
-        "budget shop/web may be violated for the deadline: shop/web-1, shop/web-2 are deleted if they have "
-        "not been evicted by then",
-    ),
-    (
-        WarningKind.GRACE_SHORTENED,
-        {"pods": [a_replica("a", grace_seconds=1000), a_replica("b", grace_seconds=3600)], "deadline": 900.0},
-        ("shop/a", "shop/b"),
-        "shop/b has 3600 s of grace, but only 900 s are left: it is deleted immediately, with shortened grace "
-        "(1 more lose grace, too)",
-    ),
-    (
-        WarningKind.GRACE_SHORTENED,
-        {
-            "pods": [a_replica(deletion_timestamp=NOW + 1000, deletion_grace_seconds=3600, grace_seconds=3600)],
-            "deadline": 900.0,
-        },
-        ("shop/web-1",),
-        "shop/web-1 is terminating, and has more grace than time: shortened to end by the deadline "
-        "1970-01-12T14:01:40Z",
-    ),
-    (
-        WarningKind.PROTECTION_OVERRIDDEN,
-        {
-            "pods": [
-                a_replica("a", annotations={names.DO_NOT_DISRUPT: "2h"}),
-                a_replica("b", annotations={names.DO_NOT_DISRUPT: "2h"}),
-            ],
-            "deadline": 900.0,
-        },
-        ("shop/a", "shop/b"),
-        'shop/a, shop/b are protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z, but the deadline comes '
-        "first: they are deleted at 1970-01-12T14:01:10Z",
-    ),
-    (
-        WarningKind.INVALID_PROTECTION,
-        {"pods": [a_replica(annotations={names.DO_NOT_DISRUPT: "4 hours"})]},
-        ("shop/web-1",),
-        'shop/web-1 is protected by do-not-disrupt "4 hours", which is not "true" or a duration, so it never ends',
-    ),
-    (
-        WarningKind.WAVES_TOO_LONG,
-        {"pods": [a_replica()], "deadline": 90.0, "settings": RANGES},
-        (),
-        "its waves want 360 s together, but it has 90 s from its deletion to its deadline: each gets 25% of its period",
-    ),
-    (
-        WarningKind.OUT_OF_ORDER,
-        {
-            "pods": [a_replica("low", **FOR_EVER), a_replica("high", priority=1000, grace_seconds=600)],
-            "deadline": 900.0,
-            "settings": RANGES,
-        },
-        ("shop/high",),
-        "shop/high has 600 s of grace, but the pods of priority 1000 and above have 300 s: to have all of it, it may "
-        "be deleted before its turn",
-    ),
-    (
-        WarningKind.NOT_RECREATED,
-        {"pods": [a_pod("alone"), a_replica()]},
-        ("shop/alone",),
-        "shop/alone has no controller: it is not recreated elsewhere",
-    ),
-    (
-        WarningKind.DATA_LOSS,
-        {
-            "pods": [
-                a_replica("a", empty_dir=True),
-                a_replica("b", empty_dir=True),
-                a_replica("c"),
-                a_replica("daemon", empty_dir=True, owners=owned_by("DaemonSet")),
-                a_replica("gone", empty_dir=True, deletion_timestamp=NOW + 5, deletion_grace_seconds=30),
-            ],
-            "is_maintenance": True,
-        },
-        ("shop/a", "shop/b"),
-        "shop/a, shop/b have data in an emptyDir, which stays behind when they leave, and is lost",
-    ),
-    (
-        WarningKind.STUCK_PODS,
-        {"pods": [a_replica("a", deletion_timestamp=NOW - 60, deletion_grace_seconds=30), a_replica("b")]},
-        ("shop/a",),
-        "shop/a may still run: terminating, more than a minute past its grace, and the kubelet is alive",
-    ),
-    (
-        WarningKind.PODS_STAY,
-        {
-            "pods": [
-                a_replica("a", tolerations=EVERYTHING),
-                a_replica("b", tolerations=EVERYTHING, owners=owned_by("DaemonSet")),
-                a_replica("c"),
-                a_replica("static", annotations={names.MIRROR_POD: "x"}),
-            ],
-            "budgets": (a_budget(),),
-        },
-        ("shop/a", "shop/b"),
-        "2 pods with a budget or protection stay on the node: shop/a (budget shop/web), shop/b (budget shop/web); the "
-        "drain does not move them: they end when the node ends",
-    ),
-    (
-        WarningKind.PODS_STAY,
-        {"pods": [a_replica("a", owners=owned_by("DaemonSet"), **FOR_EVER), a_replica("b")], "is_maintenance": True},
-        ("shop/a",),
-        "1 pod with a budget or protection stays on the node: shop/a (protected); the drain does not move it: it ends "
-        "if you stop its machine",
-    ),
-    (
-        WarningKind.NEVER_DRAINS,
-        {"pods": [a_replica("job", **FOR_EVER)], "is_maintenance": True},
-        ("shop/job",),
-        "this node never drains: shop/job stays indefinitely (protected by do-not-disrupt)",
-    ),
-]
+    (WarningKind.NEVER_DRAINS, {"pods": [a_replica("job", **FOR_EVER), a_replica("last", priority=2_000_000_000)]},
+     ("shop/job",), "this node never drains: shop/job stays indefinitely (protected by do-not-disrupt)"),
+    (WarningKind.MAY_NEVER_DRAIN,
+     {"pods": [a_replica()], "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),)}, ("shop/web-1",),
+     "this node drains only if something changes: shop/web-1 stays until then (budget shop/web allows no disruption "
+     "now (2 of 3 healthy, 2 required)), and the node has no deadline"),
+    (WarningKind.OVERDUE, {"pods": [a_replica()], "deadline": -5.0}, (),
+     "its deadline 1970-01-12T13:46:35Z has passed: every pod on it gets one second, and its instance is terminated "
+     "immediately"),
+    (WarningKind.NOT_READY, {"conditions": (Condition("Ready", "Unknown"),)}, (),
+     "the node is not Ready: without its kubelet no pod stops, and the drain waits for each removed pod until a "
+     "minute after its grace"),
+    (WarningKind.MULTIPLE_BUDGETS,
+     {"pods": [a_replica("web-1"), a_replica("web-2")], "budgets": (a_budget("also"), a_budget("web"))},
+     ("shop/web-1", "shop/web-2"),
+     "2 budgets select shop/web-1, shop/web-2 (shop/also, shop/web), and the eviction API refuses the eviction"),
+    (WarningKind.BUDGET_NOT_COUNTED, {
+         "pods": [a_replica()],
+         "budgets": (
+             a_budget(
+                 disruptions_allowed=0,
+                 verdict=Condition("DisruptionAllowed", "False", reason="SyncFailed", message="found no controller"),
+             ),
+         ),
+     }, ("shop/web",), "budget shop/web cannot be counted and allows nothing: found no controller"),
+    (WarningKind.BUDGET_ALLOWS_NOTHING, {"pods": [a_replica()], "budgets": (a_budget(**SPENT),)}, ("shop/web",),
+     "budget shop/web allows no disruption even when all of its pods are healthy (3 of 3 required)"),
+    (WarningKind.BUDGET_UNHEALTHY,
+     {"pods": [a_replica(ready=False)], "budgets": (a_budget(disruptions_allowed=0, current_healthy=0),)},
+     ("shop/web",), "budget shop/web allows no disruption: 0 of 3 pods are Ready (2 required)"),
+    (WarningKind.BUDGET_VIOLATED, {"pods": [a_replica()], "budgets": (a_budget(**SPENT),), "deadline": 900.0},
+     ("shop/web-1",),
+     "budget shop/web may be violated for the deadline: shop/web-1 is deleted whatever the budget says"),
+    (WarningKind.BUDGET_VIOLATED, {
+         "pods": [a_replica("web-1"), a_replica("web-2")],
+         "budgets": (a_budget(disruptions_allowed=0, current_healthy=2),), "deadline": 900.0,
+     }, ("shop/web-1", "shop/web-2"),
+     "budget shop/web may be violated for the deadline: shop/web-1, shop/web-2 are deleted if they have "
+     "not been evicted by then"),
+    (WarningKind.GRACE_SHORTENED,
+     {"pods": [a_replica("a", grace_seconds=1000), a_replica("b", grace_seconds=3600)], "deadline": 900.0},
+     ("shop/a", "shop/b"),
+     "shop/b has 3600 s of grace, but only 900 s are left: it is deleted immediately, with shortened grace "
+     "(1 more lose grace, too)"),
+    (WarningKind.GRACE_SHORTENED, {
+         "pods": [a_replica(deletion_timestamp=NOW + 1000, deletion_grace_seconds=3600, grace_seconds=3600)],
+         "deadline": 900.0,
+     }, ("shop/web-1",), "shop/web-1 is terminating, and has more grace than time: shortened to end by the deadline "
+     "1970-01-12T14:01:40Z"),
+    (WarningKind.PROTECTION_OVERRIDDEN, {
+         "pods": [
+             a_replica("a", annotations={names.DO_NOT_DISRUPT: "2h"}),
+             a_replica("b", annotations={names.DO_NOT_DISRUPT: "2h"}),
+         ],
+         "deadline": 900.0,
+     }, ("shop/a", "shop/b"),
+     'shop/a, shop/b are protected by do-not-disrupt "2h" until 1970-01-12T14:46:40Z, but the deadline comes '
+     "first: they are deleted at 1970-01-12T14:01:10Z"),
+    (WarningKind.INVALID_PROTECTION, {"pods": [a_replica(annotations={names.DO_NOT_DISRUPT: "4 hours"})]},
+     ("shop/web-1",),
+     'shop/web-1 is protected by do-not-disrupt "4 hours", which is not "true" or a duration, so it never ends'),
+    (WarningKind.WAVES_TOO_LONG, {"pods": [a_replica()], "deadline": 90.0, "settings": RANGES}, (),
+     "its waves want 360 s together, but it has 90 s from its deletion to its deadline: each gets 25% of its period"),
+    (WarningKind.OUT_OF_ORDER, {
+         "pods": [a_replica("low", **FOR_EVER), a_replica("high", priority=1000, grace_seconds=600)],
+         "deadline": 900.0, "settings": RANGES,
+     }, ("shop/high",),
+     "shop/high has 600 s of grace, but the pods of priority 1000 and above have 300 s: to have all of it, it may "
+     "be deleted before its turn"),
+    (WarningKind.NOT_RECREATED, {"pods": [a_pod("alone"), a_replica()]}, ("shop/alone",),
+     "shop/alone has no controller: it is not recreated elsewhere"),
+    (WarningKind.DATA_LOSS, {
+         "pods": [
+             a_replica("a", empty_dir=True), a_replica("b", empty_dir=True), a_replica("c"),
+             a_replica("daemon", empty_dir=True, owners=owned_by("DaemonSet")),
+             a_replica("gone", empty_dir=True, deletion_timestamp=NOW + 5, deletion_grace_seconds=30),
+         ],
+         "is_maintenance": True,
+     }, ("shop/a", "shop/b"),
+     "shop/a, shop/b have data in an emptyDir, which stays behind when they leave, and is lost"),
+    (WarningKind.STUCK_PODS,
+     {"pods": [a_replica("a", deletion_timestamp=NOW - 60, deletion_grace_seconds=30), a_replica("b")]}, ("shop/a",),
+     "shop/a may still run: terminating, more than a minute past its grace, and the kubelet is alive"),
+    (WarningKind.PODS_STAY, {
+         "pods": [
+             a_replica("a", tolerations=EVERYTHING),
+             a_replica("b", tolerations=EVERYTHING, owners=owned_by("DaemonSet")),
+             a_replica("c"), a_replica("static", annotations={names.MIRROR_POD: "x"}),
+         ],
+         "budgets": (a_budget(),),
+     }, ("shop/a", "shop/b"),
+     "2 pods with a budget or protection stay on the node: shop/a (budget shop/web), shop/b (budget shop/web); the "
+     "drain does not move them: they end when the node ends"),
+    (WarningKind.PODS_STAY,
+     {"pods": [a_replica("a", owners=owned_by("DaemonSet"), **FOR_EVER), a_replica("b")], "is_maintenance": True},
+     ("shop/a",),
+     "1 pod with a budget or protection stays on the node: shop/a (protected); the drain does not move it: it ends "
+     "if you stop its machine"),
+    (WarningKind.NEVER_DRAINS, {"pods": [a_replica("job", **FOR_EVER)], "is_maintenance": True}, ("shop/job",),
+     "this node never drains: shop/job stays indefinitely (protected by do-not-disrupt)"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "world", "objects", "message"), CASES)

@@ -125,12 +125,8 @@ def test_an_extra_cannot_take_the_place_of_a_stable_key() -> None:
     vars(made).update(ts=1, level="high", logger="x", exception="none")
     entry = as_json(made)
     assert (entry["level"], entry["level_"], entry["ts_"], entry["logger_"], entry["exception_"]) == (
-        "info",
-        "high",
-        1,
-        "x",
-        "none",
-    )
+        "info", "high", 1, "x", "none",
+    )  # fmt: skip
 
 
 def test_text_is_one_line_with_the_extras_behind() -> None:

@@ -176,12 +176,9 @@ async def test_a_cache_is_live_after_the_first_list_and_not_before() -> None:
 
 
 THINGS = st.builds(
-    Thing,
-    st.sampled_from("abc"),
-    st.sampled_from(["u1", "u2"]),
-    st.sampled_from("123"),
+    Thing, st.sampled_from("abc"), st.sampled_from(["u1", "u2"]), st.sampled_from("123"),
     st.sets(st.sampled_from("xyz")).map(lambda groups: tuple(sorted(groups))),
-)
+)  # fmt: skip
 
 
 @given(st.lists(st.one_of(THINGS, st.lists(THINGS, max_size=4), st.sampled_from("abc"))))

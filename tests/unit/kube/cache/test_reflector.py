@@ -46,12 +46,10 @@ async def test_resumes_from_the_last_version_of_an_event_a_deletion_or_a_bookmar
     world.transport.answers.append(page(7, lease("a", 3)))
     world.transport.streams.extend(
         [
-            [20.0, event("MODIFIED", lease("a", 8))],
-            [20.0, event("DELETED", lease("a", 9))],
-            [20.0, bookmark(15)],
+            [20.0, event("MODIFIED", lease("a", 8))], [20.0, event("DELETED", lease("a", 9))], [20.0, bookmark(15)],
             [20.0],
-        ]
-    )
+        ],
+    )  # fmt: skip
     async with world.running(85):
         assert world.transport.story == [
             "list leases", "watch leases @7", "watch leases @8", "watch leases @9", "watch leases @15",

@@ -85,14 +85,11 @@ async def test_an_undecodable_pod_has_a_stand_in(caplog: pytest.LogCaptureFixtur
     labeled["metadata"]["labels"] = 7  # found only when all else of it is decoded
     pods.transport.streams.append(
         [
-            event("MODIFIED", a_pod("bad", 8, grace="y")),
-            event("ADDED", a_pod("new", 9)),
-            event("MODIFIED", a_pod("bad", 10)),
-            event("MODIFIED", a_pod("good", 11, grace={})),
-            event("ADDED", labeled),
-            event("DELETED", a_pod("worse", 12, grace=[])),
-        ]
-    )
+            event("MODIFIED", a_pod("bad", 8, grace="y")), event("ADDED", a_pod("new", 9)),
+            event("MODIFIED", a_pod("bad", 10)), event("MODIFIED", a_pod("good", 11, grace={})),
+            event("ADDED", labeled), event("DELETED", a_pod("worse", 12, grace=[])),
+        ],
+    )  # fmt: skip
     with caplog.at_level(logging.WARNING):
         async with pods.followed(1):
             assert sorted(_shown(pod) for pod in pods.cache.by_index("node", "n1")) == ["?good", "?odd", "bad", "new"]
@@ -169,12 +166,10 @@ async def test_a_part_holds_its_own_stand_ins() -> None:
     pods = Pods()
     pods.transport.answers.extend(
         [
-            page(7, a_pod("a", 1, grace="x")),
-            page(8, a_pod("b", 2, node="n2", grace="x")),
-            page(9, a_pod("a", 1, grace="x")),
-            page(10),
-        ]
-    )
+            page(7, a_pod("a", 1, grace="x")), page(8, a_pod("b", 2, node="n2", grace="x")),
+            page(9, a_pod("a", 1, grace="x")), page(10),
+        ],
+    )  # fmt: skip
     first, second = pods.cache.partition("node", "n1"), pods.cache.partition("node", "n2")
     for part in (first, second, first):
         await fill(part, pods.client, PODS)
