@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,21 +94,9 @@ def test_a_cluster_has_one_name(settings_file: Path, document: str, name: str) -
     assert load_settings(settings_file).cluster == name
 
 
-LISTS = ("karpenter.namespaces", "metrics.labels", "admission.clientCertificates.names")
-
-
 @pytest.fixture
 def settings_file(tmp_path: Path) -> Path:
     return tmp_path / "settings.yaml"
-
-
-def paths(fields: dict[str, Any], before: str = "") -> Iterator[str]:
-    """Every field as a message names it: `eviction.qps`."""
-    for name, value in fields.items():
-        if isinstance(value, dict) and value:
-            yield from paths(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}"
 
 
 def test_every_default_is_pinned() -> None:
@@ -179,14 +166,6 @@ def test_what_is_no_namespace_is_refused(settings_file: Path) -> None:
 
 
 # A list of one word is what that one wants.
-@pytest.mark.parametrize("field", [each for each in paths(DEFAULTS) if each not in LISTS])
-def test_a_value_of_a_wrong_type_names_its_field(settings_file: Path, field: str) -> None:
-    *sections, name = field.split(".")
-    text = "".join(f"{section}: {{" for section in sections) + f"{name}: [wrong]" + "}" * len(sections)
-    message = refused(settings_file, text)
-    assert message.startswith((f"{field}: Expected ", f"{field}[0]: Expected "))
-
-
 @pytest.mark.parametrize("section", ["", *(name for name, value in DEFAULTS.items() if isinstance(value, dict))])
 def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section: str) -> None:
     message = refused(settings_file, f"{section}: {{evcition: 1}}" if section else "evcition: 1")
@@ -198,25 +177,10 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("eviction: {qps: -1}", "eviction.qps: Expected `float` >= 0.0"),
-        ("eviction: {qps: .nan}", "eviction.qps: Expected `float` >= 0.0"),
         ("eviction: {qps: .inf}", "eviction.qps: Expected `float` <= 1000000000.0"),
-        ("drain: {minimumSeconds: .inf}", "drain.minimumSeconds: Expected `float` <= 1000000000.0"),
-        ("protection: {maximumSeconds: .inf}", "protection.maximumSeconds: Expected `float` <= 1000000000.0"),
-        ("instance: {pollMaximumSeconds: .inf}", "instance.pollMaximumSeconds: Expected `float` <= 1000000000.0"),
-        ("client: {requestTimeoutSeconds: .inf}", "client.requestTimeoutSeconds: Expected `float` <= 1000000000.0"),
         ("eviction: {qps: 1}\neviction: {burst: 2}", "is not YAML: found 'eviction' twice"),
-        ("eviction: {burst: 0}", "eviction.burst: Expected `int` >= 1"),
-        ("eviction: {maxInFlight: 2.5}", "eviction.maxInFlight: Expected `int`, got `float`"),
-        ("eviction: {backoffInitialSeconds: 0}", "eviction.backoffInitialSeconds: Expected `float` > 0.0"),
-        ("eviction: {max_in_flight: 3}", "eviction: Object contains unknown field `max_in_flight`"),
-        ("drain: {minimumSeconds: 2s}", "drain.minimumSeconds: Expected `float`, got `str`"),
         ("protection: {from: birth}", "protection.from: Invalid enum value 'birth'; choose one of creation, start"),
-        ("log: {level: loud}", "log.level: Invalid enum value 'loud'; choose one of debug, error, info, warning"),
-        ("log:", "log: Expected `object`, got `null`"),
         ("- a\n- b", "the document: Expected `object`, got `array`"),
-        ("a", "the document: Expected `object`, got `str`"),
-        ("nodeSelector: {matchLabels: {a: 1}}", "nodeSelector.matchLabels[...]: Expected `str`, got `int`"),
         ("nodeSelector: {matchLabel: {a: b}}", "nodeSelector: Object contains unknown field `matchLabel`"),
         (
             "nodeSelector: {matchExpressions: [{key: a, operator: In}]}",
@@ -226,7 +190,6 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
             "nodeSelector: {matchExpressions: [{key: a, operator: Near}]}",
             "nodeSelector: 'Near' is no selector operator",
         ),
-        ("health: {maximumUnhealthy: -1}", "health.maximumUnhealthy: Expected `int` >= 0"),
         ("health: {maximumUnhealthy: 120%}", "health.maximumUnhealthy: '120%' is more than 100%; to end"),
         (
             "instance: {retryInitialSeconds: 400}",
@@ -238,14 +201,12 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
         ),
         ("health: {maximumUnhealthy: -5%}", "health.maximumUnhealthy: '-5%' is negative"),
         ("health: {maximumUnhealthy: many}", "health.maximumUnhealthy: 'many' is not an integer or a percentage"),
-        ("voluntary: {maximumAtOnce: 0}", "voluntary.maximumAtOnce: Expected `int` >= 1"),
         ("voluntary: {maximumAtOnce: 0%}", "voluntary.maximumAtOnce: '0%' lets no termination begin; give at least 1"),
         (
             "voluntary: {maximumAtOnce: 101%}",
             "voluntary.maximumAtOnce: '101%' is more than 100%; to terminate all",
         ),
         ("voluntary: {maximumAtOnce: few}", "voluntary.maximumAtOnce: 'few' is not an integer or a percentage"),
-        ("voluntary: {pendingPatience: 5}", "voluntary.pendingPatience: Expected `str`, got `int`"),
         ("voluntary: {pendingPatience: soon}", "voluntary.pendingPatience: 'soon' is no duration"),
         ("voluntary: {pendingPatience: -5m}", "voluntary.pendingPatience: '-5m' is negative; give a duration such as"),
         ("nodeGroups: [{selector: {}, expireAfter: 30d}]", "nodeGroups[0].expireAfter: '30d' is no duration"),
@@ -266,13 +227,7 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
             "health.conditions[0].status: Invalid enum value 'Bad'; choose one of False, True, Unknown",
         ),
         ("health: {conditions: [{type: Ready, status: Unknown}]}", "health.conditions[0]: Object missing required"),
-        ("provider: {options: 3}", "provider.options: Expected `object`, got `int`"),
-        ("leaderElection: {name: My_Lease}", "leaderElection.name: Expected `str` matching regex"),
-        ("leaderElection: {namespace: a/b}", "leaderElection.namespace: Expected `str` matching regex"),
-        ("leaderElection: {leaseDurationSeconds: 0}", "leaderElection.leaseDurationSeconds: Expected `int` >= 1"),
         ("leaderElection: {leaseDurationSeconds: 7.5}", "leaderElection.leaseDurationSeconds: Expected `int`"),
-        ("leaderElection: {renewDeadlineSeconds: 0}", "leaderElection.renewDeadlineSeconds: Expected `float` > 0.0"),
-        ("leaderElection: {retryPeriodSeconds: -1}", "leaderElection.retryPeriodSeconds: Expected `float` > 0.0"),
         (
             "leaderElection: {renewDeadlineSeconds: 15}",
             "leaderElection.renewDeadlineSeconds: 15 is not less than leaseDurationSeconds, which is 15; a leader must "
@@ -283,14 +238,12 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
             "leaderElection.retryPeriodSeconds: 8.5 leaves no time for a second try before renewDeadlineSeconds, which "
             "is 10; make it less than 8.33333",
         ),
-        ("metrics: {listen: 9090}", "metrics.listen: Expected `str`, got `int`"),
         ("metrics: {listen: localhost}", "metrics.listen: 'localhost' is not an address such as 0.0.0.0:9090"),
         (
             "metrics: {listen: '::1:9090'}",
             "metrics.listen: '::1:9090' is not an address such as 0.0.0.0:9090, [::1]:9090",
         ),
         ("metrics: {listen: ':99999'}", "metrics.listen: ':99999' has port 99999; the highest is 65535"),
-        ("probes: {listen: 8081}", "probes.listen: Expected `str`, got `int`"),
         ("probes: {listen: '8081'}", "probes.listen: '8081' is not an address such as 0.0.0.0:9090"),
     ],
 )

@@ -3,8 +3,6 @@ for nothing meanwhile; a deadline stands above it."""
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
@@ -18,7 +16,6 @@ from support.disruption import (
     figures,
     lost_at,
     patch_node_budget,
-    status_of,
 )
 from support.stage import (
     Stage,
@@ -234,38 +231,3 @@ async def test_a_record_that_cannot_be_written_lets_no_node_terminate() -> None:
         assert "the server failed" in shown["message"]
         stage.transport.before.remove(rule)
         assert await stage.until_gone("n0")
-
-
-@pytest.mark.seeds(5)
-async def test_over_kills_late_watches_and_failing_servers_no_budget_is_ever_exceeded(seed: int) -> None:
-    """Claims that are deleted, nodes that are labeled, nodes that people delete through the same gate."""
-    rng = random.Random(seed)
-    async with staged(seed=seed) as stage:
-        names_ = pool(12)
-        for name in names_:
-            await stage.add_nodes(name, claim=CLAIMED if rng.random() < 0.5 else None, labels=POOL)
-        least = rng.randint(6, 10)
-        await create_node_budget(stage, minAvailable=least)
-        stage.transport.stutter = stage.transport.stutter._replace(probability=0.3, most=rng.choice((0.05, 1.0)))
-        stage.transport.behind.add(
-            Rule(fault=Refuse(500), method="PATCH", path="/nodedisruptionbudgets", probability=0.2)
-        )
-        async with stage.controller() as controller:
-            await stage.settle(controller)  # a claim without our finalizer terminates its node past any budget
-        least_seen = 12
-        asked = rng.sample(names_, 12)
-        while len(stage.nodes()) > least:
-            async with stage.mortal() as controller:
-                await controller.wait_live()
-                for _ in range(rng.randint(5, 60)):
-                    if asked and rng.random() < 0.5:
-                        name = asked.pop()
-                        if stage.claim(f"{name}-claim"):
-                            await stage.delete_claim(f"{name}-claim")
-                        else:
-                            await stage.patch_node(name, TERMINABLE)
-                    await stage.clock.sleep(rng.random() * 2)
-                    least_seen = min(least_seen, len(stage.nodes()) - unavailable(stage))
-        assert least_seen == least
-        await stage.clock.sleep(5)
-        assert status_of(stage)["expectedNodes"] >= least
