@@ -6,17 +6,9 @@ import platform
 from typing import Literal
 
 import click
-import msgspec
 
 from gracectl import __version__
 from gracectl.cli.output import echo, output_option
-
-
-class VersionReport(msgspec.Struct, frozen=True):
-    """Version of the program, and of the Python that runs it."""
-
-    version: str
-    python: str
 
 
 @click.command()
@@ -31,4 +23,4 @@ def version(output: Literal["text", "json", "yaml"]) -> None:
     else:
         from gracectl.cli.report import structured  # which brings the client along
 
-        echo(structured(VersionReport(__version__, platform.python_version()), output))
+        echo(structured({"version": __version__, "python": platform.python_version()}, output))

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gracectl.cli.console import Row, Table, helpful
-from gracectl.cli.report import JsonObject
+from gracectl.cli.report import Json, JsonObject
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.model.times import format_time
 
@@ -52,25 +52,15 @@ class Examination(msgspec.Struct, frozen=True):
         return all(finding.state in (CheckState.OK, CheckState.WARNING) for finding in self.findings)
 
 
-class DoctorReport(JsonObject, frozen=True):
-    """The whole object. `healthy`: every check was done, and none has failed."""
-
-    cluster: ClusterAddress
-    at: str
-    settings: str
-    healthy: bool
-    checks: tuple[Finding, ...]
-
-
-def doctor_report(found: Examination) -> DoctorReport:
-    """The report of all findings."""
-    return DoctorReport(
-        cluster=found.cluster,
-        at=format_time(found.at),
-        settings=found.settings,
-        healthy=found.is_healthy,
-        checks=found.findings,
-    )
+def doctor_report(found: Examination) -> Json:
+    """The report of all findings. `healthy`: every check was done, and none has failed."""
+    return {
+        "cluster": found.cluster,
+        "at": format_time(found.at),
+        "settings": found.settings,
+        "healthy": found.is_healthy,
+        "checks": found.findings,
+    }
 
 
 MARKS: Final = {CheckState.OK: "✓", CheckState.WARNING: "!", CheckState.FAILED: "✗", CheckState.UNKNOWN: "?"}
