@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, TextIO
 
-import msgspec
 import orjson
 
 from gracectl.model.foreign import shortened, visible_json, visible_lines, without_secrets
@@ -201,9 +200,12 @@ class RepeatFilter(logging.Filter):
         return window
 
 
-class _Window(msgspec.Struct, eq=False):
-    begun: float
-    count: int = 0
+class _Window:
+    __slots__ = ("begun", "count")
+
+    def __init__(self, begun: float) -> None:
+        self.begun = begun
+        self.count = 0
 
 
 def _value_text(value: object) -> str:
