@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 from e2e_support.target import embedded_cluster
 from kubesim_support.patience import PATIENCE
@@ -252,6 +253,15 @@ def test_a_missing_right_is_named(place: Place) -> None:
     result = plan(place.stranger, "worker-1")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "forbidden: add the verb list on " in result.stderr
+
+
+def test_an_unreachable_server_is_reported(place: Place, tmp_path: Path) -> None:
+    config = yaml.safe_load(place.reader.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    result = plan(tmp_path / "kubeconfig", "worker-1")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "the server cannot be reached" in result.stderr
 
 
 def test_an_interrupt_ends_it_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
