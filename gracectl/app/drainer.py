@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import anyio
 import msgspec
@@ -26,8 +27,9 @@ from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.client.retry import RetrySettings
 from gracectl.kube.events import EventRecorder, EventSettings
-from gracectl.kube.rbac import Permission
-from gracectl.kube.resources import NODE_CLAIM_VERSIONS
+from gracectl.kube.rbac import READS, Permission
+from gracectl.kube.requests import Key
+from gracectl.kube.resources import NODE_CLAIM_VERSIONS, PODS
 from gracectl.kube.transport import Transport
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector
@@ -47,31 +49,91 @@ RIGHTS = (
 EVENTS = Permission("create", "events")
 """Permission without which no Events are written."""
 
+DELETE_PODS = Permission("delete", "pods")
+"""Permission that replaces the eviction if pods are deleted."""
+
 FLUSH = EventSettings(flush=2.0)
 
 
-class Drainer:
-    """Drains those of `names` whose drain is requested: `run` it once, next to the watches that fill `cluster`.
-
-    `writes_events` False: they may not be created.
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """How pods leave. `grace_period`: seconds instead of each pod's own; None: its own. `pod_selector`: labels of the
+    pods that leave; "": all. `disable_eviction`: pods are deleted, which no budget prevents.
     """
+
+    grace_period: int | None = None
+    pod_selector: str = ""
+    disable_eviction: bool = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that were given."""
+        given = {
+            "--grace-period": self.grace_period is not None,
+            "--pod-selector": bool(self.pod_selector),
+            "--disable-eviction": self.disable_eviction,
+        }
+        return tuple(flag for flag, is_given in given.items() if is_given)
+
+
+OWN_MANNER: Final = Manner()
+"""Pods are evicted, with their own grace."""
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The names of the nodes `here` to drain, by these settings, and how. `writes_events`: they may be created."""
+
+    here: frozenset[str]
+    settings: Settings
+    writes_events: bool = True
+    manner: Manner = OWN_MANNER
+
+
+class _Client(KubeClient):
+    """Client whose evictions leave in the `manner` of the command."""
+
+    manner = OWN_MANNER
+
+    async def evict(
+        self,
+        key: Key,
+        *,
+        uid: str,
+        grace_seconds: int | None = None,
+        precondition: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """See KubeClient."""
+        grace = self.manner.grace_period if grace_seconds is None else grace_seconds
+        if self.manner.disable_eviction:
+            await self.delete(PODS, key, uid=uid, grace_seconds=grace, precondition=precondition)
+        else:
+            await super().evict(key, uid=uid, grace_seconds=grace, precondition=precondition)
+
+
+def rights_for(manner: Manner) -> tuple[Permission, ...]:
+    """Permissions of a drain in this manner."""
+    if not manner.disable_eviction:
+        return RIGHTS
+    return (*(right for right in RIGHTS if right.plural == "nodes" or right.verb in READS), DELETE_PODS)
+
+
+class Drainer:
+    """Drains the nodes of `setup` that request it: `run` it once, next to the watches that fill `cluster`."""
 
     def __init__(
         self,
         transport: Transport,
         clock: Clock,
         cluster: ClusterCache,
-        settings: Settings,
-        names: Collection[str],
-        *,
-        writes_events: bool = True,
+        setup: Setup,
     ) -> None:
-        self._names = set(names)
+        settings = setup.settings
+        self._names = set(setup.here)
         self._cluster = cluster
-        self._writes_events = writes_events
+        self._writes_events = setup.writes_events
         rng = random.Random()
         once = ClientSettings(retry=RetrySettings(attempts=1))
-        client = KubeClient(transport, clock, rng=rng, witness=cluster.witness)
+        client = _Client(transport, clock, rng=rng, witness=cluster.witness)
+        client.manner = setup.manner
         self._recorder = EventRecorder(client, clock, instance=socket.gethostname(), settings=FLUSH)
         self._means = Dependencies(
             client=client,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -25,6 +25,7 @@ from gracectl.kube.cache.reading import fill, fill_served, read_served
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden
+from gracectl.kube.requests import Selection as Selected
 from gracectl.kube.requests import bound_to
 from gracectl.kube.resources import NODE_BUDGETS
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
@@ -80,20 +81,37 @@ async def snapshot(
     return cluster
 
 
-async def snapshot_of(client: KubeClient, nodes: Iterable[Node]) -> ClusterCache:
+class Reading(msgspec.Struct, frozen=True):
+    """Nodes that are read by name, with their pods of these labels ("": all), and the budgets of the pods' namespaces
+    if `with_budgets`. No names: the whole cluster is read.
+    """
+
+    names: tuple[str, ...] = ()
+    pod_labels: str = ""
+    with_budgets: bool = True
+
+    def pods_of(self, node: str) -> Selected:
+        """Selection of the pods of a node."""
+        return msgspec.structs.replace(bound_to(node), labels=self.pod_labels)
+
+
+WHOLE: Final = Reading()
+
+
+async def snapshot_of(client: KubeClient, nodes: Iterable[Node], reading: Reading) -> ClusterCache:
     """Read the pods of these nodes, and the budgets of their namespaces; nothing else. Raises ApiError."""
     informers, cluster = new_informers(), empty_cluster_cache()
     cluster.nodes.replace(nodes)
     cluster.claims.complete()
     cluster.attachments.complete()
     await _all_of(
-        partial(fill, cluster.pods.partition(BY_NODE, node.name), client, informers.pods, bound_to(node.name))
+        partial(fill, cluster.pods.partition(BY_NODE, node.name), client, informers.pods, reading.pods_of(node.name))
         for node in cluster.nodes.values()
     )
     cluster.pods.complete()
     await _all_of(
         partial(fill, cluster.budgets.partition(BY_NAMESPACE, each), client, informers.budgets, namespace=each)
-        for each in sorted({pod.namespace for pod in cluster.pods.values()})
+        for each in sorted({pod.namespace for pod in cluster.pods.values()} if reading.with_budgets else ())
     )
     cluster.budgets.complete()
     return cluster
@@ -130,7 +148,8 @@ class ClusterWatcher:
     `selects` is called whenever a node changes: its pods are watched while it is selected and exists; another node of
     its name is another node. When more than MANY nodes are selected at once, all pods are watched from then on, as the
     controller does: nothing is listed twice. While they are listed, pods in the cache do not change. `with_all_pods`:
-    they are from the beginning. `names`: only these nodes, however many; claims and attachments are not read.
+    they are from the beginning. `only`: only its nodes, if it names any, however many; claims and attachments are
+    not read.
     """
 
     def __init__(
@@ -140,18 +159,18 @@ class ClusterWatcher:
         clock: Clock,
         *,
         with_all_pods: bool = False,
-        names: Collection[str] = (),
+        only: Reading = WHOLE,
         rng: random.Random | None = None,
     ) -> None:
         self.cluster = empty_cluster_cache()
-        self._names = tuple(names)
+        self._only, self._names = only, only.names
         self._selects = selects
         self._with_all_pods = with_all_pods
         self._clock = clock
         self._reflectors = reflectors = Reflectors(client, self.cluster, clock, settings=_WATCHED, rng=rng)
         nodes = self.cluster.nodes
         self._always: tuple[Reflector[Any], ...] = reflectors.whole
-        if names:
+        if only.names:
             self._always = tuple(reflectors.of_node(nodes.partition(BY_NAME, name), name) for name in self._names)
         self._budgets: dict[str, Reflector[PodDisruptionBudget]] = {}  # by namespace, with `names`
         self._selected: dict[str, str] = {}  # uid by name
@@ -291,7 +310,8 @@ class ClusterWatcher:
         # With the right to the pods of one node, a refusal for another is transient.
         proven = any(watch.has_listed for watch in self._node_pods.values())
         # With the server's cache, which has an index of nodes: etcd would read all pods for each node.
-        watch = _PodWatch(self._reflectors.of_pods(part, node=name, proven=proven, cached=bool(self._names)), part)
+        selection, is_cached = self._only.pods_of(name), bool(self._names)
+        watch = _PodWatch(self._reflectors.of_pods(part, selection, proven=proven, cached=is_cached), part)
         self._node_pods[name] = watch
         group.start_soon(watch.run, self._listed)
 
@@ -306,7 +326,8 @@ class ClusterWatcher:
         while True:
             wakeup = self._wakeup
             if self._has_listed_pods:
-                new = sorted({pod.namespace for pod in self.cluster.pods.values()} - self._budgets.keys())
+                found = {pod.namespace for pod in self.cluster.pods.values()} if self._only.with_budgets else set()
+                new = sorted(found - self._budgets.keys())
                 for each in new:
                     self._budgets[each] = self._reflectors.of_budgets(
                         self.cluster.budgets.partition(BY_NAMESPACE, each), each

@@ -184,13 +184,14 @@ def delete_request(
     return Request(method="DELETE", path=resource.path(*key), body=encode(options))
 
 
-def evict_request(key: Key, uid: str) -> Request:
-    """POST of an Eviction of the pod of that uid."""
+def evict_request(key: Key, uid: str, grace_seconds: int | None = None) -> Request:
+    """POST of an Eviction of the pod of that uid. `grace_seconds` None: the pod's own."""
     namespace, name = key
+    grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
     eviction = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
-        "deleteOptions": {"preconditions": {"uid": uid}},
+        "deleteOptions": {"preconditions": {"uid": uid}, **grace},
     }
     return Request(method="POST", path=PODS.path(namespace, name, "eviction"), body=encode(eviction))

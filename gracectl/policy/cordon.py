@@ -73,7 +73,8 @@ def is_drain_begun(node: Node) -> bool:
     """
     drained = condition_of(node.conditions, names.DRAINED)
     is_reported = drained is not None and drained.reason != names.STEP_FAILING
-    is_recorded = names.KEEP_DRAINED in node.annotations and bool(marks_in(node.annotations.get(names.CORDONED, "")))
+    record = marks_in(node.annotations.get(names.CORDONED, ""))
+    is_recorded = names.KEEP_DRAINED in node.annotations and record == KUBECTL_MARKS  # by a command
     return not takes_pods(node) and (is_reported or is_recorded or bool({Mark.TAINT, Mark.LABEL} & set(marks_on(node))))
 
 

@@ -12,6 +12,7 @@ import msgspec
 from kubesim.server.api import JsonObject
 from kubesim.server.store import Change
 
+from gracectl.app.drainer import OWN_MANNER, Manner, Setup
 from gracectl.cli.drain.here import LocalDrain
 from gracectl.cli.drain.progress import DrainProgress
 from gracectl.cli.settings import EffectiveSettings
@@ -129,11 +130,12 @@ def pods_seen(sight: ClusterWatcher, *nodes: str) -> dict[str, list[str]]:
 class Laptop:
     """One run of the command. `lines`: what it printed; `done_at`: monotonic, when each node was done."""
 
-    def __init__(self, stage: Stage, *nodes: str) -> None:
+    def __init__(self, stage: Stage, *nodes: str, manner: Manner = OWN_MANNER) -> None:
         self.stage, self.nodes = stage, nodes
         self.lines: list[str] = []
         self.line: Line = stage.transport.line()
         self.drain: LocalDrain | None = None
+        self.setup = Setup(frozenset(nodes), stage.settings, manner=manner)
 
     async def run(self) -> None:
         """Request the drain, and drain until all nodes are done."""
@@ -144,7 +146,7 @@ class Laptop:
         for node in nodes:
             await patch_with_retry(client, NODES, node, lambda found: request_patch(found, clock.now()))
         progress = DrainProgress(nodes, clock.now(), for_maintenance=True)
-        self.drain = drain = LocalDrain(connection, stage.settings, nodes, self.nodes, self.lines.append)
+        self.drain = drain = LocalDrain(connection, self.setup, nodes, self.lines.append)
 
         def show(frame: StatusFrame) -> bool:
             progress.here = drain.drainer.names

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.drain.here import MissingRights, without_controller
+from gracectl.cli.drain.kubectl import DryRunCommand, kubectl_flags
 from gracectl.cli.drain.preview import NeverDrained, Preview, endless
 from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Undrainable, check, read_nodes
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
@@ -51,47 +52,7 @@ def request_options(command: Command) -> Command:
     return command
 
 
-ALWAYS_SO: Final[Mapping[str, str]] = {
-    "--ignore-daemonsets": "pods of DaemonSets always stay",
-    "--delete-emptydir-data": "pods with emptyDir volumes are always evicted, after a warning that names them",
-    "--force": "pods without a controller are always evicted, after a warning that names them",
-}
-"""Flags of kubectl drain with the default behavior of `drain`."""
-
-NOT_SUPPORTED: Final[Mapping[str, str]] = {
-    "--grace-period": "each pod has its own terminationGracePeriodSeconds",
-    "--pod-selector": "a drain covers all pods of its nodes",
-    "--disable-eviction": "no command bypasses PodDisruptionBudgets",
-    "--skip-wait-for-delete-timeout": "the drain does not wait longer than a minute after a pod's grace",
-    "--chunk-size": "lists are read in pages of 500",
-}
-"""Flags of kubectl drain that `drain` refuses, each with an explanation."""
-
-
-def kubectl_flags(command: Command) -> Command:
-    """Flags of kubectl drain: accepted with a note if `drain` does the same, otherwise refused with an explanation."""
-
-    def note(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
-        if is_given:
-            flag = parameter.opts[0]
-            print_error(f"{flag}: not needed: {ALWAYS_SO[flag]}")
-
-    def refuse(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            flag = parameter.opts[0]
-            raise click.UsageError(f"{flag}: not supported: {NOT_SUPPORTED[flag]}; leave it out")
-
-    for flag in ALWAYS_SO:
-        command = click.option(flag, is_flag=True, hidden=True, expose_value=False, callback=note)(command)
-    for flag in NOT_SUPPORTED:
-        option = click.option(
-            flag, is_flag=False, flag_value="", default=None, hidden=True, expose_value=False, callback=refuse
-        )
-        command = option(command)
-    return command
-
-
-@click.command()
+@click.command(cls=DryRunCommand)
 @node_arguments
 @request_options
 @click.option("--ignore-stuck", is_flag=True, help="Treat nodes as drained although stuck pods may still run on them.")
@@ -119,7 +80,7 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
     _run(target, nodes, DrainOptions(for_maintenance=True, **options))
 
 
-@click.command()
+@click.command(cls=DryRunCommand)
 @node_arguments
 @request_options
 @click.option("--force", is_flag=True, help="Also nodes that would never be drained, as the forecast says.")
@@ -189,7 +150,7 @@ def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tupl
 
     def forecast_of(found: ReadNodes, seen: Sightings) -> DrainForecast | None:
         if not options.dry_run:
-            check(found, for_maintenance=options.for_maintenance)
+            check(found, for_maintenance=options.for_maintenance, strictness=options.strictness)
         if found.inputs is None or not found.nodes:
             return None
         stays = options.for_maintenance or bool(found.here)
@@ -227,7 +188,7 @@ def _preview(found: ReadNodes, forecast: DrainForecast | None, options: DrainOpt
         if found.inputs is not None and forecast is not None:
             echo("")
             show_details(forecast, found.inputs.detail())
-        check(found, for_maintenance=stays)
+        check(found, for_maintenance=stays, strictness=options.strictness)
     if never:
         raise NeverDrained(never)
     return preview.action

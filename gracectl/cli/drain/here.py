@@ -13,13 +13,13 @@ from typing import Final
 import anyio
 import msgspec
 
-from gracectl.app.drainer import EVENTS, RIGHTS, Drainer
+from gracectl.app.drainer import EVENTS, Drainer, Manner, Setup, rights_for
 from gracectl.cli.settings import EffectiveSettings
 from gracectl.cli.status.follow import LEADERSHIP_SECONDS, StatusFollower, StatusFrame, StatusScope
-from gracectl.config import Settings
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.inspect.leadership import UNKNOWN_LEADERSHIP, Leadership, LeaderState, may_drain
 from gracectl.inspect.status import NodePhase, NodeStatus
+from gracectl.inspect.watcher import Reading
 from gracectl.kube.client import KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.kube.rbac import Permission, missing_permissions
@@ -87,9 +87,14 @@ def deletion_text(nodes: Iterable[Node], here: Collection[str]) -> str:
     return f"when drained, the Node objects are deleted; from here no instance is terminated{whose}"
 
 
-async def check_rights(client: KubeClient, more: Collection[Permission] = ()) -> bool:
+def reading(names: Collection[str], manner: Manner) -> Reading:
+    """What is read to drain these nodes. Deletions do not wait for budgets."""
+    return Reading(tuple(names), manner.pod_selector, not manner.disable_eviction)
+
+
+async def check_rights(client: KubeClient, manner: Manner, more: Collection[Permission] = ()) -> bool:
     """Raise MissingRights, ApiError. Returns whether Events may be created."""
-    missing = await missing_permissions(client, (*RIGHTS, *more, EVENTS))
+    missing = await missing_permissions(client, (*rights_for(manner), *more, EVENTS))
     needed = tuple(right for right in missing if right != EVENTS)
     if needed:
         raise MissingRights(needed)
@@ -97,18 +102,9 @@ async def check_rights(client: KubeClient, more: Collection[Permission] = ()) ->
 
 
 class LocalDrain:
-    """Drains `here` among `nodes`, and shows all of them: `run` it once. `say`: prints a line."""
+    """Drains nodes among `nodes`, and shows all of them: `run` it once. `say`: prints a line."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        settings: Settings,
-        nodes: Sequence[Node],
-        here: Collection[str],
-        say: Callable[[str], None],
-        *,
-        writes_events: bool = True,
-    ) -> None:
+    def __init__(self, connection: Connection, setup: Setup, nodes: Sequence[Node], say: Callable[[str], None]) -> None:
         uids = {node.uid: node.name for node in nodes}
         expected = {name: uid for uid, name in uids.items()}
         self._say = say
@@ -116,14 +112,14 @@ class LocalDrain:
         self._before = {node.uid: _hand_of_controller(node) for node in nodes}
         self._leadership = UNKNOWN_LEADERSHIP
         scope = StatusScope(lambda node: node.uid in uids)
-        self.follower = StatusFollower(connection, settings, scope, expected, only=tuple(expected))
+        self.follower = StatusFollower(
+            connection, setup.settings, scope, expected, only=reading(expected, setup.manner)
+        )
         self.drainer = Drainer(
             connection.transport,
             connection.clock,
             self.follower.watcher.cluster,
-            settings,
-            here,
-            writes_events=writes_events,
+            setup,
         )
 
     async def run(

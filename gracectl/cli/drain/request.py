@@ -9,6 +9,7 @@ from functools import partial
 import anyio
 import msgspec
 
+from gracectl.app.drainer import OWN_MANNER, Manner, Setup
 from gracectl.cli.bulk_request import CANCELLABLE_NODES, REPLACED, BulkRequest, Refused
 from gracectl.cli.console import stdout_console
 from gracectl.cli.drain.here import (
@@ -19,7 +20,9 @@ from gracectl.cli.drain.here import (
     deletion_text,
     drained_here,
     here_text,
+    reading,
 )
+from gracectl.cli.drain.kubectl import Strictness, refused_by_controller
 from gracectl.cli.drain.preview import endless
 from gracectl.cli.drain.progress import DrainProgress
 from gracectl.cli.drain.turns import Turns, quickest_first
@@ -71,7 +74,8 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     deleted.
 
     `force`: also nodes that would never drain. `ignore_stuck`: stuck pods do not count. `at_once`: nodes that are
-    drained at the same time; None: all. `skip_stuck`: nodes that would never drain are left out.
+    drained at the same time; None: all. `skip_stuck`: nodes that would never drain are left out. `manner` and
+    `strictness`: flags of kubectl.
     """
 
     for_maintenance: bool
@@ -83,6 +87,8 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     ignore_stuck: bool = False
     at_once: int | None = None
     skip_stuck: bool = False
+    manner: Manner = OWN_MANNER
+    strictness: Strictness = Strictness()
 
 
 class ReadNodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +123,8 @@ async def read_nodes(
         effective = await source.read(connection.client, is_silent=True)
         if not options.no_wait and (local := await _read_here(connection, choice, effective, options)) is not None:
             return local
+        if options.manner.flags:
+            raise refused_by_controller(options.manner.flags)
         if effective.is_refused:
             print_error(SETTINGS_REFUSED)
         try:
@@ -157,7 +165,9 @@ async def _read_here(
     if not here:
         return None
     try:
-        writes_events = await check_rights(connection.client, () if options.for_maintenance else (DELETE_NODES,))
+        writes_events = await check_rights(
+            connection.client, options.manner, () if options.for_maintenance else (DELETE_NODES,)
+        )
     except MissingRights:
         if is_unseen:
             return None
@@ -168,32 +178,40 @@ async def _read_here(
         now=connection.clock.now(),
         cluster=connection.cluster,
         settings=_for_any_node(effective.settings),
-        inputs=await _inputs_here(connection, nodes, effective),
+        inputs=await _inputs_here(connection, nodes, effective, options.manner),
         here=here,
         note=note if options.for_maintenance else f"{note}\n{deletion_text(nodes, here)}",
         writes_events=writes_events,
     )
 
 
-async def _inputs_here(connection: Connection, nodes: Sequence[Node], effective: EffectiveSettings) -> PlanInput:
-    cluster = await snapshot_of(connection.client, nodes)
+async def _inputs_here(
+    connection: Connection, nodes: Sequence[Node], effective: EffectiveSettings, manner: Manner
+) -> PlanInput:
+    names = tuple(node.name for node in nodes)
+    cluster = await snapshot_of(connection.client, nodes, reading(names, manner))
     return PlanInput(
         msgspec.structs.replace(effective, settings=_for_any_node(effective.settings)),
         cluster,
-        tuple(node.name for node in nodes),
+        names,
         float(math.floor(connection.clock.now())),
         address=connection.cluster,
         note=UNCHECKED,
     )
 
 
-def check(found: ReadNodes, *, for_maintenance: bool) -> None:
-    """Raise Undrainable if a node cannot be drained. `for_maintenance`: the nodes are not deleted."""
+def check(found: ReadNodes, *, for_maintenance: bool, strictness: Strictness) -> None:
+    """Raise Undrainable if a node cannot be drained. `for_maintenance`: the nodes are not deleted. `strictness`: by the
+    pods that were read."""
     reasons = {
         node.name: _reason(node, found, for_maintenance)
         for node in found.nodes
         if node.name not in found.here or node.deletion_timestamp is not None
     }
+    if found.inputs is not None:
+        for node in found.nodes:
+            if refusal := strictness.refusal(found.inputs.cluster, node.name):
+                reasons[node.name] = refusal
     bad = {name: reason for name, reason in reasons.items() if reason}
     if bad:
         raise Undrainable(bad)
@@ -289,6 +307,7 @@ class DrainRequest:
         check(
             msgspec.structs.replace(found, nodes=tuple(now.values()), now=connection.clock.now()),
             for_maintenance=self._options.for_maintenance,
+            strictness=self._options.strictness,
         )
         return [now.get(node.uid, node) for node in found.nodes]
 
@@ -323,7 +342,12 @@ class DrainRequest:
 
         if found.here:
             nodes = [node for node in found.nodes if progress.has(node)]
-            local = LocalDrain(connection, settings, nodes, found.here, view.echo, writes_events=found.writes_events)
+            local = LocalDrain(
+                connection,
+                Setup(found.here, settings, found.writes_events, self._options.manner),
+                nodes,
+                view.echo,
+            )
             run = partial(local.run, show_frame, partial(source.read, connection.client, is_silent=True))
             follower = local.follower
         else:

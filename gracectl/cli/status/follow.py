@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import anyio
@@ -24,7 +24,7 @@ from gracectl.inspect.status import (
     with_forecasts,
     with_pending,
 )
-from gracectl.inspect.watcher import ClusterWatcher, ConnectionLoss, read_node_budgets
+from gracectl.inspect.watcher import WHOLE, ClusterWatcher, ConnectionLoss, Reading, read_node_budgets
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.connection import Connection
 from gracectl.kube.errors import ApiError
@@ -113,7 +113,7 @@ class StatusFollower:
 
     `expected`: by name the uids of existing nodes that are to be terminated. `is_endless`: for a reader that never
     ends: of the terminated nodes the last MOST_TERMINATED are kept, progress counts since all was done, and all pods
-    are watched, also unscheduled ones. `only`: the names of all nodes that are read (see ClusterWatcher).
+    are watched, also unscheduled ones. `only`: what is read (see ClusterWatcher).
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class StatusFollower:
         expected: Mapping[str, str] | None = None,
         *,
         is_endless: bool = False,
-        only: Collection[str] = (),
+        only: Reading = WHOLE,
     ) -> None:
         self._connection = connection
         self._clock = connection.clock
@@ -144,7 +144,7 @@ class StatusFollower:
         self._log = ObservationLog()
         self.forecaster = Forecaster(connection.clock, settings.assumptions, self._draining, self._log)
         self.watcher = ClusterWatcher(
-            connection.client, self._is_watched, connection.clock, with_all_pods=is_endless, names=only
+            connection.client, self._is_watched, connection.clock, with_all_pods=is_endless, only=only
         )
         if connection.cluster.context is not None:
             self.watcher.compare_clusters()

@@ -16,7 +16,7 @@ from gracectl.kube.cache import T, Writable
 from gracectl.kube.cache.identity import ClusterIdentity
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient
-from gracectl.kube.requests import ALL, bound_to
+from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import (
     BUDGETS,
     NODE_BUDGETS,
@@ -91,10 +91,9 @@ class Reflectors:
         return (self.nodes, self.budgets, self.attachments, self.claims)
 
     def of_pods(
-        self, into: Writable[Pod], *, node: str = "", proven: bool = False, cached: bool = False
+        self, into: Writable[Pod], selection: Selection = ALL, *, proven: bool = False, cached: bool = False
     ) -> Reflector[Pod]:
-        """Reflector of all pods, or of those bound to `node`; `proven` and `cached` as in the settings."""
-        selection = bound_to(node) if node else ALL
+        """Reflector of all pods, or of a selection; `proven` and `cached` as in the settings."""
         proven = proven or self._settings.proven
         settings = msgspec.structs.replace(self._settings, selection=selection, proven=proven, cached=cached)
         return self._reflector(self._sources.pods, into, settings)

@@ -254,15 +254,24 @@ class KubeClient:
         repeatable = bool(uid or resource_version)
         await self._call(request, repeatable=repeatable, finish=not resource.cancellable, precondition=precondition)
 
-    async def evict(self, key: Key, *, uid: str, precondition: Callable[[], bool] = lambda: True) -> None:
+    async def evict(
+        self,
+        key: Key,
+        *,
+        uid: str,
+        grace_seconds: int | None = None,
+        precondition: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Evict the pod of that uid. Raises BudgetExhausted, MultipleBudgets, Conflict (uid_mismatch).
+        `grace_seconds` None: the pod's own.
 
         Asked once: repeated only when the server surely did not execute it. After RequestTimeout, ServerError
         or Unreachable with `sent` the eviction may have happened: look at the pod before asking again. A uid
         that no longer holds is refused, *and has spent the budget all the same*: so `precondition` is asked when
         only the network lies between the request and the server, before each try; False raises Superseded.
         """
-        await self._call(requests.evict_request(key, uid), repeatable=False, precondition=precondition)
+        request = requests.evict_request(key, uid, grace_seconds)
+        await self._call(request, repeatable=False, precondition=precondition)
 
     async def server_version(self) -> str:
         """The server's version (`v1.31.0`): the cheapest question that shows whether it is there and knows us."""

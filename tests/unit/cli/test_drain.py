@@ -193,21 +193,10 @@ def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], 
     assert message in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize(("flag", "message"), [
-    ("--grace-period=30", "--grace-period: not supported: each pod has its own terminationGracePeriodSeconds"),
-    ("--pod-selector=app=web", "--pod-selector: not supported: a drain covers all pods of its nodes"),
-    ("--disable-eviction", "--disable-eviction: not supported: no command bypasses PodDisruptionBudgets"),
-    ("--chunk-size=0", "--chunk-size: not supported: lists are read in pages of 500"),
-])  # fmt: skip
-def test_flags_of_kubectl_drain_without_a_counterpart_are_refused(flag: str, message: str) -> None:
-    refused = CliRunner().invoke(root, ["drain", "worker-7", flag])
-    assert refused.exit_code == 2
-    assert f"{message}; leave it out" in refused.stderr
-
-
 def test_flags_of_kubectl_drain_that_are_always_so_are_accepted() -> None:
     flags = ["--ignore-daemonsets", "--delete-emptydir-data", "--force"]
-    result = CliRunner().invoke(root, ["drain", "worker-7", *flags, "--kubeconfig", "/does/not/exist"])
+    also = ["--dry-run=none", "--chunk-size=500", "--skip-wait-for-delete-timeout=30", "--grace-period", "-1"]
+    result = CliRunner().invoke(root, ["drain", "worker-7", *flags, *also, "--kubeconfig", "/does/not/exist"])
     notes, (failure,) = result.stderr.splitlines()[:-1], result.stderr.splitlines()[-1:]
     assert [note.split(": not needed: ")[0] for note in notes] == [f"gracectl: {flag}" for flag in flags]
     assert "/does/not/exist" in failure
@@ -434,6 +423,31 @@ def test_without_a_controller_and_a_right_that_is_named_and_nothing_is_changed(p
     assert result.exit_code == 0, result.stderr
     assert "leads, and does not manage these nodes: draining from here; " in result.stderr
     assert result.stderr.count("no Events are written: missing permission: create events") == 1
+
+
+def test_flags_that_change_how_pods_leave_are_refused_if_a_controller_drains(place: Fleet) -> None:
+    place.add("flagged", managed=True)
+    result = place.run("drain", "flagged", "--grace-period=5", "--pod-selector", "app=web", "--disable-eviction")
+    assert result.exit_code == 2
+    flags = "--grace-period, --pod-selector, --disable-eviction"
+    assert f"{flags}: a controller drains these nodes, by its own rules; leave it out" in result.stderr
+
+
+def test_a_strict_drain_refuses_what_kubectl_refuses(place: Fleet) -> None:
+    place.add("strict", managed=True)
+    place.pod("naked", "strict", spec=SCRATCH)
+    for extra, environment in ((["--strict"], {}), ([], {"GRACECTL_DRAIN_STRICT": "1"})):
+        arguments = ["drain", "--kubeconfig", str(place.kubeconfig), "strict", *extra]
+        result = CliRunner(env=environment).invoke(root, arguments)
+        assert result.exit_code == 3
+        assert (
+            "  - strict: default/naked with emptyDir data: needs --delete-emptydir-data; default/naked without a "
+            "controller: needs --force\n"
+        ) in result.stderr
+        assert not place.annotations("strict").get(names.KEEP_DRAINED)
+    flags = ("--strict", "--force", "--delete-emptydir-data", "--ignore-daemonsets")
+    assert place.run("drain", "strict", *flags).exit_code == 0
+    assert not place.pod_is_there("naked")
 
 
 # -- the end of patience -----------------------------------------------------------------------------------------------

@@ -17,12 +17,14 @@ from support.stage import (
 )
 from support.stories import a_daemon_set, asked, gracectl_keep, gracectl_uncordon, is_at_rest, names_on, seen
 
+from gracectl.app.drainer import Manner
 from gracectl.model import names
 
 pytestmark = pytest.mark.anyio
 
 DONE = "n1: drained for maintenance; to undo: gracectl uncordon n1"
 SLOW = {"behaviour": {"stop-seconds": 5, "ready-seconds": 7}}
+NEVER_STOPS = {"ignores-sigterm": "true"}
 CRITICAL = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
 
 
@@ -194,3 +196,29 @@ async def test_a_deleted_node_is_not_terminated_from_here() -> None:
             assert stage.node("n1") is not None
         assert laptop.lines == ["n1: deleted meanwhile; waiting for its termination"]
         assert stage.provider.calls == []
+
+
+async def test_a_grace_period_is_that_of_every_eviction() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=300, behaviour=NEVER_STOPS))
+        start = stage.clock.monotonic()
+        await Laptop(stage, "n1", manner=Manner(grace_period=20)).run()
+        assert [each.operation.name for each in stage.evictions] == ["a"]
+        assert stage.clock.monotonic() - start == pytest.approx(20.0, abs=2.0)
+
+
+async def test_pods_of_other_labels_stay() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_pod_manifest("a", "n1"), a_pod_manifest("b", "n1"))
+        await Laptop(stage, "n1", manner=Manner(pod_selector="app=a")).run()
+        assert names_on(stage, "n1") == ["b"]
+
+
+async def test_with_deletions_no_budget_is_read_and_none_waited_for() -> None:
+    async with staged("n1") as stage:
+        await stage.create(a_budget_manifest("web", minAvailable=1), a_pod_manifest("web", "n1", **STOPS_AFTER_5))
+        start = stage.clock.monotonic()
+        await Laptop(stage, "n1", manner=Manner(disable_eviction=True)).run()
+        assert stage.evictions == []
+        assert [round(each.instant - start, 3) for each in stage.transport.of("delete", "pods")] == [0.0]
+        assert stage.transport.of("list", "poddisruptionbudgets") == []

@@ -1,0 +1,142 @@
+"""Flags of kubectl drain, with kubectl's meaning.
+
+Three flags permit what kubectl refuses without them: here they are needed only with --strict. The flags of `Manner` say
+how pods leave, which only a drain without a controller can do: a controller has its own rules. Source:
+https://kubernetes.io/docs/reference/kubectl/generated/kubectl_drain/
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from gracectl.app.drainer import Manner
+from gracectl.cli.failures import print_error
+from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.model.pod import Pod
+from gracectl.model.selectors import SelectorError, parse_selector
+from gracectl.policy.evictability import FINISHED, is_static
+from gracectl.policy.explain import listed
+from gracectl.policy.waves import is_daemon
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+STRICT: Final = "GRACECTL_DRAIN_STRICT"
+
+PERMITS: Final[Mapping[str, str]] = {
+    "--ignore-daemonsets": "pods of DaemonSets always stay",
+    "--delete-emptydir-data": "pods with emptyDir volumes are always evicted, after a warning that names them",
+    "--force": "pods without a controller are always evicted, after a warning that names them",
+}
+"""Flags without which kubectl refuses, and the behavior of `drain` without --strict."""
+
+
+class Strictness(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pods make a drain refuse; `is_strict` False: none."""
+
+    is_strict: bool = False
+    permitted: frozenset[str] = frozenset()
+
+    def refusal(self, cluster: ClusterCache, node: str) -> str:
+        """Why kubectl would refuse to drain the node; "" if it would not."""
+        if not self.is_strict:
+            return ""
+        found: dict[str, list[str]] = {}
+        for pod in cluster.pods_on(node):
+            for flag in _needed(pod):
+                if flag not in self.permitted:
+                    found.setdefault(flag, []).append(pod.full_name)
+        return "; ".join(f"{listed(pods)} {WHAT[flag]}: needs {flag}" for flag, pods in found.items())
+
+
+WHAT: Final[Mapping[str, str]] = {
+    "--ignore-daemonsets": "of a DaemonSet",
+    "--delete-emptydir-data": "with emptyDir data",
+    "--force": "without a controller",
+}
+
+
+def _needed(pod: Pod) -> Iterator[str]:
+    """Flags without which kubectl does not drain the pod: static pods stay, finished ones may always go."""
+    if is_static(pod) or pod.phase in FINISHED:
+        return
+    if is_daemon(pod):
+        yield "--ignore-daemonsets"
+        return
+    if pod.empty_dir:
+        yield "--delete-emptydir-data"
+    if pod.controller is None:
+        yield "--force"
+
+
+class DryRunCommand(click.Command):
+    """Command with `--dry-run=none|client|server`, as kubectl has it: without a value it takes no following argument.
+
+    `server` is the same as `client`: the rights are checked on the server in any case.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See click.Command."""
+        end = args.index("--") if "--" in args else len(args)
+        options = ["--dry-run" if each in ("--dry-run=client", "--dry-run=server") else each for each in args[:end]]
+        return super().parse_args(ctx, [*(each for each in options if each != "--dry-run=none"), *args[end:]])
+
+
+def kubectl_flags(command: Command) -> Command:
+    """The flags; the command gets them as `manner`, `strictness` and `skips_deleted`."""
+
+    def collected(*arguments: Any, **options: Any) -> None:
+        permitted = frozenset(flag for flag in PERMITS if options.pop(_name(flag)))
+        is_strict = options.pop("strict") or os.environ.get(STRICT, "") not in ("", "0")
+        for flag in () if is_strict else (flag for flag in PERMITS if flag in permitted):
+            print_error(f"{flag}: not needed: {PERMITS[flag]}")
+        options.pop("chunk_size")
+        manner = Manner(
+            grace_period=_grace(options.pop("grace_period")),
+            pod_selector=options.pop("pod_selector"),
+            disable_eviction=options.pop("disable_eviction"),
+        )
+        skips = options.pop("skip_wait_for_delete_timeout") > 0
+        options["ignore_stuck"] = options["ignore_stuck"] or skips
+        command(*arguments, manner=manner, strictness=Strictness(is_strict=is_strict, permitted=permitted), **options)
+
+    collected.__name__, collected.__doc__ = command.__name__, command.__doc__
+    collected.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    wrapped: Any = collected
+    for flag in PERMITS:
+        wrapped = click.option(flag, is_flag=True, hidden=True)(wrapped)
+    for flag in ("--chunk-size", "--skip-wait-for-delete-timeout"):
+        wrapped = click.option(flag, type=click.IntRange(min=0), default=0, hidden=True)(wrapped)
+    wrapped = click.option("--grace-period", type=int, default=-1, hidden=True)(wrapped)
+    wrapped = click.option("--pod-selector", default="", callback=_selector, hidden=True)(wrapped)
+    wrapped = click.option("--disable-eviction", is_flag=True, hidden=True)(wrapped)
+    strict = click.option("--strict", is_flag=True, help=f"Refuse what kubectl drain refuses; also {STRICT}=1.")
+    found: Command = strict(wrapped)
+    return found
+
+
+def _name(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _grace(seconds: int) -> int | None:
+    """Negative: each pod's own. 0 would remove pods from the API while they still run: the shortest grace is sent."""
+    return None if seconds < 0 else max(seconds, 1)
+
+
+def _selector(context: click.Context, parameter: click.Parameter, text: str) -> str:
+    try:
+        if text:
+            parse_selector(text)
+    except SelectorError as error:
+        raise click.BadParameter(str(error)) from error
+    return text
+
+
+def refused_by_controller(flags: Collection[str]) -> click.UsageError:
+    """A controller drains the nodes, by its own rules."""
+    return click.UsageError(f"{', '.join(flags)}: a controller drains these nodes, by its own rules; leave it out")
