@@ -155,7 +155,6 @@ def test_a_collector_whose_answer_drips_fails_the_export(served: Callable[..., H
     assert server.has_stopped.wait(10)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("body", "seconds", "message"),
     [(_endless, 30, "DescribeInstances"), (_dripping, 2, "DescribeInstances|no response of AWS within 2 s")],
@@ -177,7 +176,6 @@ async def test_a_response_of_aws_without_end_is_given_up(
     assert server.sent < SENT_AT_MOST
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("body", [_endless, _dripping])
 @pytest.mark.parametrize("source", ["instance", "container", "STS"])
 async def test_credentials_without_end_are_given_up(

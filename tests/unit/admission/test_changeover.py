@@ -23,7 +23,7 @@ from gracectl.model import names
 from gracectl.runtime.certificates import Issued, issue
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 HOSTS = ("gracectl.infra.svc", "gracectl.infra.svc.cluster.local", "gracectl.infra")
 DAY = 86_400.0

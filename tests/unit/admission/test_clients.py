@@ -33,8 +33,6 @@ from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import LoopClock, SystemClock
 from gracectl.telemetry.server import Endpoint
 
-pytestmark = pytest.mark.anyio
-
 REVIEW: Final = orjson.dumps(a_review("DELETE", "nodes", None, a_node_object()))
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 LONG: Final = timedelta(days=36_500)

@@ -20,7 +20,7 @@ from gracectl.app.controller import Controller
 from gracectl.model import names
 from gracectl.telemetry.metrics import ADMISSION_REGISTERED
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 DENIED = (
     'admission webhook "delete.nodes.gracectl.io" denied the request: node n1: deletion denied: node disruption '

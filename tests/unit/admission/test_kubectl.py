@@ -14,7 +14,7 @@ from support.servers import free_port
 
 from gracectl.admission import admission
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
+pytestmark = [pytest.mark.real_time, needs_kubectl]
 
 DENIED = (
     'Error from server (TooManyRequests): admission webhook "delete.nodes.gracectl.io" denied the request: node n1: '

@@ -15,8 +15,6 @@ from gracectl.kube.cache import Cache
 from gracectl.model.decode import decode_node
 from gracectl.model.node import Node
 
-pytestmark = pytest.mark.anyio
-
 POOL = {"matchLabels": {"pool": "a"}}
 
 

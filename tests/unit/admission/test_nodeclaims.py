@@ -14,8 +14,6 @@ from gracectl.admission.nodeclaims import NodeClaimValidator
 from gracectl.admission.reviews import ALLOWED, InvalidReview
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 DEADLINE = names.TERMINATION_TIMESTAMP
 FIELD = f"metadata.annotations[{DEADLINE}]"
 NOON, ONE = "2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z"

@@ -15,8 +15,6 @@ from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.budgets import Allowance
 
-pytestmark = pytest.mark.anyio
-
 WORKERS = LabelSelector({}, (Requirement(names.CONTROL_PLANE_ROLE, "DoesNotExist"),))
 creation = NodeFinalizerInjector(WORKERS)
 REASON = "node disruption budget pool-a allows no termination now (8 of 10 available, 8 required by minAvailable 80%)"

@@ -33,8 +33,6 @@ from gracectl.kube.client import KubeClient
 from gracectl.runtime.certificates import authorities_in, certificate_info, issue, issuers_of
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 KEY = ("infra", "gracectl-webhook-tls")
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/gracectl"
 SECRET = "/api/v1/namespaces/infra/secrets/gracectl-webhook-tls"

@@ -14,7 +14,7 @@ from gracectl.kube.client import INTERACTIVE, KubeClient
 from gracectl.kube.connection import Connection
 from gracectl.model import names
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 LEADING = {"namespace": "infra", "leaseDurationSeconds": 3, "renewDeadlineSeconds": 2, "retryPeriodSeconds": 0.5}
 

@@ -25,7 +25,7 @@ from gracectl.kube.transport.operation import Operation
 from gracectl.runtime.clock import LoopClock
 from gracectl.telemetry.server import Endpoint, Servers
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 SEGMENT = "0123456789abcdef0123456789abcdef"
 DELETION = a_review("DELETE", "nodes", None, a_node_object())

@@ -14,8 +14,6 @@ from gracectl.admission.settings import CertificateFiles
 from gracectl.runtime.certificates import Issued, KeyPair, issue
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 HOSTS = ("gracectl.infra.svc",)
 
 

@@ -122,7 +122,6 @@ def test_it_needs_as_little_as_does(fields: dict[str, Any], rights: list[str]) -
     assert [str(right) for right in admission_permissions(settings(**fields))] == rights
 
 
-@pytest.mark.anyio
 async def test_rights_by_name_are_asked_for_by_name() -> None:
     clock = LoopClock()
     mine = {

@@ -19,7 +19,7 @@ from gracectl.agent.watch import ShutdownWatch, Timeouts
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.supervise import ungrouped
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 DENIED = "org.freedesktop.DBus.Error.AccessDenied"
 AGENT = "gracectl.agent.watch"

@@ -15,7 +15,7 @@ from support.logind import Machine, StandInLogind, a_stand_in
 from gracectl.agent.bus import BUS, AccessDenied, Bus, CallFailed, ConnectionLost, NoReply, Signal, Target
 from gracectl.agent.logind import MANAGER, Logind
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 
 @asynccontextmanager

@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import msgspec
-import pytest
 from support.builders import NOW, a_node
 from support.eviction import a_status
 from support.servers import ScriptedTransport
@@ -19,8 +18,6 @@ from gracectl.model import names
 from gracectl.model.node import Node
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
-
-pytestmark = pytest.mark.anyio
 
 RECORD = {names.SHUTDOWN_CORDONED: "unschedulable"}
 

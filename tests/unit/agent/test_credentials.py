@@ -15,8 +15,6 @@ from support.stage import Stage, staged, the_settings
 from gracectl.kube.transport import Request
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 TOKENS = {
     ADMIN["authorization"].removeprefix("Bearer "): "admin",
     **{f"of-{node}": User(f"system:node:{node}", groups=("system:nodes",)) for node in ("n1", "n2")},

@@ -66,7 +66,6 @@ def test_the_last_file_that_sets_a_value_wins(tmp_path: Path, layout: str) -> No
     assert DropIn(tmp_path / ETC, tmp_path).winner() == expected
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_the_real_logind_reads_the_files_as_we_do(tmp_path: Path) -> None:
     async with a_machine(tmp_path, RealLogind) as machine:

@@ -12,8 +12,6 @@ from gracectl.agent.logind import InhibitorLock
 from gracectl.agent.watch import InhibitorRequest, InhibitorState, WatchState
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 PURPOSE = InhibitorRequest(30, "why")
 
 

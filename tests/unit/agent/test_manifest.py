@@ -175,7 +175,6 @@ def test_the_image_is_the_one_that_is_built() -> None:
     assert CONTAINER["image"] == services["controller"]["image"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("manifest", OBJECTS, ids=lambda each: each["kind"])
 async def test_a_server_takes_it_as_it_is(manifest: JsonObject) -> None:
     server = ApiServer(SystemClock(), tokens={"of-the-admin": "admin"})
@@ -349,7 +348,6 @@ def test_the_cordon_of_a_node_that_is_being_deleted_stays(kept: str) -> None:
     assert denial(POLICIES, request) == "an agent may take the cordon off no node that is being deleted"
 
 
-@pytest.mark.anyio
 async def test_all_that_an_agent_writes_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, str]] = []
     async with staged() as stage:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from kubesim.faults import LateWatch, Partition, Reset, Rule
 from support.shutdowns import STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import Stage, staged, the_settings
@@ -10,8 +9,6 @@ from support.virtual import ShiftedClock
 
 from gracectl.agent.watch import WatchState
 from gracectl.model import names
-
-pytestmark = pytest.mark.anyio
 
 NOBODY_ANSWERS_PATCHES = Rule(fault=Partition(), method="PATCH", path="/nodes/n1$")
 

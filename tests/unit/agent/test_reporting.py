@@ -13,8 +13,6 @@ from gracectl.model import names
 from gracectl.model.times import parse_time
 from gracectl.telemetry.spans import Trace
 
-pytestmark = pytest.mark.anyio
-
 
 async def told_of(stage: Stage, name: str) -> list[tuple[str, str]]:
     return [(reason, message) for object_, reason, message in await stage.events() if object_ == name]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import anyio
-import pytest
 from support.shutdowns import a_classed_pod, machine_with, of_all_classes
 from support.stage import a_workload
 from support.stories import START
 
 from gracectl.policy.waves import by_priority
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_range_whose_pods_stop_quickly_makes_room_for_the_next_at_once() -> None:

@@ -11,8 +11,6 @@ from support.stage import NAMESPACE
 
 from gracectl.policy.waves import by_priority
 
-pytestmark = pytest.mark.anyio
-
 DELETES = "DELETE"
 
 

@@ -9,8 +9,6 @@ from support.stage import instants, reasons, staged, the_settings
 from gracectl.config import ConfigError, Settings
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_the_example_of_the_kep_takes_eleven_minutes_if_every_pod_takes_all_it_gets() -> None:
     async with staged("n1") as stage, an_agent(stage) as played:

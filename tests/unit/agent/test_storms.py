@@ -22,7 +22,7 @@ from gracectl.policy.cordon import Mark, missing_marks
 from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.waves import DrainOrder
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240)]
 
 CLASSES = (500, 1_000, 5_000, 10_000)
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from support.shutdowns import STUBBORN, a_pod_of, an_agent, deletions
 from support.stage import staged, the_settings
 
 from gracectl.model import names
 from gracectl.model.times import format_time
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_shutdown_of_a_node_that_is_being_drained_deletes_no_pod_twice() -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.logind import WHY, MakeLogind, StandInLogind, a_machine, has_problem, is_well, watching
 from support.message_bus import RealLogind
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 OURS = ("shutdown", "gracectl agent", WHY, "delay")
 NO_INHIBIT = '<deny send_interface="org.freedesktop.login1.Manager" send_member="Inhibit"/>'

@@ -28,7 +28,6 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_it_owns_nodes_until_it_ends_and_leaves_nothing(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claims: list[bytes] = []
@@ -54,7 +53,6 @@ async def test_it_owns_nodes_until_it_ends_and_leaves_nothing(program: Path, mon
     assert all(b'"terminationGracePeriod":"80s"' in each and b'"Registered"' in each for each in claims)
 
 
-@pytest.mark.anyio
 async def test_its_requests_are_counted_as_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def took(verb: str, kind: str, subresource: str, count: int) -> tuple[dict[str, str], float]:
         return {"verb": verb, "kind": kind, "subresource": subresource}, float(count)

@@ -19,7 +19,6 @@ from gracectl.runtime.clock import LoopClock
 GROUND = Ground(Path("kubeconfig"), "bench-1", "kwok", Path("."))
 
 
-@pytest.mark.anyio
 async def test_a_promise_counts_from_the_start_of_its_pod() -> None:
     clock = LoopClock()
     one = Site(GROUND, GROUND, "bench-1-mixed", cast(KubeClient, None), clock)
@@ -36,7 +35,6 @@ async def test_a_promise_counts_from_the_start_of_its_pod() -> None:
     assert passage.promises_broken == 1
 
 
-@pytest.mark.anyio
 async def test_what_only_a_deadline_ends_is_not_late_for_a_promise() -> None:
     clock = LoopClock()
     one = Site(GROUND, GROUND, "bench-1-mixed", cast(KubeClient, None), clock)

@@ -17,7 +17,6 @@ from gracectl.kube.resources import NODES, PODS
 from gracectl.runtime.clock import SystemClock
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_contenders_that_heed_budgets_are_told_from_others() -> None:
     load = Load(2, (App("chain", 4, {"maxUnavailable": 1}), App("free", 2)))

@@ -17,8 +17,6 @@ from gracectl.kube.errors import ApiError
 from gracectl.model import names
 from gracectl.model.times import format_time
 
-pytestmark = pytest.mark.anyio
-
 GROUP: dict[str, Any] = {"selector": {"matchLabels": {"pool": "x"}}}
 
 

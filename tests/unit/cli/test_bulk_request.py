@@ -21,8 +21,6 @@ from gracectl.kube.errors import (
 from gracectl.kube.transport.operation import Operation
 from gracectl.model.node import Node
 
-pytestmark = pytest.mark.anyio
-
 DELETE = Operation("delete", "", "nodes", "", "", "b")
 
 

@@ -161,7 +161,6 @@ async def run_with_token(url: str, token: str, folder: Path, *more: str) -> subp
     return await anyio.run_process(command, check=False)
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_server: str, tmp_path: Path) -> None:
     ended = await run_with_token(guarded_server, "t", tmp_path)
@@ -188,7 +187,6 @@ async def test_missing_rights_are_told_verb_by_verb_and_all_at_once(guarded_serv
     ]
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_a_token_that_the_server_does_not_know(guarded_server: str, tmp_path: Path) -> None:
     ended = await run_with_token(guarded_server, "forgotten", tmp_path)
@@ -232,7 +230,6 @@ def indiscreet(status: int, *, knows_version: bool) -> Iterator[str]:
             thread.join()
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 @pytest.mark.parametrize(
     ("status", "knows_version"), [(400, True), (401, True), (401, False), (403, False), (500, True)]
@@ -249,7 +246,6 @@ async def test_a_token_repeated_by_a_server_is_not_printed(status: int, knows_ve
     assert status == 401 or "***" in told, "it was repeated, so something stands in its place"
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 @pytest.mark.parametrize(("section", "more"), [("metrics", ""), ("admission", ", service: {name: gracectl}")])
 async def test_a_port_that_is_taken(tmp_path: Path, section: str, more: str) -> None:

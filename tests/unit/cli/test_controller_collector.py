@@ -10,8 +10,6 @@ import pytest
 
 from gracectl.cli.controller import _freeze_long_lived_objects
 
-pytestmark = pytest.mark.anyio
-
 MANY = 50_000
 """Far more than comes and goes beside."""
 

@@ -20,8 +20,6 @@ from support.stories import a_daemon_set, asked, gracectl_keep, gracectl_uncordo
 from gracectl.app.drainer import Manner
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 DONE = "n1: drained for maintenance; to undo: gracectl uncordon n1"
 SLOW = {"behaviour": {"stop-seconds": 5, "ready-seconds": 7}}
 NEVER_STOPS = {"ignores-sigterm": "true"}

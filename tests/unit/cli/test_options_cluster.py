@@ -87,7 +87,6 @@ async def seen(sight: ClusterWatcher, condition: Callable[[], bool]) -> None:
             await sight.changed(0.1)
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_a_sight_of_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
@@ -111,7 +110,6 @@ async def test_a_sight_of_a_server_that_goes_away_and_comes_back(tmp_path: Path)
                 group.cancel_scope.cancel()
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_an_absent_server_is_reported_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubeconfig = tmp_path / "kubeconfig"
@@ -131,7 +129,6 @@ async def test_an_absent_server_is_reported_soon(tmp_path: Path, monkeypatch: py
     assert sum(waits) < 5
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_a_silent_server_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "NOTICE_SECONDS", 0.05)
@@ -149,7 +146,6 @@ async def test_a_silent_server_is_named_once(tmp_path: Path, monkeypatch: pytest
             assert said == [f"waiting for {found.cluster.server}: no answer yet to get /version"]
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_nothing_is_said_of_a_server_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "NOTICE_SECONDS", 10.0)

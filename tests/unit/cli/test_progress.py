@@ -117,7 +117,6 @@ class CostlyClock(LoopClock):
             raise Enough
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("cost", "pause"), [(0.01, 2.0), (3.0, 30.0)])
 async def test_forecasts_take_a_tenth_of_a_processor_at_most(cost: float, pause: float) -> None:
     clock = CostlyClock(cost)

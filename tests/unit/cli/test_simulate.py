@@ -33,7 +33,6 @@ def test_what_is_wrong_is_told_under_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(library.names(SCENARIOS)) - set(library.names())))
-@pytest.mark.anyio
 async def test_each_scenario_of_ones_own_settles(name: str) -> None:
     scenario = library.scenario_named(name, SCENARIOS)
     assert scenario.name == name

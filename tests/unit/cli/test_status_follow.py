@@ -24,8 +24,6 @@ from gracectl.kube.connection import Connection
 from gracectl.model import names
 from gracectl.model.node import Node
 
-pytestmark = pytest.mark.anyio
-
 
 class Camera:
     """Keeps the scenes; has seen enough when the test says so."""

@@ -86,8 +86,6 @@ def assert_one_whole_trace_of_each(spans: tuple[SeenSpan, ...], nodes: Mapping[s
 
 
 class TestTraced:
-    pytestmark = pytest.mark.anyio
-
     async def test_without_a_target_there_are_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with traced() as tracing:
             assert tracing is None
@@ -215,7 +213,6 @@ async def _held(api: ApiClient) -> str:
             await SystemClock().sleep(0.05)
 
 
-@pytest.mark.anyio
 class TestController:
     """The command as a process."""
 

@@ -19,8 +19,6 @@ from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.kube.errors import Forbidden
 from gracectl.model import names
 
-pytestmark = pytest.mark.anyio
-
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 SECRET = {"metadata": {"name": "gracectl-webhook-tls", "labels": {names.MANAGED_BY: "gracectl"}}}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import anyio
-import pytest
 from kubesim.faults import FreezeWatch, Refuse, Rule
 from support.clients import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.stage import staged
@@ -16,8 +15,6 @@ from gracectl.model import names
 
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 SECRET = {"metadata": {"name": "gracectl-webhook-tls", "labels": {names.MANAGED_BY: "gracectl"}}}
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_leader_that_does_not_hear_of_it_is_outlasted() -> None:

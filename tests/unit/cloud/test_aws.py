@@ -20,7 +20,7 @@ from gracectl.cloud.provider import (
     ProviderUnavailable,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 UNKNOWN = provider_id("i-0123456789abcdef0")
 

@@ -77,7 +77,6 @@ def test_where_ec2_says_nothing_of_it_nothing_is_ended() -> None:
         check_ownership(NodeIdentity("worker-1", ("10.0.0.7",)), instance_of(HERE), bare)
 
 
-@pytest.mark.anyio
 async def test_a_node_with_copied_addresses_is_refused_while_another_node_has_the_instances_name() -> None:
     """The node's name is its own, so that only addresses tell, which its kubelet writes."""
     host = DNS.partition(".")[0]

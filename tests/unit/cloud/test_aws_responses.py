@@ -28,7 +28,7 @@ from support.aws import (
 from gracectl.cloud.aws import clients
 from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused, ProviderUnavailable
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 NAME = "i-0123456789abcdef0"
 OTHER = "i-0123456789abcdef1"

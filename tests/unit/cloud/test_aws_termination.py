@@ -11,7 +11,7 @@ from support.stage import Stage, a_workload, reasons, staged
 
 from gracectl.model import names
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 
 async def add_worker(stage: Stage, name: str, instance: str) -> None:

@@ -35,8 +35,6 @@ from gracectl.model import names
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence
 
-pytestmark = pytest.mark.anyio
-
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SLOW = CloudSettings(terminate_delay=20.0)
 RUNNING, ENDING, GONE = InstanceState.RUNNING, InstanceState.ENDING, InstanceState.GONE

@@ -33,8 +33,6 @@ from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.cloud.webhook import WebhookProvider
 from gracectl.runtime.documents import parse_yaml
 
-pytestmark = pytest.mark.anyio
-
 PAGE = (Path(__file__).parents[3] / "docs" / "providers.md").read_text()
 
 

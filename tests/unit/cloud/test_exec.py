@@ -30,7 +30,7 @@ from gracectl.cloud.provider import (
 )
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 ID = "vm://rack-7/i-1; rm -rf $HOME"
 SH = "/bin/sh"

@@ -19,8 +19,6 @@ from gracectl.cloud.wrappers import FencedProvider
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence, FenceClosed
 
-pytestmark = pytest.mark.anyio
-
 
 class Cloud:
     """A provider that takes its time."""

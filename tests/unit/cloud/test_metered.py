@@ -12,8 +12,6 @@ from gracectl.cloud.wrappers import MeteredProvider
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.histogram import Distribution
 
-pytestmark = pytest.mark.anyio
-
 
 class Moody:
     """A provider that does what it is told to, after two seconds."""

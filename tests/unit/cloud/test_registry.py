@@ -102,7 +102,6 @@ def test_people_are_told_which_field_of_the_settings_it_is() -> None:
         provider_of(Settings(provider=ProviderSettings("simulated")))
 
 
-@pytest.mark.anyio
 async def test_none_is_honest() -> None:
     provider: Provider = NoneProvider(NoneProvider.Options())
     assert await provider.state("") is InstanceState.UNKNOWN

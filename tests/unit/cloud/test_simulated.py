@@ -17,7 +17,7 @@ from gracectl.cloud.provider import InstanceGone, InstanceState, ProviderRefused
 from gracectl.cloud.simulated import SimulatedProvider
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 ID = "sim:///zone-a/i-1"
 

@@ -32,7 +32,7 @@ from gracectl.cloud.webhook import WebhookProvider, read_secrets, signed_headers
 from gracectl.config import ConfigError, Settings
 from gracectl.runtime.clock import SystemClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 ID = "aws:///eu-1a/i-1"
 CERTIFICATES = Path(__file__).parent.parent / "kube" / "certificates"

@@ -18,7 +18,7 @@ from support.schemas import FULL_V1, FULL_V1BETA1, claim
 
 from gracectl.cli.crds import manifests, shipped_definitions
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time, needs_kubectl]
+pytestmark = [pytest.mark.real_time, needs_kubectl]
 
 DEADLINE = "karpenter.sh/nodeclaim-termination-timestamp"
 

@@ -12,8 +12,6 @@ from support.disruption import NODE_BUDGETS, POOL
 
 from gracectl.cli.crds import shipped_definitions
 
-pytestmark = pytest.mark.anyio
-
 GOOD = {"selector": {"matchLabels": POOL}}
 
 

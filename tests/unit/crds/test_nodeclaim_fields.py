@@ -25,8 +25,6 @@ from support.schemas import (
 
 from gracectl.cli.crds import shipped_definitions
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def api() -> Caller:

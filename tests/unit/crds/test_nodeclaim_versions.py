@@ -25,8 +25,6 @@ from support.schemas import (
 
 from gracectl.cli.crds import shipped_definitions
 
-pytestmark = pytest.mark.anyio
-
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 RULES = "x-kubernetes-validations"

@@ -30,8 +30,6 @@ from gracectl.kube.transport.operation import Operation
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector
 
-pytestmark = pytest.mark.anyio
-
 POST = Operation("create", "", "pods", "eviction", "shop", "web-1")
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from support.eviction import deleting
 
 from gracectl.eviction.connections import MOST
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_as_many_are_opened_as_pods_are_due_in_the_same_seconds() -> None:

@@ -13,8 +13,6 @@ from support.eviction import LOST, NAMESPACE, REFUSED, deleting
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.kube.transport import Response
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_each_pod_is_deleted_its_own_grace_before_the_deadline() -> None:
     async with deleting() as stage:

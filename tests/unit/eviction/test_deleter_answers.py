@@ -11,8 +11,6 @@ from support.eviction import ANOTHER_UID, DENIED, FAULT, LOST, REFUSED, Answer, 
 
 from gracectl.kube import errors
 
-pytestmark = pytest.mark.anyio
-
 FORBIDDEN = a_status(403, 'pods "web" is forbidden: User "x" cannot delete resource "pods"', name="web")
 CONFLICT = a_status(409, "the object has been modified", name="web")
 

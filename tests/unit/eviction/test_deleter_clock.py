@@ -11,8 +11,6 @@ from support.eviction import deleting
 
 from gracectl.kube.transport import Response
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_clock_that_turns_out_to_be_late_brings_the_deletions_forward() -> None:
     async with deleting() as stage:

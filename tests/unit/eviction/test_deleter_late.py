@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from kubesim.faults import Latency, LateWatch, Rule
 from support.eviction import Asked, deleting
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_late_answer_does_not_make_a_pod_end_later() -> None:

@@ -11,8 +11,6 @@ from gracectl.controllers.termination.events import disruption_target
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.model.times import format_time
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_pod_is_marked_two_seconds_before_its_deletion_once_and_under_its_uid() -> None:
     async with deleting() as stage:

@@ -9,8 +9,6 @@ from support.eviction import PROCESSING, SPENT, TWO_BUDGETS, EvictionStage, busy
 
 from gracectl.model.selectors import LabelSelector
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_lane_asks_once_per_freed_disruption_at_the_instant_it_is_freed() -> None:
     async with evicting(seconds=0.02) as stage:

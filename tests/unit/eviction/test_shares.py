@@ -26,8 +26,6 @@ from gracectl.model.selectors import LabelSelector
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 ONCE = ClientSettings(retry=RetrySettings(attempts=1))
 
 

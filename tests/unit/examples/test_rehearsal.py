@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from support.shutdowns import an_agent, deletions
 from support.stage import staged
 
@@ -17,7 +16,6 @@ def test_the_page_has_what_is_printed_word_for_word() -> None:
     assert put_in(TEXT, blocks_of(rehearse())) == TEXT, REMEDY
 
 
-@pytest.mark.anyio
 async def test_what_is_rehearsed_is_what_the_agent_then_does_to_pods_that_take_all_their_grace() -> None:
     async with staged() as stage:
         await build(stage)

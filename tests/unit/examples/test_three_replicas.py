@@ -93,7 +93,6 @@ def test_the_groups_of_the_page_are_settings(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.anyio
 async def test_the_claim_of_the_page_gives_its_node_a_deadline() -> None:
     async with staged("worker-7") as stage:
         await stage.call("POST", CLAIMS, yaml.safe_load(snippet("apiVersion: karpenter.sh/v1")))

@@ -21,8 +21,6 @@ from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 POD = Subject("v1", "Pod", "shop", "web-1", "u1")
 NODE = Subject("v1", "Node", "", "worker-1", "u2")
 

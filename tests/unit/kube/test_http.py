@@ -35,7 +35,7 @@ from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.runtime.clock import SystemClock
 from gracectl.runtime.fence import Fence
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 GET = Request(method="GET", path="/api/v1/nodes")

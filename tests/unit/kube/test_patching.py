@@ -19,8 +19,6 @@ from gracectl.model.meta import Lease
 from gracectl.model.node import Node
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 STALE = refusal(409, "Conflict", "the object has been modified", name="a")
 INVALID = refusal(422, "Invalid", "no such index", name="a")
 

@@ -28,8 +28,6 @@ from gracectl.nodebudgets.admitter import NEWS_SECONDS, Admitter, Refusal, Unkno
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.nodebudgets import count_nodes
 
-pytestmark = pytest.mark.anyio
-
 WRITES = ("patch", "nodedisruptionbudgets/status")
 READS = ("get", "nodedisruptionbudgets")
 LATER = "9" * 20

@@ -12,8 +12,6 @@ from gracectl.runtime.background import Background, BoundedBackground
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import FenceClosed
 
-pytestmark = pytest.mark.anyio
-
 
 class Writes:
     def __init__(self, seconds: float) -> None:

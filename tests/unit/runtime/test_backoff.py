@@ -14,8 +14,6 @@ from tenacity.wait import wait_base
 from gracectl.runtime import backoff as module
 from gracectl.runtime.backoff import Backoff, requested_wait, retried
 
-pytestmark = pytest.mark.anyio
-
 
 def waits(backoff: Backoff, count: int) -> list[float]:
     return [backoff.next() for _ in range(count)]

@@ -10,8 +10,6 @@ import pytest
 from gracectl.runtime.batches import Batcher, BatcherClosed
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 
 class Desk:
     """Answers with the key in capitals after a second; notes what it was asked for, and when."""

@@ -15,7 +15,6 @@ from gracectl.runtime.clock import Clock, LoopClock, RelayedClock, SystemClock
 EPOCH = 1_767_225_600.0
 
 
-@pytest.mark.anyio
 async def test_the_loop_clock_begins_at_its_epoch_and_moves_with_the_loop() -> None:
     clock = LoopClock()
     assert (clock.now(), clock.monotonic()) == (EPOCH, 0.0)
@@ -23,14 +22,12 @@ async def test_the_loop_clock_begins_at_its_epoch_and_moves_with_the_loop() -> N
     assert (clock.now(), clock.monotonic()) == (EPOCH + 300.25, 300.25)
 
 
-@pytest.mark.anyio
 async def test_loop_clocks_of_one_loop_agree_whenever_they_were_made() -> None:
     early = LoopClock()
     await early.sleep(7)
     assert LoopClock().now() == early.now()
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("-inf")])
 async def test_sleeping_for_nothing_or_less_lets_the_others_run_and_takes_no_time(seconds: float) -> None:
     clock = LoopClock()
@@ -43,7 +40,6 @@ async def test_sleeping_for_nothing_or_less_lets_the_others_run_and_takes_no_tim
     assert clock.monotonic() == 0.0
 
 
-@pytest.mark.anyio
 async def test_a_sleep_can_be_cancelled_at_its_instant() -> None:
     clock = LoopClock()
     with anyio.move_on_after(2):

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence, FenceClosed
 
-pytestmark = pytest.mark.anyio
-
 
 class SleepyClock(LoopClock):
     """`monotonic` has missed so many seconds."""

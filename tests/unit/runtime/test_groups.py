@@ -16,7 +16,6 @@ def test_the_leaves_of_nested_groups_come_in_order() -> None:
     assert list(leaves(first)) == [first]
 
 
-@pytest.mark.anyio
 async def test_the_first_failure_is_raised_with_its_own_cause() -> None:
     async def fail() -> None:
         raise ValueError("mine") from OSError("its cause")

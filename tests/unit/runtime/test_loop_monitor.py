@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import anyio
-import pytest
 
 from gracectl.runtime.clock import Clock, LoopClock
 from gracectl.runtime.loop_monitor import INTERVAL_SECONDS, LoopMonitor
-
-pytestmark = pytest.mark.anyio
 
 
 async def running(clock: Clock, turns: int) -> LoopMonitor:

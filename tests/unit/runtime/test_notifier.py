@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import anyio
-import pytest
 from anyio.lowlevel import checkpoint
 
 from gracectl.runtime.notifier import Notifier
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_all_waiters_are_woken_once() -> None:

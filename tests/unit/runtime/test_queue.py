@@ -10,8 +10,6 @@ from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.queue import URGENT_SLOTS, WorkQueue
 from gracectl.runtime.shares import Shares
 
-pytestmark = pytest.mark.anyio
-
 
 class Line:
     """A queue whose takings are noted with their instant."""

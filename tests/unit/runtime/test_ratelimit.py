@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.ratelimit import TokenBucket
 
-pytestmark = pytest.mark.anyio
-
 
 class Callers:
     """Asks a bucket as many callers, and notes who was let through when."""

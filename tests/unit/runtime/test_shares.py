@@ -17,8 +17,6 @@ from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.shares import REMEMBERED_SECONDS, SLOW_SECONDS, Shares
 from gracectl.runtime.workers import run_workers
 
-pytestmark = pytest.mark.anyio
-
 
 def group_of(key: str) -> str:
     return key.split("/")[0]

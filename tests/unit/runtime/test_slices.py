@@ -8,8 +8,6 @@ import pytest
 
 from gracectl.runtime.slices import Sliced, Slices, run_at_once
 
-pytestmark = pytest.mark.anyio
-
 
 def counted(name: str, slices: int, story: list[str]) -> Sliced[str]:
     for number in range(slices):

@@ -12,8 +12,6 @@ import pytest
 
 from gracectl.runtime.supervise import Component, ComponentFailed, ComponentStatistics, ComponentStatus, run_components
 
-pytestmark = pytest.mark.anyio
-
 End = Callable[[str], None]
 
 

@@ -16,8 +16,6 @@ from anyio.abc import TaskGroup
 from gracectl.runtime.clock import Clock, LoopClock, SystemClock
 from gracectl.runtime.timer_wheel import TimerWheel
 
-pytestmark = pytest.mark.anyio
-
 MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86400.0, 365 * 86400.0
 BURST = 10_000
 FEW = 300

@@ -19,8 +19,6 @@ from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.shares import Shares
 from gracectl.runtime.workers import Requeue, run_workers
 
-pytestmark = pytest.mark.anyio
-
 
 class Refused(Exception):
     """A failure that the reconcile is known for."""

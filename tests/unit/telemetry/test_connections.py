@@ -23,7 +23,7 @@ from gracectl.telemetry.exposition import Exposition
 from gracectl.telemetry.metrics import PROTECTED_PODS, Sample
 from gracectl.telemetry.server import Endpoint, Servers
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 HEAD = b"POST /take HTTP/1.1\r\nHost: a\r\n"
 GET = b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n"

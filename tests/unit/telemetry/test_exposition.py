@@ -49,7 +49,6 @@ async def served(source: Callable[[], Iterable[Sample]]) -> AsyncIterator[tuple[
         yield session, urls[PATH]
 
 
-@pytest.mark.anyio
 async def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> None:
     body, content_type = await Exposition(StillClock(), (lambda: SAMPLES[:1], lambda: SAMPLES[1:])).render()
     assert content_type.startswith("text/plain; version=0.0.4")
@@ -66,7 +65,6 @@ async def test_prometheus_reads_every_sample_in_the_order_of_the_catalogue() -> 
     assert found["sum", None] == 300_000.5
 
 
-@pytest.mark.anyio
 async def test_openmetrics_is_served_on_request() -> None:
     body, content_type = await Exposition(StillClock(), (lambda: SAMPLES,)).render(OPENMETRICS)
     assert content_type.startswith(OPENMETRICS)
@@ -74,7 +72,6 @@ async def test_openmetrics_is_served_on_request() -> None:
     assert [family.name for family in families] == [PROTECTED_PODS.name, PROTECTION_HELD.name]
 
 
-@pytest.mark.anyio
 async def test_others_run_wherever_a_source_lets_them() -> None:
     story: list[str] = []
 
@@ -99,14 +96,12 @@ async def test_others_run_wherever_a_source_lets_them() -> None:
     assert all(story[story.index(f"slice {number}") + 1] == "other" for number in range(3))
 
 
-@pytest.mark.anyio
 async def test_a_metric_that_is_not_in_the_catalogue_is_a_mistake() -> None:
     stray = Sample(Metric("gracectl_stray", "gauge", "Stray."), (), 1)
     with pytest.raises(ValueError, match="gracectl_stray is not in the catalogue"):
         await Exposition(StillClock(), (lambda: (stray,),)).render()
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_it_is_served_anew_with_each_scrape_and_nothing_else_is() -> None:
     scrapes: list[int] = []
@@ -127,7 +122,6 @@ async def test_it_is_served_anew_with_each_scrape_and_nothing_else_is() -> None:
         assert len(scrapes) == 2
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_openmetrics_links_a_duration_to_its_trace() -> None:
     durations = TerminationDurations()
@@ -146,7 +140,6 @@ async def test_openmetrics_links_a_duration_to_its_trace() -> None:
     assert "trace_id" not in (await exposition.render())[0].decode()
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_it_is_compressed_for_those_who_accept_that() -> None:
     async with served(lambda: ()) as (session, url):
@@ -156,7 +149,6 @@ async def test_it_is_compressed_for_those_who_accept_that() -> None:
                 assert await answer.text() is not None
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_a_failing_part_is_logged_and_the_next_scrape_works(caplog: pytest.LogCaptureFixture) -> None:
     moods = iter([ZeroDivisionError("broken"), None])
@@ -174,7 +166,6 @@ async def test_a_failing_part_is_logged_and_the_next_scrape_works(caplog: pytest
     assert "metrics: unexpected failure" in caplog.text
 
 
-@pytest.mark.anyio
 async def test_a_counter_keeps_its_name_in_either_format() -> None:
     exposition = Exposition(StillClock(), (lambda: (Sample(EVENTS_RECORDED, (), 7),),))
     for accept, kind in (("", "counter"), ("application/openmetrics-text; version=1.0.0", "counter")):
@@ -183,7 +174,6 @@ async def test_a_counter_keeps_its_name_in_either_format() -> None:
         assert kind in text
 
 
-@pytest.mark.anyio
 async def test_the_process_is_described_as_by_every_client_library() -> None:
     text = (await Exposition(StillClock(), (), (PROCESS_COLLECTOR,)).render())[0].decode()
     for name in ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"):
@@ -194,7 +184,6 @@ async def hello(request: web.BaseRequest, _: BodyReader) -> web.Response:
     return web.Response(text=request.path)
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 async def test_a_port_that_is_taken_is_an_error_and_one_that_was_closed_is_free() -> None:
     first = Servers([Endpoint("metrics.listen", "127.0.0.1:0", {PATH: hello})], LoopClock())
@@ -213,7 +202,6 @@ async def test_a_port_that_is_taken_is_an_error_and_one_that_was_closed_is_free(
         pass
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 @pytest.mark.parametrize(("second", "servers"), [("127.0.0.1:0", 1), ("localhost:0", 2), ("", 1)])
 async def test_two_doors_at_one_address_share_a_server(second: str, servers: int) -> None:

@@ -21,7 +21,6 @@ def test_a_line_for_each_check_and_one_that_failed_fails_all() -> None:
     assert report((good, bad, good)) == (False, "ok loop: turns\nFAILED components: b failed, of 3\nok loop: turns\n")
 
 
-@pytest.mark.anyio
 async def test_each_path_has_its_checks() -> None:
     answers = probes(lambda: [Check("loop", True, "turns")], lambda: [Check("running", False, "stopping")])
     found = {path: await answers[path](make_mocked_request("GET", path), NO_BODIES) for path in (ALIVE, READY)}
@@ -32,7 +31,6 @@ async def test_each_path_has_its_checks() -> None:
     assert {answer.content_type for answer in found.values()} == {"text/plain"}
 
 
-@pytest.mark.anyio
 async def test_a_check_that_cannot_be_made_has_failed_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> Iterable[Check]:
         raise ZeroDivisionError("broken")

@@ -20,7 +20,7 @@ from gracectl.telemetry.exposition import PROCESS_COLLECTOR, Exposition
 from gracectl.telemetry.metrics import LEADER, PODS_DRAINED, TERMINATION_DURATION, Sample
 from gracectl.telemetry.otlp_metrics import MetricExport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 SPAN = SpanRef("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 1_767_225_600.5)
 OFTEN, NEVER = 0.02, 600.0

@@ -50,7 +50,6 @@ def with_base64_ids(value: Any) -> Any:
     return [with_base64_ids(inner) for inner in value] if isinstance(value, list) else value
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 class TestDocument:
     async def test_the_real_types_read_it(self, tmp_path: Path) -> None:
@@ -79,7 +78,6 @@ class TestDocument:
         assert drain["startTimeUnixNano"] == "1767225601000000000"
 
 
-@pytest.mark.anyio
 @pytest.mark.real_time
 class TestFile:
     async def test_what_was_there_is_replaced_with_one_stroke(self, tmp_path: Path) -> None:

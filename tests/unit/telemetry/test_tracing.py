@@ -26,7 +26,7 @@ from gracectl.telemetry import tracing as module
 from gracectl.telemetry.spans import Span, SpanEvent, SpanStatistics, Trace
 from gracectl.telemetry.tracing import Tracing, over_http
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 AT = 1_767_225_600.0
 TRACE = Trace.of("a", AT)

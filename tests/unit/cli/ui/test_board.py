@@ -24,8 +24,6 @@ from gracectl.model.foreign import visible
 from gracectl.model.times import format_time
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 HOSTILE = "</script><script>alert(1)</script>\u202e\x1b]8;;http://evil\x07 __proto__"
 
 

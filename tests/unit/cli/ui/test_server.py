@@ -29,7 +29,7 @@ from gracectl.model.foreign import visible
 from gracectl.runtime.clock import LoopClock
 from gracectl.telemetry.server import Servers
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\x1b[2J"
 

@@ -40,7 +40,6 @@ def test_the_ring_keeps_so_many_bytes_and_forgets_the_oldest_changes() -> None:
     assert ring.after(999) is None
 
 
-@pytest.mark.anyio
 async def test_a_waiting_client_is_woken_by_a_change() -> None:
     ring = ChangeRing()
     async with anyio.create_task_group() as group:
@@ -50,7 +49,6 @@ async def test_a_waiting_client_is_woken_by_a_change() -> None:
     assert anyio.current_time() < 100
 
 
-@pytest.mark.anyio
 async def test_a_message_is_written_part_by_part() -> None:
     parts: list[bytes] = []
 
@@ -63,7 +61,6 @@ async def test_a_message_is_written_part_by_part() -> None:
     assert b"".join(parts) == whole
 
 
-@pytest.mark.anyio
 async def test_a_client_that_takes_nothing_for_ten_seconds_is_slow() -> None:
     began = anyio.current_time()
 
@@ -99,7 +96,6 @@ def test_a_change_larger_than_any_message_is_not_kept(monkeypatch: pytest.Monkey
     assert ring.after(2) == [b"b"]
 
 
-@pytest.mark.anyio
 async def test_a_message_that_is_no_longer_needed_is_not_sent_to_its_end() -> None:
     parts: list[bytes] = []
 
@@ -111,7 +107,6 @@ async def test_a_message_that_is_no_longer_needed_is_not_sent_to_its_end() -> No
     assert len(parts) == 2
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("opened", "newcomer", "loses"), [
     ("ab", "c", None),  # there is room
     ("aaa", "b", 0),  # the oldest of the peer with the most

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from support.boards import BoardStage
 from support.builders import NOW, READY, a_budget, going, kept, replica
 
@@ -13,8 +12,6 @@ from gracectl.model import names
 from gracectl.model.meta import Condition
 from gracectl.model.times import format_time
 from gracectl.policy.waves import DEFAULT_ORDER
-
-pytestmark = pytest.mark.anyio
 
 FIRST = DEFAULT_ORDER.waves[0].name
 

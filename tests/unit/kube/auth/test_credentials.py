@@ -22,7 +22,7 @@ from gracectl.model.times import format_time
 from gracectl.runtime.clock import SystemClock
 
 # Exec plugins are processes, which virtual time does not know.
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 CERTIFICATES = Path(__file__).parents[1] / "certificates"
 NOWHERE = Path("/nonexistent")

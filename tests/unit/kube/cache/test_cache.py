@@ -161,7 +161,6 @@ def test_a_visitor_is_told_nothing_after_the_visit() -> None:
     assert (len(told), len(visitor)) == (2, 1)
 
 
-@pytest.mark.anyio
 async def test_a_cache_is_live_after_the_first_list_and_not_before() -> None:
     cache, _ = a_cache()
     cache.put(Thing("a"))

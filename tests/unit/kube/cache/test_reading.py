@@ -16,8 +16,6 @@ from gracectl.kube.transport import Response
 from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 OLD: Resource[Lease] = msgspec.structs.replace(LEASES, version="v1beta1")
 VERSIONS = (LEASES, OLD)
 NOT_SERVED = answer(b"404 page not found", 404)

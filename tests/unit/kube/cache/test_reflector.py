@@ -18,8 +18,6 @@ from gracectl.kube.transport import Request, Response
 from gracectl.model.envelope import UndecodableObject
 from gracectl.model.meta import Lease
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_lists_then_watches_from_the_version_of_the_list() -> None:
     world = World()

@@ -8,8 +8,6 @@ from support.servers import FOREVER, LOST, World, answer, page, refusal
 from gracectl.kube.cache.reflector import ReflectorSettings
 from gracectl.kube.transport import Response
 
-pytestmark = pytest.mark.anyio
-
 NOT_SERVED = answer(b"404 page not found", 404)
 
 

@@ -22,8 +22,6 @@ from gracectl.kube.resources import PODS
 from gracectl.model.pod import Pod
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 

@@ -19,8 +19,6 @@ from gracectl.kube.resources import LEASES, Resource
 from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 OLD: Resource[Lease] = msgspec.structs.replace(LEASES, version="v1beta1")
 NOT_SERVED = answer(b"404 page not found", 404)
 FORBIDDEN = refusal(403, "Forbidden", 'leases.coordination.k8s.io is forbidden: User "x" cannot list resource "leases"')

@@ -24,8 +24,6 @@ from gracectl.model.envelope import UndecodableObject
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 DEEP: Any = msgspec.Raw(b'{"f:a":' * 9_990 + b"1" + b"}" * 9_990)
 
 

@@ -22,8 +22,6 @@ from gracectl.kube.transport.operation import Operation, operation_of
 from gracectl.model.meta import Lease
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 KEY = ("n", "a")
 ASKED = Operation("get", "coordination.k8s.io", "leases", "", "n", "a")
 LOST = errors.Unreachable(ASKED, "reset by peer", sent=True)

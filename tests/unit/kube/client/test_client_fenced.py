@@ -29,8 +29,6 @@ from gracectl.kube.transport.operation import Operation
 from gracectl.runtime.clock import LoopClock
 from gracectl.runtime.fence import Fence, FenceClosed
 
-pytestmark = pytest.mark.anyio
-
 ONCE = ClientSettings(retry=RetrySettings(attempts=1))
 BODY = {"metadata": {"resourceVersion": "7"}, "spec": {}}
 UPDATE: Verb = lambda client: client.update(LEASES, KEY, BODY)  # noqa: E731  a name for the table below

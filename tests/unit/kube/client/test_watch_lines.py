@@ -50,7 +50,6 @@ def test_no_head_is_a_reason_to_fail(tail: bytes) -> None:
         assert isinstance(read_head(OversizeLine(start + tail)), OversizeEvent)
 
 
-@pytest.mark.anyio
 async def test_one_line_is_no_reason_to_list_anew(caplog: pytest.LogCaptureFixture) -> None:
     def too_long(type_: str, name: str, version: int) -> OversizeLine:
         head = f'{{"type":"{type_}","object":{{"metadata":{{"name":"{name}","namespace":"n","uid":"uid-{name}",'

@@ -12,8 +12,6 @@ from kubesim_support.caller import LEASES
 from support.contest import PATH, Hustings, settled
 from support.virtual import ShiftedClock
 
-pytestmark = pytest.mark.anyio
-
 
 def a_lease(holder: str = "", duration: int = 15, **spec: Any) -> dict[str, Any]:
     """A Lease of another process."""

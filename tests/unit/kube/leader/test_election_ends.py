@@ -13,8 +13,6 @@ from support.contest import Contender, Hustings
 
 from gracectl.runtime.clock import LoopClock
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_an_abandoned_write_may_be_on_its_way_for_a_while_and_no_other_leads_before() -> None:
     place = Hustings()

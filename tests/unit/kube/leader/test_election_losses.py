@@ -9,8 +9,6 @@ import pytest
 from kubesim.faults import Latency, Partition, Refuse, Reset, Rule
 from support.contest import PATH, Contender, Hustings, settled
 
-pytestmark = pytest.mark.anyio
-
 WRITES = "PUT|POST"
 
 
