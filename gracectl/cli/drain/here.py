@@ -156,12 +156,14 @@ class LocalDrain:
         progress = self.drainer.progress()
 
         def seen(status: NodeStatus) -> NodeStatus:
-            found = progress.get(status.uid)
-            if found is None or status.name not in self.drainer.names or status.state is not NodePhase.MAINTENANCE:
+            if status.name not in self.drainer.names:
                 return status
             warnings = tuple(each for each in status.warnings if each.kind not in OF_CONTROLLERS)
-            waits_for = found.waits_for or status.waits_for
-            return msgspec.structs.replace(status, step=found.step, waits_for=waits_for, warnings=warnings)
+            status = msgspec.structs.replace(status, warnings=warnings)
+            found = progress.get(status.uid)
+            if found is None or status.state is not NodePhase.MAINTENANCE:
+                return status
+            return msgspec.structs.replace(status, step=found.step, waits_for=found.waits_for or status.waits_for)
 
         return show(msgspec.structs.replace(frame, nodes=tuple(map(seen, frame.nodes))))
 
