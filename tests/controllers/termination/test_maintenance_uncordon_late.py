@@ -28,6 +28,8 @@ from support.stories import (
 
 from gracectl.model import names
 
+GONE = Refuse(404, None, {"kind": "Status", "reason": "NotFound", "code": 404, "message": 'nodes "n1" not found'})
+
 
 async def test_a_cordon_that_is_late_is_not_put_on_a_node_that_was_given_back() -> None:
     """Our view is ten seconds old: the server refuses the cordon (the node has no annotations any more that it could be
@@ -142,6 +144,22 @@ async def test_conditions_that_cannot_be_written_keep_no_pod_from_a_node_that_wa
         stage.transport.before.remove(broken)
         await stage.clock.sleep(60)
         assert remains(stage, "n1") == before
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["there", "gone"])
+async def test_a_request_before_the_return_is_complete_is_read_from_the_server(is_there: bool) -> None:
+    """The watch may be late: a node that the server no longer has is not cordoned again."""
+    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n1")]) as stage, stage.settled():
+        await gracectl_keep(stage, "n1")
+        await stage.clock.sleep(10)
+        stage.transport.before.add(Rule(fault=Refuse(500), path="nodes/n1/status"))
+        await take_off(stage, "n1")
+        await stage.clock.sleep(10)
+        if not is_there:
+            stage.transport.before.add(Rule(fault=GONE, method="GET", path="/nodes/n1$"))
+        await gracectl_keep(stage, "n1")
+        await stage.clock.sleep(10)
+        assert is_cordoned(stage, "n1") is is_there
 
 
 async def test_a_drain_whose_condition_hangs_is_over_at_once_for_the_pods() -> None:
