@@ -116,33 +116,29 @@ PATIENCE = 300.0
 async def test_a_protected_pod_keeps_no_slot_from_a_node_that_is_not_ready(head_start: float) -> None:
     """The slot of a drain that is blocked counts for `pendingPatience`, and for Ready nodes for as long as it takes."""
     settings = the_settings(health={"maximumUnhealthy": "100%"})
-    async with staged("held", "lost", "ready", settings=settings) as stage:
-        await stage.create(a_pod_manifest("job", "held", **PROTECTED))
-        async with stage.settled():
-            lost = await lost_at(stage, "lost")
-            due = lost + 900.0
-            await stage.clock.sleep(lost + 900.0 - head_start - stage.clock.monotonic())
-            held = await stage.delete_node("held")
-            await label(stage, "ready")
-            await stage.until_gone("lost")
-            assert ended(stage) == pytest.approx({"lost": max(due, held + PATIENCE)}, abs=0.001)
-            await stage.clock.sleep(1000)
-            assert list(ended(stage)) == ["lost"]
-            assert [pod["metadata"]["name"] for pod in stage.pods_on("held")] == ["job"]
+    objects = [a_pod_manifest("job", "held", **PROTECTED)]
+    async with staged("held", "lost", "ready", objects=objects, settings=settings) as stage, stage.settled():
+        lost = await lost_at(stage, "lost")
+        due = lost + 900.0
+        await stage.clock.sleep(lost + 900.0 - head_start - stage.clock.monotonic())
+        held = await stage.delete_node("held")
+        await label(stage, "ready")
+        await stage.until_gone("lost")
+        assert ended(stage) == pytest.approx({"lost": max(due, held + PATIENCE)}, abs=0.001)
+        await stage.clock.sleep(1000)
+        assert list(ended(stage)) == ["lost"]
+        assert [pod["metadata"]["name"] for pod in stage.pods_on("held")] == ["job"]
 
 
 async def test_a_labelled_node_that_is_not_ready_passes_a_slot_that_a_budget_keeps() -> None:
     settings = the_settings(health={"maximumUnhealthy": "100%"})
-    async with staged("held", "lost", "ready", settings=settings) as stage:
-        await stage.create(
-            a_pod_manifest("web", "held", labels={"app": "web"}), a_budget_manifest("web", minAvailable=1)
-        )
-        async with stage.settled():
-            await lost_at(stage, "lost")
-            held = await stage.delete_node("held")
-            await label(stage, "ready", "lost")
-            await stage.until_gone("lost")
-            assert ended(stage) == pytest.approx({"lost": held + PATIENCE}, abs=0.001)
+    objects = [a_pod_manifest("web", "held", labels={"app": "web"}), a_budget_manifest("web", minAvailable=1)]
+    async with staged("held", "lost", "ready", objects=objects, settings=settings) as stage, stage.settled():
+        await lost_at(stage, "lost")
+        held = await stage.delete_node("held")
+        await label(stage, "ready", "lost")
+        await stage.until_gone("lost")
+        assert ended(stage) == pytest.approx({"lost": held + PATIENCE}, abs=0.001)
 
 
 async def test_the_patience_with_a_blocked_drain_counts_from_the_last_pod_that_left() -> None:

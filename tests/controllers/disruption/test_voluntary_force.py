@@ -37,19 +37,18 @@ def deadline_on(stage: Stage, node: str) -> str | None:
 
 
 async def test_forced_the_deadline_is_now_and_holds_for_every_pod() -> None:
-    async with staged("n1", claim=ClaimSpec(), settings=FORCED) as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations=PROTECTED, tolerations=ON_LOST_NODES))
-        async with stage.settled():
-            lost = await lost_at(stage, "n1")
-            before = stage.transport.of("patch", "nodeclaims")
-            await stage.until(lambda: "deletionTimestamp" in (stage.node("n1") or {"metadata": {}})["metadata"])
-            [(at, claim)] = deletions(stage, "nodeclaims")
-            assert (at, claim) == (lost + 900.0, "n1-claim")
-            assert len(before) < len(stage.transport.of("patch", "nodeclaims"))
-            deadline = (stage.claim(claim) or {})["metadata"]["annotations"][names.TERMINATION_TIMESTAMP]
-            assert instant_of(stage, deadline) == pytest.approx(lost + 900.0)
-            told = {reason: words for name, reason, words in await stage.events() if name == "n1"}
-            assert told["NodeUnhealthy"].endswith("; immediately, with all its pods (health.force)")
+    objects = [a_pod_manifest("job", "n1", annotations=PROTECTED, tolerations=ON_LOST_NODES)]
+    async with staged("n1", objects=objects, claim=ClaimSpec(), settings=FORCED) as stage, stage.settled():
+        lost = await lost_at(stage, "n1")
+        before = stage.transport.of("patch", "nodeclaims")
+        await stage.until(lambda: "deletionTimestamp" in (stage.node("n1") or {"metadata": {}})["metadata"])
+        [(at, claim)] = deletions(stage, "nodeclaims")
+        assert (at, claim) == (lost + 900.0, "n1-claim")
+        assert len(before) < len(stage.transport.of("patch", "nodeclaims"))
+        deadline = (stage.claim(claim) or {})["metadata"]["annotations"][names.TERMINATION_TIMESTAMP]
+        assert instant_of(stage, deadline) == pytest.approx(lost + 900.0)
+        told = {reason: words for name, reason, words in await stage.events() if name == "n1"}
+        assert told["NodeUnhealthy"].endswith("; immediately, with all its pods (health.force)")
 
 
 async def test_forced_a_deadline_in_the_past_is_kept_and_one_in_the_future_is_not() -> None:
@@ -175,15 +174,14 @@ async def test_while_the_watch_is_late_no_delete_is_sent_twice() -> None:
 
 async def test_a_node_that_a_person_has_deleted_is_no_business_of_ours() -> None:
     """Its claim may be one that must not be deleted."""
-    async with staged("n1", claim=ClaimSpec()) as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations=PROTECTED))
-        async with stage.settled():
-            async with refusing(stage, "/apis/karpenter.sh/v1/nodeclaims/n1-claim"):
-                await stage.delete_node("n1")
-                await stage.patch_node("n1", TERMINABLE)
-                await stage.clock.sleep(100)
-            told = {reason for _, reason, _ in await stage.events()}
-            assert not told & {"DisruptionRefused", "DisruptionHeld", "NodeTerminable"}
+    objects = [a_pod_manifest("job", "n1", annotations=PROTECTED)]
+    async with staged("n1", objects=objects, claim=ClaimSpec()) as stage, stage.settled():
+        async with refusing(stage, "/apis/karpenter.sh/v1/nodeclaims/n1-claim"):
+            await stage.delete_node("n1")
+            await stage.patch_node("n1", TERMINABLE)
+            await stage.clock.sleep(100)
+        told = {reason for _, reason, _ in await stage.events()}
+        assert not told & {"DisruptionRefused", "DisruptionHeld", "NodeTerminable"}
 
 
 FORCED = the_settings(health={"force": True, "maximumUnhealthy": "100%"})

@@ -228,17 +228,16 @@ async def test_what_the_cluster_shows_is_what_the_controller_writes_word_for_wor
 
 
 async def test_the_pods_of_a_node_that_becomes_due_are_watched_from_then_on() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with seeing(stage, named()) as sight:
-            assert not sight.has_pods_of("n1")
-            await stage.patch_node("n1", TERMINABLE)
-            await stage.clock.sleep(1)
-            due = due_candidates(sight.cluster, SETTINGS, stage.clock.now())
-            sight.select_others(names_of(due))
-            await stage.clock.sleep(1)
-            assert sight.has_pods_of("n1")
-            sight.select_others(frozenset())
-            await stage.clock.sleep(1)
-            assert not sight.has_pods_of("n1")
-            assert sight.cluster.pods_on("n1") == ()
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"})]
+    async with staged("n1", "n2", objects=objects) as stage, seeing(stage, named()) as sight:
+        assert not sight.has_pods_of("n1")
+        await stage.patch_node("n1", TERMINABLE)
+        await stage.clock.sleep(1)
+        due = due_candidates(sight.cluster, SETTINGS, stage.clock.now())
+        sight.select_others(names_of(due))
+        await stage.clock.sleep(1)
+        assert sight.has_pods_of("n1")
+        sight.select_others(frozenset())
+        await stage.clock.sleep(1)
+        assert not sight.has_pods_of("n1")
+        assert sight.cluster.pods_on("n1") == ()

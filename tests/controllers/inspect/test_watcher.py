@@ -117,14 +117,13 @@ async def test_a_node_that_comes_back_under_the_same_name_is_another_node() -> N
 
 
 async def test_a_pod_of_a_stateful_set_moves_from_one_chosen_node_to_another() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("web-0", "n1"))
-        async with seeing(stage, named("n1", "n2")) as sight:
-            for node, before in (("n2", "n1"), ("n1", "n2"), ("n2", "n1")):
-                await remove_pod(stage, "web-0")
-                await create_pods(stage, **{"web-0": node})
-                await stage.clock.sleep(1)
-                assert pods_seen(sight, node, before) == {node: ["web-0"], before: []}
+    objects = [a_pod_manifest("web-0", "n1")]
+    async with staged("n1", "n2", objects=objects) as stage, seeing(stage, named("n1", "n2")) as sight:
+        for node, before in (("n2", "n1"), ("n1", "n2"), ("n2", "n1")):
+            await remove_pod(stage, "web-0")
+            await create_pods(stage, **{"web-0": node})
+            await stage.clock.sleep(1)
+            assert pods_seen(sight, node, before) == {node: ["web-0"], before: []}
 
 
 async def test_where_there_is_nothing_to_see_everything_has_been_seen() -> None:

@@ -30,33 +30,31 @@ async def label(stage: Stage, node: str, value: str | None) -> None:
 
 @pytest.mark.parametrize("fault", [DropWatch(1.0), FreezeWatch(1.0)], ids=["broken", "silent"])
 async def test_what_happens_while_a_watch_is_away_is_seen_when_it_is_back(fault: DropWatch | FreezeWatch) -> None:
-    async with staged("n1", kubelet=SILENT) as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_pod_manifest("b", "n1"))
-        async with seeing(stage, named("n1")) as sight:
-            await stage.clock.sleep(1)
-            stage.transport.before.add(Rule(fault=fault, path="pods", count=1))
-            stage.transport.before.add(Rule(fault=Refuse(500), path="pods", count=5))
-            await stage.clock.sleep(1)
-            await stage.call("DELETE", f"{PODS}/a", AT_ONCE)
-            await stage.create(a_pod_manifest("c", "n1"))
-            await stage.clock.sleep(100 if isinstance(fault, FreezeWatch) else 10)
-            assert pods_seen(sight, "n1") == {"n1": ["b", "c"]}
+    objects = [a_pod_manifest("a", "n1"), a_pod_manifest("b", "n1")]
+    async with staged("n1", objects=objects, kubelet=SILENT) as stage, seeing(stage, named("n1")) as sight:
+        await stage.clock.sleep(1)
+        stage.transport.before.add(Rule(fault=fault, path="pods", count=1))
+        stage.transport.before.add(Rule(fault=Refuse(500), path="pods", count=5))
+        await stage.clock.sleep(1)
+        await stage.call("DELETE", f"{PODS}/a", AT_ONCE)
+        await stage.create(a_pod_manifest("c", "n1"))
+        await stage.clock.sleep(100 if isinstance(fault, FreezeWatch) else 10)
+        assert pods_seen(sight, "n1") == {"n1": ["b", "c"]}
 
 
 async def test_lost_history_is_listed_anew_for_that_node_only() -> None:
-    async with staged("n1", "n2", kubelet=SILENT) as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2"))
-        async with seeing(stage, named("n1", "n2")) as sight:
-            await stage.clock.sleep(1)
-            stage.transport.before.add(Rule(fault=DropWatch(1.0), path="pods", count=1))
-            stage.transport.before.add(Rule(fault=Expire(), path="pods", count=1))
-            before = len(asked_pods(stage))
-            await stage.call("DELETE", f"{PODS}/a", AT_ONCE)
-            await stage.call("DELETE", f"{PODS}/b", AT_ONCE)
-            await stage.clock.sleep(10)
-            assert pods_seen(sight, "n1", "n2") == {"n1": [], "n2": []}
-            (node,) = {each.partition(" ")[2] for each in asked_pods(stage)[before:]}
-            assert asked_pods(stage)[before:] == [f"watch {node}", f"list {node}", f"watch {node}"]
+    objects = [a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2")]
+    async with staged("n1", "n2", objects=objects, kubelet=SILENT) as stage, seeing(stage, named("n1", "n2")) as sight:
+        await stage.clock.sleep(1)
+        stage.transport.before.add(Rule(fault=DropWatch(1.0), path="pods", count=1))
+        stage.transport.before.add(Rule(fault=Expire(), path="pods", count=1))
+        before = len(asked_pods(stage))
+        await stage.call("DELETE", f"{PODS}/a", AT_ONCE)
+        await stage.call("DELETE", f"{PODS}/b", AT_ONCE)
+        await stage.clock.sleep(10)
+        assert pods_seen(sight, "n1", "n2") == {"n1": [], "n2": []}
+        (node,) = {each.partition(" ")[2] for each in asked_pods(stage)[before:]}
+        assert asked_pods(stage)[before:] == [f"watch {node}", f"list {node}", f"watch {node}"]
 
 
 async def test_a_view_can_say_as_of_when_it_is_true() -> None:
@@ -113,15 +111,14 @@ async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
 
 
 async def test_a_refusal_under_way_is_waited_out_for_a_node_that_is_chosen_meanwhile() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2"))
-        async with seeing(stage, is_labelled) as sight:
-            await label(stage, "n1", "yes")
-            await stage.clock.sleep(1)
-            stage.transport.before.add(Rule(fault=Refuse(401), path="pods", count=3))
-            await label(stage, "n2", "yes")
-            await stage.clock.sleep(10)
-            assert pods_seen(sight, "n1", "n2") == {"n1": ["a"], "n2": ["b"]}
+    objects = [a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2")]
+    async with staged("n1", "n2", objects=objects) as stage, seeing(stage, is_labelled) as sight:
+        await label(stage, "n1", "yes")
+        await stage.clock.sleep(1)
+        stage.transport.before.add(Rule(fault=Refuse(401), path="pods", count=3))
+        await label(stage, "n2", "yes")
+        await stage.clock.sleep(10)
+        assert pods_seen(sight, "n1", "n2") == {"n1": ["a"], "n2": ["b"]}
 
 
 # -- storms ------------------------------------------------------------------------------------------------------------

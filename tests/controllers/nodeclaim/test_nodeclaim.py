@@ -61,23 +61,22 @@ async def test_node_and_claim_go_together_whichever_is_deleted(deleted: str) -> 
 
 
 async def test_while_its_node_drains_the_claim_says_why() -> None:
-    async with staged("n1", claim=CLAIM) as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.settled() as controller:
-            await stage.delete_claim("n1-claim")
-            await stage.clock.sleep(20)
-            drained = stage.claim_condition("n1-claim", names.DRAINED)
-            assert drained is not None
-            assert (drained["status"], drained["reason"]) == ("False", "Draining")
-            assert drained["message"].startswith("1 pod left: shop/job (protected by do-not-disrupt)")
-            (progress,) = controller.claims_under_way()
-            assert (progress.nodes, progress.step, progress.waits_for) == (
-                ("n1",),
-                "nodes",
-                "waiting for its nodes: n1",
-            )
-            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
-            await stage.until_claims_gone("n1-claim")
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"})]
+    async with staged("n1", objects=objects, claim=CLAIM) as stage, stage.settled() as controller:
+        await stage.delete_claim("n1-claim")
+        await stage.clock.sleep(20)
+        drained = stage.claim_condition("n1-claim", names.DRAINED)
+        assert drained is not None
+        assert (drained["status"], drained["reason"]) == ("False", "Draining")
+        assert drained["message"].startswith("1 pod left: shop/job (protected by do-not-disrupt)")
+        (progress,) = controller.claims_under_way()
+        assert (progress.nodes, progress.step, progress.waits_for) == (
+            ("n1",),
+            "nodes",
+            "waiting for its nodes: n1",
+        )
+        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
+        await stage.until_claims_gone("n1-claim")
 
 
 async def test_all_nodes_of_a_claim_are_gone_before_its_instance_ends() -> None:
@@ -174,17 +173,16 @@ async def test_without_a_grace_period_there_is_no_deadline() -> None:
 
 
 async def test_an_earlier_deadline_that_stands_on_the_claim_is_kept() -> None:
-    async with staged("n1", claim=QUARTER) as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, **STOPS_AFTER_5))
-        async with stage.settled():
-            early = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2026-01-01T00:02:00Z"}}}
-            await stage.patch_claim("n1-claim", early)
-            await stage.delete_claim("n1-claim")
-            await stage.clock.sleep(1)
-            for thing in (stage.node("n1"), stage.claim("n1-claim")):
-                assert thing is not None
-                assert thing["metadata"]["annotations"][names.TERMINATION_TIMESTAMP] == "2026-01-01T00:02:00Z"
-            assert await stage.until_claims_gone("n1-claim") <= 120.0
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, **STOPS_AFTER_5)]
+    async with staged("n1", objects=objects, claim=QUARTER) as stage, stage.settled():
+        early = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2026-01-01T00:02:00Z"}}}
+        await stage.patch_claim("n1-claim", early)
+        await stage.delete_claim("n1-claim")
+        await stage.clock.sleep(1)
+        for thing in (stage.node("n1"), stage.claim("n1-claim")):
+            assert thing is not None
+            assert thing["metadata"]["annotations"][names.TERMINATION_TIMESTAMP] == "2026-01-01T00:02:00Z"
+        assert await stage.until_claims_gone("n1-claim") <= 120.0
 
 
 async def test_a_claim_without_a_grace_period_has_that_of_the_group_of_its_node() -> None:

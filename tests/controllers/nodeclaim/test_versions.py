@@ -137,13 +137,12 @@ async def test_a_version_that_is_served_no_longer_is_written_no_longer() -> None
 
 async def test_deleting_the_definition_deletes_all_claims() -> None:
     """Not recommended: but then everything is terminated gracefully."""
-    async with staged("n1", claim=ClaimSpec()) as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.settled() as controller:
-            await stage.call("DELETE", f"{DEFINITIONS}/nodeclaims.karpenter.sh")
-            await stage.until_gone("n1")
-            await stage.until_claims_gone("n1-claim")
-            assert [each.status for each in stage.evictions] == [201]
-            assert stage.instance_state("n1") == "terminated"
-            await stage.clock.sleep(120)
-            assert controller.statistics().caches[-1].live
+    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
+    async with staged("n1", objects=objects, claim=ClaimSpec()) as stage, stage.settled() as controller:
+        await stage.call("DELETE", f"{DEFINITIONS}/nodeclaims.karpenter.sh")
+        await stage.until_gone("n1")
+        await stage.until_claims_gone("n1-claim")
+        assert [each.status for each in stage.evictions] == [201]
+        assert stage.instance_state("n1") == "terminated"
+        await stage.clock.sleep(120)
+        assert controller.statistics().caches[-1].live

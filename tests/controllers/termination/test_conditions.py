@@ -40,99 +40,94 @@ async def test_two_nodes_with_hundreds_of_pods_leave_side_by_side() -> None:
 
 
 async def test_the_condition_names_the_first_three_and_is_written_every_ten_seconds_at_most() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(
-            a_workload("Deployment", "web", 8, behaviour={"ready-seconds": 4, "stop-seconds": 1}),
-            a_budget_manifest("web", maxUnavailable=1),
-            a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 2}),
-        )
-        async with stage.settled():
-            await stage.clock.sleep(20)
-            on_n1 = sorted(p["metadata"]["name"] for p in stage.pods_on("n1"))
-            assert len(on_n1) >= 4
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(1)
-            condition = stage.condition("n1", names.DRAINED)
-            assert condition is not None
-            message = condition["message"]
-            assert (condition["status"], condition["reason"]) == ("False", "Draining")
-            assert message.startswith(f"{len(on_n1)} pods left: shop/web-")
-            assert message.count("shop/web-") == 3
-            assert message.endswith(f", and {len(on_n1) - 3} more")
-            assert "budget shop/web" in message
-            turned = condition["lastTransitionTime"]
-            await stage.until(lambda: len(stage.pods_on("n1")) == 1)
-            condition = stage.condition("n1", names.DRAINED)
-            assert condition is not None
-            assert condition["lastTransitionTime"] == turned
-            end = await stage.until_gone("n1") - start
-            writes = [round(instant - start, 3) for instant in stage.status_writes("n1")]
-            draining = [instant for instant in writes if instant < end]
-            assert draining[0] == 0.0
-            assert all(later - earlier >= 10.0 for earlier, later in pairwise(draining))
-            assert len(draining) == 1 + int(end // 10)
-            assert len(writes) - len(draining) <= 4  # Drained, VolumesDetached, InstanceTerminating (twice)
+    objects = [
+        a_workload("Deployment", "web", 8, behaviour={"ready-seconds": 4, "stop-seconds": 1}),
+        a_budget_manifest("web", maxUnavailable=1),
+        a_pod_manifest("plain", "n1", behaviour={"stop-seconds": 2}),
+    ]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled():
+        await stage.clock.sleep(20)
+        on_n1 = sorted(p["metadata"]["name"] for p in stage.pods_on("n1"))
+        assert len(on_n1) >= 4
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(1)
+        condition = stage.condition("n1", names.DRAINED)
+        assert condition is not None
+        message = condition["message"]
+        assert (condition["status"], condition["reason"]) == ("False", "Draining")
+        assert message.startswith(f"{len(on_n1)} pods left: shop/web-")
+        assert message.count("shop/web-") == 3
+        assert message.endswith(f", and {len(on_n1) - 3} more")
+        assert "budget shop/web" in message
+        turned = condition["lastTransitionTime"]
+        await stage.until(lambda: len(stage.pods_on("n1")) == 1)
+        condition = stage.condition("n1", names.DRAINED)
+        assert condition is not None
+        assert condition["lastTransitionTime"] == turned
+        end = await stage.until_gone("n1") - start
+        writes = [round(instant - start, 3) for instant in stage.status_writes("n1")]
+        draining = [instant for instant in writes if instant < end]
+        assert draining[0] == 0.0
+        assert all(later - earlier >= 10.0 for earlier, later in pairwise(draining))
+        assert len(draining) == 1 + int(end // 10)
+        assert len(writes) - len(draining) <= 4  # Drained, VolumesDetached, InstanceTerminating (twice)
 
 
 async def test_nothing_is_written_while_nothing_changes() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.settled():
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(600)
-            assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
-            events = await stage.events()
-            assert [(name, reason) for name, reason, _ in events] == [
-                ("n1", "Cordoned"),
-                ("n1", "Draining"),
-                ("n1", "DoNotDisruptUntil"),
-                ("job", "DoNotDisruptUntil"),
-                ("n1", "DrainBlocked"),
-            ]
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"})]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(600)
+        assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
+        events = await stage.events()
+        assert [(name, reason) for name, reason, _ in events] == [
+            ("n1", "Cordoned"),
+            ("n1", "Draining"),
+            ("n1", "DoNotDisruptUntil"),
+            ("job", "DoNotDisruptUntil"),
+            ("n1", "DrainBlocked"),
+        ]
 
 
 async def test_a_heartbeat_between_two_of_our_writes_repeats_none_of_them() -> None:
     """The watch then shows a state of the node from between our writes: what we wrote last still counts."""
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.settled():
-            handle = stage.server.handle
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"})]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        handle = stage.server.handle
 
-            async def with_heartbeat(request: Any) -> Any:
-                is_ours = request.path == "/api/v1/nodes/n1/status" and isinstance(request.body, bytes)
-                if is_ours:
-                    await stage.patch_node("n1", {"metadata": {"labels": {"beat": "1"}}})
-                return await handle(request)
+        async def with_heartbeat(request: Any) -> Any:
+            is_ours = request.path == "/api/v1/nodes/n1/status" and isinstance(request.body, bytes)
+            if is_ours:
+                await stage.patch_node("n1", {"metadata": {"labels": {"beat": "1"}}})
+            return await handle(request)
 
-            stage.server.handle = with_heartbeat  # type: ignore[method-assign]  # the one way to be there just before
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(30)
-            assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
+        stage.server.handle = with_heartbeat  # type: ignore[method-assign]  # the one way to be there just before
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(30)
+        assert [round(instant - start, 3) for instant in stage.status_writes("n1")] == [0.0]
 
 
 @pytest.mark.parametrize("fault", [Latency(1000.0, 1000.0), Refuse(500)], ids=["silent", "failing"])
 async def test_a_condition_that_cannot_be_written_holds_nothing_up_for_long(fault: Fault) -> None:
     critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("ordinary", "n1"), a_pod_manifest("dns", "n1", **critical))
-        async with stage.settled():
-            stage.transport.before.add(Rule(fault=fault, path="nodes/n1/status"))
-            start = await stage.delete_node("n1")
-            # One condition before each of: the first wave, the volumes, the instance, its end, the finalizer.
-            assert await stage.until_gone("n1") - start <= 26.0
-            assert [each.operation.name for each in stage.evictions] == ["ordinary", "dns"]
-            assert stage.evictions[1].instant - start <= 5.1
+    objects = [a_pod_manifest("ordinary", "n1"), a_pod_manifest("dns", "n1", **critical)]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        stage.transport.before.add(Rule(fault=fault, path="nodes/n1/status"))
+        start = await stage.delete_node("n1")
+        # One condition before each of: the first wave, the volumes, the instance, its end, the finalizer.
+        assert await stage.until_gone("n1") - start <= 26.0
+        assert [each.operation.name for each in stage.evictions] == ["ordinary", "dns"]
+        assert stage.evictions[1].instant - start <= 5.1
 
 
 async def test_a_slow_condition_delays_no_instant() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))
-        async with stage.settled():
-            stage.transport.before.add(Rule(fault=Latency(3.0, 3.0), path="nodes/n1/status"))
-            await stage.clock.sleep(96.0 - stage.clock.monotonic())
-            await stage.delete_node("n1")
-            await stage.until(lambda: stage.node("n1") is None)
-            assert [each.instant for each in stage.evictions] == [pytest.approx(100.0, abs=0.001)]
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"})]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        stage.transport.before.add(Rule(fault=Latency(3.0, 3.0), path="nodes/n1/status"))
+        await stage.clock.sleep(96.0 - stage.clock.monotonic())
+        await stage.delete_node("n1")
+        await stage.until(lambda: stage.node("n1") is None)
+        assert [each.instant for each in stage.evictions] == [pytest.approx(100.0, abs=0.001)]
 
 
 async def test_a_budget_that_is_edited_in_the_middle_is_obeyed_at_once() -> None:
@@ -173,21 +168,20 @@ async def test_a_budget_that_appears_in_the_middle_is_obeyed() -> None:
 
 
 async def test_every_pod_that_two_budgets_select_gets_an_event_though_one_eviction_is_sent() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(
-            a_workload("Deployment", "web", 6),
-            a_budget_manifest("web", maxUnavailable=1),
-            {**a_budget_manifest("web", maxUnavailable=2), "metadata": {"name": "also", "namespace": "shop"}},
-        )
-        async with stage.settled():
-            on_n1 = {p["metadata"]["name"] for p in stage.pods_on("n1") if p["metadata"]["namespace"] == "shop"}
-            assert len(on_n1) >= 2
-            await stage.delete_node("n1")
-            await stage.clock.sleep(30)
-            told = {name: message for name, reason, message in await stage.events() if reason == "MultipleBudgets"}
-            assert told.keys() == on_n1
-            assert all("(shop/also and shop/web)" in message for message in told.values())
-            assert len(stage.evictions) == 1
+    objects = [
+        a_workload("Deployment", "web", 6),
+        a_budget_manifest("web", maxUnavailable=1),
+        {**a_budget_manifest("web", maxUnavailable=2), "metadata": {"name": "also", "namespace": "shop"}},
+    ]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled():
+        on_n1 = {p["metadata"]["name"] for p in stage.pods_on("n1") if p["metadata"]["namespace"] == "shop"}
+        assert len(on_n1) >= 2
+        await stage.delete_node("n1")
+        await stage.clock.sleep(30)
+        told = {name: message for name, reason, message in await stage.events() if reason == "MultipleBudgets"}
+        assert told.keys() == on_n1
+        assert all("(shop/also and shop/web)" in message for message in told.values())
+        assert len(stage.evictions) == 1
 
 
 async def test_a_node_that_is_no_longer_managed_is_left_alone_in_the_middle_of_its_drain() -> None:

@@ -68,21 +68,20 @@ async def test_a_webhook_that_strips_a_part_of_the_cordon_does_not_stop_the_drai
 
 
 async def test_a_webhook_that_strips_all_of_the_cordon_is_asked_with_patience_and_the_deadline_is_kept() -> None:
-    async with staged("n1", settings=with_grace_period("10m")) as stage:
-        await stage.create(a_pod_manifest("a", "n1", behaviour={"ignores-sigterm": "true"}))
-        async with stage.settled():
-            before = len(node_patches(stage))
-            strip(stage, LABEL, TAINT, UNSCHEDULABLE)
-            await delete_at_start(stage, "n1")
-            await until(stage, 595.0)
-            assert evictions(stage) == []
-            # the deadline; then after 2, 4, ... ms, up to 60 s
-            assert len(node_patches(stage)) - before <= 1 + 16 + 9 + 1
-            (message,) = await told(stage, "n1", "CordonUndone")
-            assert message.endswith("and no pod is evicted until the node takes no new ones")
-            await stage.until_gone("n1")
-            (asked,) = asked_to_end(stage)
-            assert 600.0 <= asked <= 601.0
+    objects = [a_pod_manifest("a", "n1", behaviour={"ignores-sigterm": "true"})]
+    async with staged("n1", objects=objects, settings=with_grace_period("10m")) as stage, stage.settled():
+        before = len(node_patches(stage))
+        strip(stage, LABEL, TAINT, UNSCHEDULABLE)
+        await delete_at_start(stage, "n1")
+        await until(stage, 595.0)
+        assert evictions(stage) == []
+        # the deadline; then after 2, 4, ... ms, up to 60 s
+        assert len(node_patches(stage)) - before <= 1 + 16 + 9 + 1
+        (message,) = await told(stage, "n1", "CordonUndone")
+        assert message.endswith("and no pod is evicted until the node takes no new ones")
+        await stage.until_gone("n1")
+        (asked,) = asked_to_end(stage)
+        assert 600.0 <= asked <= 601.0
 
 
 async def test_a_drain_goes_on_when_the_cordon_is_let_be() -> None:

@@ -68,49 +68,46 @@ async def test_a_pod_is_deleted_with_its_whole_grace_so_early_that_it_ends_at_th
 
 async def test_what_stands_in_the_way_of_an_eviction_is_in_the_way_of_no_deletion() -> None:
     """A pod that holds the node, a later wave, a spent budget, two budgets: each goes at its own instant."""
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(
-            a_budget_manifest("spent", minAvailable=1),
-            a_budget_manifest("two", maxUnavailable=1),
-            {**a_budget_manifest("two", maxUnavailable=1), "metadata": {"name": "also", "namespace": NAMESPACE}},
-            staying("holder", 100, annotations={names.DO_NOT_EVICT: "true"}),
-            staying("spent", 200, annotations={}),
-            staying("two", 300, annotations={}),
-            staying("dns", 400, annotations={}, priorityClassName="system-cluster-critical", priority=2_000_000_000),
-        )
-        async with draining(stage, "n1"):
-            assert await stage.until_gone("n1") == START + 900
-            assert [each for each in deletions(stage) if each[1] < 900] == [
-                ("dns", 500.0, 400),
-                ("two", 600.0, 300),
-                ("spent", 700.0, 200),
-                ("holder", 800.0, 100),
-            ]
-            assert evictions(stage) == []
+    objects = [
+        a_budget_manifest("spent", minAvailable=1),
+        a_budget_manifest("two", maxUnavailable=1),
+        {**a_budget_manifest("two", maxUnavailable=1), "metadata": {"name": "also", "namespace": NAMESPACE}},
+        staying("holder", 100, annotations={names.DO_NOT_EVICT: "true"}),
+        staying("spent", 200, annotations={}),
+        staying("two", 300, annotations={}),
+        staying("dns", 400, annotations={}, priorityClassName="system-cluster-critical", priority=2_000_000_000),
+    ]
+    async with staged("n1", objects=objects, settings=QUARTER) as stage, draining(stage, "n1"):
+        assert await stage.until_gone("n1") == START + 900
+        assert [each for each in deletions(stage) if each[1] < 900] == [
+            ("dns", 500.0, 400),
+            ("two", 600.0, 300),
+            ("spent", 700.0, 200),
+            ("holder", 800.0, 100),
+        ]
+        assert evictions(stage) == []
 
 
 async def test_a_pod_that_leaves_by_itself_is_not_deleted() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(
-            a_pod_manifest("evicted", "n1", behaviour={"stop-seconds": 5}),
-            staying("expires", 30, annotations={names.DO_NOT_DISRUPT: "200s"}, behaviour={"stop-seconds": 5}),
-        )
-        async with draining(stage, "n1"):
-            assert await stage.until_gone("n1") == START + 105
-            assert evictions(stage) == [("evicted", 0.0), ("expires", 100.0)]
-            assert deletions(stage) == []
+    objects = [
+        a_pod_manifest("evicted", "n1", behaviour={"stop-seconds": 5}),
+        staying("expires", 30, annotations={names.DO_NOT_DISRUPT: "200s"}, behaviour={"stop-seconds": 5}),
+    ]
+    async with staged("n1", objects=objects, settings=QUARTER) as stage, draining(stage, "n1"):
+        assert await stage.until_gone("n1") == START + 105
+        assert evictions(stage) == [("evicted", 0.0), ("expires", 100.0)]
+        assert deletions(stage) == []
 
 
 async def test_a_pod_whose_grace_is_longer_than_there_is_time_is_deleted_at_once_with_what_is_left() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(a_pod_manifest("slow", "n1", terminationGracePeriodSeconds=3600, **STAYS))
-        async with draining(stage, "n1"):
-            await stage.clock.sleep(1)
-            assert deletions(stage) == [("slow", 0.0, 900)]
-            (message,) = await told(stage, "slow", "DeletedForDeadline")
-            assert "900 s" in message
-            assert "3600 s" in message
-            assert await stage.until_gone("n1") == START + 900
+    objects = [a_pod_manifest("slow", "n1", terminationGracePeriodSeconds=3600, **STAYS)]
+    async with staged("n1", objects=objects, settings=QUARTER) as stage, draining(stage, "n1"):
+        await stage.clock.sleep(1)
+        assert deletions(stage) == [("slow", 0.0, 900)]
+        (message,) = await told(stage, "slow", "DeletedForDeadline")
+        assert "900 s" in message
+        assert "3600 s" in message
+        assert await stage.until_gone("n1") == START + 900
 
 
 @pytest.mark.parametrize(("grace", "at"), [(None, 870.0), (0, 900.0)])
@@ -169,43 +166,40 @@ async def test_a_pod_that_is_not_waited_for_is_not_deleted() -> None:
 
 
 async def test_a_pod_that_terminates_beyond_the_deadline_is_told_once_to_end_by_it() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=3600, **STAYS))
-        async with stage.settled():
-            await until(stage, -20.0)
-            await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
-            await delete_at_start(stage, "n1")
-            await until(stage, 899.0)
-            # 880 s after its first DELETE: the server says so, the kubelet counts from the second.
-            (pod,) = stage.pods_on("n1")
-            assert pod["metadata"]["deletionTimestamp"] == stamp(stage, 880.0)
-            assert deletions(stage) == [("a", 0.0, 900)]
-            assert await stage.until_gone("n1") == START + 900
+    objects = [a_pod_manifest("a", "n1", terminationGracePeriodSeconds=3600, **STAYS)]
+    async with staged("n1", objects=objects, settings=QUARTER) as stage, stage.settled():
+        await until(stage, -20.0)
+        await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
+        await delete_at_start(stage, "n1")
+        await until(stage, 899.0)
+        # 880 s after its first DELETE: the server says so, the kubelet counts from the second.
+        (pod,) = stage.pods_on("n1")
+        assert pod["metadata"]["deletionTimestamp"] == stamp(stage, 880.0)
+        assert deletions(stage) == [("a", 0.0, 900)]
+        assert await stage.until_gone("n1") == START + 900
 
 
 async def test_a_pod_that_has_been_ending_for_long_has_until_the_deadline() -> None:
     """The server would turn the 900 s that are left into one: counted from the first DELETE they are over."""
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=7200, **STAYS))
-        async with stage.settled():
-            await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
-            await stage.clock.sleep(1900.0)
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(899.0)
-            assert len(stage.pods_on("n1")) == 1
-            assert deletions(stage) == []
-            assert await stage.until_gone("n1") == pytest.approx(start + 900, abs=1.0)
+    objects = [a_pod_manifest("a", "n1", terminationGracePeriodSeconds=7200, **STAYS)]
+    async with staged("n1", objects=objects, settings=QUARTER) as stage, stage.settled():
+        await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
+        await stage.clock.sleep(1900.0)
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(899.0)
+        assert len(stage.pods_on("n1")) == 1
+        assert deletions(stage) == []
+        assert await stage.until_gone("n1") == pytest.approx(start + 900, abs=1.0)
 
 
 async def test_a_pod_that_ends_in_time_is_not_disturbed() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(a_pod_manifest("a", "n1", terminationGracePeriodSeconds=890, **STAYS))
-        async with stage.settled():
-            await until(stage, -5.0)
-            await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
-            await delete_at_start(stage, "n1")
-            assert await stage.until_gone("n1") == START + 885
-            assert deletions(stage) == []
+    objects = [a_pod_manifest("a", "n1", terminationGracePeriodSeconds=890, **STAYS)]
+    async with staged("n1", objects=objects, settings=QUARTER) as stage, stage.settled():
+        await until(stage, -5.0)
+        await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
+        await delete_at_start(stage, "n1")
+        assert await stage.until_gone("n1") == START + 885
+        assert deletions(stage) == []
 
 
 async def test_a_pod_that_outlives_its_grace_blocks_no_node_beyond_the_deadline() -> None:
@@ -237,10 +231,9 @@ async def test_a_grace_period_of_nothing_is_everything_at_once_the_cordon_first(
 
 async def test_the_minimum_drain_time_ends_at_the_deadline() -> None:
     settings = with_grace_period("15m", drain={"minimumSeconds": 3600})
-    async with staged("n1", "n2", settings=settings) as stage:
-        await stage.create(a_pod_manifest("elsewhere", "n2"))
-        async with draining(stage, "n1"):
-            assert await stage.until_gone("n1") == pytest.approx(START + 900, abs=0.001)
+    objects = [a_pod_manifest("elsewhere", "n2")]
+    async with staged("n1", "n2", objects=objects, settings=settings) as stage, draining(stage, "n1"):
+        assert await stage.until_gone("n1") == pytest.approx(START + 900, abs=0.001)
 
 
 async def test_volumes_are_waited_for_until_the_deadline() -> None:

@@ -52,16 +52,15 @@ def staying(name: str, grace: int = 30) -> JsonObject:
 async def test_the_instance_is_asked_to_end_at_the_deadline_though_the_server_does_not_answer(
     fault: Fault, since: float
 ) -> None:
-    async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
-        await stage.create(staying("a", 600), staying("b", 5))
-        async with draining(stage, "n1"):
-            await until(stage, since)
-            stage.transport.before.add(rule := Rule(fault=fault, path="^/api"))
-            await until(stage, 905.0)
-            (asked,) = asked_to_end(stage)
-            assert 900.0 <= asked <= 900.0 + LAST_WORD
-            stage.transport.before.remove(rule)
-            await stage.until_gone("n1")
+    objects = [staying("a", 600), staying("b", 5)]
+    async with staged("n1", objects=objects, settings=QUARTER, cloud=SLOW_CLOUD) as stage, draining(stage, "n1"):
+        await until(stage, since)
+        stage.transport.before.add(rule := Rule(fault=fault, path="^/api"))
+        await until(stage, 905.0)
+        (asked,) = asked_to_end(stage)
+        assert 900.0 <= asked <= 900.0 + LAST_WORD
+        stage.transport.before.remove(rule)
+        await stage.until_gone("n1")
 
 
 @pytest.mark.parametrize("seconds", [10.0, 900.0])
@@ -104,14 +103,13 @@ async def test_those_without_a_deadline_that_hang_take_no_place_of_those_with_on
 
 
 async def test_the_last_deletions_are_answered_before_the_instance_is_asked_to_end() -> None:
-    async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
-        await stage.create(staying("a", 0), staying("b", 0))
-        async with draining(stage, "n1"):
-            stage.transport.before.add(Rule(fault=Latency(0.4, 0.4), method="DELETE", path="/pods/"))
-            await until(stage, 905.0)
-            assert deletions(stage) == [("a", 900.4, 1), ("b", 900.4, 1)]
-            assert asked_to_end(stage) == [900.4]
-            await stage.until_gone("n1")
+    objects = [staying("a", 0), staying("b", 0)]
+    async with staged("n1", objects=objects, settings=QUARTER, cloud=SLOW_CLOUD) as stage, draining(stage, "n1"):
+        stage.transport.before.add(Rule(fault=Latency(0.4, 0.4), method="DELETE", path="/pods/"))
+        await until(stage, 905.0)
+        assert deletions(stage) == [("a", 900.4, 1), ("b", 900.4, 1)]
+        assert asked_to_end(stage) == [900.4]
+        await stage.until_gone("n1")
 
 
 @pytest.mark.parametrize("kind", ["nodes", "nodeclaims"])
@@ -147,54 +145,51 @@ async def test_a_server_that_comes_back_late_finds_what_is_overdue() -> None:
 
 @pytest.mark.parametrize("fault", [SILENCE, FAILURE, FORBIDDEN], ids=["silent", "failing", "forbidden"])
 async def test_a_node_that_cannot_be_cordoned_ends_in_time_and_its_pods_have_their_grace(fault: Fault) -> None:
-    async with staged("n1", settings=QUARTER, cloud=SLOW_CLOUD) as stage:
-        await stage.create(staying("a", 600), staying("slow", 3600), a_pod_manifest("free", "n1"))
-        async with stage.settled():
-            stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodes/n1$"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 905.0)
-            # Before the cordon no pod is evicted: its replacement might be scheduled here.
-            assert evictions(stage) == []
-            assert [each for each in deletions(stage) if each[1] < 899.0] == [
-                ("slow", 5.0, 895),
-                ("a", 300.0, 600),
-                ("free", 870.0, 30),
-            ]
-            (asked,) = asked_to_end(stage)
-            assert 900.0 <= asked <= 900.0 + LAST_WORD
-            stage.transport.before.remove(rule)
-            await stage.until_gone("n1")
+    objects = [staying("a", 600), staying("slow", 3600), a_pod_manifest("free", "n1")]
+    async with staged("n1", objects=objects, settings=QUARTER, cloud=SLOW_CLOUD) as stage, stage.settled():
+        stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodes/n1$"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 905.0)
+        # Before the cordon no pod is evicted: its replacement might be scheduled here.
+        assert evictions(stage) == []
+        assert [each for each in deletions(stage) if each[1] < 899.0] == [
+            ("slow", 5.0, 895),
+            ("a", 300.0, 600),
+            ("free", 870.0, 30),
+        ]
+        (asked,) = asked_to_end(stage)
+        assert 900.0 <= asked <= 900.0 + LAST_WORD
+        stage.transport.before.remove(rule)
+        await stage.until_gone("n1")
 
 
 @pytest.mark.parametrize("fault", [SILENCE, FAILURE, FORBIDDEN], ids=["silent", "failing", "forbidden"])
 async def test_a_node_that_cannot_be_cordoned_ends_in_time_though_nothing_happens_on_it(fault: Fault) -> None:
     """No event wakes any waiter, and a step that has failed before may back off for 10 s."""
     settings = with_grace_period("903s", drain={"minimumSeconds": 3600})
-    async with staged("n1", "n2", settings=settings, cloud=SLOW_CLOUD) as stage:
-        await stage.create(a_pod_manifest("elsewhere", "n2"))
-        async with stage.settled():
-            stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodes/n1$"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 910.0)
-            (asked,) = asked_to_end(stage)
-            assert 903.0 <= asked <= 903.0 + LAST_WORD
-            stage.transport.before.remove(rule)
-            await stage.until_gone("n1")
+    objects = [a_pod_manifest("elsewhere", "n2")]
+    async with staged("n1", "n2", objects=objects, settings=settings, cloud=SLOW_CLOUD) as stage, stage.settled():
+        stage.transport.before.add(rule := Rule(fault=fault, method="PATCH", path="/nodes/n1$"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 910.0)
+        (asked,) = asked_to_end(stage)
+        assert 903.0 <= asked <= 903.0 + LAST_WORD
+        stage.transport.before.remove(rule)
+        await stage.until_gone("n1")
 
 
 async def test_a_node_that_can_be_cordoned_in_the_end_is_drained_as_ever() -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        await stage.create(staying("a", 600), a_pod_manifest("free", "n1"))
-        async with stage.settled():
-            stage.transport.before.add(rule := Rule(fault=FAILURE, method="PATCH", path="/nodes/n1$"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 100.0)
-            stage.transport.before.remove(rule)
-            assert await stage.until_gone("n1") == START + 900
-            ((name, instant),) = evictions(stage)
-            assert name == "free"
-            assert 100.0 <= instant <= 115.0
-            assert deletions(stage)[0] == ("a", 300.0, 600)
+    objects = [staying("a", 600), a_pod_manifest("free", "n1")]
+    async with staged("n1", objects=objects, settings=QUARTER) as stage, stage.settled():
+        stage.transport.before.add(rule := Rule(fault=FAILURE, method="PATCH", path="/nodes/n1$"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 100.0)
+        stage.transport.before.remove(rule)
+        assert await stage.until_gone("n1") == START + 900
+        ((name, instant),) = evictions(stage)
+        assert name == "free"
+        assert 100.0 <= instant <= 115.0
+        assert deletions(stage)[0] == ("a", 300.0, 600)
 
 
 @pytest.mark.parametrize("fault", [SILENCE, FAILURE, FORBIDDEN], ids=["silent", "failing", "forbidden"])

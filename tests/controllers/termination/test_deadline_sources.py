@@ -93,16 +93,15 @@ async def test_the_claims_deletion_starts_the_clock_and_not_the_nodes() -> None:
 
 @pytest.mark.parametrize("kind", ["node", "claim"])
 async def test_a_tighter_deadline_set_by_hand_is_obeyed_at_once(kind: str) -> None:
-    async with staged("n1", claim=HOUR_CLAIM) as stage:
-        await stage.create(staying("slow", 600), staying("quick", 30))
-        async with draining(stage, "n1"):
-            await until(stage, 60.0)
-            await patch(stage, kind, annotated(stamp(stage, 360.0)))
-            await until(stage, 60.01)
-            assert deletions(stage) == [("slow", 60.0, 300)]
-            assert written_on(stage.node("n1")) == written_on(stage.claim("n1-claim")) == stamp(stage, 360.0)
-            assert await stage.until_gone("n1") == START + 360
-            assert [each for each in deletions(stage) if each[1] < 360] == [("slow", 60.0, 300), ("quick", 330.0, 30)]
+    objects = [staying("slow", 600), staying("quick", 30)]
+    async with staged("n1", objects=objects, claim=HOUR_CLAIM) as stage, draining(stage, "n1"):
+        await until(stage, 60.0)
+        await patch(stage, kind, annotated(stamp(stage, 360.0)))
+        await until(stage, 60.01)
+        assert deletions(stage) == [("slow", 60.0, 300)]
+        assert written_on(stage.node("n1")) == written_on(stage.claim("n1-claim")) == stamp(stage, 360.0)
+        assert await stage.until_gone("n1") == START + 360
+        assert [each for each in deletions(stage) if each[1] < 360] == [("slow", 60.0, 300), ("quick", 330.0, 30)]
 
 
 async def test_a_tightened_deadline_and_the_grace_it_costs_are_reported_at_once() -> None:

@@ -50,27 +50,26 @@ BROKEN = {
 
 
 async def test_an_eviction_that_a_webhook_refuses_is_seen_at_the_node() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("vm-0", "n1"), a_pod_manifest("free", "n1", behaviour={"stop-seconds": 1}))
-        async with stage.settled() as controller:
-            rule = Rule(fault=Refuse(400, body=DENIED), path="pods/vm-0/eviction")
-            stage.transport.before.add(rule)
-            await delete_at_start(stage, "n1")
-            await until(stage, 15.0)
-            drained = stage.condition("n1", names.DRAINED)
-            assert drained is not None
-            assert drained["reason"] == "EvictionRefused"
-            assert "denied by an admission webhook or policy" in drained["message"]
-            assert "vm-0 is moved by its operator first" in drained["message"]
-            assert figures(controller, "blocked_pods") == {("blocked_pods", "refused"): 1}
-            assert evictions(stage) == [("free", 0.0)]
-            await until(stage, 55.0)
-            assert await told(stage, "n1", "DrainBlocked") == []
-            await until(stage, 75.0)
-            (message,) = await told(stage, "n1", "DrainBlocked")
-            assert message.startswith("no pod has left for 60 s; 1 pod left: shop/vm-0 (eviction refused: ")
-            stage.transport.before.remove(rule)
-            await stage.until_gone("n1")
+    objects = [a_pod_manifest("vm-0", "n1"), a_pod_manifest("free", "n1", behaviour={"stop-seconds": 1})]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled() as controller:
+        rule = Rule(fault=Refuse(400, body=DENIED), path="pods/vm-0/eviction")
+        stage.transport.before.add(rule)
+        await delete_at_start(stage, "n1")
+        await until(stage, 15.0)
+        drained = stage.condition("n1", names.DRAINED)
+        assert drained is not None
+        assert drained["reason"] == "EvictionRefused"
+        assert "denied by an admission webhook or policy" in drained["message"]
+        assert "vm-0 is moved by its operator first" in drained["message"]
+        assert figures(controller, "blocked_pods") == {("blocked_pods", "refused"): 1}
+        assert evictions(stage) == [("free", 0.0)]
+        await until(stage, 55.0)
+        assert await told(stage, "n1", "DrainBlocked") == []
+        await until(stage, 75.0)
+        (message,) = await told(stage, "n1", "DrainBlocked")
+        assert message.startswith("no pod has left for 60 s; 1 pod left: shop/vm-0 (eviction refused: ")
+        stage.transport.before.remove(rule)
+        await stage.until_gone("n1")
 
 
 @pytest.mark.parametrize("fault", [Refuse(500, body=BROKEN), Latency(1e6, 1e6)], ids=["refuses", "hangs"])

@@ -53,14 +53,13 @@ async def test_a_deadline_does_not_wait_for_them() -> None:
 
 
 async def test_a_stateful_set_that_comes_back_elsewhere_does_not_wait() -> None:
-    async with staged("n1", "n2", "n3") as stage:
-        await stage.create(a_workload("StatefulSet", "db", 2, behaviour={"stop-seconds": 1}))
-        async with draining(stage, "n1"):
-            await stage.until_gone("n1")
-            before = instants(stage)
-            await until(stage, 40.0)
-            assert len(stage.pods_on("n2")) + len(stage.pods_on("n3")) >= 2
-            await stage.delete_node("n2")
-            await stage.until_gone("n2")
-            assert set(instants(stage)) - set(before) <= {40.0}
-            assert await told(stage, "n2", "PodsReturn") == []
+    objects = [a_workload("StatefulSet", "db", 2, behaviour={"stop-seconds": 1})]
+    async with staged("n1", "n2", "n3", objects=objects) as stage, draining(stage, "n1"):
+        await stage.until_gone("n1")
+        before = instants(stage)
+        await until(stage, 40.0)
+        assert len(stage.pods_on("n2")) + len(stage.pods_on("n3")) >= 2
+        await stage.delete_node("n2")
+        await stage.until_gone("n2")
+        assert set(instants(stage)) - set(before) <= {40.0}
+        assert await told(stage, "n2", "PodsReturn") == []

@@ -47,9 +47,8 @@ async def test_deletions_for_a_deadline_do_not_wait_for_budgets(monkeypatch: pyt
         await anyio.sleep_forever()
 
     monkeypatch.setattr(Slices, "run", endless)
-    async with staged("n1", settings=with_grace_period("1m")) as stage:
-        await stage.create(a_pod_manifest("web", "n1", **STOPS_AFTER_5))
-        async with draining(stage, "n1"):
-            await stage.until_gone("n1")
+    objects = [a_pod_manifest("web", "n1", **STOPS_AFTER_5)]
+    async with staged("n1", objects=objects, settings=with_grace_period("1m")) as stage, draining(stage, "n1"):
+        await stage.until_gone("n1")
     assert evictions(stage) == []
     assert deletions(stage) == [("web", 30.0, 30)]

@@ -45,25 +45,24 @@ async def test_an_eviction_that_fails_is_in_the_log_once_for_each_cause(caplog: 
 
 @pytest.mark.parametrize("path", ["/nodes/n1$", "/nodes/n1"], ids=["node", "node and its status"])
 async def test_a_node_that_cannot_be_written_is_told_of(path: str) -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.settled() as controller:
-            stage.transport.before.add(rule := Rule(fault=FORBIDDEN, method="PATCH", path=path))
-            await delete_at_start(stage, "n1")
-            await until(stage, 55.0)
-            assert await told(stage, "n1", "StepFailing") == []
-            await until(stage, 600.0)
-            (message,) = await told(stage, "n1", "StepFailing")
-            assert message.startswith("step cordon failed: patch nodes n1: forbidden")
-            drained = stage.condition("n1", names.DRAINED)
-            if path.endswith("$"):
-                assert drained is not None
-                assert (drained["status"], drained["reason"]) == ("False", "StepFailing")
-                assert drained["message"] == message
-                (progress,) = controller.under_way()
-                assert progress.waits_for == message
-            stage.transport.before.remove(rule)
-            await stage.until_gone("n1")
+    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
+    async with staged("n1", objects=objects) as stage, stage.settled() as controller:
+        stage.transport.before.add(rule := Rule(fault=FORBIDDEN, method="PATCH", path=path))
+        await delete_at_start(stage, "n1")
+        await until(stage, 55.0)
+        assert await told(stage, "n1", "StepFailing") == []
+        await until(stage, 600.0)
+        (message,) = await told(stage, "n1", "StepFailing")
+        assert message.startswith("step cordon failed: patch nodes n1: forbidden")
+        drained = stage.condition("n1", names.DRAINED)
+        if path.endswith("$"):
+            assert drained is not None
+            assert (drained["status"], drained["reason"]) == ("False", "StepFailing")
+            assert drained["message"] == message
+            (progress,) = controller.under_way()
+            assert progress.waits_for == message
+        stage.transport.before.remove(rule)
+        await stage.until_gone("n1")
 
 
 # -- a cordon that is undone -------------------------------------------------------------------------------------------

@@ -127,26 +127,24 @@ async def test_gone_but_ready_skips_nothing() -> None:
 
 async def test_a_node_that_is_not_ready_but_has_its_instance_is_drained() -> None:
     """And the provider is asked about it now and then, not with every event of a pod."""
-    async with staged("n1", kubelet=SILENT) as stage:
-        await stage.create(*(a_pod_manifest(f"p{n}", "n1", behaviour={"stop-seconds": n}) for n in range(1, 16)))
-        async with stage.settled():
-            await stage.patch_node("n1", NOT_READY, "/status")
-            start = await stage.delete_node("n1")
-            await stage.until_gone("n1")
-            assert len(stage.evictions) == 15
-            asked = [instant - start for instant in stage.provider.instants_of("state")]
-            assert asked[:2] == pytest.approx([0.0, 10.0], abs=0.002)
-            assert asked[2] == pytest.approx(15.0, abs=0.002)  # the drain is over: is the instance?
+    objects = [*(a_pod_manifest(f"p{n}", "n1", behaviour={"stop-seconds": n}) for n in range(1, 16))]
+    async with staged("n1", objects=objects, kubelet=SILENT) as stage, stage.settled():
+        await stage.patch_node("n1", NOT_READY, "/status")
+        start = await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        assert len(stage.evictions) == 15
+        asked = [instant - start for instant in stage.provider.instants_of("state")]
+        assert asked[:2] == pytest.approx([0.0, 10.0], abs=0.002)
+        assert asked[2] == pytest.approx(15.0, abs=0.002)  # the drain is over: is the instance?
 
 
 async def test_a_provider_that_cannot_tell_skips_nothing() -> None:
-    async with staged("n1", kubelet=SILENT) as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.settled():
-            await stage.patch_node("n1", NOT_READY, "/status")
-            stage.provider.moods.append(ProviderUnavailable("unreachable"))
-            start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
+    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
+    async with staged("n1", objects=objects, kubelet=SILENT) as stage, stage.settled():
+        await stage.patch_node("n1", NOT_READY, "/status")
+        stage.provider.moods.append(ProviderUnavailable("unreachable"))
+        start = await stage.delete_node("n1")
+        assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
 
 
 @pytest.mark.parametrize("answer", [InstanceState.UNKNOWN, InstanceState.ENDING])
@@ -330,13 +328,12 @@ async def test_a_cancellation_that_none_asked_for_is_a_failure_of_the_provider()
 
 
 async def test_a_provider_that_fails_unexpectedly_about_a_lost_node_holds_no_drain() -> None:
-    async with staged("n1", kubelet=SILENT) as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.settled():
-            await stage.patch_node("n1", NOT_READY, "/status")
-            stage.provider.moods.append(RuntimeError("boom"))
-            start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
+    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
+    async with staged("n1", objects=objects, kubelet=SILENT) as stage, stage.settled():
+        await stage.patch_node("n1", NOT_READY, "/status")
+        stage.provider.moods.append(RuntimeError("boom"))
+        start = await stage.delete_node("n1")
+        assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
 
 
 # -- what was gone stays gone ------------------------------------------------------------------------------------------

@@ -190,17 +190,16 @@ async def test_of_a_machine_that_is_lost_under_both_names_nothing_stays() -> Non
 
 
 async def test_a_claim_that_cannot_be_deleted_is_let_be_when_another_node_comes() -> None:
-    async with staged("n2", claim=CLAIM, kubelet=SILENT) as stage:
-        await stage.create(a_pod_manifest("a", "n2", **STOPS_AFTER_5))
-        async with stage.settled():
-            stage.transport.before.add(Rule(fault=Refuse(403), method="DELETE", path="nodeclaims"))
-            await stage.delete_node("n2")
-            await stage.clock.sleep(1.0)
-            await add_left_over(stage, "n1", is_ready=True)
-            await stage.clock.sleep(0.5)
-            stage.transport.before.clear()
-            await stage.until_gone("n2")
-            await stage.clock.sleep(60)
-            assert not deleted(stage.claim("n2-claim"))
-            assert not deleted(stage.node("n1"))
-            assert terminations(stage) == 0
+    objects = [a_pod_manifest("a", "n2", **STOPS_AFTER_5)]
+    async with staged("n2", objects=objects, claim=CLAIM, kubelet=SILENT) as stage, stage.settled():
+        stage.transport.before.add(Rule(fault=Refuse(403), method="DELETE", path="nodeclaims"))
+        await stage.delete_node("n2")
+        await stage.clock.sleep(1.0)
+        await add_left_over(stage, "n1", is_ready=True)
+        await stage.clock.sleep(0.5)
+        stage.transport.before.clear()
+        await stage.until_gone("n2")
+        await stage.clock.sleep(60)
+        assert not deleted(stage.claim("n2-claim"))
+        assert not deleted(stage.node("n1"))
+        assert terminations(stage) == 0

@@ -49,12 +49,11 @@ async def test_a_pod_that_an_eviction_does_not_find_holds_its_node_no_longer(mon
 
 async def test_a_node_that_another_client_released_is_over_with_the_next_write(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, {"Node": {"DELETED"}})
-    async with staged("n1", "n2", kubelet=SILENT) as stage:
-        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 20}))
-        async with stage.settled() as controller:
-            await stage.delete_node("n1")
-            await stage.clock.sleep(1.0)
-            await stage.patch_node("n1", {"metadata": {"finalizers": None}})
-            assert stage.node("n1") is None
-            await stage.clock.sleep(30.0)
-            assert controller.under_way() == ()
+    objects = [a_pod_manifest("a", "n1", behaviour={"stop-seconds": 20})]
+    async with staged("n1", "n2", objects=objects, kubelet=SILENT) as stage, stage.settled() as controller:
+        await stage.delete_node("n1")
+        await stage.clock.sleep(1.0)
+        await stage.patch_node("n1", {"metadata": {"finalizers": None}})
+        assert stage.node("n1") is None
+        await stage.clock.sleep(30.0)
+        assert controller.under_way() == ()

@@ -96,33 +96,31 @@ async def test_the_cordon_is_one_write_that_says_what_it_has_added() -> None:
 
 async def test_a_rest_costs_nothing() -> None:
     """Nothing is written, no eviction is sent, the work queue is idle."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_daemon_set("agent"))
-        async with stage.settled() as controller:
-            await keep(stage, "n1")
-            await stage.clock.sleep(60)
-            requests, looks = len(stage.transport.executed), controller.statistics().queues["nodes"].handed_out
-            await stage.clock.sleep(3600)
-            asked = [each.operation for each in stage.transport.executed[requests:]]
-            assert {each.verb for each in asked if each.name != names.KARPENTER_LEASE} <= {"watch"}
-            # One a minute of its own; the heartbeats of the node and its pod do the rest.
-            assert controller.statistics().queues["nodes"].handed_out - looks < 60 + 3 * 3600 / 10
+    objects = [a_pod_manifest("a", "n1"), a_daemon_set("agent")]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled() as controller:
+        await keep(stage, "n1")
+        await stage.clock.sleep(60)
+        requests, looks = len(stage.transport.executed), controller.statistics().queues["nodes"].handed_out
+        await stage.clock.sleep(3600)
+        asked = [each.operation for each in stage.transport.executed[requests:]]
+        assert {each.verb for each in asked if each.name != names.KARPENTER_LEASE} <= {"watch"}
+        # One a minute of its own; the heartbeats of the node and its pod do the rest.
+        assert controller.statistics().queues["nodes"].handed_out - looks < 60 + 3 * 3600 / 10
 
 
 async def test_waves_follow_each_other_and_daemons_are_in_none() -> None:
-    async with staged("n1") as stage:
-        await stage.create(
-            a_pod_manifest("ordinary", "n1", behaviour={"stop-seconds": 4}),
-            a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 3}, **CRITICAL),
-            a_daemon_set("agent"),
-            a_daemon_set("network", pod=CRITICAL),
-        )
-        async with stage.settled():
-            start = await keep(stage, "n1")
-            at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
-            assert at_rest - start == pytest.approx(7.0, abs=0.001)
-            assert asked(stage, start) == [("ordinary", 0.0), ("dns", 4.0)]
-            assert len(names_on(stage, "n1")) == 2
+    objects = [
+        a_pod_manifest("ordinary", "n1", behaviour={"stop-seconds": 4}),
+        a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 3}, **CRITICAL),
+        a_daemon_set("agent"),
+        a_daemon_set("network", pod=CRITICAL),
+    ]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        start = await keep(stage, "n1")
+        at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
+        assert at_rest - start == pytest.approx(7.0, abs=0.001)
+        assert asked(stage, start) == [("ordinary", 0.0), ("dns", 4.0)]
+        assert len(names_on(stage, "n1")) == 2
 
 
 async def test_a_budget_over_two_kept_nodes_and_one_that_ends_is_kept_by_one_lane() -> None:
@@ -144,19 +142,18 @@ async def test_a_budget_over_two_kept_nodes_and_one_that_ends_is_kept_by_one_lan
 
 @pytest.mark.parametrize(("word", "held"), [(names.DO_NOT_DISRUPT, False), (names.DO_NOT_EVICT, True)])
 async def test_a_protected_pod_is_waited_for(word: str, held: bool) -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={word: "true"}), a_pod_manifest("other", "n1"))
-        async with stage.settled():
-            start = await keep(stage, "n1")
-            await stage.clock.sleep(500)
-            assert asked(stage, start) == ([] if held else [("other", 0.0)])
-            condition = stage.condition("n1", names.DRAINED)
-            assert condition is not None
-            assert (condition["status"], condition["reason"]) == ("False", "Draining")
-            assert "shop/job (protected by" in condition["message"]
-            assert "DrainBlocked" in await reasons(stage, "n1")
-            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
-            await stage.until(lambda: is_at_rest(stage, "n1"))
+    objects = [a_pod_manifest("job", "n1", annotations={word: "true"}), a_pod_manifest("other", "n1")]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        start = await keep(stage, "n1")
+        await stage.clock.sleep(500)
+        assert asked(stage, start) == ([] if held else [("other", 0.0)])
+        condition = stage.condition("n1", names.DRAINED)
+        assert condition is not None
+        assert (condition["status"], condition["reason"]) == ("False", "Draining")
+        assert "shop/job (protected by" in condition["message"]
+        assert "DrainBlocked" in await reasons(stage, "n1")
+        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
+        await stage.until(lambda: is_at_rest(stage, "n1"))
 
 
 async def test_a_protection_that_ends_is_waited_for_to_the_second() -> None:
@@ -318,14 +315,13 @@ async def test_what_another_client_removes_of_the_cordon_is_restored_while_the_r
 
 
 async def test_nodes_without_a_request_stay_as_they_are() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2"))
-        async with stage.settled():
-            before = remains(stage, "n2")
-            await keep(stage, "n1")
-            await stage.clock.sleep(100)
-            assert remains(stage, "n2") == before
-            assert names_on(stage, "n2") == ["b"]
+    objects = [a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2")]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled():
+        before = remains(stage, "n2")
+        await keep(stage, "n1")
+        await stage.clock.sleep(100)
+        assert remains(stage, "n2") == before
+        assert names_on(stage, "n2") == ["b"]
 
 
 # -- nodes that are not ours -------------------------------------------------------------------------------------------

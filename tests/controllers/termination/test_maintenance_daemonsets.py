@@ -99,27 +99,26 @@ async def test_a_node_drained_by_an_earlier_release_is_returned_whole(give_back:
 
 
 async def test_until_their_wave_daemon_set_pods_come_back_to_a_deleted_node_and_then_no_more() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(
-            a_pod_manifest("job", "n1", **PROTECTED),
-            a_daemon_set("agent", behaviour={"stop-seconds": 3}),
-        )
-        async with stage.settled():
-            await stage.delete_node("n1")
-            await stage.clock.sleep(10)
-            assert (is_cordoned(stage, "n1"), is_tainted(stage, "n1")) == (True, False)
-            (before,) = agents(stage, "n1")
-            await delete_pod(stage, before)
-            await stage.until(lambda: agents(stage, "n1") not in ([], [before]))
-            await stage.clock.sleep(10)
-            (again,) = agents(stage, "n1")
-            start = stage.clock.monotonic()
-            await delete_pod(stage, "job")
-            await stage.until(lambda: is_tainted(stage, "n1"))
-            await stage.clock.sleep(1)
-            assert asked(stage, start) == [(again, 0.0)]
-            assert await stage.until_gone("n1") - start == pytest.approx(3.0, abs=0.01)
-            assert asked(stage, start) == [(again, 0.0)]
+    objects = [
+        a_pod_manifest("job", "n1", **PROTECTED),
+        a_daemon_set("agent", behaviour={"stop-seconds": 3}),
+    ]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled():
+        await stage.delete_node("n1")
+        await stage.clock.sleep(10)
+        assert (is_cordoned(stage, "n1"), is_tainted(stage, "n1")) == (True, False)
+        (before,) = agents(stage, "n1")
+        await delete_pod(stage, before)
+        await stage.until(lambda: agents(stage, "n1") not in ([], [before]))
+        await stage.clock.sleep(10)
+        (again,) = agents(stage, "n1")
+        start = stage.clock.monotonic()
+        await delete_pod(stage, "job")
+        await stage.until(lambda: is_tainted(stage, "n1"))
+        await stage.clock.sleep(1)
+        assert asked(stage, start) == [(again, 0.0)]
+        assert await stage.until_gone("n1") - start == pytest.approx(3.0, abs=0.01)
+        assert asked(stage, start) == [(again, 0.0)]
     order = [(each.operation.verb, each.operation.resource) for each in stage.transport.executed]
     assert ("patch", "nodes") in order[: order.index(("create", "pods/eviction"))][-5:], "the taint comes first"
 
@@ -139,21 +138,20 @@ async def test_a_cordon_is_one_write_if_no_daemon_set_pod_is_to_leave_later(tole
 
 async def test_before_a_daemon_set_pod_is_deleted_for_the_deadline_no_new_one_may_come() -> None:
     """Five seconds before."""
-    async with staged("n1", settings=with_grace_period("100s")) as stage:
-        await stage.create(
-            a_pod_manifest("job", "n1", terminationGracePeriodSeconds=10, **PROTECTED),
-            a_daemon_set("agent", pod={"terminationGracePeriodSeconds": 30}),
-        )
-        async with stage.settled():
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(64.5)
-            assert not is_tainted(stage, "n1")
-            await stage.until(lambda: is_tainted(stage, "n1"))
-            assert stage.clock.monotonic() - start == pytest.approx(65.0, abs=0.01)
-            await stage.clock.sleep(8)
-            assert [each.operation.name[:5] for each in stage.transport.of("delete", "pods")] == ["agent"]
-            await stage.clock.sleep(15)
-            assert agents(stage, "n1") == []
+    objects = [
+        a_pod_manifest("job", "n1", terminationGracePeriodSeconds=10, **PROTECTED),
+        a_daemon_set("agent", pod={"terminationGracePeriodSeconds": 30}),
+    ]
+    async with staged("n1", objects=objects, settings=with_grace_period("100s")) as stage, stage.settled():
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(64.5)
+        assert not is_tainted(stage, "n1")
+        await stage.until(lambda: is_tainted(stage, "n1"))
+        assert stage.clock.monotonic() - start == pytest.approx(65.0, abs=0.01)
+        await stage.clock.sleep(8)
+        assert [each.operation.name[:5] for each in stage.transport.of("delete", "pods")] == ["agent"]
+        await stage.clock.sleep(15)
+        assert agents(stage, "n1") == []
 
 
 async def test_a_new_leader_continues_with_the_cordon_that_it_finds() -> None:
@@ -172,20 +170,19 @@ async def test_a_new_leader_continues_with_the_cordon_that_it_finds() -> None:
 
 
 async def test_a_taint_that_another_client_removes_after_the_wave_is_restored() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(
-            a_daemon_set("agent"),
-            a_pod_manifest("dns", "n1", priorityClassName="system-cluster-critical", **PROTECTED),
-        )
-        async with stage.settled():
-            await stage.delete_node("n1")
-            await stage.clock.sleep(10)
-            assert (is_tainted(stage, "n1"), agents(stage, "n1")) == (True, [])
-            await stage.patch_node("n1", {"spec": {"taints": None}})
-            await stage.clock.sleep(1)
-            assert (is_tainted(stage, "n1"), agents(stage, "n1")) == (True, [])
-            reasons = [reason for name, reason, _ in await stage.events() if name == "n1"]
-            assert reasons.count("CordonUndone") == 1
+    objects = [
+        a_daemon_set("agent"),
+        a_pod_manifest("dns", "n1", priorityClassName="system-cluster-critical", **PROTECTED),
+    ]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled():
+        await stage.delete_node("n1")
+        await stage.clock.sleep(10)
+        assert (is_tainted(stage, "n1"), agents(stage, "n1")) == (True, [])
+        await stage.patch_node("n1", {"spec": {"taints": None}})
+        await stage.clock.sleep(1)
+        assert (is_tainted(stage, "n1"), agents(stage, "n1")) == (True, [])
+        reasons = [reason for name, reason, _ in await stage.events() if name == "n1"]
+        assert reasons.count("CordonUndone") == 1
 
 
 async def test_maintenance_leaves_the_taint_of_another_client() -> None:

@@ -138,41 +138,37 @@ async def test_its_claim_may_be_deleted_as_well() -> None:
 @pytest.mark.parametrize("path", ["nodes/n1$", "nodes/n1/status"])
 async def test_a_node_whose_keeping_hangs_ends_by_its_deadline_all_the_same(path: str) -> None:
     """Nothing of us reaches the node from before the request: neither the cordon nor a condition."""
-    async with staged("n1", "n2", settings=with_grace_period("20s")) as stage:
-        await stage.create(
-            a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, terminationGracePeriodSeconds=8)
-        )
-        async with stage.settled():
-            stage.transport.before.add(silence := Rule(fault=Partition(), method="PATCH", path=path))
-            await until(stage, -3.0)
-            await keep(stage, "n1")
-            await until(stage, 0.0)
-            await stage.delete_node("n1")
-            await until(stage, 30.0)
-            assert deletions(stage) == [("job", 12.0, 8)]
-            (at,) = asked_to_end(stage)
-            # Conditions hold up nothing: the node ends when its pod is gone.
-            assert (12.0 if path.endswith("status") else 20.0) <= at <= 21.0
-            stage.transport.before.remove(silence)
-            await stage.until_gone("n1")
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, terminationGracePeriodSeconds=8)]
+    async with staged("n1", "n2", objects=objects, settings=with_grace_period("20s")) as stage, stage.settled():
+        stage.transport.before.add(silence := Rule(fault=Partition(), method="PATCH", path=path))
+        await until(stage, -3.0)
+        await keep(stage, "n1")
+        await until(stage, 0.0)
+        await stage.delete_node("n1")
+        await until(stage, 30.0)
+        assert deletions(stage) == [("job", 12.0, 8)]
+        (at,) = asked_to_end(stage)
+        # Conditions hold up nothing: the node ends when its pod is gone.
+        assert (12.0 if path.endswith("status") else 20.0) <= at <= 21.0
+        stage.transport.before.remove(silence)
+        await stage.until_gone("n1")
 
 
 async def test_a_node_that_comes_back_under_its_name_is_another_one() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))
-        async with stage.settled() as controller:
-            await keep(stage, "n1")
-            await stage.clock.sleep(10)
-            await stage.patch_node("n1", {"metadata": {"finalizers": []}})
-            await stage.delete_node("n1")
-            await stage.until_gone("n1")
-            await stage.add_nodes("n1")
-            await stage.create(a_pod_manifest("new", "n1"))
-            await stage.clock.sleep(200)
-            assert "new" in names_on(stage, "n1")
-            assert not is_cordoned(stage, "n1")
-            assert controller.under_way() == ()
-            assert controller.statistics().evictor.waiting == 0
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"})]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled() as controller:
+        await keep(stage, "n1")
+        await stage.clock.sleep(10)
+        await stage.patch_node("n1", {"metadata": {"finalizers": []}})
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        await stage.add_nodes("n1")
+        await stage.create(a_pod_manifest("new", "n1"))
+        await stage.clock.sleep(200)
+        assert "new" in names_on(stage, "n1")
+        assert not is_cordoned(stage, "n1")
+        assert controller.under_way() == ()
+        assert controller.statistics().evictor.waiting == 0
 
 
 # -- asked for, or given back, while it ends ---------------------------------------------------------------------------
@@ -291,18 +287,15 @@ async def test_a_node_that_is_ready_in_time_has_nothing_to_fear_and_nothing_is_l
 
 
 async def test_a_lost_node_that_is_asked_for_in_the_last_second_is_kept() -> None:
-    async with staged("n1", "n2", settings=LENIENT) as stage:
-        await stage.create(
-            a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, tolerations=ON_LOST_NODES)
-        )
-        async with stage.settled() as controller:
-            lost = await lost_at(stage, "n1")
-            await stage.clock.sleep(lost + 899 - stage.clock.monotonic())
-            await keep(stage, "n1")
-            await stage.clock.sleep(3600)
-            assert ended(stage) == []
-            (kept,) = controller.under_way()
-            assert (kept.step, kept.pods_left) == ("drain", 1)
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, tolerations=ON_LOST_NODES)]
+    async with staged("n1", "n2", objects=objects, settings=LENIENT) as stage, stage.settled() as controller:
+        lost = await lost_at(stage, "n1")
+        await stage.clock.sleep(lost + 899 - stage.clock.monotonic())
+        await keep(stage, "n1")
+        await stage.clock.sleep(3600)
+        assert ended(stage) == []
+        (kept,) = controller.under_way()
+        assert (kept.step, kept.pods_left) == ("drain", 1)
 
 
 async def test_a_node_in_maintenance_labelled_terminable_is_terminated() -> None:

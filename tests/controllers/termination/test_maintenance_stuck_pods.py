@@ -38,32 +38,31 @@ async def force_delete(stage: Stage) -> None:
 
 
 async def test_a_node_in_maintenance_is_not_drained_while_a_stuck_pod_may_run() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(
-            a_pod_manifest("zombie", "n1", **ZOMBIE),
-            a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 4}, **CRITICAL),
-        )
-        async with stage.settled() as controller:
-            start = await keep(stage, "n1")
-            at = await stage.until(lambda: [name for name, _ in asked(stage, start)] == ["zombie", "dns"])
-            assert at - start == pytest.approx(80.0, abs=0.001), "later waves do not wait for it"
-            at = await stage.until(lambda: is_stuck(stage))
-            assert at - start == pytest.approx(84.0, abs=0.001)
-            await stage.clock.sleep(1000)
-            assert drained(stage) == ("False", "StuckPods", f"not drained: {STATE}")
-            (progress,) = controller.under_way()
-            assert (progress.step, progress.waits_for, progress.pods_left) == ("drain", f"not drained: {STATE}", 0)
-            found = status(controller, stage)
-            assert (found.is_done, found.stuck, found.waits_for) == (False, STATE, f"not drained: {STATE}")
-            assert [(each.kind, each.objects) for each in found.warnings] == [("StuckPods", ("shop/zombie",))]
-            assert (await reasons(stage, "n1")).count("PodsStuck") == 1
-            assert "Drained" not in await reasons(stage, "n1")
-            start = stage.clock.monotonic()
-            await force_delete(stage)
-            assert await stage.until(lambda: is_at_rest(stage, "n1")) - start == pytest.approx(0.0, abs=0.001)
-            await stage.clock.sleep(1)
-            assert (await reasons(stage, "n1"))[-1] == "Drained"
-            assert status(controller, stage).is_done
+    objects = [
+        a_pod_manifest("zombie", "n1", **ZOMBIE),
+        a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 4}, **CRITICAL),
+    ]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled() as controller:
+        start = await keep(stage, "n1")
+        at = await stage.until(lambda: [name for name, _ in asked(stage, start)] == ["zombie", "dns"])
+        assert at - start == pytest.approx(80.0, abs=0.001), "later waves do not wait for it"
+        at = await stage.until(lambda: is_stuck(stage))
+        assert at - start == pytest.approx(84.0, abs=0.001)
+        await stage.clock.sleep(1000)
+        assert drained(stage) == ("False", "StuckPods", f"not drained: {STATE}")
+        (progress,) = controller.under_way()
+        assert (progress.step, progress.waits_for, progress.pods_left) == ("drain", f"not drained: {STATE}", 0)
+        found = status(controller, stage)
+        assert (found.is_done, found.stuck, found.waits_for) == (False, STATE, f"not drained: {STATE}")
+        assert [(each.kind, each.objects) for each in found.warnings] == [("StuckPods", ("shop/zombie",))]
+        assert (await reasons(stage, "n1")).count("PodsStuck") == 1
+        assert "Drained" not in await reasons(stage, "n1")
+        start = stage.clock.monotonic()
+        await force_delete(stage)
+        assert await stage.until(lambda: is_at_rest(stage, "n1")) - start == pytest.approx(0.0, abs=0.001)
+        await stage.clock.sleep(1)
+        assert (await reasons(stage, "n1"))[-1] == "Drained"
+        assert status(controller, stage).is_done
 
 
 async def test_a_pod_is_gone_with_its_kubelet_and_back_with_it() -> None:

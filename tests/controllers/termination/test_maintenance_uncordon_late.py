@@ -78,50 +78,48 @@ async def test_a_cordon_that_is_long_on_its_way_is_called_off() -> None:
 
 async def test_a_late_watch_that_shows_the_state_before_the_uncordon_evicts_no_pod() -> None:
     """An answer to a write of ours has told of the return before the watch does, which then shows older states."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.settled() as controller:
-            before = remains(stage, "n1")
-            await keep(stage, "n1")
-            await stage.clock.sleep(20)
-            stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0), path="nodes"))
-            await stage.clock.sleep(25)
-            await stage.patch_node("n1", {"metadata": {"labels": {"another": "label"}}})
-            await stage.clock.sleep(1)
-            await take_off(stage, "n1")
-            await stage.clock.sleep(1)
-            await stage.cluster.create(a_pod_manifest("late", "n1"))
-            await stage.clock.sleep(1)
-            assert not is_cordoned(stage, "n1")
-            agreed = len(asked(stage, 0.0))
-            await stage.cluster.create(a_pod_manifest("new", "n1"))
-            await stage.clock.sleep(300)
-            assert len(asked(stage, 0.0)) == agreed
-            assert {"job", "new"} <= set(names_on(stage, "n1"))
-            assert remains(stage, "n1") == {**before, "labels": {**before["labels"], "another": "label"}}
-            assert controller.under_way() == ()
+    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"})]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled() as controller:
+        before = remains(stage, "n1")
+        await keep(stage, "n1")
+        await stage.clock.sleep(20)
+        stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0), path="nodes"))
+        await stage.clock.sleep(25)
+        await stage.patch_node("n1", {"metadata": {"labels": {"another": "label"}}})
+        await stage.clock.sleep(1)
+        await take_off(stage, "n1")
+        await stage.clock.sleep(1)
+        await stage.cluster.create(a_pod_manifest("late", "n1"))
+        await stage.clock.sleep(1)
+        assert not is_cordoned(stage, "n1")
+        agreed = len(asked(stage, 0.0))
+        await stage.cluster.create(a_pod_manifest("new", "n1"))
+        await stage.clock.sleep(300)
+        assert len(asked(stage, 0.0)) == agreed
+        assert {"job", "new"} <= set(names_on(stage, "n1"))
+        assert remains(stage, "n1") == {**before, "labels": {**before["labels"], "another": "label"}}
+        assert controller.under_way() == ()
 
 
 @each_way_back
 @pytest.mark.parametrize("late", [0.5, 3.0, 30.0])
 async def test_late_watches_delay_a_return_and_lose_nothing_of_it(give_back: Way, late: float) -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "300s"}))
-        async with stage.settled() as controller:
-            before = remains(stage, "n1")
-            stage.transport.before.add(Rule(fault=LateWatch(late / 2, late), path="nodes|pods"))
-            await gracectl_keep(stage, "n1")
-            await stage.clock.sleep(60)
-            assert is_cordoned(stage, "n1")
-            start = await give_back(stage, "n1")
-            # Events from before are still on their way, each late after the one before.
-            assert await stage.until(lambda: remains(stage, "n1") == before) - start <= 3 * late
-            await stage.clock.sleep(20 * late)
-            assert remains(stage, "n1") == before
-            assert controller.under_way() == ()
-            told = [message for _, reason, message in await stage.events() if reason == "Uncordoned"]
-            assert len(told) == 1
-            assert stage.evictions == []
+    objects = [a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "300s"})]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled() as controller:
+        before = remains(stage, "n1")
+        stage.transport.before.add(Rule(fault=LateWatch(late / 2, late), path="nodes|pods"))
+        await gracectl_keep(stage, "n1")
+        await stage.clock.sleep(60)
+        assert is_cordoned(stage, "n1")
+        start = await give_back(stage, "n1")
+        # Events from before are still on their way, each late after the one before.
+        assert await stage.until(lambda: remains(stage, "n1") == before) - start <= 3 * late
+        await stage.clock.sleep(20 * late)
+        assert remains(stage, "n1") == before
+        assert controller.under_way() == ()
+        told = [message for _, reason, message in await stage.events() if reason == "Uncordoned"]
+        assert len(told) == 1
+        assert stage.evictions == []
 
 
 @each_way_back

@@ -15,15 +15,14 @@ async def last_event(stage: Stage, node: str) -> str:
 
 
 async def test_a_node_that_is_gone_has_an_event_that_says_so() -> None:
-    async with staged("n1", "n2") as stage:
-        await stage.create(*(a_pod_manifest(f"web-{each}", "n1", behaviour={"stop-seconds": 5}) for each in range(3)))
-        async with stage.settled():
-            await stage.delete_node("n1")
-            await stage.until_gone("n1")
-            assert await last_event(stage, "n1") == "removed 5s after the request: pods: 3 evicted"
-            await stage.delete_node("n2")
-            await stage.until_gone("n2")
-            assert (await last_event(stage, "n2")).endswith("s after the request: pods: none had to leave")
+    objects = [*(a_pod_manifest(f"web-{each}", "n1", behaviour={"stop-seconds": 5}) for each in range(3))]
+    async with staged("n1", "n2", objects=objects) as stage, stage.settled():
+        await stage.delete_node("n1")
+        await stage.until_gone("n1")
+        assert await last_event(stage, "n1") == "removed 5s after the request: pods: 3 evicted"
+        await stage.delete_node("n2")
+        await stage.until_gone("n2")
+        assert (await last_event(stage, "n2")).endswith("s after the request: pods: none had to leave")
 
 
 async def test_it_counts_pods_that_were_deleted_and_pods_that_were_left() -> None:

@@ -58,19 +58,18 @@ def refuse(stage: Stage, method: str, path: str, fault: Refuse = HOOK) -> Rule:
 async def test_a_termination_goes_on_when_the_other_object_is_there(
     deleted: str, method: str, path: str, fault: Refuse
 ) -> None:
-    async with staged("n1", claim=ClaimSpec(termination_grace_period="15m")) as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.settled():
-            rule = refuse(stage, method, path, fault)
-            await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
-            await stage.clock.sleep(SECONDS)
-            assert stage.claim("n1-claim") is not None
-            assert 0 < stage.transport.before.struck(rule) < MANY
-            stage.transport.before.remove(rule)
-            with anyio.fail_after(3 * SECONDS):
-                await stage.until_gone("n1")
-                await stage.until_claims_gone("n1-claim")
-            assert stage.instance_state("n1") == "terminated"
+    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
+    async with staged("n1", objects=objects, claim=ClaimSpec(termination_grace_period="15m")) as stage, stage.settled():
+        rule = refuse(stage, method, path, fault)
+        await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
+        await stage.clock.sleep(SECONDS)
+        assert stage.claim("n1-claim") is not None
+        assert 0 < stage.transport.before.struck(rule) < MANY
+        stage.transport.before.remove(rule)
+        with anyio.fail_after(3 * SECONDS):
+            await stage.until_gone("n1")
+            await stage.until_claims_gone("n1-claim")
+        assert stage.instance_state("n1") == "terminated"
 
 
 async def test_a_finalizer_that_could_not_be_added_is_added_later() -> None:

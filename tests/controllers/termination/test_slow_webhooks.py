@@ -32,16 +32,15 @@ def slow(seconds: float, method: str, path: str) -> Rule:
 
 @pytest.mark.parametrize("seconds", SECONDS)
 async def test_a_claim_whose_deletion_is_slow_ends_with_its_node(seconds: float) -> None:
-    async with staged("n1", claim=ClaimSpec()) as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.settled():
-            stage.transport.before.add(slow(seconds, "DELETE", "/nodeclaims"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 9.0)
-            assert [pod for pod, _ in evictions(stage)] == ["a"]  # meanwhile
-            await until(stage, 600.0)
-            assert stage.nodes() == stage.claims() == []
-            assert len(stage.transport.of("delete", "nodeclaims")) == 1
+    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
+    async with staged("n1", objects=objects, claim=ClaimSpec()) as stage, stage.settled():
+        stage.transport.before.add(slow(seconds, "DELETE", "/nodeclaims"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 9.0)
+        assert [pod for pod, _ in evictions(stage)] == ["a"]  # meanwhile
+        await until(stage, 600.0)
+        assert stage.nodes() == stage.claims() == []
+        assert len(stage.transport.of("delete", "nodeclaims")) == 1
 
 
 @pytest.mark.parametrize("seconds", SECONDS)
@@ -59,30 +58,28 @@ async def test_a_pod_whose_deletion_is_slow_has_left_before_its_instance_ends(se
 
 async def test_the_deadline_is_kept_while_everything_is_slow() -> None:
     """What is under way at the deadline is not taken back: the claim's deletion arrives after it."""
-    async with staged("n1", claim=ClaimSpec(termination_grace_period="20s")) as stage:
-        await stage.create(a_pod_manifest("a", "n1", behaviour={"ignores-sigterm": "true"}))
-        async with stage.settled():
-            stage.transport.before.add(slow(25.0, "DELETE", "/nodeclaims"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 24.0)
-            (asked,) = asked_to_end(stage)
-            assert 20.0 <= asked <= 21.0
-            await stage.until_gone("n1")
-            await stage.until_claims_gone("n1-claim")
-            (deleted,) = stage.transport.of("delete", "nodeclaims")
-            assert deleted.instant - START == pytest.approx(25.0, abs=0.5)
+    objects = [a_pod_manifest("a", "n1", behaviour={"ignores-sigterm": "true"})]
+    async with staged("n1", objects=objects, claim=ClaimSpec(termination_grace_period="20s")) as stage, stage.settled():
+        stage.transport.before.add(slow(25.0, "DELETE", "/nodeclaims"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 24.0)
+        (asked,) = asked_to_end(stage)
+        assert 20.0 <= asked <= 21.0
+        await stage.until_gone("n1")
+        await stage.until_claims_gone("n1-claim")
+        (deleted,) = stage.transport.of("delete", "nodeclaims")
+        assert deleted.instant - START == pytest.approx(25.0, abs=0.5)
 
 
 async def test_a_condition_that_is_slow_is_written_all_the_same() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.settled():
-            stage.transport.before.add(slow(10.5, "PATCH", "/nodes/n1/status"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 15.0)
-            drained = stage.condition("n1", names.DRAINED)
-            assert drained is not None
-            assert drained["reason"] == "Draining"
+    objects = [a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"})]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        stage.transport.before.add(slow(10.5, "PATCH", "/nodes/n1/status"))
+        await delete_at_start(stage, "n1")
+        await until(stage, 15.0)
+        drained = stage.condition("n1", names.DRAINED)
+        assert drained is not None
+        assert drained["reason"] == "Draining"
 
 
 @pytest.mark.parametrize("seconds", [10.0, 30.0])

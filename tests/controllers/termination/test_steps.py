@@ -58,14 +58,13 @@ async def test_an_empty_node_goes_after_the_minimum_drain_time() -> None:
 
 
 async def test_a_pod_bound_while_the_instance_is_waited_for_is_drained_too() -> None:
-    async with staged("n1", "n2", cloud=CloudSettings(terminate_delay=30.0)) as stage:
-        await stage.create(a_pod_manifest("elsewhere", "n2"))
-        async with stage.settled():
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(10)
-            await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("late", "n1", **STOPS_AFTER_5))
-            await stage.until_gone("n1")
-            assert instants(stage, "create", "pods/eviction", start) == [10.0]
+    objects = [a_pod_manifest("elsewhere", "n2")]
+    async with staged("n1", "n2", objects=objects, cloud=CloudSettings(terminate_delay=30.0)) as stage, stage.settled():
+        start = await stage.delete_node("n1")
+        await stage.clock.sleep(10)
+        await stage.call("POST", "/api/v1/namespaces/shop/pods", a_pod_manifest("late", "n1", **STOPS_AFTER_5))
+        await stage.until_gone("n1")
+        assert instants(stage, "create", "pods/eviction", start) == [10.0]
 
 
 async def test_what_stays_and_what_is_waited_for() -> None:
@@ -88,44 +87,41 @@ async def test_what_stays_and_what_is_waited_for() -> None:
 
 
 async def test_a_pod_stuck_in_terminating_is_given_up_after_exactly_a_minute() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("stuck", "n1", terminationGracePeriodSeconds=20))
-        async with stage.settled():
-            stage.cluster.kubelet.partition("n1")
-            start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
+    objects = [a_pod_manifest("stuck", "n1", terminationGracePeriodSeconds=20)]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        stage.cluster.kubelet.partition("n1")
+        start = await stage.delete_node("n1")
+        assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
 
 
 async def test_all_waves_of_a_dead_node_wait_once_for_its_kubelet() -> None:
     critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
     tolerations = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in ("unreachable", "not-ready")]
-    async with staged("n1") as stage:
-        await stage.create(
-            a_pod_manifest("web", "n1", terminationGracePeriodSeconds=20, tolerations=tolerations),
-            a_pod_manifest("dns", "n1", terminationGracePeriodSeconds=30, tolerations=tolerations, **critical),
-        )
-        async with stage.settled():
-            stage.cluster.kubelet.partition("n1")
-            await stage.clock.sleep(60)
-            start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
-            asked = [(each.operation.name, round(each.instant - start, 3)) for each in stage.evictions]
-            assert asked == [("web", 0.0), ("dns", 80.0)]
+    objects = [
+        a_pod_manifest("web", "n1", terminationGracePeriodSeconds=20, tolerations=tolerations),
+        a_pod_manifest("dns", "n1", terminationGracePeriodSeconds=30, tolerations=tolerations, **critical),
+    ]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        stage.cluster.kubelet.partition("n1")
+        await stage.clock.sleep(60)
+        start = await stage.delete_node("n1")
+        assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
+        asked = [(each.operation.name, round(each.instant - start, 3)) for each in stage.evictions]
+        assert asked == [("web", 0.0), ("dns", 80.0)]
 
 
 async def test_waves_follow_each_other_when_the_pods_are_gone() -> None:
     critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
-    async with staged("n1") as stage:
-        await stage.create(
-            a_pod_manifest("ordinary", "n1", behaviour={"stop-seconds": 4}),
-            a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 3}, **critical),
-        )
-        async with stage.settled():
-            start = await stage.delete_node("n1")
-            end = await stage.until_gone("n1")
-            asked = [(each.operation.name, round(each.instant - start, 3)) for each in stage.evictions]
-            assert asked == [("ordinary", 0.0), ("dns", 4.0)]
-            assert end - start == pytest.approx(7.0, abs=0.001)
+    objects = [
+        a_pod_manifest("ordinary", "n1", behaviour={"stop-seconds": 4}),
+        a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 3}, **critical),
+    ]
+    async with staged("n1", objects=objects) as stage, stage.settled():
+        start = await stage.delete_node("n1")
+        end = await stage.until_gone("n1")
+        asked = [(each.operation.name, round(each.instant - start, 3)) for each in stage.evictions]
+        assert asked == [("ordinary", 0.0), ("dns", 4.0)]
+        assert end - start == pytest.approx(7.0, abs=0.001)
 
 
 async def test_a_protected_pod_holds_the_node_until_the_instant_of_its_expiry() -> None:
@@ -205,24 +201,23 @@ async def test_a_held_node_that_is_not_managed_is_left_alone_and_told_about() ->
 
 
 async def test_a_node_recreated_under_the_same_name_is_another_node() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", behaviour={"stop-seconds": 50}, terminationGracePeriodSeconds=90))
-        async with stage.settled() as controller:
-            await stage.delete_node("n1")
-            await stage.clock.sleep(3)
-            await stage.patch_node("n1", {"metadata": {"finalizers": []}})  # another client forces it
-            await stage.until_gone("n1")
-            first = stage.instances["n1"]
-            await stage.add_nodes("n1")
-            await stage.clock.sleep(200)
-            node = stage.node("n1")
-            assert node is not None
-            assert "unschedulable" not in node["spec"]
-            assert node["metadata"]["finalizers"] == [names.FINALIZER]
-            assert stage.provider.calls == []
-            states = {each.id: each.state for each in stage.cluster.cloud.instances}
-            assert states == {first: "running", stage.instances["n1"]: "running"}
-            assert controller.under_way() == ()
+    objects = [a_pod_manifest("a", "n1", behaviour={"stop-seconds": 50}, terminationGracePeriodSeconds=90)]
+    async with staged("n1", objects=objects) as stage, stage.settled() as controller:
+        await stage.delete_node("n1")
+        await stage.clock.sleep(3)
+        await stage.patch_node("n1", {"metadata": {"finalizers": []}})  # another client forces it
+        await stage.until_gone("n1")
+        first = stage.instances["n1"]
+        await stage.add_nodes("n1")
+        await stage.clock.sleep(200)
+        node = stage.node("n1")
+        assert node is not None
+        assert "unschedulable" not in node["spec"]
+        assert node["metadata"]["finalizers"] == [names.FINALIZER]
+        assert stage.provider.calls == []
+        states = {each.id: each.state for each in stage.cluster.cloud.instances}
+        assert states == {first: "running", stage.instances["n1"]: "running"}
+        assert controller.under_way() == ()
 
 
 async def test_a_termination_that_another_client_has_ended_evicts_nothing_more() -> None:

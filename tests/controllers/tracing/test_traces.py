@@ -240,16 +240,15 @@ async def test_failures_of_the_provider_are_events_of_its_step() -> None:
 
 
 async def test_without_tracing_nothing_is_written() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        async with stage.settled() as controller:
-            await stage.delete_node("n1")
-            await stage.clock.sleep(3)
-            node = stage.node("n1")
-            assert node is not None
-            assert names.TRACEPARENT not in node["metadata"].get("annotations", {})
-            assert controller.trace_id({"node": "n1"}) is None
-            await stage.until_gone("n1")
+    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
+    async with staged("n1", objects=objects) as stage, stage.settled() as controller:
+        await stage.delete_node("n1")
+        await stage.clock.sleep(3)
+        node = stage.node("n1")
+        assert node is not None
+        assert names.TRACEPARENT not in node["metadata"].get("annotations", {})
+        assert controller.trace_id({"node": "n1"}) is None
+        await stage.until_gone("n1")
 
 
 async def test_lines_of_the_log_find_the_trace_while_the_node_ends() -> None:
