@@ -87,6 +87,13 @@ async def draining(stage: Stage, *nodes: str, mortal: bool = False) -> AsyncIter
         yield controller
 
 
+def staying(name: str, grace: int = 30, node: str = "n1") -> JsonObject:
+    """A pod that never leaves by itself, and uses every second of its grace."""
+    annotations = {names.DO_NOT_DISRUPT: "true"}
+    behaviour = {"ignores-sigterm": "true"}
+    return a_pod_manifest(name, node, terminationGracePeriodSeconds=grace, annotations=annotations, behaviour=behaviour)
+
+
 def written_on(thing: JsonObject | None) -> str:
     """The deadline that stands on a node or claim; "" for none."""
     text: str = ((thing or {}).get("metadata", {}).get("annotations") or {}).get(names.TERMINATION_TIMESTAMP, "")

@@ -241,8 +241,7 @@ def _all_ready(stage: Stage) -> bool:
 
 async def test_with_all_nodes_labelled_no_more_pods_are_pending_than_one_node_had() -> None:
     """The report: ten nodes labeled, and five seconds later six gone, the rest cordoned, 27 of 51 pods Pending."""
-    async with staged(*TEN) as stage, stage.controller() as controller:
-        await stage.settle(controller)
+    async with staged(*TEN) as stage, stage.settled():
         await stage.create(a_workload("Deployment", "web", 51, behaviour={"start-seconds": 3, "stop-seconds": 1}))
         fullest = max(len(stage.pods_on(name)) for name in TEN)
         await label(stage, *TEN)

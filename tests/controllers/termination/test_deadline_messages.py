@@ -9,20 +9,23 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, reasons, staged
-from support.stories import START, asked_to_end, delete_at_start, draining, stamp, told, until, with_grace_period
+from support.stories import (
+    START,
+    asked_to_end,
+    delete_at_start,
+    draining,
+    stamp,
+    staying,
+    told,
+    until,
+    with_grace_period,
+)
 
 from gracectl.model import names
 
 QUARTER = with_grace_period("15m")
 CLAIM = ClaimSpec(termination_grace_period="15m")
 SLOW_CLOUD = CloudSettings(terminate_delay=60.0)
-
-
-def staying(name: str, grace: int = 30) -> JsonObject:
-    """A pod that never leaves by itself, and uses every second of its grace."""
-    annotations = {names.DO_NOT_DISRUPT: "true"}
-    behaviour = {"ignores-sigterm": "true"}
-    return a_pod_manifest(name, "n1", terminationGracePeriodSeconds=grace, annotations=annotations, behaviour=behaviour)
 
 
 def condition(stage: Stage, holder: str, type_: str = names.DRAINED) -> JsonObject:

@@ -9,7 +9,6 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Fault, Latency, Partition, Refuse, Rule
-from kubesim.server.api import JsonObject
 from support.stage import a_pod_manifest, a_workload, instants, staged, the_settings
 from support.stories import (
     CROWD,
@@ -21,6 +20,7 @@ from support.stories import (
     evictions,
     few_workers,
     stamp,
+    staying,
     until,
     with_grace_period,
     written_on,
@@ -35,13 +35,6 @@ LAST_WORD = 1.0
 """The seconds that a server which does not answer may cost at the deadline."""
 
 SILENCE, FAILURE, BUSY, FORBIDDEN = Partition(), Refuse(500), Refuse(429, retry_after=20), Refuse(403)
-
-
-def staying(name: str, grace: int = 30) -> JsonObject:
-    """A pod that never leaves by itself, and uses every second of its grace."""
-    annotations = {names.DO_NOT_DISRUPT: "true"}
-    behaviour = {"ignores-sigterm": "true"}
-    return a_pod_manifest(name, "n1", terminationGracePeriodSeconds=grace, annotations=annotations, behaviour=behaviour)
 
 
 # -- nothing is answered -----------------------------------------------------------------------------------------------

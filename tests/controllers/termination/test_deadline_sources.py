@@ -19,6 +19,7 @@ from support.stories import (
     draining,
     evictions,
     stamp,
+    staying,
     told,
     until,
     with_grace_period,
@@ -31,13 +32,6 @@ from gracectl.model import names
 
 QUARTER = with_grace_period("15m")
 HOUR_CLAIM = ClaimSpec(termination_grace_period="1h")
-
-
-def staying(name: str, grace: int = 30, node: str = "n1") -> JsonObject:
-    """A pod that never leaves by itself, and uses every second of its grace."""
-    annotations = {names.DO_NOT_DISRUPT: "true"}
-    behaviour = {"ignores-sigterm": "true"}
-    return a_pod_manifest(name, node, terminationGracePeriodSeconds=grace, annotations=annotations, behaviour=behaviour)
 
 
 def annotated(text: str | None) -> JsonObject:
