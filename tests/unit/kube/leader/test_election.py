@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubesim.faults import FreezeWatch, Refuse, Rule
 from kubesim_support.caller import LEASES
-from support.contest import PATH, Hustings, settled
+from support.contenders import PATH, Hustings, settled
 from support.virtual import ShiftedClock
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kubesim.faults import Latency, Partition, Refuse, Reset, Rule
-from support.contest import Contender, Hustings
+from support.contenders import Contender, Hustings
 
 from gracectl.runtime.clock import LoopClock
 

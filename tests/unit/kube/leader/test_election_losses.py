@@ -7,7 +7,7 @@ import logging
 import anyio
 import pytest
 from kubesim.faults import Latency, Partition, Refuse, Reset, Rule
-from support.contest import PATH, Contender, Hustings, settled
+from support.contenders import PATH, Contender, Hustings, settled
 
 WRITES = "PUT|POST"
 
