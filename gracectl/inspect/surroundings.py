@@ -58,20 +58,29 @@ UNBOUND: Final = Selection(fields="spec.nodeName=,status.phase=Pending")
 T = TypeVar("T")
 
 
-async def read_surroundings(client: KubeClient, cluster: ClusterCache, chosen: Collection[str]) -> Surroundings:
-    """Read the objects around the pods of the `chosen` nodes. Raises no ApiError."""
+async def read_surroundings(
+    client: KubeClient, cluster: ClusterCache, chosen: Collection[str], *, has_others: bool = True
+) -> Surroundings:
+    """Read the objects around the pods of the `chosen` nodes. Raises no ApiError.
+
+    `has_others`: the cluster has all other nodes; otherwise nothing is said about them.
+    """
     pods = [pod for name in chosen for pod in cluster.pods_on(name)]
-    return await _Reader(client, cluster, frozenset(chosen), pods).read()
+    around = await _Reader(client, cluster, frozenset(chosen), pods, has_others=has_others).read()
+    return around if has_others else msgspec.structs.replace(around, others=None)
 
 
 class _Reader:
     """One read. All kinds are read at the same time."""
 
-    def __init__(self, client: KubeClient, cluster: ClusterCache, chosen: frozenset[str], pods: list[Pod]) -> None:
+    def __init__(
+        self, client: KubeClient, cluster: ClusterCache, chosen: frozenset[str], pods: list[Pod], *, has_others: bool
+    ) -> None:
         self._client = client
         self._cluster = cluster
         self._chosen = chosen
         self._pods = pods
+        self._has_others = has_others
         self._limit = anyio.CapacityLimiter(_CONCURRENCY)
         self._missing: dict[str, None] = {}
         self._failed: dict[str, str] = {}
@@ -99,7 +108,7 @@ class _Reader:
             pending.extend(found)
 
         async def read_rooms() -> None:
-            if self._pods and len(self._cluster.nodes) <= MANY_NODES:
+            if self._has_others and self._pods and len(self._cluster.nodes) <= MANY_NODES:
                 rooms.update((each.name, each) for each in await self._all(ROOMS, [""]))
 
         with ungrouped():

@@ -30,7 +30,7 @@ SEVERAL = 2
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What was read. `volumes`: by (namespace, name) of the claim. `workloads`: by uid. `services`: those that are
-    local. `others`: nodes that stay, and take pods as far as is known.
+    local. `others`: nodes that stay, and take pods as far as is known; None: other nodes were not read.
 
     `missing`: the permissions without which something was not read: `list services`. `failed`: why else it was not.
     """
@@ -39,7 +39,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     workloads: Mapping[str, Workload] = {}
     services: tuple[Service, ...] = ()
     pending: tuple[PendingPod, ...] = ()
-    others: tuple[OtherNode, ...] = ()
+    others: tuple[OtherNode, ...] | None = ()
     missing: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
@@ -95,6 +95,8 @@ def _local_volumes(
 
 
 def _no_other_node(pods: Collection[Pod], around: Surroundings) -> Iterator[PlanWarning]:
+    if around.others is None:
+        return
     by_template: dict[tuple[str, object], list[Pod]] = {}
     for pod in pods:
         if _controller(pod) in around.workloads:

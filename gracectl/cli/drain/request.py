@@ -40,6 +40,7 @@ from gracectl.config.settings import NodeSelector
 from gracectl.controllers.termination.maintenance import request_patch
 from gracectl.inspect.forecast import DrainForecast, unmanaged_warning
 from gracectl.inspect.leadership import LeaderState, read_leadership
+from gracectl.inspect.surroundings import read_surroundings
 from gracectl.inspect.watcher import snapshot_of
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.cache.reading import read_all
@@ -56,8 +57,6 @@ from gracectl.runtime.supervise import ungrouped
 
 TURN_SECONDS = 1.0
 """Between two looks at whose turn it is: as often as frames."""
-
-UNCHECKED = "not checked without a controller: volumes, workloads and services; `gracectl plan` checks them"
 
 
 class Undrainable(Exception):
@@ -190,13 +189,15 @@ async def _inputs_here(
 ) -> PlanInput:
     names = tuple(node.name for node in nodes)
     cluster = await snapshot_of(connection.client, nodes, reading(names, manner))
+    around = await read_surroundings(connection.client, cluster, names, has_others=False)
     return PlanInput(
         msgspec.structs.replace(effective, settings=_for_any_node(effective.settings)),
         cluster,
         names,
         float(math.floor(connection.clock.now())),
         address=connection.cluster,
-        note=UNCHECKED,
+        note=around.note,
+        around=around,
     )
 
 

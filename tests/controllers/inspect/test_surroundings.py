@@ -60,7 +60,7 @@ async def test_only_what_the_pods_name_is_read() -> None:
         found = await around(stage)
         assert {key: volume.name for key, volume in found.volumes.items()} == {(NAMESPACE, "data"): "pv"}
         assert [each.full_name for each in found.services] == [f"{NAMESPACE}/front"]
-        assert [each.node.name for each in found.others] == ["n2"]
+        assert [each.node.name for each in found.others or ()] == ["n2"]
         assert (found.missing, found.note) == ((), "")
         asked = sorted(str(each.operation) for each in stage.transport.executed)
         assert asked == [
@@ -72,6 +72,16 @@ async def test_only_what_the_pods_name_is_read() -> None:
             f"list services in {NAMESPACE}",
             f"list statefulsets.apps in {NAMESPACE}",
         ]
+
+
+async def test_a_drain_from_the_command_reads_no_other_nodes() -> None:
+    async with staged("n1", "n2", objects=[a_pod_manifest("other", "n1")]) as stage:
+        await stage.create(await a_local_volume(stage))
+        cluster = await snapshot(a_client(stage), named("n1"))
+        stage.transport.executed.clear()
+        found = await read_surroundings(a_client(stage), cluster, ("n1",), has_others=False)
+        assert (list(found.volumes), found.others) == ([(NAMESPACE, "data")], None)
+        assert "list nodes" not in {str(each.operation) for each in stage.transport.executed}
 
 
 async def test_many_claims_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

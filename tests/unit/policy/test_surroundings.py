@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 from support.builders import NOW, a_budget, a_node, a_pod, ending, owned_by
 
@@ -70,6 +71,8 @@ def test_pods_that_no_other_node_can_take_are_named_by_reason() -> None:
     assert (found.kind, found.objects) == (WarningKind.NO_OTHER_NODE, ("shop/web-1", "shop/web-2"))
     assert found.message == "no other node fits shop/web-1, shop/web-2 now: 1 is too small for its requests"
     assert warned(around(workloads={"uid-web-5d": a_workload()}), *pods, budgets=budgets) == []
+    unread = msgspec.structs.replace(around(workloads={"uid-web-5d": a_workload(needs=needs)}), others=None)
+    assert warned(unread, *pods, budgets=budgets) == []
 
 
 def test_workloads_without_a_budget() -> None:
