@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 from support.clients import Deed
-from support.fleet import POD
 from support.inprocess import Arrived
+from support.karpenter import POD
 
 from gracectl.kube.transport import Request
 from gracectl.model import names

@@ -30,8 +30,8 @@ from kubesim.faults import (
 )
 from kubesim.server.api import JsonObject
 from support.contest import Candidate
-from support.fleet import a_karpenter_lease, karpenter_is_installed, karpenter_runs, leases_of
 from support.inprocess import Stutter
+from support.karpenter import a_karpenter_lease, karpenter_is_installed, karpenter_runs, leases_of
 
 from gracectl.model import names
 from gracectl.model.names import KARPENTER_LEASE

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from kubesim.controllers.nodeclaims import NODE_CLAIMS, claim_manifest, claim_status
 from kubesim.server.api import JsonObject
-from support.fleet import karpenter_leads, karpenter_renews
+from support.karpenter import karpenter_leads, karpenter_renews
 from support.stage import CLAIMS, the_settings
 
 from gracectl.cli.crds import shipped_definitions

@@ -15,8 +15,8 @@ import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from support.disruption import POOL as TEAM
 from support.disruption import TERMINABLE, create_node_budget
-from support.fleet import karpenter_leads, leases_of
 from support.inprocess import Arrived
+from support.karpenter import karpenter_leads, leases_of
 from support.stage import NAMESPACE, SILENT, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 
 from gracectl.eviction.pdb_queue import EvictionCandidate

@@ -10,17 +10,8 @@ from controllers.app.test_controller import EVERYTHING
 from kubesim.faults import Refuse, Rule
 from kubesim_support.accounts import RBAC, account_token, grant
 from simulation.baseline import kept_by
-from support.fleet import (
-    A_POD,
-    HOLDER,
-    POD,
-    RUNNING,
-    karpenter_leads,
-    karpenter_renews,
-    leases_of,
-    pods_of,
-)
 from support.inprocess import InProcessTransport
+from support.karpenter import A_POD, HOLDER, POD, RUNNING, karpenter_leads, karpenter_renews, leases_of, pods_of
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, finalizers_of, staged, the_settings
 
 from gracectl.app.controller import Controller

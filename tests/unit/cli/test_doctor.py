@@ -18,7 +18,8 @@ from click.testing import Result
 from e2e_support.target import embedded_cluster
 from rich.console import Console
 from support.builders import a_budget, a_node, a_pod
-from support.fleet import HOLDER, Fleet, installed, overheard
+from support.fleet import Fleet, overheard
+from support.karpenter import HOLDER, installed
 from support.servers import mute
 
 from gracectl.admission.settings import AdmissionSettings

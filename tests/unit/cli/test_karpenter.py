@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.fleet import HOLDER, Fleet, a_karpenter_lease, fleet, installed, leases_of
+from support.fleet import Fleet, fleet
+from support.karpenter import HOLDER, a_karpenter_lease, installed, leases_of
 
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
-from support.fleet import NODES, Fleet, a_karpenter_lease, fleet, installed, leases_of
+from support.fleet import NODES, Fleet, fleet
+from support.karpenter import a_karpenter_lease, installed, leases_of
 from support.shell import on_terminal
 
 from gracectl.cli.root import root

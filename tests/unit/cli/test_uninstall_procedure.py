@@ -9,7 +9,7 @@ from kubesim.faults import Latency, Partition, Refuse, Rule
 from kubesim_support.accounts import account_token, grant, rule
 from support.clients import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.disruption import TERMINABLE
-from support.fleet import karpenter_leads
+from support.karpenter import karpenter_leads
 from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
 from support.stories import keep
 
