@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from support.clients import Laptop, mortal
+from support.clients import Laptop, a_client, mortal, named
 from support.stage import (
     NAMESPACE,
     STOPS_AFTER_5,
@@ -18,6 +18,8 @@ from support.stage import (
 from support.stories import a_daemon_set, asked, gracectl_keep, gracectl_uncordon, is_at_rest, names_on, seen
 
 from gracectl.app.drainer import Manner
+from gracectl.inspect.status import NodePhase, node_statuses
+from gracectl.inspect.watcher import snapshot
 from gracectl.model import names
 
 DONE = "n1: drained for maintenance; to undo: gracectl uncordon n1"
@@ -46,6 +48,9 @@ async def test_a_node_is_drained_and_an_uncordon_leaves_nothing() -> None:
         assert [each.type for each in node.conditions if each.type == names.DRAINED] == []
         assert stage.transport.of("patch", "nodes/status") == []
         assert await reasons(stage, "n1") == ["Cordoned", "Draining", "Drained"]
+        cluster = await snapshot(a_client(stage), named("n1"))
+        (status,) = node_statuses(cluster, stage.settings.termination, ["n1"], stage.clock.now())
+        assert (status.state, status.step) == (NodePhase.MAINTENANCE, "drained")
         await gracectl_uncordon(stage, "n1")
         left = seen(stage, "n1")
         assert (left.unschedulable, [each for each in left.annotations if "gracectl" in each]) == (False, [])
