@@ -1,4 +1,4 @@
-"""The webhook configurations: what they should be, a look at what they are, and writing them.
+"""The webhook configurations: their desired state, checks of the current state, and writes.
 
 Only `gracectl webhooks` writes them, with the rights of a person or of the chart's hook. Every replica looks at them
 every few seconds, says in readiness, log and metrics what is wrong, and answers on plain paths while they name those.
@@ -125,7 +125,7 @@ class RegistrationWatch:
         return any(_path_of(webhook, self._settings) in plain for webhook in self._webhooks())
 
     def problem(self, state: CertificateState) -> str:
-        """What is wrong, with the remedy; "" if nothing is known to be wrong."""
+        """Problem with the registration, and its remedy; "" without a known problem."""
         if self._failure:
             return f"webhook configurations {self._settings.name}: unknown: {self._failure}"
         for kind, body in self._found.items():

@@ -167,11 +167,12 @@ class CertificateSecret:
 
 
 class SharedCertificate:
-    """What the Secret says, in every replica. `serving`: gets its certificate; None: that comes from files."""
+    """Contents of the Secret in every replica. `serving`: receives the certificate; None: the certificate is from
+    files."""
 
     def __init__(self, secret: CertificateSecret, serving: ServingCertificate | None, clock: Clock) -> None:
         self.state = CertificateState()
-        """As last read."""
+        """State at the last read."""
         self._secret = secret
         self._serving = serving
         self._clock = clock

@@ -47,7 +47,7 @@ class ServingCertificate:
         self._served: certificates.KeyPair | None = None
         self._info: certificates.CertificateInfo | None = None
         self._authorities: dict[bytes, float] = {}
-        """By authority, the monotonic instant at which it was last named."""
+        """Monotonic instant at which each authority was last named, by authority."""
 
     @property
     def is_ready(self) -> bool:
@@ -69,10 +69,10 @@ class ServingCertificate:
         return self._info is not None and self._info.not_after > self._clock.now() and self._info.names >= self._hosts
 
     def offer(self, material: Material) -> bool:
-        """Serve this pair as soon as it is trusted; True if it is served. A pair that is not served at once has to be
-        offered again.
+        """Serve this pair as soon as it is trusted; True if it is served. If the pair is not served immediately, the
+        caller must offer it again.
 
-        ValueError if it is invalid: what was served is served still.
+        Raises ValueError if the pair is invalid; the previous pair stays in use.
         """
         named = certificates.authorities_in(material.authorities)
         info = certificates.certificate_info(material.pair.certificate)
@@ -104,8 +104,8 @@ class ServingCertificate:
         self.context, self._clients = context, authorities
 
     def bundle(self) -> bytes:
-        """Bundle that API servers are to trust now: every authority that was named lately, and those of the served
-        pair. Empty if none was ever named."""
+        """Bundle that API servers must trust now: recently named authorities, and the authorities of the served pair.
+        Empty if no authority was ever named."""
         now = self._clock.monotonic()
         issuers = certificates.issuers_of(self._served.certificate, self._authorities) if self._served else ()
         for authority in [each for each, last in self._authorities.items() if last + RETAINED_SECONDS < now]:

@@ -56,7 +56,7 @@ class SequenceListener(Protocol):
         """The pods of a range are deleted now."""
 
     def range_over(self, event: RangeEnded) -> None:
-        """The period of a range is over, or its pods are gone."""
+        """The period of a range has expired, or its pods are gone."""
 
     def over(self, result: SequenceResult) -> None:
         """The sequence has ended. Not called if it was cancelled."""
@@ -150,7 +150,7 @@ class ShutdownSequence:
         )
 
     def _scheduled(self, notice: ShutdownDeletion, pods: str) -> ScheduledDeletion:
-        """As the deleter wants it, which computes the grace itself: a retry has less."""
+        """Deletion in the deleter's form. The deleter computes the grace: a retry has less."""
         return ScheduledDeletion(
             namespace=notice.pod.namespace,
             name=notice.pod.name,

@@ -79,7 +79,7 @@ class MachineShutdown:
         self._trace: ShutdownTrace | None = None
         self._sequence: ShutdownSequence | None = None
         self.outcome: ShutdownOutcome | None = None
-        """None while it is in progress."""
+        """Outcome of the shutdown; None while the shutdown is in progress."""
 
     @property
     def trace_id(self) -> str | None:

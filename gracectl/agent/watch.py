@@ -31,7 +31,7 @@ from gracectl.runtime.supervise import ungrouped
 logger = logging.getLogger(__name__)
 
 INHIBITOR_NAME = "gracectl agent"
-"""As `systemd-inhibit --list` shows it."""
+"""Name of the lock in `systemd-inhibit --list`."""
 
 _KUBELET = "kubelet"
 
@@ -272,7 +272,7 @@ class ShutdownWatch:
 
 
 class ProblemKind(Enum):
-    """Kind of a problem; the value is logged when it is over."""
+    """Kind of a problem; the value is logged when the problem ends."""
 
     AWAY = "logind: reachable again"
     LOCK = "logind: inhibitor lock available again"
@@ -283,7 +283,7 @@ _LEVELS = {ProblemKind.AWAY: logging.WARNING, ProblemKind.LOCK: logging.ERROR, P
 
 
 class Problems:
-    """Current problems, one text per kind; each is logged when it begins or changes, and when it is over."""
+    """Current problems, one text per kind; each is logged when it begins, changes and ends."""
 
     def __init__(self) -> None:
         self._texts: dict[ProblemKind, str] = {}

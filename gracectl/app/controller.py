@@ -108,7 +108,7 @@ class ControllerStatistics(ManagerStatistics, frozen=True, kw_only=True):
 
     client: ClientStatistics
     election: ElectionStatistics | None
-    """None without leader election."""
+    """Statistics of the leader election; None if it is disabled."""
     fence: FenceStatistics
     events: EventStatistics
     caches: tuple[CacheStatistics, ...]

@@ -76,9 +76,9 @@ class Process:
         self.skew: SkewEstimate | None = None
         """The estimate of the server's clock."""
         self.reloader: SettingsReloader | None = None
-        """None without a settings file."""
+        """Reloader of the settings file; None without a file."""
         self.export: MetricExport | None = None
-        """None if metrics are only scraped."""
+        """Export of metrics; None if metrics are only scraped."""
         self.components = ComponentStatus()
         self._clock = clock
         self._program = program
@@ -114,7 +114,7 @@ class Process:
         await self._servers.close()
 
     def skew_statistics(self) -> SkewStatistics | None:
-        """What is known of the server's clock."""
+        """Measured skew of the server's clock."""
         return self.skew.statistics() if self.skew else None
 
     def samples(self) -> Iterator[Sample | None]:

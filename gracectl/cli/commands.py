@@ -26,9 +26,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "config": Entry("config", "Print the effective settings, and where each is from."),
     },
     "Act on nodes": {
-        "drain": Entry("drain.command", "Drain nodes without deleting them, and wait until it is done."),
+        "drain": Entry("drain.command", "Drain nodes without deleting them, and wait until they are drained."),
         "uncordon": Entry("uncordon", "Uncordon nodes that are drained for maintenance."),
-        "terminate": Entry("drain.command", "Terminate nodes, and wait until it is done."),
+        "terminate": Entry("drain.command", "Terminate nodes, and wait until they are terminated."),
     },
     "Install and run": {
         "controller": Entry("controller", "Watch a cluster and terminate its deleted nodes gracefully."),

@@ -1,7 +1,7 @@
 """Failures of commands: one message on stderr, and an exit code that scripts can rely on.
 
 0: done. 1: gracectl itself failed. 2: bad usage or configuration, or a live Karpenter on the cluster; nothing was
-changed. 3: the cluster refused, could not be reached or failed. 4: the timeout is over; a leader continues.
+changed. 3: the cluster refused, could not be reached or failed. 4: the timeout has expired; a leader continues.
 """
 
 from __future__ import annotations

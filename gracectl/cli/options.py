@@ -1,4 +1,4 @@
-"""What commands that speak to a cluster have in common: the options that say which one, and the connection to it."""
+"""Options and connection that the commands with a cluster share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from gracectl.runtime.supervise import ungrouped
 
 
 class ClusterTarget(msgspec.Struct, frozen=True):
-    """What the command line says about the cluster, and about how its nodes end."""
+    """Cluster and settings that the command line selects."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -47,7 +47,7 @@ class ClusterTarget(msgspec.Struct, frozen=True):
     config_map: Key | None = None
 
     def settings(self) -> Settings:
-        """Those of the file, or all defaults, with what the environment says. Raises ConfigError."""
+        """Settings of the file, or the defaults, with the overrides of the environment. Raises ConfigError."""
         return load_settings(self.config, os.environ)
 
 
@@ -57,7 +57,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def target_options(config_help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The same, with this help of --config."""
+    """Options of `cluster_options`, with this help for --config."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @click.option(
@@ -92,9 +92,9 @@ async def connected(
     *,
     shows_cluster: bool = False,
 ) -> AsyncIterator[Connection]:
-    """A connection while the block runs; nothing is asked of the server yet. Raises CredentialsError.
+    """A connection while the block runs; no request is sent yet. Raises CredentialsError.
 
-    `largest_offset`: seconds that the server's clock may be away from this machine's and be believed. `notice`: gets
+    `largest_offset`: maximum credible skew, in seconds, between the server's clock and this machine's. `notice`: gets
     what is waited for while the server is silent. `shows_cluster`: a first line says on a terminal which cluster it is.
     """
     chosen = connection.connected(target.kubeconfig, target.context, largest_offset=largest_offset, notice=notice)
@@ -111,7 +111,7 @@ def _show(cluster: ClusterAddress) -> None:
 
 
 class UnknownNodes(Exception):
-    """There are no nodes of these names; the message names them all, and those of `known` that are like them."""
+    """Nodes with these names do not exist. The message lists the names, and similar names in `known`."""
 
     def __init__(self, names: Iterable[str], known: Iterable[str] = ()) -> None:
         self.names = tuple(names)
@@ -121,11 +121,11 @@ class UnknownNodes(Exception):
             name for wrong in self.names for name in get_close_matches(wrong, found, n=1, cutoff=0.8)
         )
         meant = f"did you mean {', '.join(similar)}? " if similar else ""
-        super().__init__(f"there {them} {', '.join(self.names)}; {meant}`kubectl get nodes` lists those that there are")
+        super().__init__(f"there {them} {', '.join(self.names)}; {meant}`kubectl get nodes` lists all nodes")
 
 
 class NodeChoice(msgspec.Struct, frozen=True):
-    """What the command line says. Either has `names`, or a `query`, which was written as `selector`."""
+    """Nodes that the command line selects: by `names`, or by a `query` that was written as `selector`."""
 
     names: tuple[str, ...] = ()
     query: LabelQuery | None = None
@@ -141,7 +141,7 @@ class NodeChoice(msgspec.Struct, frozen=True):
         return f"No node matches the selector {self.selector}."
 
     def among(self, nodes: Iterable[Node]) -> tuple[str, ...]:
-        """The names of those that the command is about. Raises UnknownNodes if one of them is not there."""
+        """Names of the selected nodes. Raises UnknownNodes if a named node does not exist."""
         nodes = tuple(nodes)
         found = sorted((node.name for node in nodes if self.picks(node)), key=natural_key)
         missing = [name for name in self.names if name not in found]
@@ -198,7 +198,7 @@ def optional_node_arguments(command: Callable[..., None]) -> Callable[..., None]
 
     @click.argument("names", nargs=-1, metavar="[NODE]...", callback=_named, shell_complete=complete_nodes)
     @click.option(
-        "-l", "--selector", metavar="SELECTOR", callback=_parsed, help="Nodes by their labels, as kubectl has it."
+        "-l", "--selector", metavar="SELECTOR", callback=_parsed, help="Nodes by label, in the syntax of kubectl."
     )
     @wraps(command)
     def with_nodes(
@@ -213,7 +213,7 @@ def optional_node_arguments(command: Callable[..., None]) -> Callable[..., None]
 
 
 def _named(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Each once; `node/n1`, as `kubectl get -o name` prints it, is n1."""
+    """Unique node names; `node/n1`, the form of `kubectl get -o name`, becomes `n1`."""
     found = dict.fromkeys(name.removeprefix("nodes/").removeprefix("node/") for name in names)
     if "" in found:
         raise click.BadParameter("an empty name; is a variable not set?", param_hint="NODE")

@@ -51,7 +51,7 @@ def cause_lines(progress: Progress, at: float) -> Iterator[RenderableType]:
 
 
 class _Causes(msgspec.Struct, frozen=True):
-    """As many causes as a third of the terminal has room for, the first ones with their remedies."""
+    """Causes that fit into a third of the terminal; the first ones have remedies."""
 
     causes: Sequence[BlockingCause]
     at: float

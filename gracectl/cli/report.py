@@ -33,7 +33,7 @@ def to_json(value: object, *, indent: int = 2) -> str:
 
 
 def to_yaml(value: object) -> str:
-    """The same object as YAML."""
+    """Return the object as YAML."""
     return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, width=1000).rstrip()
 
 

@@ -19,7 +19,7 @@ from gracectl.telemetry import logs
 
 EPILOG = (
     "Exit codes: 0 done; 1 gracectl failed; 2 bad usage or configuration; 3 the cluster refused or failed; 4 the time "
-    "given with --timeout has passed, and the work continues."
+    "limit of --timeout has passed; the work continues."
 )
 
 
@@ -69,7 +69,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See click; a command that does not exist is answered with the one that is meant, if one is like it."""
+        """Override click: for an unknown command, suggest a similar one."""
         wanted = args[0]
         if (
             wanted not in COMMANDS

@@ -1,5 +1,5 @@
-"""Settings of commands that evaluate nodes as the controller does: those of --config, or else the controller's own, as
-the ConfigMap of the chart has them.
+"""Settings of commands that evaluate nodes as the controller does: the file of --config, else the controller's settings
+in the ConfigMap of the chart.
 """
 
 from __future__ import annotations

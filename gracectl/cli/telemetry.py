@@ -81,5 +81,5 @@ def _explained() -> Iterator[None]:
 
 @cache
 def _identity() -> str:
-    """Of this process, which has predecessors and siblings on the same host."""
+    """Identity of this process; previous and concurrent processes on the same host have another."""
     return f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"

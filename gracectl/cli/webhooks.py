@@ -78,7 +78,7 @@ def _located(settings: AdmissionSettings, namespace: str) -> tuple[AdmissionSett
 
 
 async def _state(connection: Connection, settings: AdmissionSettings, key: Key, wait: float) -> CertificateState:
-    """What the Secret has, once it is complete. Raises NoSecret, ApiError."""
+    """Wait until the Secret is complete, and return its contents. Raises NoSecret, ApiError."""
     clock = connection.clock
     end = clock.monotonic() + wait
     secret = CertificateSecret(connection.client, key)

@@ -58,12 +58,12 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """Its Lease and holder, for messages."""
+        """Message with the Lease and the holder."""
         namespace, name = self.lease
         since = "" if self.since is None else f" since {format_time(self.since)}"
         return (
             f"a Karpenter leads on this cluster: {harmless(self.holder)} holds the Lease {namespace}/{name}{since} and "
-            f"has renewed it at {format_time(self.renewed)}; it answers for the finalizer {names.FINALIZER} as well"
+            f"renewed it at {format_time(self.renewed)}; Karpenter owns the same finalizer {names.FINALIZER}"
         )
 
     @property
@@ -88,7 +88,7 @@ class KarpenterWatch:
     """Reads Karpenter's Lease in these namespaces. Invariant: needs no permission but `get`, by name."""
 
     def __init__(self, client: KubeClient, clock: Clock, namespaces: Iterable[str], *, own: Key | None = None) -> None:
-        """`own`: the Lease of gracectl itself, which is no rival's, whatever its name."""
+        """`own`: the Lease of gracectl itself, which never counts as a rival's, regardless of its name."""
         self._client = client
         self._clock = clock
         keys = dict.fromkeys((namespace, names.KARPENTER_LEASE) for namespace in namespaces)
@@ -159,7 +159,7 @@ class KarpenterWatch:
             return None
         except Forbidden as refusal:
             if key[0] not in self._unseen:
-                logger.info("whether a Karpenter leads in namespace %s cannot be seen: %s", key[0], refusal)
+                logger.info("cannot read Karpenter's Lease in namespace %s: %s", key[0], refusal)
             self._unseen[key[0]] = None
             return None
         if not lease.holder or lease.renew_time is None:

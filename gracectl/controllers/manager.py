@@ -1,7 +1,6 @@
-"""Controller manager: builds and runs all that changes a cluster, while this process leads.
+"""Controller manager: builds and runs everything that changes the cluster, while this process leads.
 
-It is built anew each time, from what the caches hold by then, as after a restart. So no state from before another
-process led is ever acted upon.
+Each term rebuilds it from the caches, as after a restart. So it never acts on state from before another process led.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ class ControllerManager:
         await run_components(parts, anyio.Event(), status=self._component_status)
 
     def configure(self, eviction: EvictionSettings, termination: TerminationSettings) -> None:
-        """Apply new settings, also to terminations in progress: every decision that depends on them is made again, and
-        nothing is built anew. `termination` manages the same nodes as before."""
+        """Apply new settings, also to terminations in progress: every decision that depends on them is repeated, and
+        nothing is rebuilt. `termination` manages the same nodes as before."""
         self._drains.configure(eviction, termination)
         for controller in (self.claims, self._voluntary):
             controller.configured()

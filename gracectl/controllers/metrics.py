@@ -75,7 +75,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     queues: Mapping[str, QueueStatistics] = msgspec.field(
         default_factory=lambda: dict.fromkeys(QUEUES, QueueStatistics())
     )
-    """By name."""
+    """Statistics of each queue, by name."""
 
 
 def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> Iterator[Sample]:

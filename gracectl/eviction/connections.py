@@ -32,7 +32,7 @@ FRESH_SECONDS: Final = 30.0
 
 
 class ConnectionOpener:
-    """Opens as many connections as timers of `wheel` are about to fire."""
+    """Opens one connection for each timer of `wheel` that is about to fire."""
 
     def __init__(self, client: KubeClient, clock: Clock, wheel: TimerWheel[str]) -> None:
         self._client = client

@@ -74,9 +74,9 @@ RESCHEDULED_PER_TURN: Final = 100
 class Deletion(msgspec.Struct, frozen=True):
     """A deletion that the server has agreed to.
 
-    `granted`: seconds of grace; `requested`: those of the pod's own terminationGracePeriodSeconds; `before`: what it
-    had been granted if it was terminating already, else None. `late`: seconds from the instant at which it was due,
-    or at which that became known, to the request.
+    `granted`: seconds of grace; `requested`: the pod's own terminationGracePeriodSeconds; `before`: the grace granted
+    earlier if the pod was already terminating, else None. `late`: seconds from the instant at which it was due, or at
+    which that became known, to the request.
     """
 
     pod: ScheduledDeletion
@@ -227,7 +227,7 @@ class PodDeleter:
     async def settle(self, node: str) -> None:
         """Wait until the server has responded to every deletion that is due now on `node`, with any result.
 
-        One that waits after a failure is tried at once, once.
+        A deletion that waits after a failure is retried once, immediately.
         """
         now = self._clock.now()
         responses = []

@@ -75,9 +75,9 @@ class EvictionListener(Protocol):
 
 
 class EvictorStatistics(msgspec.Struct, frozen=True):
-    """Snapshot for metrics, `status` and tests. `results` counts requests by what came of them.
+    """Snapshot for metrics, `status` and tests. `results` counts requests by result.
 
-    `pdb_queues` are those of budgets, `longest` is the number of pods in the longest. By number of budgets: `pods`
+    `pdb_queues` counts the queues of budgets, `longest` the pods in the longest queue. By number of budgets: `pods`
     wait now, the first of them for `oldest` seconds; `waits` are the seconds from joining a queue to the eviction.
     """
 
@@ -286,8 +286,8 @@ class Evictor:
     # Evicting from a queue.
 
     def _group_of(self, key: QueueKey) -> Hashable:
-        """The workload of a pod without a budget, or of some pod of a queue: a budget is mostly over one workload. Of a
-        queue of nothing but pods that hung before, the slow part of it."""
+        """The workload of a pod without a budget, or of some pod of a queue: a budget is mostly over one workload. For
+        a queue with only pods that hung before: the slow part of the group."""
         queue = self._queues.get(key)
         candidate = None if queue is None else next(iter(queue.waiting.values()), None)
         if candidate is None:

@@ -56,11 +56,11 @@ class EvictionSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     probe_seconds: Seconds = 60.0
     """Time after which an exhausted PDB queue is retried without any change."""
     settle_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 60.0
-    """A pod that was under a budget and is under none, as labels or a selector have changed, waits for so long."""
+    """Delay of a pod that has lost its budget by a change of labels or selector."""
 
 
 class EvictionCandidate(msgspec.Struct, frozen=True):
-    """A pod that is to be evicted now. Times are Unix seconds; `node_activity` completes "node worker-1 ..." in
+    """A pod to evict now. Times are Unix seconds; `node_activity` completes "node worker-1 ..." in
     Events.
     """
 
@@ -119,7 +119,7 @@ class _UnobservedEviction(msgspec.Struct):
     is_going: bool = False
     """The watch has shown that the pod is terminating or gone."""
     versions: tuple[str, ...] = ()
-    """Of the budgets at that instant: they may be older than the eviction."""
+    """Versions of the budgets at that instant: they may be older than the eviction."""
 
 
 _Place = tuple[float, int, EvictionRank, str]
@@ -127,9 +127,9 @@ _Place = tuple[float, int, EvictionRank, str]
 
 
 class _Line(msgspec.Struct, eq=False):
-    """Waiting pods about which budgets say the same, in the order of eviction. `sample` is one of them.
+    """Waiting pods with equal budget results, in the order of eviction. `sample` is one of the pods.
 
-    `postponed` are those that may not be evicted yet, by the instant from which they may.
+    `postponed`: pods that may not be evicted yet, by the instant from which they may.
     """
 
     sample: Pod
@@ -417,8 +417,8 @@ class PdbQueue:
             self._probe_at = now + self._settings.probe_seconds
 
     def _forget_observed(self, now: float, budgets: tuple[PodDisruptionBudget, ...], changed: set[str]) -> None:
-        """Forget evictions of pods that terminate, but that no budget has listed: it has changed since, so that version
-        was passed over by a new list, or the time for it is over.
+        """Forget evictions of pods that terminate, but that no budget has listed: the budget has changed since, so a
+        new list skipped that version, or its time has expired.
         """
         versions = _versions(budgets)
         if versions != self._shown_versions:

@@ -24,11 +24,11 @@ class PodOutcome(StrEnum):
     EVICTED = "evicted"
     """The server has agreed to its eviction; it had all of its grace."""
     DELETED = "deleted"
-    """It was deleted for the deadline, whether or not it was evicted before."""
+    """The pod was deleted for the deadline, whether or not it was evicted before."""
     LEFT = "left"
-    """It has finished, or something else has ended it."""
+    """The pod has finished, or another client has removed it."""
     ABANDONED = "abandoned"
-    """It was still there when the termination of its node was over."""
+    """The pod still existed when the termination of its node ended."""
 
 
 class PodOutcomeTracker:

@@ -33,9 +33,9 @@ class BudgetState(StrEnum):
     ALLOWING = "allowing"
     SPENT = "spent"
     UNCOUNTED = "uncounted"
-    """Its controller cannot count it: it allows nothing."""
+    """The budget's controller cannot count it: the budget allows nothing."""
     UNOBSERVED = "unobserved"
-    """Its status is older than its spec."""
+    """The status of the budget is older than its spec."""
 
 
 class UnavailableObject(msgspec.Struct, frozen=True):
@@ -149,13 +149,13 @@ def _in_order(usages: Iterable[PodBudgetUsage]) -> tuple[PodBudgetUsage, ...]:
 
 
 def _leaving_nodes(cluster: ClusterCache, settings: TerminationSettings, now: float) -> dict[str, str]:
-    """By node name, why its pods will be removed."""
+    """Reason why the pods of a node will be removed, by node name."""
     reasons = ((node.name, _removal_reason(cluster, node, settings, now)) for node in cluster.nodes.values())
     return {name: reason for name, reason in reasons if reason}
 
 
 def _usages_in(cluster: ClusterCache, namespace: str, leaving: Mapping[str, str]) -> tuple[PodBudgetUsage, ...]:
-    """Of the budgets of a namespace."""
+    """Usages of the budgets of a namespace."""
     budgets = cluster.budgets.by_index(BY_NAMESPACE, namespace)
     pods = [pod for pod in cluster.pods.in_namespace(namespace) if pod.phase not in {names.SUCCEEDED, names.FAILED}]
     over = _budgets_over(budgets, pods)
@@ -222,11 +222,11 @@ def _termination_reason(cluster: ClusterCache, node: Node, settings: Termination
 
 
 Over = Mapping[str, Mapping[str, PodDisruptionBudget]]
-"""By pod UID, all budgets that select it, by name."""
+"""All budgets that select a pod, by pod UID and budget name."""
 
 
 def _budgets_over(budgets: Sequence[PodDisruptionBudget], pods: Sequence[Pod]) -> Over:
-    """Each selector meets each label map once: pods of one workload share theirs."""
+    """Match each selector once against each label map: pods of one workload share a map."""
     found: dict[str, Mapping[str, PodDisruptionBudget]] = {}
     of_labels: dict[int, Mapping[str, PodDisruptionBudget]] = {}
     for pod in pods:

@@ -51,7 +51,7 @@ class BlockedHistory:
         self._seen: dict[str, tuple[object, float]] = {}
 
     def update(self, entries: Collection[tuple[PodPlan, float]], now: float) -> dict[str, float]:
-        """By uid since when, given what the objects say of all pods at `now`. Other pods are forgotten."""
+        """Return since when each pod is in its state, by UID, from the objects at `now`. Forget other pods."""
         seen: dict[str, tuple[object, float]] = {}
         for entry, reported in entries:
             what = (entry.outcome, entry.budgets, entry.protection and entry.protection.kind)
@@ -68,7 +68,7 @@ class BlockedHistory:
 class DrainingPlan:
     """Plan of one draining node. `began`: when (Unix seconds) its drain was requested. `queued`: its pods by queue.
 
-    `budgets`, `namespaces`: those of its pods. `pods`: their status; None: to be made.
+    `budgets`, `namespaces`: of the pods. `pods`: status of the pods; None: not computed yet.
     """
 
     def __init__(self, node: Node, history: BlockedHistory) -> None:

@@ -225,7 +225,7 @@ def _cordoned(view: NodeView, since: float, now: float) -> DrainingNode:
 
 
 def _deleted(thing: H, now: float) -> H:
-    """As the server shows it when it is deleted at `now`: in whole seconds."""
+    """Object as the server would show it after a deletion at `now`: in whole seconds."""
     if thing.deletion_timestamp is not None:
         return thing
     return msgspec.structs.replace(thing, deletion_timestamp=float(math.floor(now)))

@@ -112,7 +112,7 @@ def leadership_of(leases: Sequence[Lease], now: float) -> Leadership:
 
 
 def with_leadership(found: Sequence[NodeStatus], leadership: Leadership) -> tuple[NodeStatus, ...]:
-    """The same nodes, with warnings where no controller leads, or where the leader does nothing."""
+    """Add warnings to the nodes if no controller leads, or if the leader does nothing."""
     return tuple(_with_leadership(status, leadership) for status in found)
 
 

@@ -55,7 +55,7 @@ class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_never(self) -> bool:
-        """Whether no pod leaves until something is changed."""
+        """Whether no pod leaves until a person changes something."""
         return isinstance(self.left, Never)
 
     @property
@@ -247,7 +247,7 @@ def _urgency(cause: BlockingCause) -> int:
 
 
 class Forecaster:
-    """The newest forecast of all draining nodes, made again and again at a bounded cost; `run` it once.
+    """The newest forecast of all draining nodes, repeated at a bounded cost; `run` it once.
 
     `nodes`: the input of the next one, and the instant that it is of; None: not yet. `log`: what is observed meanwhile.
     """

@@ -74,7 +74,7 @@ class NodePhase(StrEnum):
     MAINTENANCE = "maintenance"
     UNCORDONING = "uncordoning"
     PENDING = "pending"
-    """Its termination for health, label or age is due, and waits."""
+    """The node's termination for health, label or age is due, and waits."""
     IDLE = "idle"
 
 
@@ -253,7 +253,7 @@ def held_by_warning(status: NodeStatus) -> NodeStatus:
 
 
 def with_forecasts(statuses: Iterable[NodeStatus], forecast: Forecast | None) -> tuple[NodeStatus, ...]:
-    """Each status with what the forecast knows: by when the node is drained, or why it never is."""
+    """Add the forecast to each status: by when the node is drained, or why it never is."""
     forecasts = {each.draining.view.node.uid: each for each in (forecast.nodes if forecast else ())}
     return tuple(_with_forecast(status, forecasts.get(status.uid)) for status in statuses)
 
@@ -437,7 +437,7 @@ REPORTED: Final = {
     names.EVICTION_REFUSED: WarningKind.EVICTION_REFUSED,
     names.BUDGET_SETTLING: WarningKind.BUDGET_SETTLING,
 }
-"""By the reason of the condition Drained, what only the controller that drains has seen."""
+"""State that only the draining controller has seen, by the reason of the condition Drained."""
 
 
 def _reported(node: Node) -> Iterator[PlanWarning]:

@@ -36,13 +36,13 @@ from gracectl.policy.surroundings import Surroundings
 from gracectl.runtime.supervise import ungrouped
 
 MANY_NAMESPACES: Final = 10
-"""Of more namespaces than these all are read in one list."""
+"""Number of namespaces above which one list reads all namespaces."""
 
 MANY_CLAIMS: Final = 50
 """More claims than these, and their volumes, are listed, not read by name."""
 
 MANY_NODES: Final = 500
-"""Of more nodes than these it is not read how much room they have."""
+"""Number of nodes above which the free capacity of nodes is not read."""
 
 _CONCURRENCY: Final = 10
 

@@ -260,7 +260,7 @@ class ClusterWatcher:
 
     @property
     def _has_listed_pods(self) -> bool:
-        """Of all nodes that are selected now."""
+        """Whether the pods of all selected nodes have been listed."""
         if self._changed_nodes or not self.cluster.nodes.live:
             return False
         if self._all_pods is not None:

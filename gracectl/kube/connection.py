@@ -81,7 +81,7 @@ class _Waiting:
         return token
 
     def end(self, token: object) -> None:
-        """It is over."""
+        """Record the end of the use."""
         self._messages.pop(token, None)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:

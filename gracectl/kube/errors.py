@@ -91,7 +91,7 @@ class OtherNotFound(ApiError):
 
 
 class NotServed(ApiError):
-    """The server does not know the resource: the custom resource definition is missing, or the server too old."""
+    """The server does not know the resource: the custom resource definition is missing, or the server is too old."""
 
     meaning = "the server does not serve this resource"
 
@@ -269,8 +269,8 @@ _DENIED: Final = re.compile(
     r"admission webhook .*denied the request|ValidatingAdmissionPolicy '[^']*' .*denied request:"
 )
 _HEAD, _TAIL = 2_000, 500
-"""Characters of a message that are kept. A refusal may quote a whole object, and give its reason behind it; a denial
-stands in the head, behind the name of the object: what follows may be any tenant's."""
+"""Characters of a message that are kept. A refusal may quote a whole object before the reason. A denial is at the
+start, after the name of the object: the rest may come from any tenant."""
 
 _Builder = Callable[[Operation, Response, Status], ApiError]
 

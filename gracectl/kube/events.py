@@ -5,7 +5,7 @@ shows.
 
 Invariants: `record` never blocks and never fails; the backlog is bounded, and so is what is remembered of a window
 (what does not fit is dropped, counted and logged); at most one write per object, reason and `dedup_key` in `window`
-seconds, never a LIST to deduplicate: the first is written at once, repeats are counted and written with the total
+seconds, never a LIST to deduplicate: the first is written immediately, repeats are counted and written with the total
 when the window ends, or at shutdown. An Event that cannot be written is dropped. While many other requests are in
 flight, Events let them go first, but not indefinitely.
 """
@@ -138,7 +138,8 @@ class EventRecorder:
     ) -> None:
         """Record that `reason` happened to `subject`; returns immediately, regardless of the API server.
 
-        An Event with another `dedup_key` than before is no repeat, and is written at once; there must be few of them.
+        An Event with another `dedup_key` than before is not a repeat and is written immediately; such Events must be
+        rare.
         """
         self._recorded += 1
         identity = (subject.uid or f"{subject.kind}/{subject.namespace}/{subject.name}", reason, dedup_key)

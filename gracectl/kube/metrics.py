@@ -112,7 +112,7 @@ SILENCED_SECONDS = 120.0
 def throttling_check(clients: Iterable[ClientStatistics], now: float) -> Check:
     """Whether every response for long has been a pause; `now`: monotonic.
 
-    A pause that ended long ago is over, even if no request followed.
+    A pause that ended long ago does not count, even if no request followed.
     """
     pauses = [client.silenced for client in clients if client.silenced is not None]
     longest = max((now - since for since, until in pauses if now < until + SILENCED_SECONDS), default=0.0)

@@ -72,7 +72,7 @@ class Selection(msgspec.Struct, frozen=True):
     fields: str = ""
 
     def query(self) -> tuple[tuple[str, str], ...]:
-        """As parameters of a list or watch, empty ones too."""
+        """Query parameters of a list or watch, including empty ones."""
         return (("labelSelector", self.labels), ("fieldSelector", self.fields))
 
     def __str__(self) -> str:

@@ -58,7 +58,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def api_version(self) -> str:
-        """As manifests write it: `policy/v1`, and `v1` for the core group."""
+        """API version in the form of manifests: `policy/v1`, or `v1` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property

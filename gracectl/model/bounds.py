@@ -166,7 +166,7 @@ def size_of(value: Any) -> int:
 
 
 def selector_size(selector: LabelSelector) -> int:
-    """The same of a selector, with what matching it needs."""
+    """Size of a selector, with the memory that matching needs."""
     texts = sum(len(key) + len(value) for key, value in selector.match_labels.items())
     texts += sum(len(each.key) + sum(map(len, each.values)) for each in selector.match_expressions)
     parts = len(selector.match_labels) + len(selector.match_expressions)

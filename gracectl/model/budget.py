@@ -17,7 +17,7 @@ class PodDisruptionBudget(NamespacedObject, frozen=True, gc=False):
     observed_generation: int = 0
     """Behind `generation` until the disruption controller has seen the latest spec: nothing is allowed then."""
     selector: LabelSelector | None = None
-    """None selects nothing, an empty one every pod of the namespace."""
+    """Selector of the pods; None: selects nothing; empty: selects every pod of the namespace."""
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     unhealthy_pod_eviction_policy: str = ""
@@ -49,7 +49,7 @@ class NodeDisruptionBudget(ClusterObject, frozen=True, gc=False):
     observed_generation: int = 0
     """Behind `generation` until our controller has counted by the latest spec: nothing is allowed then."""
     selector: LabelSelector | None = None
-    """None selects no node, and so does one without any requirement."""
+    """Selector of the nodes; None, or a selector without requirements: selects no node."""
     selector_error: str = ""
     """Why the selector cannot be read. `selector` is None if it is invalid; too large a one selects every node."""
     min_available: int | str | None = None

@@ -384,7 +384,7 @@ def _inline_volumes(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
 
 
 def _annotations(read: wire.PodAnnotations | wire.ClaimAnnotations | None, longest: int) -> Mapping[str, str]:
-    """Those that an object has, each cut to `longest` characters: others may write 256 KiB."""
+    """Annotations of the object, each cut to `longest` characters: other clients may write 256 KiB."""
     if read is None:
         return _NO_ANNOTATIONS
     found = ((name, getattr(read, field)) for field, name in _ANNOTATIONS[type(read)])

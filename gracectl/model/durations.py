@@ -55,7 +55,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """The same in seconds."""
+    """Parse a duration into seconds."""
     return parse_duration(text) / NANOSECONDS_PER_SECOND
 
 
@@ -78,7 +78,7 @@ def format_duration(nanoseconds: int) -> str:
 def _nanoseconds(text: str, whole: str, fraction: str, unit: str) -> int:
     """The value of one number and its unit."""
     if not whole and not fraction:
-        raise _refusal(text, f"a number is missing before {unit[:20]!r}" if unit else "a dot stands alone")
+        raise _refusal(text, f"a number is missing before {unit[:20]!r}" if unit else "a dot has no digits")
     if not unit:
         raise _refusal(text, "a number has no unit (ns, us, ms, s, m, h)")
     if unit not in _UNITS:

@@ -90,8 +90,8 @@ def decode_page(body: bytes | msgspec.Raw) -> ListPage:
 def decode_page_in_slices(body: bytes | msgspec.Raw, of: type | None = None) -> Steps[ListPage]:
     """The same in slices: see Decoder.decode_in_slices.
 
-    `of`: a type of wire.py, to which all objects are decoded at once, which saves a look at each; they stay undecoded
-    if one cannot be.
+    `of`: a type of wire.py, type to which all objects are decoded in one pass, which saves a look at each; all stay
+    undecoded if one is invalid.
     """
     read: _WirePage[Any] | None = _decoder(_WirePage, of).decode_as_it_is(body) if of else None
     if read is None:
@@ -115,7 +115,8 @@ def token_ahead(body: bytes) -> str:
 def decode_event(line: bytes | msgspec.Raw, of: type | None = None) -> WatchEvent[Any]:
     """Read one line of a watch; msgspec.DecodeError if it is no event.
 
-    `of`: a type of wire.py, to which the object of a change is decoded at once; it stays undecoded if it cannot be.
+    `of`: a type of wire.py, type to which the object of a change is decoded in the same pass; an invalid object stays
+    undecoded.
     """
     read: WatchEvent[Any] | None = _decoder(WatchEvent, of).decode_as_it_is(line) if of else None
     return _EVENT.decode(line) if read is None or read.type not in CHANGES else read
@@ -237,7 +238,7 @@ class _WireStatus(wire.Object):
 
 @cache
 def _decoder(wrapper: Any, of: type) -> Decoder[Any]:
-    """Of a page or an event, with its objects."""
+    """Decoder of a page or an event, with its objects."""
     return Decoder(wrapper[of])
 
 

@@ -102,7 +102,7 @@ def _unescaped(spelled: str) -> str:
 def without_secrets(text: str) -> str:
     """The text with *** for what looks like credentials, which a server or proxy may repeat in its errors.
 
-    No proof that nothing is left: text known to be secret must not be passed here at all.
+    Credentials may remain: never pass text that is known to be secret.
     """
     # Nearly every text has none, and a look for words is cheaper than one for patterns.
     lowered = text.lower()

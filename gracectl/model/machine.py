@@ -22,7 +22,7 @@ class Machine(NamespacedObject, frozen=True, gc=False):
     annotations: frozenset[str] = frozenset()
     """Names of annotations that Cluster API obeys; their values do not matter."""
     is_deleted: bool = False
-    """It has been deleted; finalizers hold it since."""
+    """Whether the machine was deleted; finalizers keep it since."""
     is_paused: bool = False
     """Cluster API leaves it alone while that is so."""
     node_name: str = ""

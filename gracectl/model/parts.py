@@ -69,7 +69,7 @@ def instant(moment: datetime | None) -> float | None:
 
 
 def created(moment: datetime | None) -> float:
-    """The same of an instant that every stored object has."""
+    """Seconds since the epoch of an instant that every stored object has."""
     # Null only in objects that no server has stored: older than everything, as Go's zero time is.
     if moment is None:
         return 0.0
@@ -98,7 +98,7 @@ def conditions(status: wire.Conditions | None, kept: Callable[[str | None], str]
 
 
 def taints(found: Sequence[wire.Taint], share: Sharing) -> tuple[Taint, ...]:
-    """Each in its place, by which patches remove ours; behind the first ones only ours is known."""
+    """All entries at their index, which patches need to remove ours; beyond the limit only ours are kept."""
     kept = [
         Taint(share.string(cut(each.key)), share.string(cut(each.value)), share.string(cut(each.effect)))
         if place < MOST_ENTRIES or each.key == names.DISRUPTED_TAINT_KEY
@@ -119,7 +119,7 @@ def identity_in_namespace(meta: wire.Meta) -> tuple[str, str, str, str]:
 
 
 def finalizers(meta: wire.Meta) -> tuple[str, ...]:
-    """Each in its place, by which patches remove ours; behind the first ones only ours is known."""
+    """All entries at their index, which patches need to remove ours; beyond the limit only ours are kept."""
     found = meta.finalizers or ()
     if len(found) <= MOST_ENTRIES and max(map(len, found), default=0) <= LONGEST_TEXT:
         return found

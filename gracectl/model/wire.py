@@ -110,7 +110,7 @@ class Present(Object):
 
 
 class DiskById(Object):
-    """Of AWS, Cinder and Portworx."""
+    """Volume source of AWS, Cinder and Portworx."""
 
     id: str | None = msgspec.field(default=None, name="volumeID")
 

@@ -1,7 +1,7 @@
 """Objects around pods, as inputs of warnings: workloads, services, volumes, and Pending pods.
 
-Only commands read them, once: the controller watches none of these kinds. Invariant: what is not understood reads as
-absent, so that nothing is concluded from it.
+Only commands read them, once: the controller watches none of these kinds. Invariant: unknown content reads as absent,
+so it leads to no conclusion.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gracectl.model.selectors import Requirement, WireLabelSelector, WireRequire
 from gracectl.model.untrusted import Decoder
 
 MOST_TERMS: Final = 100
-"""Of a node affinity; one with more reads as absent."""
+"""Maximum terms of a node affinity; an affinity with more reads as absent."""
 LONGEST_QUANTITY: Final = 40
 LONGEST_REASON: Final = 1000
 """Characters of the scheduler's message."""
@@ -30,7 +30,7 @@ class NodeTerm(msgspec.Struct, frozen=True):
 
     labels: tuple[Requirement, ...] = ()
     names: tuple[Requirement, ...] = ()
-    """Of matchFields, which knows metadata.name only."""
+    """Requirements of matchFields, which supports only metadata.name."""
 
 
 class PodNeeds(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Workload(NamespacedObject, frozen=True):
     replicas: int = 0
     selector: Mapping[str, str] | None = None
     labels: Mapping[str, str] = {}
-    """Of its pods."""
+    """Labels of the workload's pods."""
     needs: PodNeeds = PodNeeds()
 
 

@@ -69,7 +69,7 @@ class NeverCause(msgspec.Struct, frozen=True):
 
 
 class Never(msgspec.Struct, frozen=True, tag="never", tag_field="answer"):
-    """It does not happen, for these causes."""
+    """The awaited event never happens, for these causes."""
 
     causes: tuple[NeverCause, ...]
 
@@ -124,4 +124,4 @@ CauseKey = tuple[NeverKind, str]
 """Kind of a cause, and its budgets or pod."""
 
 Sightings = Mapping[CauseKey, float]
-"""By cause, since when (Unix seconds) all readings have shown it."""
+"""Instant since which all readings have shown a cause (Unix seconds), by cause."""

@@ -26,9 +26,9 @@ remembers an evicted pod for this long at most (DeletionTimeout).
 
 
 def confirmed(forecast: Forecast, before: Sightings) -> tuple[Forecast, Sightings]:
-    """The forecast with never where that is confirmed, else unknown; and the sightings for the next one.
+    """Forecast that says "never" only where confirmed, else "unknown"; and the sightings for the next forecast.
 
-    `before`: the sightings of the forecast before.
+    `before`: the sightings of the previous forecast.
     """
     at, allowing = forecast.at, {"/".join(key) for key in forecast.assumptions.observed.allowing}
     found = {cause for node in forecast.nodes if isinstance(node.drained, Never) for cause in node.drained.causes}

@@ -66,9 +66,9 @@ def grace_period_of(node: Node | None, claim: NodeClaim | None, settings: Policy
 
 
 class Deadline(msgspec.Struct, frozen=True):
-    """When a termination must be over: an instant of whole seconds, as its annotation has them.
+    """Deadline of a termination: an instant in whole seconds, as in its annotation.
 
-    `grace_period`: the TGP in seconds that it comes from; None if an annotation sets it.
+    `grace_period`: the TGP in seconds behind the deadline; None if an annotation sets the deadline.
     """
 
     at: float

@@ -151,7 +151,8 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
 
 
 def _expected(nodes: Sequence[DrainingNode], now: float, assumptions: Assumptions) -> Mapping[str, float]:
-    """By node, when it is drained if pods and replacements take as long as others took; empty if none were observed."""
+    """Expected end of each drain, by node, if pods and replacements take as long as observed ones; empty without
+    any."""
     observed = assumptions.observed
     if observed.termination_seconds is None or not observed.recoveries:
         return {}
@@ -277,7 +278,7 @@ def _forecast_pods(
 
 
 def _simultaneous_removals(plans: Iterable[Plan], results: Sequence[SimulationResult]) -> dict[str, Bounds | None]:
-    """By pod UID, when any of its simultaneous pods is removed. Hundreds of pods have the same ones: computed once."""
+    """Removal times of the simultaneous pods, by pod UID. Computed once for hundreds of pods with equal sets."""
     found = _simultaneous_pods(plans, results)
     windows = {
         key: _window_of(_first_removals(result.pods.get(uid, PodResult()) for result in results for uid in uids))

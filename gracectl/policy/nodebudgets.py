@@ -46,7 +46,7 @@ def is_available(node: Node) -> bool:
 
 
 def selects_node(budget: NodeDisruptionBudget, node: Node) -> bool:
-    """Whether the budget selects the node. An absent or empty selector selects none (by its design this "differs
+    """Whether the budget selects the node. An absent or empty selector selects none (the design says that this "differs
     from standard behavior").
     """
     selector = budget.selector

@@ -53,7 +53,7 @@ class NodeView(msgspec.Struct, frozen=True):
     node: Node
     pods: tuple[Pod, ...]
     budgets: Mapping[str, tuple[PodDisruptionBudget, ...]]
-    """By pod UID, the budgets that select it; a pod without one may be missing."""
+    """Budgets that select a pod, by pod UID; a pod without a budget may be missing."""
     attachments: tuple[VolumeAttachment, ...] = ()
     """Volumes attached to the node."""
     volumes: VolumesByClaim = {}
@@ -66,20 +66,20 @@ class NodeView(msgspec.Struct, frozen=True):
     """The node is drained and stays, and the pods of its DaemonSets with it; it has no deadline."""
     settings: PolicySettings = PolicySettings()
     lost_budgets: Mapping[str, LostBudget] = {}
-    """By pod UID, the budget that has just stopped to select it, as far as this process has seen that."""
+    """Budget that has just stopped selecting a pod, by pod UID; only changes that this process has seen."""
     known_cordoned_at: float | None = None
     """Since when every scheduler could know the cordon, where that may be later than `cordoned_at`."""
     late: frozenset[str] = frozenset()
     """UIDs of pods that this process has seen come after the cordon."""
     refusals: Mapping[str, str] = {}
-    """By pod UID, why the server refused its eviction for another reason than a budget."""
+    """Reason, other than a budget, for which the server refused an eviction, by pod UID."""
 
 
 class Outcome(StrEnum):
     """Outcome of a plan for a pod."""
 
     DELETE = "delete"
-    """It is deleted now for the deadline, regardless of other blockers."""
+    """The pod is deleted now for the deadline, regardless of other blockers."""
     EVICT = "evict"
     BLOCKED = "blocked"
     WAITING = "waiting"
@@ -92,13 +92,13 @@ class Blocker(StrEnum):
     """Blocker of a pod, for machines."""
 
     BUDGET = "budget"
-    """Its budget allows no disruption now, or others go first."""
+    """The pod's budget allows no disruption now, or other pods go first."""
     UNOBSERVED = "unobserved-budget"
-    """Its budget has just changed, and the disruption controller has not counted it yet."""
+    """The pod's budget has just changed, and the disruption controller has not counted it yet."""
     MISCONFIGURATION = "misconfiguration"
     """Several budgets select it, or its budget cannot be counted: that must be fixed first."""
     PROTECTION = "protection"
-    """It is protected itself."""
+    """The pod itself is protected."""
     NEIGHBOUR = "neighbour"
     """Another pod of the node is protected by do-not-evict, which blocks the whole node."""
     WAVE = "wave"
@@ -106,13 +106,13 @@ class Blocker(StrEnum):
     VOLUME = "volume"
     """A volume of a drained pod is attached to the node, and this DaemonSet pod may have to unstage it."""
     RETURNED = "returned"
-    """It was made after the cordon, and another would be made for it: it is evicted less and less often."""
+    """The pod was created after the cordon, and would be recreated: it is evicted less and less often."""
     SETTLING = "settling-budget"
-    """It has just lost its budget by a change of labels or selector."""
+    """The pod has just lost its budget by a change of labels or selector."""
     REFUSED = "refused"
     """The server refuses its eviction, and not for a budget: an admission webhook, say."""
     UNDECODABLE = "undecodable"
-    """Its object cannot be decoded, so that nothing can be decided about it."""
+    """The pod's object cannot be decoded, so no decision is possible."""
 
 
 _OF_BUDGETS = {
@@ -137,11 +137,11 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     """The instant at which it is deleted for the deadline, should it still be there. The deleter applies the same rule
     (`policy.deadlines.delete_at`) to the newest pod when it sends the DELETE."""
     deadline: float | None = None
-    """By when it must have ended: the node's deadline, or that of its wave."""
+    """Instant by which the pod must have ended: the deadline of the node, or of the pod's wave."""
     protection: Protection | None = None
     """Active protection."""
     stays: bool = False
-    """It is ignored and keeps running on the node."""
+    """Whether the pod is ignored and keeps running on the node."""
     is_stuck: bool = False
     """Ignored because it is stuck: its kubelet is alive but does not stop it, so it may still run."""
     blocker: Blocker | None = None
@@ -156,7 +156,7 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_queued(self) -> bool:
-        """It belongs in the queue of its budget, whether or not that moves at present."""
+        """Whether the pod belongs in the queue of its budget, even while the queue does not move."""
         return self.outcome in (Outcome.EVICT, Outcome.BLOCKED)
 
 
@@ -206,8 +206,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
 def plan(view: NodeView, now: float) -> Plan:
     """Decide about every pod of `view` at `now` (Unix seconds, the server's clock).
 
-    The deadline stands above everything, protection above budgets, and a wave starts when the one before is gone. For
-    nodes in maintenance see ADR 0014.
+    The deadline overrides everything, protection overrides budgets, and a wave starts when the previous wave is gone.
+    For nodes in maintenance see ADR 0014.
     """
     planner = _prepare(view, now)
     waves = planner.waves
@@ -351,12 +351,12 @@ class _PodPlanner(msgspec.Struct, frozen=True):
     now: float
     order: DrainOrder
     waves: Mapping[str, int]
-    """By pod uid."""
+    """Wave of each pod, by UID."""
     deadlines: WaveDeadlines
     ignored_pods: Mapping[str, Ignored]
     protections: Mapping[str, Protection]
     wave: int | None
-    """The current one; a pod that is still there when the time of its wave is over blocks no other."""
+    """Current wave; a pod that outlives the time of its wave does not block other pods."""
     staying: tuple[Pod, ...]
     detaching: tuple[VolumeAttachment, ...]
     attached: tuple[VolumeAttachment, ...]
@@ -364,7 +364,7 @@ class _PodPlanner(msgspec.Struct, frozen=True):
     node_blocker: Pod | None
     taken: Counter[BudgetKey]
     returned_pods: Mapping[str, ReturnedPod]
-    """By UID, the pods that came after the cordon and are not evicted yet."""
+    """Pods that arrived after the cordon and are not evicted yet, by UID."""
     verdicts: dict[tuple[tuple[BudgetKey, ...], bool, str, int], tuple[_Decision, bool]]
     """Under budgets, and whether it takes a disruption, by what that depends on: hundreds of pods have the same."""
 

@@ -17,16 +17,16 @@ from gracectl.policy.protection import Protection, ProtectionKind
 
 
 class ProtectionEnd(StrEnum):
-    """How a protected pod came to block the drain no longer."""
+    """Way in which a protected pod stopped blocking the drain."""
 
     ELAPSED = "elapsed"
-    """Its protection, or all that the administrator grants, is over."""
+    """The protection, or the maximum that the administrator grants, has expired."""
     LIFTED = "lifted"
     """The annotation was removed, or made shorter."""
     LEFT = "left"
-    """It has finished, or was deleted or evicted by something else."""
+    """The pod has finished, or another client deleted or evicted it."""
     DEADLINE = "deadline"
-    """It was deleted for the deadline of the node."""
+    """The pod was deleted for the deadline of the node."""
 
 
 class ProtectedPod(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class ProtectedPod(msgspec.Struct, frozen=True):
     delete_at: float | None
     """The instant at which it is deleted for the deadline."""
     is_leaving: bool = False
-    """It is terminating; a `do-not-evict` blocks its node until it is gone."""
+    """Whether the pod is terminating; its `do-not-evict` blocks the node until the pod is gone."""
 
     @property
     def until(self) -> tuple[ProtectionKind, float | None]:
@@ -65,10 +65,10 @@ class ProtectionUpdate(msgspec.Struct, frozen=True):
 def update_protection(
     before: Mapping[str, ProtectedPod] | None, decision: Plan, now: float, started: float
 ) -> ProtectionUpdate:
-    """Update the protected pods of the plan `before` by the plan of `now`.
+    """Update the protected pods of the previous plan `before` from the plan of `now`.
 
-    None: it is the first plan of a termination that began at `started`, perhaps under an earlier leader: then a pod
-    has been protected since that, or since its creation.
+    None: the first plan of a termination that began at `started`, perhaps under an earlier leader. A pod then counts as
+    protected since `started`, or since its creation if that is later.
     """
     entries = {entry.pod.uid: entry for entry in decision.pods}
     known = before or {}

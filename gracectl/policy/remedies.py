@@ -95,8 +95,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     "WavesTooLong": f"give its waves shorter periods, or {_LONGER}",
     "OutOfOrder": "give its wave a longer period",
 }
-"""By the value of a Blocker or a WarningKind, or of OTHER_REASONS. Causes that are missing have none: they end by
-themselves."""
+"""Remedies by the value of a Blocker or a WarningKind, or of OTHER_REASONS. Other causes need no remedy: they end on
+their own."""
 
 
 LONGEST_NAME: Final = 253
@@ -117,7 +117,7 @@ def budget_remedy(reason: str, budget: PodDisruptionBudget) -> str:
 def pod_remedy(entry: PodPlan, budgets: Sequence[PodDisruptionBudget]) -> str:
     """The owner to ask, and the command that lets a blocked pod go; empty for a pod that is not blocked itself.
 
-    `budgets`: those that select it.
+    `budgets`: the budgets that select the pod.
     """
     if entry.blocker is Blocker.UNDECODABLE or entry.outcome in (Outcome.PROTECTED, Outcome.BLOCKED):
         return blocker_remedy(entry.pod, entry.protection, budgets)
@@ -125,7 +125,7 @@ def pod_remedy(entry: PodPlan, budgets: Sequence[PodDisruptionBudget]) -> str:
 
 
 def blocker_remedy(pod: Pod, protection: Protection | None, budgets: Sequence[PodDisruptionBudget]) -> str:
-    """The same for a pod with this protection, if any; empty for one that only waits for its turn."""
+    """Remedy for a pod with this protection, if any; empty for a pod that only waits for its turn."""
     if (unknown := unknown_budget_of(budgets)) is not None:
         budgets = (unknown,)
     reason = _reason(pod, protection, budgets)
@@ -164,7 +164,7 @@ def attachment_remedy(attachments: Sequence[VolumeAttachment], node: Node) -> st
 
 
 def owner_of(pod: Pod) -> str:
-    """`payments (label team)`: the owner of a workload, by the first of OWNER_KEYS that it has; else empty."""
+    """`payments (label team)`: owner of a workload, from the first of OWNER_KEYS on the workload; else empty."""
     for key in names.OWNER_KEYS:
         for where, texts in (("annotation", pod.annotations), ("label", pod.labels)):
             if text := texts.get(key, "").strip():

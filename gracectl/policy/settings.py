@@ -63,7 +63,7 @@ class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
         return DEFAULT_ORDER if is_given else None
 
     def without_priorities(self) -> Self:
-        """The same without ranges by priority: the older form is left, if it was given."""
+        """Copy without ranges by priority: the older form remains, if it was given."""
         ranges = self.shutdown_grace_period_by_pod_priority
         return msgspec.structs.replace(self, shutdown_grace_period_by_pod_priority=() if ranges else ranges)
 
@@ -139,7 +139,7 @@ class VoluntarySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     wait_for_replacement: bool = True
     """A termination counts until its pods are Ready elsewhere; else until its node is gone."""
     pending_patience: str = "5m"
-    """So long after its node is gone at most (a Go duration)."""
+    """Maximum time after the node is gone (a Go duration)."""
 
     @property
     def patience_seconds(self) -> float:

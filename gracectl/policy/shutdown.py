@@ -98,11 +98,11 @@ class ShutdownDeletion(msgspec.Struct, frozen=True):
 
 
 class RangeEnd(StrEnum):
-    """Why a range is over."""
+    """Reason why a range ended."""
 
     EMPTY = "all its pods are gone"
-    PERIOD = "its period is over"
-    TIME = "the time for the shutdown is over"
+    PERIOD = "its period has expired"
+    TIME = "the time for the shutdown has expired"
 
 
 class RangeStarted(msgspec.Struct, frozen=True):
@@ -118,8 +118,8 @@ class RangeStarted(msgspec.Struct, frozen=True):
 
 
 class RangeEnded(msgspec.Struct, frozen=True):
-    """A range is over, `at` seconds after the shutdown began and `seconds` after its own beginning; `left` are
-    the pods that it was still waiting for.
+    """A range ended, `at` seconds after the shutdown began and `seconds` after the range began; `left`: its pending
+    pods.
     """
 
     number: int
@@ -136,8 +136,8 @@ class ShutdownStep(msgspec.Struct, frozen=True):
     shutdown: ShutdownState
     """The state after this step: whether it `is_over`, and else when to look again, seconds after it began (`ends`)."""
     deletions: tuple[ShutdownDeletion, ...]
-    """Pods to delete now, those of a last range without a period also when it is over. One that terminates in time is
-    not repeated, unless its grace must be shortened.
+    """Pods to delete now. Includes pods of a last range without a period when the range has ended. A pod that
+    terminates in time is not repeated, unless its grace must be shortened.
     """
     awaited: tuple[Pod, ...]
     """Pods that the range waits for."""
@@ -148,7 +148,7 @@ class ShutdownStep(msgspec.Struct, frozen=True):
 
 
 def begin(order: DrainOrder, available: float, seen: ShutdownView, own_uid: str = "") -> ShutdownState:
-    """Begin a shutdown that must be over `available` seconds after it began, when its pods are first known.
+    """Begin a shutdown that must end `available` seconds after its start, once its pods are known.
 
     Of what is left then each range has its period, or, if that is too little for all, its share of it (policy.waves).
     A moment passes before the first step in any case, and no range is to lose a whole second for that.

@@ -59,7 +59,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
     `uses_grace`: pods need all of their grace to terminate, otherwise none. `replacement_seconds`: from the moment in
     which a pod is replaced until its replacement is Ready. `pods_recover`: pods that are not Ready now become Ready
-    at once, otherwise never. `last_first`: of pods queued in the same instant the last goes first, as the order in
+    immediately, otherwise never. `last_first`: of pods queued in the same instant the last goes first, as the order in
     which nodes are reconciled is not known. `detach_seconds`: from the end of the last pod with volumes of a node until
     they are detached; volumes of pods that had ended before are never detached, or immediately if this is 0. `mixture`:
     unless 0, about half of the waves, and of the budgets' replacements, take no time; another number selects another

@@ -21,7 +21,7 @@ REPORTED = {
     names.EVICTION_REFUSED: "when the server admits evictions that it refuses for no budget",
     names.BUDGET_SETTLING: "when the pods that have just lost their budget may leave",
 }
-"""By the reason of a node's condition Drained."""
+"""Texts by the reason of a node's condition Drained."""
 
 
 def unforeseeable(view: NodeView) -> tuple[str, ...]:

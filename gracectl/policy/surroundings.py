@@ -25,7 +25,7 @@ from gracectl.policy.remedies import remedy
 from gracectl.policy.warnings import LONGEST_MESSAGE, PlanWarning, WarningKind
 
 SEVERAL = 2
-"""So many replicas a workload has at least to need a budget."""
+"""Minimum replicas of a workload that needs a budget."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ class Cause(StrEnum):
 
 BY_HAND: Final = "by hand"
 REASONS: Final = {Cause.UNHEALTHY: "health", Cause.TERMINABLE: "rotation", Cause.EXPIRED: "expiry"}
-"""Of a termination, by what triggered it; else it was requested by hand."""
+"""Reason of a termination, by its cause; a termination without a cause was requested by hand."""
 
 
 class Trigger(msgspec.Struct, frozen=True):
@@ -178,7 +178,7 @@ class VoluntaryBlocker(msgspec.Struct, frozen=True):
     until: float | None
     remedy: str
     protection: Protection | None = None
-    """Its protection; None if a budget blocks it."""
+    """Protection of the pod; None if a budget blocks the pod."""
 
 
 def voluntary_blockers(

@@ -339,10 +339,7 @@ def data_loss(plan: Plan) -> PlanWarning | None:
     pods = tuple(pod.full_name for pod in running if pod.empty_dir)
     if not pods:
         return None
-    message = (
-        f"{listed(pods)} {_have(pods)} data in an emptyDir, which stays behind when {_it(pods)} {_leave(pods)}, and is "
-        "lost"
-    )
+    message = f"{listed(pods)} {_have(pods)} data in an emptyDir: when {_it(pods)} {_leave(pods)}, the data is lost"
     return PlanWarning(WarningKind.DATA_LOSS, message, pods)
 
 

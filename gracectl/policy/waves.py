@@ -100,7 +100,7 @@ def _words(lowest: int, following: int | None, *, is_lowest: bool) -> str:
 
 
 def is_critical(pod: Pod) -> bool:
-    """By class, and by priority for servers that show only the number."""
+    """Whether the pod is critical: by class, or by priority if the server shows only the number."""
     return pod.priority_class in names.CRITICAL_PRIORITY_CLASSES or (pod.priority or 0) >= names.CRITICAL_PRIORITY
 
 

@@ -42,7 +42,7 @@ _TOLERANCE: Final = 1e-6
 
 
 class Slow(msgspec.Struct, frozen=True):
-    """Group of the keys of `group` whose last work was slow."""
+    """Group of the keys of `group` with slow last work."""
 
     group: Hashable
 
@@ -104,7 +104,7 @@ def _decrement(counts: defaultdict[Hashable, int], key: Hashable) -> None:
 
 class Shares(Generic[K]):
     """Concurrency limit of one work queue. One group alone gets at most half of `slots`; as many more slots are for
-    slow work, unless `has_slow_slots` is False. `group_of`: the group of a key; None: each key is a group of its own.
+    slow work, unless `has_slow_slots` is False. `group_of`: the group of a key; None: each key is its own group.
     `parent_of`: the parent of a group; None: groups have none.
     """
 

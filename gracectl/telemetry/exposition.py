@@ -112,7 +112,7 @@ class Exposition:
     """Serves scrapes with the samples of some sources; `collectors`: prometheus_client's own. `node_labels`: names of
     the optional labels, whose values the samples have.
 
-    One reading is made at a time, serves all scrapes that came before it, and is reused for REUSE_FACTOR times as long
+    One reading runs at a time, serves all scrapes that came before it, and is reused for REUSE_FACTOR times as long
     as it took: scrapes never take more than a fifth of the event loop's time.
     """
 

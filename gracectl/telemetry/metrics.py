@@ -43,7 +43,7 @@ class Metric(msgspec.Struct, frozen=True):
 
     @property
     def help(self) -> str:
-        """Its meaning as plain text, for the exposition."""
+        """Meaning of the metric as plain text, for the exposition."""
         return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", self.text).replace("`", "")
 
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 HttpHandler = Callable[[web.BaseRequest, BodyReader], Awaitable[web.Response]]
 """Serves a request; bodies are read by the second argument only."""
 StreamHandler = Callable[[web.BaseRequest, BodyReader], Awaitable[web.StreamResponse]]
-"""The same; it may write its response itself, part by part."""
+"""Handler that may write its response itself, part by part."""
 
 SHUTDOWN_SECONDS: Final = 0.5
 """Time for requests in progress when a server is closed."""

@@ -40,7 +40,8 @@ TRACE_ID = "{trace_id}"
 
 
 class TracingSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """`url`: address of a trace in a viewer, with `{trace_id}` in it; "": `status` prints ids without a link."""
+    """`url`: address of a trace in a viewer, with the placeholder `{trace_id}`; "": `status` prints IDs without a
+    link."""
 
     url: str = ""
 

@@ -218,8 +218,8 @@ def _late_reason(pod: RehearsedPod, of: RehearsedRange) -> str:
     if pod.pod.deletion_timestamp is None:
         return "not deleted: no time is left for its range"
     if pod.ends is None:
-        return "terminating already, its grace is over"
-    return f"terminating already, with grace until {format_time(pod.pod.deletion_timestamp)}"
+        return "already terminating, grace period expired"
+    return f"already terminating, with grace until {format_time(pod.pod.deletion_timestamp)}"
 
 
 def _shortened(of: RehearsedRange, result: RehearsalResult) -> Iterator[ShutdownWarning]:

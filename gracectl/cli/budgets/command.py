@@ -56,7 +56,7 @@ class UnknownBudgets(Exception):
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAMESPACE/NAME | NAME]...")
 @namespace_option("PodDisruptionBudgets of one namespace only.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Those of all namespaces, the default.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="PodDisruptionBudgets of all namespaces (default).")
 @click.option("--blocking", is_flag=True, help="Only budgets that allow nothing now, or have a problem.")
 @output_option("table", "wide", help=WIDE)
 @settings_options
@@ -69,10 +69,10 @@ def budgets(target: ClusterTarget, **options: Any) -> None:
     with -n a PodDisruptionBudget of that namespace.
 
     Only objects of the cluster are read. Needs to list nodes, pods, poddisruptionbudgets, nodeclaims and
-    nodedisruptionbudgets; for budgets of one namespace the rights to its pods and poddisruptionbudgets are enough.
-    With the right to list configmaps it has the controller's settings, on which depends which nodes
-    are terminated for health, label or age; with that to list leases it says when no controller counts.
-    docs/budgets.md explains every field.
+    nodedisruptionbudgets; for the budgets of one namespace, permission to list its pods and poddisruptionbudgets is
+    enough. With permission to list configmaps it reads the controller's settings, which decide which nodes are
+    terminated for health, label or age. With permission to list leases it reports when no controller counts the
+    budgets. docs/budgets.md explains every field.
 
     \b
     -o json prints one object:

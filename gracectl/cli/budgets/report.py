@@ -34,8 +34,8 @@ class BudgetUsages(msgspec.Struct, frozen=True, kw_only=True):
     """The chosen budgets, at `at` (Unix seconds by the server's clock).
 
     `nodes` None: budgets of nodes do not exist in the cluster or may not be read, as `note` says. `leadership`: whether
-    a controller counts them. `settings`: where they are from. `only_blocking`: without budgets that allow something;
-    `only_named`: without budgets that the command line does not name.
+    a controller counts the budgets. `settings`: source of the settings. `only_blocking`: without budgets that allow
+    something; `only_named`: without budgets that the command line does not name.
     """
 
     at: float

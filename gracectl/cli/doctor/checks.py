@@ -122,9 +122,9 @@ async def check_server(client: KubeClient) -> Sequence[Finding]:
             version = await client.server_version()
     except TimeoutError:
         message = f"no answer within {CHECK_SECONDS:g} s"
-        return (Finding(SERVER, CheckState.FAILED, message, "check that it runs, and the network between"),)
+        return (Finding(SERVER, CheckState.FAILED, message, "check the API server, and the network to it"),)
     except (Unreachable, RequestTimeout) as error:
-        remedy = error.remedy if isinstance(error, Unreachable) else "check that it runs, and the network between"
+        remedy = error.remedy if isinstance(error, Unreachable) else "check the API server, and the network to it"
         return (Finding(SERVER, CheckState.FAILED, str(error), remedy),)
     except Unauthorized as error:
         return (Finding(CREDENTIALS, CheckState.FAILED, str(error), "log in again, or choose another --context"),)
@@ -223,7 +223,8 @@ def _of_deployments(message: str, deployments: Sequence[_Deployment], state: Che
 
 
 async def check_permissions(doctor: Doctor) -> Sequence[Finding]:
-    """Check the permissions of the controller's account; without a Deployment, those of these credentials."""
+    """Check the permissions of the controller's account; without a Deployment, the permissions of the current
+    credentials."""
     deployments = await _visible_deployments(doctor.client)
     if not deployments:
         missing, number = await _missing(doctor, None, None)
@@ -284,7 +285,7 @@ async def check_karpenter(doctor: Doctor) -> Sequence[Finding]:
 
 REGISTER: Final = "gracectl webhooks --apply"
 OUTDATED: Final = ("x509: certificate signed by unknown authority", "could not find the requested resource")
-"""What an API server says of a webhook, if the configuration has another authority or path than the Secret."""
+"""API server errors that show that a webhook configuration has another authority or path than the Secret."""
 
 
 async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
@@ -414,7 +415,7 @@ CHECKS: Final[dict[str, Check]] = {
     ANNOTATIONS: check_annotations,
     **{name: _of_client(check) for name, check in SURROUNDINGS.items()},
 }
-"""By the name of the finding that reports a check that cannot be done."""
+"""Findings for checks that cannot be done, by name."""
 
 
 # -- objects -----------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def doctor(target: ClusterTarget, output: Output) -> None:
 
     API server, credentials, settings, definitions, the controller and its rights, webhooks and their certificate,
     Karpenter, clocks, finalizers and machines of nodes, budgets, annotations of pods, workloads without a budget, local
-    volumes, volumes left attached, load balancers and Pending pods: a line for each, and below it what helps. Nothing
+    volumes, volumes left attached, load balancers and Pending pods: a line for each, with the remedy below. Nothing
     is changed. It also works before the installation. With --config it compares the file with the settings of the
     controller. It marks checks for which you lack permissions with ?. docs/doctor.md explains every check.
 
@@ -50,7 +50,7 @@ def doctor(target: ClusterTarget, output: Output) -> None:
       checks [{check, state [ok|warning|failed|unknown], message, remedy,
         objects [name]}]
 
-    Exit code 0: every check was done, and none has failed; 1: at least one has failed (✗), or was not checked (?). 2
+    Exit code 0: every check was done, and none failed; 1: at least one check failed (✗) or could not be done (?). 2
     also if the file of --config is invalid.
     """
     with reporting_errors():

@@ -81,7 +81,7 @@ _COUNTED: Final = {
 
 
 def doctor_table(findings: Sequence[Finding], *, is_plain: bool = False) -> RenderableType:
-    """A line for each finding, with what helps below it, and their number. `is_plain`: no Unicode."""
+    """A line for each finding, with the remedy below, and the number of findings. `is_plain`: no Unicode."""
     marks = PLAIN_MARKS if is_plain else MARKS
     rows = [
         Row(

@@ -1,4 +1,4 @@
-"""Checks of what a drain would meet: workloads without a budget, local volumes, load balancers, and Pending pods.
+"""Checks of what affects a drain: workloads without a budget, local volumes, load balancers, and Pending pods.
 
 Each is at most a warning: the cluster works, but a drain may have surprising effects.
 """

@@ -37,7 +37,7 @@ def request_options(command: Command) -> Command:
             help="How long to wait: 10m, 90s, or seconds; 0: no limit, the default.",
         ),
         click.option("--dry-run", is_flag=True, help="Print what would happen; change nothing."),
-        click.option("--no-wait", is_flag=True, help="Do not wait until it is done."),
+        click.option("--no-wait", is_flag=True, help="Exit after the requests; do not wait."),
         click.option(
             "--skip-stuck", is_flag=True, help="Leave out nodes that would never be drained; name them at the end."
         ),
@@ -59,22 +59,22 @@ def request_options(command: Command) -> Command:
 @kubectl_flags
 @settings_options
 def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
-    """Drain nodes without deleting them, and wait until it is done.
+    """Drain nodes without deleting them, and wait until they are drained.
 
     Cordons each NODE and drains it under budgets and protection. DaemonSet pods stay, and the node stays cordoned until
     `uncordon`. `terminate` also deletes the node and terminates its instance.
 
-    First it prints the cluster, the number of nodes and pods, when each node would be drained, and what would never
-    end; a drain can be undone, so that is only a warning. All nodes are checked: if one of them would not be drained,
-    nothing is requested of any. The controller does the work, so this command may be interrupted at any moment (Ctrl-C,
-    --timeout): requests that were sent continue. Where no controller manages a node, this command drains it itself, and
-    the first line says so; interrupted, it resumes when you run it again.
-    A pod is stuck if it still exists a minute after its grace although the kubelet is alive. It may still run.
-    docs/drain.md says how it differs from kubectl drain, and which rights it needs.
+    First it prints the cluster, the number of nodes and pods, when each node would be drained, and which drains would
+    never end. A drain can be undone, so a drain that never ends is only a warning. All nodes are checked: if one of
+    them would not be drained, nothing is requested of any. The controller does the work, so this command may be
+    interrupted at any moment (Ctrl-C, --timeout): requests that were sent continue. Where no controller manages a node,
+    this command drains it itself, and the first line says so; interrupted, it resumes when you run it again. A pod is
+    stuck if it still exists a minute after its grace although the kubelet is alive. It may still run. docs/drain.md
+    says how it differs from kubectl drain, and which rights it needs.
 
     Exit code 0: every node is drained, or with --no-wait requested; also if no node matches the selector. 3 also if a
     node does not exist, if one would not be drained, if the server refused for one of them, or if one was uncordoned or
-    deleted meanwhile. 4: the timeout is over, or nothing but stuck pods is left, without --ignore-stuck. 130:
+    deleted meanwhile. 4: the timeout has expired, or only stuck pods remain and --ignore-stuck is not set. 130:
     interrupted.
     """
     _run(target, nodes, DrainOptions(for_maintenance=True, **options))
@@ -87,20 +87,20 @@ def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
 @yes_option
 @settings_options
 def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options: Any) -> None:
-    """Terminate nodes, and wait until it is done.
+    """Terminate nodes, and wait until they are terminated.
 
-    Deletes each NODE: the controller drains it under budgets and protection, and then terminates its instance. That
-    cannot be undone, so it asks for confirmation. `drain` leaves the node where it is.
+    Deletes each NODE: the controller drains it under budgets and protection, and then terminates its instance. A
+    termination cannot be undone, so the command asks for confirmation. `drain` keeps the node.
 
-    First it prints the cluster, the number of nodes and pods, when each node would be drained, and what would never
-    end. Nodes that would never be drained need --force as well. All nodes are checked: if one of them would not be
-    drained, nothing is requested of any. The controller does the work, so this command may be interrupted at any moment
-    (Ctrl-C, --timeout): requests that were sent continue. Where no controller leads, this command drains each node, and
-    then deletes the Node object; it terminates no instance. docs/drain.md says which rights it needs.
+    First it prints the cluster, the number of nodes and pods, when each node would be drained, and which drains would
+    never end. Nodes that would never be drained need --force as well. All nodes are checked: if one of them would not
+    be drained, nothing is requested of any. The controller does the work, so this command may be interrupted at any
+    moment (Ctrl-C, --timeout): requests that were sent continue. Where no controller leads, this command drains each
+    node, and then deletes the Node object; it terminates no instance. docs/drain.md says which rights it needs.
 
     Exit code 0: every node is terminated, or with --no-wait requested; also if no node matches the selector. 2 also
     without a terminal and without --yes: nothing was changed. 3 also if a node does not exist, if one would not be
-    drained, or never without --force, or if the server refused for one of them. 4: the timeout is over. 130:
+    drained, or never without --force, or if the server refused for one of them. 4: the timeout has expired. 130:
     interrupted, or not confirmed.
     """
     _run(target, nodes, DrainOptions(for_maintenance=False, yes=yes, **options))
@@ -143,9 +143,9 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
 
 
 def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tuple[ReadNodes, DrainForecast | None]:
-    """Read the nodes and forecast their drain; a second time before a refusal. Raises Undrainable.
+    """Read the nodes and forecast their drain; repeat both before a refusal. Raises Undrainable.
 
-    `read`: after so many seconds.
+    `read(seconds)`: reads the nodes after a wait of that many seconds.
     """
 
     def forecast_of(found: ReadNodes, seen: Sightings) -> DrainForecast | None:

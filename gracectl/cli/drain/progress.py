@@ -18,13 +18,14 @@ from gracectl.policy.warnings import WarningKind
 
 
 class DrainProgress:
-    """Nodes that are waited for. `expected`: the uids of all of them by name; `has_failed`: one will not get there.
+    """Nodes that a command waits for. `expected`: UIDs of the nodes by name; `has_failed`: a node will not finish.
 
-    `for_maintenance`: they are to stay. `requested_at` (Unix seconds): when, of those that were not deleted before.
-    `ignore_stuck`: a node on which nothing is left but stuck pods is drained. `waits_for_stuck`: they may stop yet.
-    `has_stuck`: they have not on a node that is no longer waited for. `here`: names of nodes that this process drains.
-    `unrequested`: UIDs of nodes that are not begun yet. `skips_stuck`: nodes that would never drain are not waited for,
-    and `skipped`, by name. `to_delete`: nodes, by UID, that were drained from here to be deleted.
+    `for_maintenance`: the nodes stay. `requested_at`: time of the request (Unix seconds), for nodes that were not
+    deleted before. `ignore_stuck`: a node with only stuck pods left counts as drained. `waits_for_stuck`: wait for
+    stuck pods too, as they may still stop. `has_stuck`: a node that is no longer waited for has stuck pods. `here`:
+    names of nodes that this process drains. `unrequested`: UIDs of nodes that are not begun yet. `skips_stuck`: nodes
+    that would never drain are not waited for, and `skipped`, by name. `to_delete`: nodes, by UID, that were drained
+    from here to be deleted.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class DrainProgress:
         return f" ({reason})" if reason else ""
 
     def _continuation(self, what: str = "") -> str:
-        """What happens without this command: only a leader continues. `what`: ` to drain worker-1`."""
+        """Say what happens without this command: only a leader continues. `what`: ` to drain worker-1`."""
         if here := [name for name in self.left if name in self.here]:
             resume = command("drain" if self.for_maintenance else "terminate", *here)
             return f"nothing continues{what} until you run it again: {resume}"
@@ -162,7 +163,7 @@ class DrainProgress:
         return f"nothing continues{what} until a controller leads; {remedy(WarningKind.NO_CONTROLLER)}"
 
     def unwatched(self) -> str:
-        """What continues after this command was interrupted, how to watch it, and whether it can be undone."""
+        """Say what continues after an interrupt, how to watch it, and whether it can be undone."""
         if not self._left:
             return "interrupted"
         watch = f"to watch: {command('status', '-w', *self.left)}"

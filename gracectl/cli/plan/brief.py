@@ -37,7 +37,7 @@ OF_BUDGETS = frozenset(
 
 
 def joined_warnings(forecast: DrainForecast, *, is_whole: bool = False) -> tuple[PlanWarning, ...]:
-    """Each cause once, with its nodes; of many causes of one kind only the first, unless `is_whole`."""
+    """Warnings with their nodes, each cause once; of many causes of one kind only the first, unless `is_whole`."""
     alike: dict[tuple[WarningKind, str], list[tuple[str, PlanWarning]]] = {}
     for node in forecast.nodes:
         is_caused = any(warning.cause for warning in node.warnings)

@@ -69,7 +69,7 @@ class Panel(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> tuple[PodRow, ...]:
-        """Of all its blocks."""
+        """Rows of all blocks."""
         return tuple(row for block in self.blocks for row in block.rows)
 
 

@@ -1,4 +1,4 @@
-"""Files with what `plan` prints on a terminal, by rich's export: an SVG picture and an HTML page.
+"""Export of the terminal output of `plan` by rich: an SVG picture and an HTML page.
 
 Invariants: each is one file without scripts or external resources; names and messages of a cluster are escaped.
 """

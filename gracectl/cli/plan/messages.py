@@ -90,7 +90,7 @@ def removal_text(pod: PodForecast, origin: TimeOrigin, *, of_many: bool = False)
 
 
 def short_removal_text(pod: PodForecast) -> str:
-    """The same for many pods, each with its own budget, protection and grace."""
+    """Removal text that fits many pods, each with its own budget, protection and grace."""
     entry = pod.entry
     if entry.outcome in (Outcome.IGNORED, Outcome.WAITING) or (entry.outcome is Outcome.TERMINATING):
         blocked = "terminating already" if entry.outcome is Outcome.TERMINATING else entry.reason
@@ -211,7 +211,7 @@ def budgets_of(forecast: DrainForecast) -> list[PodDisruptionBudget]:
 
 
 def budget_line(forecast: DrainForecast, budget: PodDisruptionBudget) -> BudgetLine:
-    """Line with what a budget allows, and the pods in its queue."""
+    """Line with the disruptions that a budget allows, and the pods in its queue."""
     under = [
         pod.entry
         for node in forecast.whole.nodes

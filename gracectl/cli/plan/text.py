@@ -170,7 +170,7 @@ def _waves(
 
 
 def wave_title(node: NodeDrainForecast, wave: int, pods: Iterable[PodForecast], origin: messages.TimeOrigin) -> str:
-    """`non-critical`; where a wave has a deadline of its own, until when."""
+    """`non-critical`; with the wave's own deadline, if it has one."""
     title = node.forecast.plan.order.waves[wave].name
     limits = {pod.entry.deadline for pod in pods if pod.entry.deadline is not None}
     own = limits - {node.forecast.plan.deadline}
@@ -204,7 +204,7 @@ def _remarks(forecast: DrainForecast, detail: Detail, nodes: Iterable[NodeText])
         )
     yield certainty
     if is_endless:
-        yield '"Never" means: until something is changed; the warnings say what.'
+        yield '"Never" means: until you change what the warnings name.'
     yield f"Drained: no pod is left to wait for; {_afterwards(forecast)}."
     if any(line.count > 1 for node in nodes for wave in node.waves for line in wave.lines):
         yield "Pods with the same forecast share a line; -v lists every pod."

@@ -1,4 +1,4 @@
-"""A forecast as bars in a terminal: each kind of stretch is a character of its own, so that no colour is needed."""
+"""A forecast as bars in a terminal: each kind of segment has its own character, so the bars need no color."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ASCII = Signs(
 
 
 def signs_for(console: Console) -> Signs:
-    """Those that this terminal, or file, can show."""
+    """Signs that this terminal or file can show."""
     return UNICODE if console.encoding.lower().startswith("utf") else ASCII
 
 

@@ -52,13 +52,14 @@ def status(target: ClusterTarget, nodes: NodeChoice | None, **options: Any) -> N
     """Show active nodes, and what blocks them.
 
     A node is active while it is terminated, drained for maintenance or uncordoned, and while its termination for
-    health, label or age is pending. Without NODE or a selector all active nodes are shown. For each: its step, its age,
-    how many pods are left, its deadline; for each pod that is blocked: why, for how long, and until when.
+    health, label or age is pending. Without NODE or a selector all active nodes are shown. For each node: step, age,
+    number of remaining pods, deadline. For each blocked pod: why it is blocked, for how long, and until when.
 
-    Only objects of the cluster are read: it works without a controller. The right to list nodes, pods,
-    poddisruptionbudgets, volumeattachments and nodeclaims is enough; -w needs to watch them as well. With the right to
-    list configmaps it has the controller's settings, with that to list leases it says at once that no controller leads,
-    and with that to list nodedisruptionbudgets which of them holds a pending node. docs/status.md explains every field.
+    Only objects of the cluster are read: it works without a controller. Needs permission to list nodes, pods,
+    poddisruptionbudgets, volumeattachments and nodeclaims; -w also needs to watch them. With permission to list
+    configmaps it uses the controller's settings; with permission to list leases it immediately reports that no
+    controller leads. With permission to list nodedisruptionbudgets it names the budget that blocks a pending node.
+    docs/status.md explains every field.
 
     \b
     -o json prints one object:

@@ -108,7 +108,7 @@ class StatusView:
             self._print_progress(frame, frame.progress)
 
     def _print_progress(self, frame: StatusFrame, progress: Progress) -> None:
-        """Each cause once, and how much is done, if that is more than the lines about the nodes have said."""
+        """Print each cause once, and the progress unless the lines about the nodes show it."""
         for cause in progress.causes:
             key = cause.step if cause.example is None else cause_title(cause.example.entry, frame.at)
             if key not in self._causes and progress.nodes > 1:

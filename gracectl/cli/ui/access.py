@@ -33,7 +33,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
-"""Of every response."""
+"""Headers of every response."""
 
 
 class TokenError(Exception):

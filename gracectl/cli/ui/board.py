@@ -35,10 +35,10 @@ from gracectl.policy.pace import maximum_of
 from gracectl.runtime.clock import Clock
 
 VERSION: Final = 1
-"""Of the JSON; a new one if a field is removed or changes its meaning."""
+"""Version of the JSON; changes if a field is removed or changes its meaning."""
 
 BYTES_PER_SECOND: Final = 2**20
-"""Of changes: thousands of pods in one queue all move on with each eviction."""
+"""Maximum rate of changes: each eviction moves every pod in its queue, which may have thousands."""
 BUDGETS_SECONDS: Final = 0.5
 """Between two counts of the budgets, at least."""
 BUDGETS_SHARE: Final = 0.1
@@ -80,7 +80,7 @@ class Board:
 
     @property
     def id(self) -> str:
-        """Of the newest state."""
+        """ID of the newest state."""
         return f"{self._boot}-{self.ring.latest}"
 
     def place_of(self, id_: str) -> int | None:

@@ -98,10 +98,12 @@ def ui(target: ClusterTarget, *, opens: bool, **options: Any) -> None:
     """Serve a page that shows terminations as they happen.
 
     The page shows what status -w and budgets show: each active node with its steps, waves and pods, what blocks them
-    and until when, and the last terminations. It only reads, and needs no controller. Runs until Ctrl-C or SIGTERM.
+    and until when, and the last terminations. The command only reads, and works without a controller. Runs until Ctrl-C
+    or SIGTERM.
 
-    The rights of status -w are enough, with that to list and watch pods of all nodes; with the right to list and watch
-    events the page shows those of gracectl, too. docs/ui.md describes the page, its JSON and who may reach it.
+    Needs the permissions of status -w, and permission to list and watch the pods of all nodes. With permission to list
+    and watch events, the page also shows the Events of gracectl. docs/ui.md describes the page, its JSON and who may
+    reach it.
     """
     chosen = ServingOptions(**options)
     with reporting_errors({CannotListen: MISUSED}):

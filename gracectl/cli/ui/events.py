@@ -116,7 +116,7 @@ class EventLog:
 
     @property
     def json(self) -> list[Json] | None:
-        """As the board has them; None: they may not be read."""
+        """Events in the JSON of the board; None: no permission to read Events."""
         return None if self._is_refused else [each.json for each in self._events.values()]
 
     async def follow(self, client: KubeClient, clock: Clock) -> None:

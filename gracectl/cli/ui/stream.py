@@ -121,7 +121,7 @@ class SlowClient(Exception):
 async def send(
     message: bytes, write: Callable[[bytes], Awaitable[None]], is_needed: Callable[[], bool] = lambda: True
 ) -> None:
-    """Send a message part by part, so that no more than a part of it is in memory for each client. Raises SlowClient,
+    """Send a message in parts, so each client keeps at most one part in memory. Raises SlowClient,
     also when the message is no longer needed."""
     for start in range(0, len(message), PART):
         if not is_needed():

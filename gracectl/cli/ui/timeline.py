@@ -27,7 +27,7 @@ from gracectl.runtime.clock import Clock
 from gracectl.telemetry.settings import TracingSettings
 
 MOST_SPANS: Final = 10
-"""Of each kind, and of each pod: one that waits for days may change its state at every event."""
+"""Maximum spans of each kind and of each pod: a pod that waits for days may change its state at every event."""
 
 
 class Span(msgspec.Struct):
@@ -38,7 +38,7 @@ class Span(msgspec.Struct):
     end: float | None = None
 
     def json(self, key: str) -> Json:
-        """As the board has it."""
+        """JSON for the board."""
         return {key: self.name, "from": format_micro_time(self.start), "to": _micro(self.end)}
 
 
@@ -59,7 +59,7 @@ class NodeTimeline:
 
     @property
     def json(self) -> Json:
-        """As the board has it."""
+        """JSON for the board."""
         return self._json
 
     def update(self, node: NodeStatus, policy: PolicySettings, at: float) -> None:

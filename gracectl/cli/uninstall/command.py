@@ -29,8 +29,8 @@ INTERRUPTED = (
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Print what would be done; nothing is changed.")
-@wait_option("Let the controller finish terminations in progress first, for so long at most: 10m, 90s, or seconds.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
+@wait_option("Let the controller finish terminations in progress first, at most this long: 10m, 90s, or seconds.")
 @namespace_option("Namespace of gracectl; default: that of its Lease.")
 @output_option("table")
 @yes_option
@@ -39,10 +39,11 @@ def uninstall(target: ClusterTarget, output: Output, *, yes: bool, **options: An
     """Remove everything of gracectl from a cluster.
 
     Takes the Lease over, which stops a running controller; deletes the webhook configurations and the Secret of the
-    admission server; and removes the finalizer karpenter.sh/termination from every node and nodeclaim. Objects that are
-    being deleted disappear with it, without their instances: each of those is named. The definitions stay. Delete the
-    Deployment afterwards. Where a live Karpenter leads, nothing is done, as that finalizer is also Karpenter's. It may
-    be run again at any time. docs/uninstall.md explains every field, and the rights it needs.
+    admission server; and removes the finalizer karpenter.sh/termination from every node and nodeclaim. Nodes and
+    nodeclaims that are being deleted then disappear, but their instances remain: each one is named. The definitions
+    stay. Delete the Deployment afterwards. Where a live Karpenter leads, nothing is done, as that finalizer is also
+    Karpenter's. You can run the command again at any time. docs/uninstall.md explains every field, and the rights it
+    needs.
 
     On a terminal it first prints what would be done, as --dry-run does, and asks for confirmation.
 
@@ -55,7 +56,7 @@ def uninstall(target: ClusterTarget, output: Output, *, yes: bool, **options: An
       orphanedInstances [{node, claim, instance, pods, heldBy}],
       cordonedNodes [{node, commands}], definitions [name], notes [text]
 
-    Exit code 0: nothing of gracectl is left but what is printed. 2 also if a live Karpenter leads, or without a
+    Exit code 0: nothing of gracectl remains except the printed objects. 2 also if a live Karpenter leads, or without a
     terminal and without --yes: nothing was changed. 3 also if something could not be removed: it is named, with the
     reason. 130: interrupted, or not confirmed.
     """
@@ -77,7 +78,7 @@ def uninstall(target: ClusterTarget, output: Output, *, yes: bool, **options: An
     else:
         _print(report)
     if report.failures:
-        print_error(f"{len(report.failures)} removals failed; correct what is printed, and run it again")
+        print_error(f"{len(report.failures)} removals failed; fix the printed causes, then run it again")
         sys.exit(REFUSED)
 
 

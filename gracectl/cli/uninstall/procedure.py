@@ -59,7 +59,7 @@ from gracectl.runtime.supervise import ungrouped
 
 KIN: Final = "gracectl-uninstall_"
 HELD_SECONDS: Final = LONGEST_HELD_SECONDS
-"""Other contenders for the Lease wait so long: a hook of the chart runs before the Deployment is deleted."""
+"""Time for which other contenders wait for the Lease: a hook of the chart runs before the Deployment is deleted."""
 
 POLL_SECONDS: Final = 2.0
 """Between two reads of terminations in progress."""
@@ -221,7 +221,8 @@ class Uninstall:
         return self._report(None, inventory, tuple(cleanup.orphaned.values()))
 
     async def _remove_admission(self, namespace: str, *, gives_up: bool = False) -> bool:
-        """Whether anything was deleted. `gives_up`: what is left is recreated again and again, and only reported."""
+        """Whether anything was deleted. `gives_up`: the remaining objects are recreated repeatedly, and only
+        reported."""
         has_deleted = False
         for leftover in await leftovers(self._client, self._settings.admission, self._secrets_namespace(namespace)):
             why = leftover.reason or (RECREATED if gives_up else "")

@@ -21,7 +21,7 @@ from gracectl.policy.maintenance import recorded_marks
 
 
 class RemovalOutcome(StrEnum):
-    """What has become of one object."""
+    """Outcome for one object."""
 
     REMOVED = "removed"
     WOULD_BE_REMOVED = "wouldBeRemoved"
@@ -87,7 +87,7 @@ WITHOUT_ELECTION: Final = (
     "leader election is disabled in the settings: a running controller puts finalizers back; stop it first"
 )
 RELEASED: Final = '{"spec":{"holderIdentity":""}}'
-"""The patch of a Lease after which any controller may take it at once."""
+"""The patch of a Lease after which any controller may take it immediately."""
 RECREATED: Final = (
     "recreated again and again; stop the gracectl that runs without leader election, and run this once more"
 )
@@ -171,7 +171,7 @@ def orphaned_instance_text(orphan: OrphanedInstanceReport, *, is_dry_run: bool) 
 
 
 def removal_rows(report: UninstallReport) -> Iterator[tuple[str, str]]:
-    """What was found, and what has become of it; finalizers are counted, failures named."""
+    """Rows of the removals with their outcomes; finalizers are counted, failures are named."""
     for each in report.removals:
         if each.kind not in _OF and each.outcome in _DELETED:
             yield f"{each.kind} {each.name}", _DELETED[each.outcome] + (f": {each.reason}" if each.reason else "")
@@ -185,7 +185,7 @@ def removal_rows(report: UninstallReport) -> Iterator[tuple[str, str]]:
 
 
 def closing_lines(report: UninstallReport) -> Iterator[str]:
-    """What stays, and how to remove it."""
+    """Lines that name what remains, and how to remove it."""
     yield from (f"note: {note}" for note in report.notes)
     lease = report.lease
     if lease is not None and lease.held_until is not None:

@@ -138,8 +138,9 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return tuple(node for node in found.values() if belongs(node, claim))
 
     def others_on(self, node: Node, provider_id: str) -> tuple[Node, ...]:
-        """Other nodes of the same instance, or of the same claim: none, unless something is wrong. Those that live on
-        (see `surviving_nodes`), and those that are ending here; not one that is being deleted and not held by us.
+        """Other nodes of the same instance, or of the same claim: none, unless something is wrong. Includes nodes that
+        survive (see `surviving_nodes`) and nodes that we terminate; excludes nodes that are being deleted without our
+        finalizer.
         """
         found = {other.name: other for other in self._by_instance(self.nodes, provider_id)}
         if (claim := only_claim(self.claims_of(node))) is not None:
@@ -188,7 +189,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
         return self.pods.by_index(BY_STARTING, controller)
 
     def starting(self) -> tuple[Pod, ...]:
-        """Those of all workload controllers."""
+        """Starting pods of all workload controllers."""
         return self.pods.indexed(BY_STARTING)
 
     def attachments_on(self, node: str) -> tuple[VolumeAttachment, ...]:
@@ -203,13 +204,13 @@ class ClusterCache(msgspec.Struct, frozen=True):
     async def view_in_slices(
         self, node: Node, policy: PolicySettings, deadline: Deadline | None, before_waiting: Callable[[], None]
     ) -> NodeView:
-        """The same, computed in slices. A change meanwhile is an event of a cache, which queues the node again."""
+        """Compute the view in slices. A change meanwhile is a cache event, which queues the node again."""
         search = self.matcher.by_pod(self.pods_on(node.name))
         budgets = await self.slices.run(search, before_waiting)
         return msgspec.structs.replace(self.view_without_budgets(node, policy, deadline), budgets=budgets)
 
     def view_without_budgets(self, node: Node, policy: PolicySettings, deadline: Deadline | None = None) -> NodeView:
-        """The same without budgets: enough to find the pods that stay, and those to delete for the deadline."""
+        """View without budgets: enough to find the pods that stay, and the pods to delete for the deadline."""
         at = None if deadline is None else deadline.at
         return NodeView(
             node=node,
@@ -285,7 +286,7 @@ MEMO_BYTES: Final = 32 * 1024 * 1024
 """Bytes of label maps that the memo may keep alive; beyond that it is cleared."""
 
 INDEXING: Final = 10
-"""Effort of putting a label, requirement or value into an index."""
+"""Cost of adding a label, requirement or value to an index."""
 
 PATIENCE: Final = 10_000
 """Slices for which a search waits for another one that has unpacked labels."""

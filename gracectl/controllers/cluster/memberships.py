@@ -33,7 +33,7 @@ class MembershipTracker:
         self._memberships.seconds = seconds
 
     async def lost_budgets(self, view: NodeView, before_waiting: Callable[[], None]) -> Mapping[str, LostBudget]:
-        """By UID, the pods of `view` that have lost their budget and are under none. `before_waiting`: see Slices."""
+        """Pods of `view` that lost their budget and have no other, by UID. `before_waiting`: see Slices."""
         now = self._clock.now()
         pods = [pod for pod in view.pods if pod.uid not in view.budgets]
         former = self._memberships.former(pods, now)

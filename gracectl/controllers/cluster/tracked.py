@@ -63,7 +63,7 @@ class TrackedObject(Generic[H]):
 
     def refresh(self, cached: H) -> None:
         """Take over the cached state unless it is older than the latest: the watch may lag behind our own writes, and
-        behind those of others that came before them."""
+        behind earlier writes of other clients."""
         if version_of(cached) >= version_of(self.latest):
             self.latest = cached
 
@@ -80,4 +80,4 @@ class TrackedObject(Generic[H]):
 
 
 AnyTracked = TrackedObject[Any]
-"""Of a node or a claim."""
+"""Tracked object of a node or a claim."""

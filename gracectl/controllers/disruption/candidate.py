@@ -84,7 +84,7 @@ class CandidateStatus(msgspec.Struct):
     reported: dict[EventReason, str] = msgspec.field(default_factory=dict)
     """The gist of the last Event, by reason."""
     timed_blockers: dict[str, VoluntaryBlocker] = msgspec.field(default_factory=dict)
-    """By pod UID, protections with a known end, also ended ones without an Event."""
+    """Protections with a known end, by pod UID; includes ended protections without an Event."""
 
 
 def candidate_keys(cluster: ClusterCache) -> Iterator[CandidateKey]:
@@ -187,15 +187,15 @@ class WaitIndex:
                 del self._keys[topic]
 
     def on_node(self, node: str) -> tuple[CandidateKey, ...]:
-        """Those that wait for the pods of a node."""
+        """Candidates that wait for the pods of a node."""
         return tuple(self._keys.get(("node", node), ()))
 
     def in_namespace(self, namespace: str) -> tuple[CandidateKey, ...]:
-        """Those that wait for budgets of a namespace."""
+        """Candidates that wait for budgets of a namespace."""
         return tuple(self._keys.get(("namespace", namespace), ()))
 
     def for_node_budget(self, name: str) -> tuple[CandidateKey, ...]:
-        """Those that wait for a node disruption budget, the longest waiting first."""
+        """Candidates that wait for a node disruption budget, the longest waiting first."""
         return tuple(self._keys.get(("node budget", name), ()))
 
     def for_node_budgets(self) -> int:

@@ -261,7 +261,8 @@ class DisruptionController:
     async def _check_finalizer_and_retry(self, disruption: Disruption) -> Stop | None:
         """Stop if a DELETE was refused a short while ago, or our finalizer is missing.
 
-        Without it the node would be gone at once, with its pods; the finalizer controller adds it, which wakes the key.
+        Without the finalizer the node and its pods would disappear immediately. The finalizer controller adds it, which
+        wakes the key.
         """
         # Rounded: a remainder of floating-point arithmetic is not time to wait.
         pause = round(disruption.status.next_try - self._context.clock.monotonic(), 6)

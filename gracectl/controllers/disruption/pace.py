@@ -225,7 +225,7 @@ class Pace:
 
     async def _confirm(self) -> None:
         """Read once from the server what is being deleted: another process may have begun deletions that the watch does
-        not show yet, and pods that are starting may be replacements for nodes that went before."""
+        not show yet, and pods that are starting may replace pods of nodes that are already gone."""
         if self._is_confirmed:
             return
         nodes = await read_all(self._context.client, NODES, keep=is_finalizing)
@@ -354,8 +354,8 @@ def terminations_in_progress(cluster: ClusterCache, selector: LabelSelector) -> 
 class CircuitBreaker:
     """Circuit breaker of health terminations: open while more managed nodes are unhealthy than health.maximumUnhealthy.
 
-    `note` must be called with every change of a node. Invariant: the counts are those of the cache; a change of one
-    node costs the same however many nodes there are. Instants are Unix seconds.
+    `note` must be called with every change of a node. Invariant: the counts match the cache; the cost of a node change
+    does not depend on the number of nodes. Instants are Unix seconds.
     """
 
     def __init__(self, selector: LabelSelector, settings: HealthSettings) -> None:

@@ -60,7 +60,7 @@ class Inventory(msgspec.Struct, frozen=True):
 
     @property
     def deleted(self) -> tuple[NodeOrClaim, ...]:
-        """Those with our finalizer that are being deleted: terminations in progress."""
+        """Objects with our finalizer that are being deleted: terminations in progress."""
         things: tuple[NodeOrClaim, ...] = (*self.nodes, *self.claims)
         return tuple(each for each in things if each.deletion_timestamp is not None)
 
@@ -146,7 +146,7 @@ class FinalizerCleanup:
         self.removed: dict[tuple[str, str], None] = {}
         self.failed: dict[tuple[str, str], str] = {}
         self.orphaned: dict[tuple[str, str], OrphanedInstance] = {}
-        """By node and claim."""
+        """Orphaned instances by node and claim."""
 
     async def run(self, quiet_at: Callable[[], float]) -> Inventory:
         """Remove the finalizer until a list has none that was made at or after the monotonic instant `quiet_at()`.

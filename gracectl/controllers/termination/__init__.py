@@ -1,1 +1,1 @@
-"""Terminations of nodes and claims: the reconcile loops, a module per step, and what is reported."""
+"""Terminations of nodes and claims: the reconcile loops, a module per step, and the reports."""

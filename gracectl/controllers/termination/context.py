@@ -1,4 +1,4 @@
-"""What a step is given, and what it answers.
+"""Input and result of a step.
 
 Invariant: every step is idempotent, as each reconcile runs all of them from the first one. A step that fails raises,
 and its object is retried with backoff.
@@ -59,7 +59,7 @@ class StepContext(msgspec.Struct, frozen=True):
     status_writes: BoundedBackground
     """Completes writes of conditions; keys: (type of the condition, UID of the object)."""
     without_instance: WeakValueDictionary[str, AnyState]
-    """By UID, nodes that are released without their instance: no other node may leave it to them."""
+    """Nodes that are released without their instance, by UID: no other node may rely on them to terminate it."""
     leaves_marks: bool = True
     """Conditions, and marks of a cordon besides `spec.unschedulable`, may be written: a controller will remove them."""
 
@@ -71,7 +71,7 @@ class StepContext(msgspec.Struct, frozen=True):
 
 
 class Next(Enum):
-    """What the runner does after a step."""
+    """Action of the runner after a step."""
 
     PROCEED = "proceed"
     """The step has done what it can: run the next one."""
@@ -88,7 +88,7 @@ class Answer(msgspec.Struct, frozen=True):
     seconds: float = math.inf
     """Run the steps again after this time at the latest; infinity: on the next event of the object."""
     reason: str = ""
-    """What a wait is for, or why the object is released."""
+    """Reason of the wait, or of the release of the object."""
     conditions: tuple[ConditionUpdate, ...] = ()
     events: tuple[Event, ...] = ()
     is_final: bool = False
@@ -103,6 +103,6 @@ class Step(msgspec.Struct, Generic[E], frozen=True):
     until_deadline: bool = False
     """The deadline cancels it. It still runs after the deadline, but is skipped if it fails or exceeds `time_left`."""
     uses_provider: bool = False
-    """It needs a slot for a call to the provider."""
+    """Whether the step needs a slot for a call to the provider."""
     when_released: bool = False
-    """It runs even if an earlier step has released the object."""
+    """Whether the step runs even if an earlier step has released the object."""

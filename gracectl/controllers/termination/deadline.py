@@ -1,6 +1,6 @@
 """Step "deadline": find the deadline, and write it to the node and its claim.
 
-Invariant: the deadline of a termination in progress is never moved to a later instant, whatever is written.
+Invariant: the deadline of a termination in progress never moves to a later instant, regardless of what clients write.
 """
 
 from __future__ import annotations

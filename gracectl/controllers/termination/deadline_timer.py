@@ -15,7 +15,7 @@ _Key = tuple[Literal["deadline", "deletions"], str]
 
 
 class DeadlineTimer:
-    """Timers of the deadlines of nodes, which fire whatever their reconciles wait for.
+    """Deadline timers of nodes; they fire even while the reconcile of the node waits.
 
     A node has two: one for the deadline itself, which calls `passed`; one that calls `due` UNPLANNED_SECONDS after an
     event, if the drain has not planned the deletions by then. Invariant: events and deadlines arm them, never their own

@@ -34,7 +34,7 @@ from gracectl.policy.explain import explain, left_behind, stuck_text, summarize
 from gracectl.policy.plan import Blocker, NodeView, Outcome, Plan, PodPlan, came_late, plan
 
 STALL_SECONDS = 60.0
-"""A drain in which no pod leaves for so long is worth an Event."""
+"""Time without a leaving pod after which a drain emits an Event."""
 DELETIONS_FIRST_SECONDS = 0.2
 """A plan that is due at the instant of a deletion is made later: planning many nodes then would delay the deleter."""
 MOVING = (Outcome.DELETE, Outcome.TERMINATING)
@@ -93,7 +93,7 @@ def _announce(context: StepContext, state: NodeState, decision: Plan, view: Node
 
 
 async def _remaining(context: StepContext, state: NodeState, decision: Plan, *, has_moved: bool) -> Answer:
-    """What the plan waits for. `has_moved`: a pod has left since the plan before."""
+    """Pending pods of the plan. `has_moved`: a pod has left since the previous plan."""
     if decision.is_stuck or decision.drained:
         state.drain.stalled_since = None
     if decision.is_stuck:
@@ -147,7 +147,7 @@ def _events_of_plan(
 
 
 def _budgets_of(decision: Plan) -> frozenset[tuple[str, str]]:
-    """The budgets that pods whose turn it is depend on."""
+    """Budgets that select the pods in turn."""
     turns = (entry for entry in decision.left if entry.outcome in (Outcome.EVICT, Outcome.BLOCKED))
     return frozenset(budget for entry in turns for budget in entry.budgets)
 

@@ -51,7 +51,7 @@ class Event(msgspec.Struct, frozen=True):
     type: EventType = "Normal"
     dedup_key: str = ""
     about: AnyTracked | Pod | None = None
-    """Its object; None: the terminated object, and the claim of a node."""
+    """Object of the Event; None: the terminated object, and the claim of a node."""
 
 
 def _warning(reason: EventReason, message: str, dedup_key: str = "", about: AnyTracked | Pod | None = None) -> Event:
@@ -170,18 +170,18 @@ def deadline_announced(deadline: Deadline, now: float, *, is_paused: bool) -> Ev
     elif deadline.at <= now:
         message = (
             f"ends now: its deadline {at} ({cause}) has passed; each remaining pod is deleted with 1 s of grace, "
-            "whatever blocks it"
+            "regardless of what blocks it"
         )
     else:
         message = (
             f"ends by {at} ({cause}): pods leave as budgets and protection allow; each remaining pod is deleted, "
-            "whatever blocks it, in time for its own grace, or immediately with the time that remains"
+            "even if blocked, early enough for its full grace, or immediately with the remaining time"
         )
     return Event(EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, message, dedup_key=at)
 
 
 def unreadable_deadline(about: AnyTracked, text: str, deadline: Deadline | None) -> Event:
-    """The annotation of a deadline is no instant; `deadline`: the one that counts instead."""
+    """Event: a deadline annotation is not a valid instant; `deadline`: the deadline that applies instead."""
     then = "there is no deadline" if deadline is None else f"{format_time(deadline.at)} is written instead"
     message = (
         f'annotation {names.TERMINATION_TIMESTAMP} is "{text[:100]}", which is no instant such as '
@@ -252,7 +252,7 @@ def pods_stuck(plan: Plan) -> Event:
 
 
 def drain_blocked(seconds: float, message: str) -> Event:
-    """No pod has left for so many seconds."""
+    """Event: no pod has left for this number of seconds."""
     return _warning(EventReason.DRAIN_BLOCKED, f"no pod has left for {seconds:g} s; {message}")
 
 
@@ -348,7 +348,7 @@ def deletion_failed(pod: ScheduledDeletion, error: ApiError) -> Event:
 
 
 def is_cut(deletion: Deletion) -> bool:
-    """Whether the pod loses grace: of its own or, if it was terminating before, of what it was granted.
+    """Whether the pod loses part of its grace or, if it was already terminating, of the granted grace.
 
     A pod that is deleted again at the deadline, when its grace has ended, loses nothing.
     """
@@ -371,7 +371,7 @@ def deletion_message(deletion: Deletion) -> str:
         action = f"grace cut by gracectl from {before.grace} s, which would end {when}, to {granted}"
     else:
         action = f"deleted again by gracectl with {granted} of grace, still running after {before.grace} s"
-    return f"{action}: {_deletion_reason(deletion.pod)}, whatever budgets and protection say"
+    return f"{action}: {_deletion_reason(deletion.pod)}, regardless of budgets and protection"
 
 
 def _deletion_reason(pod: ScheduledDeletion) -> str:

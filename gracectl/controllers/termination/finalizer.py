@@ -50,7 +50,7 @@ def needs_finalizer(thing: Node | NodeClaim) -> bool:
 
 
 def finalizer_patch(thing: Node | NodeClaim) -> JsonPatch | None:
-    """The patch that adds our finalizer; what is being deleted takes no new ones."""
+    """The patch that adds our finalizer; the server refuses new finalizers on an object that is being deleted."""
     if not needs_finalizer(thing):
         return None
     if thing.finalizers:

@@ -1,8 +1,8 @@
 """Maintenance of a node: it is cordoned, drained, and stays until it is returned.
 
 The steps of a termination as far as pods are concerned: no deadline, no deletions, and neither instance nor finalizer
-nor claim is touched (ADR 0014). Invariant: the record of what was put on the node is removed last, so that any later
-process knows what is still to be removed.
+nor claim is touched (ADR 0014). Invariant: the record of the additions to the node is removed last, so any later
+process knows which additions remain.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class MaintenanceState(NodeState):
         self.is_resumed = drained is not None
         self.is_resting = drained is not None and drained.status == names.TRUE
         self.is_returned = False
-        """Its return was begun; a request for maintenance that the watch shows may be older."""
+        """Whether the return has begun; a request for maintenance in the watch may be older than the return."""
         self.scope: anyio.CancelScope | None = None  # of the run in progress, or the last one
 
     @property

@@ -124,7 +124,7 @@ class NodeClaimController:
         await run_workers(self._queue, self.reconcile, shares, expected=(ApiError,))
 
     def blocked_by_node_budgets(self) -> int:
-        """Number of claims whose nodes a node disruption budget blocks."""
+        """Number of claims with nodes that a node disruption budget blocks."""
         return sum(1 for state in self.registry.states() if state.budgets)
 
     def queues(self) -> dict[str, QueueStatistics]:
@@ -214,7 +214,7 @@ NODES_SECONDS = 60.0
 
 
 async def yield_to_rivals(context: StepContext, state: NodeClaimState) -> Answer:
-    """Of several claims with one instance, all but the last one are released without it."""
+    """If several claims share an instance, release all but the last claim without terminating it."""
     rivals = context.cluster.rivals_of(state.claim)
     if not rivals:
         return Answer(Next.PROCEED)
@@ -367,9 +367,8 @@ def _wait_for_node_budgets(context: StepContext, state: NodeClaimState, blocked:
 
 
 def forced_at(context: StepContext, state: NodeClaimState, node: Node) -> float | None:
-    """From when on the node is deleted whatever its budgets say, so that its pods have their grace before the deadline.
-
-    None without a deadline that counts.
+    """Instant from which the node is deleted regardless of budgets, so that its pods have their grace before the
+    deadline. None without an effective deadline.
     """
     deadline = state.counted_deadline(context.clock)
     if deadline is None:

@@ -143,7 +143,7 @@ class Registry(Generic[E]):
         return seconds
 
     def forget(self, name: str) -> None:
-        """No object of that name is left alone now."""
+        """Forget that the object of this name is left alone."""
         self._left_alone.pop(name, None)
 
     def in_progress(self) -> tuple[Progress, ...]:

@@ -1,6 +1,7 @@
 """State of terminations in progress, beyond what the objects show.
 
-Invariant: nothing here must survive a restart; it is rebuilt from the objects, and each step finds out what is done.
+Invariant: nothing here must survive a restart; it is rebuilt from the objects, and each step finds out which work is
+complete.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     pods_left: int = 0
     """Pods that block the node."""
     labels: tuple[str, ...] = ()
-    """Its NodeLabels."""
+    """NodeLabels of the node."""
     is_stalled: bool = False
     """No pod of the node has left, or was stopping, for a minute although one should."""
     nodes: tuple[str, ...] = ()
@@ -77,7 +78,8 @@ class InstanceMemo(msgspec.Struct):
 
     @classmethod
     def of(cls, settings: InstanceSettings, backoff: Callable[[float, float], Backoff]) -> InstanceMemo:
-        """With the settings' intervals; `backoff` makes a Backoff of an initial and a longest wait (seconds)."""
+        """Build the state with the settings' intervals; `backoff` makes a Backoff from an initial and a maximum delay
+        (seconds)."""
         return cls(
             poll=backoff(settings.poll_initial_seconds, settings.poll_maximum_seconds),
             retry=backoff(settings.retry_initial_seconds, settings.retry_maximum_seconds),
@@ -109,9 +111,9 @@ class TerminationState(ABC, Generic[H]):
     """The object's kind, for messages."""
     provider_id_field = "spec.providerID"
     activity = "is being terminated"
-    """What happens to the object, for messages."""
+    """Verb phrase for messages: the object's present activity."""
     outcome = "is terminated"
-    """What has happened to it, for the log."""
+    """Verb phrase for the log: the object's outcome."""
     checks_instance_first = False
     """Whether to ask the provider for the instance's state first: another termination may have ended it."""
 
@@ -253,7 +255,7 @@ def _spent_before(thing: Node | NodeClaim, now: float) -> dict[str, float]:
 
 
 AnyState = TerminationState[Any]
-"""Of a node or a claim."""
+"""State of a node or a claim."""
 
 E = TypeVar("E", bound=AnyState)
 
@@ -292,7 +294,7 @@ class DrainMemo(msgspec.Struct):
     looked_at: float = -math.inf
     """When the last plan was made."""
     awaited: set[str] = msgspec.field(default_factory=set)
-    """Pods that the plan awaits, without those that have ended since."""
+    """Pods that the plan waits for, except the pods that have ended since."""
     ended: set[str] = msgspec.field(default_factory=set)
     """Awaited pods that have ended since the plan."""
     excludes_daemon_sets: bool = False
@@ -302,11 +304,11 @@ class DrainMemo(msgspec.Struct):
     present: frozenset[str] = frozenset()
     """Pods of the first plan, right after the cordon."""
     protected_pods: Mapping[str, ProtectedPod] | None = None
-    """None before the first plan."""
+    """Protected pods; None before the first plan."""
     invalid_annotations: Mapping[str, str] = {}
     """Invalid values of do-not-disrupt that were reported, by pod."""
     returning: set[str] = msgspec.field(default_factory=set)
-    """UIDs of controllers whose pods were reported to come back."""
+    """UIDs of the controllers that were reported for recreating pods on the node."""
     reported_stuck: frozenset[str] = frozenset()
     """Stuck pods that an Event has named."""
     stalled_since: float | None = None
@@ -319,7 +321,7 @@ class VolumesMemo(msgspec.Struct):
     """Memory of the step "volumes". Instants are monotonic."""
 
     attached_since: float | None = None
-    """Since when the node waits for nothing but volumes."""
+    """Instant since which the node waits only for volumes."""
     is_reported: bool = False
     """An Event says that they have been attached for long."""
     claims_read_at: float = -math.inf
@@ -474,7 +476,7 @@ class TerminationObserver:
         """The termination has been at `step` from `since` to `until` (Unix seconds), and is no longer."""
 
     def failed(self, step: str, error: Exception, now: float) -> None:
-        """The step has failed; it is tried again."""
+        """Record that the step has failed and will be retried."""
 
     def recovered(self, step: str, now: float) -> None:
         """The step fails no longer."""

@@ -61,7 +61,7 @@ def note_claims(state: NodeState, decision: Plan) -> None:
 
 
 def waits_for_volumes_only(decision: Plan) -> bool:
-    """Whether nothing but volumes keeps the drain from its end, or from its DaemonSet pods."""
+    """Whether only volumes delay the end of the drain, or the eviction of its DaemonSet pods."""
     waits = (Blocker.VOLUME, Blocker.WAVE)
     return bool(decision.attached) and all(entry.blocker in waits for entry in decision.left)
 

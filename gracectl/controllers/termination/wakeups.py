@@ -1,7 +1,7 @@
-"""Wakeups of the node controller: which nodes a change in the cluster has reconciled, and when.
+"""Wakeups of the node controller: which nodes to reconcile after a change in the cluster, and when.
 
-Invariants: an event that changes nothing but a report waits; an event that lets a drain continue never does. What a
-budget allows is the business of its queue: here it only refreshes conditions.
+Invariants: an event that only changes a report is delayed; an event that lets a drain continue never is. The queue of a
+budget acts on what the budget allows: here a change only refreshes conditions.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class NodeWakeups:
             group.start_soon(run_workers, self._changed_budgets, self._add_blocked, 1)
 
     def configured(self) -> None:
-        """Add all nodes in progress, and arm the timers anew."""
+        """Add all nodes in progress, and rearm the timers."""
         self._add_all()
         for node in self._context.cluster.nodes.values():
             self._arm(node)
@@ -86,7 +86,7 @@ class NodeWakeups:
             self._queue.add(state.node.name)
 
     def _arm(self, node: Node) -> None:
-        """Arm the timer for what the deadline of this node demands, as the caches show it."""
+        """Arm the timer for the deadline of this node, from the caches."""
         if is_finalizing(node) and self._context.settings.node_selector.matches(node.labels):
             self._timer.changed(node.name)
             if (deadline := cached_deadline(self._context, node)) is not None:

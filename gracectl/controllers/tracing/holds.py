@@ -27,7 +27,7 @@ REMEMBERED: Final = 500
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A hold that is over. Instants are Unix seconds."""
+    """A hold that has ended. Instants are Unix seconds."""
 
     name: str
     start: float
@@ -102,13 +102,13 @@ class HoldTotals:
         return ended
 
     def add(self, hold: Hold) -> None:
-        """Count a hold that is over."""
+        """Count a hold that has ended."""
         known = hold.name in self._seconds or len(self._seconds) < REMEMBERED
         name = hold.name if known else UNNAMED
         self._seconds[name] = self._seconds.get(name, 0.0) + max(hold.end - hold.start, 0.0)
 
     def seconds(self, now: float | None = None) -> Mapping[str, float]:
-        """Seconds by cause, of the holds that are over; with `now` those that last count until then, too."""
+        """Seconds of the ended holds, by cause; with `now`, also the running holds, counted until then."""
         if now is None:
             return self._seconds
         lasting = {cause: max(now - since, 0.0) for cause, since in self._since.items()}

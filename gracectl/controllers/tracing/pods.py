@@ -59,7 +59,7 @@ EXPORT_SECONDS: Final = 2.0
 
 
 class PriorProgress(msgspec.Struct, frozen=True):
-    """State of a termination that another process began, as the node shows it. Instants are Unix seconds."""
+    """State that the node shows of a termination that another process began. Instants are Unix seconds."""
 
     resumed_at: float
     drain_began: float
@@ -108,7 +108,7 @@ class PodSpan:
         self.entry = entry
 
     def terminates(self) -> None:
-        """It was seen to be terminating."""
+        """Note that the pod was seen terminating."""
         self._external = self._external or "terminated by another client"  # unless it turns out that it was us
 
     def held(self, hold: str | None, now: float) -> None:
@@ -225,7 +225,7 @@ class PodSpan:
 
 
 class WaveSpan(msgspec.Struct):
-    """A wave whose first pod's turn has come (Unix seconds). `pods` None: unknown, another process has seen them."""
+    """A wave, from the turn of its first pod (Unix seconds). `pods` None: unknown, another process has seen them."""
 
     name: str
     begun: float
@@ -237,8 +237,8 @@ class WaveSpan(msgspec.Struct):
 class DrainSpans:
     """Waves and pods of one drain, and the drain itself.
 
-    Invariant: every wave that has children is written, once per process. A pod that comes when the drain is over is a
-    child of the root: nothing would write another parent if this process were killed.
+    Invariant: every wave that has children is written, once per process. A pod that arrives after the drain is a child
+    of the root: nothing would write another parent if this process were killed.
     """
 
     def __init__(self, trace: Trace, emit: Callable[[Span], None], prior: PriorProgress | None) -> None:
@@ -330,7 +330,7 @@ class DrainSpans:
             self._count_holds(now)
 
     def over(self, span: Span) -> bool:
-        """The step is over: write its span, now or with the last of its pods. False: this was not the first drain."""
+        """Write the span of the ended step, now or with the last of its pods. False: this was not the first drain."""
         if self._is_written or self._span is not None:
             return False
         start, end = max(span.start, self._start), span.end
@@ -344,7 +344,7 @@ class DrainSpans:
         return True
 
     def close(self, now: float) -> None:
-        """The termination is over: the pods that are left are left behind."""
+        """End the termination: the remaining pods count as left behind."""
         if self._plan is not None:
             self._end(dict.fromkeys(self._pods, PodOutcome.ABANDONED), self._plan, now)
             self._count_holds(now)
@@ -385,7 +385,7 @@ class DrainSpans:
             wave.pods = (wave.pods or 0) + 1
 
     def _end(self, departed: Mapping[str, PodOutcome], plan: Plan, now: float) -> None:
-        """Write the pods that have departed, and the waves that are over with them."""
+        """Write the pods that have left, and the waves that ended with them."""
         entries = {entry.pod.uid: entry for entry in plan.pods if entry.pod.uid in departed}
         for uid in [uid for uid in self._pods if uid in departed]:
             span = self._pods.pop(uid)
@@ -439,7 +439,7 @@ class DrainSpans:
         return self._trace.root if self._is_written else self._id
 
     def _parent_of(self, span: PodSpan) -> int:
-        """Its wave; the root for a pod that arrived after the drain, or its wave, had ended."""
+        """Span of the pod's wave; the root if the pod arrived after the drain, or its wave, had ended."""
         return self._wave_id(span.entry.wave) if span.entry.wave in self._waves else self._parent
 
     def _wave_id(self, wave: int) -> int:

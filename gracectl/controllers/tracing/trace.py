@@ -43,7 +43,7 @@ COUNTED: Final = {
     "ignored": "gracectl.pods.ignored",
     "gone": "gracectl.pods.gone",
 }
-"""By `gracectl.pod.left`, the attribute of the root that counts such pods."""
+"""Attribute of the root that counts pods, by value of `gracectl.pod.left`."""
 
 
 class TerminationTrace(TerminationObserver):
@@ -182,7 +182,7 @@ class TerminationTrace(TerminationObserver):
         )
 
     def close(self, now: float, attributes: Mapping[str, Value], error: str = "") -> None:
-        """The termination is over: write the spans of its drain that are left, and the root."""
+        """End the termination: write the remaining spans of its drain, and the root."""
         self.drain.close(now)
         pods = {COUNTED[left]: count for left, count in sorted(self.drain.outcomes.items())}
         span = Span(
@@ -209,7 +209,7 @@ class StepFailures:
         self.count = 0
         self.events: list[SpanEvent] = []
         self.over: list[tuple[Hold, str]] = []
-        """Times that are over, each with its last error."""
+        """Times that have ended, each with its last error."""
         self.error = ""
         """The last error while the step fails; else empty."""
         self._step = step

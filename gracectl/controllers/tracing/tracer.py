@@ -98,7 +98,7 @@ class Tracer:
         return any(each.trace == trace for each in (*nodes, *roots))
 
     def closed(self, state: AnyState) -> None:
-        """The termination is over: write its last spans. The trace of a node with a claim ends with that."""
+        """End the termination: write its last spans. The end of a claim also writes the roots of its nodes."""
         opened = self._forget(state)
         if opened is None:
             return

@@ -215,7 +215,7 @@ class Cache(Generic[T]):
     def set_aside(self, found: UndecodableObject, stand_in: T | None = None) -> None:
         """Writer: the object exists in a state that cannot be decoded, until it is put or removed.
 
-        Without a stand-in, what is held of it stands as it was last, unless that was another object.
+        Without a stand-in, the cache keeps the last state of the object, unless that was another object.
         """
         known = self._undecodable.get(found.key)
         old = self.get(*found.key)

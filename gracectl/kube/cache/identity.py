@@ -51,7 +51,7 @@ class ClusterIdentity:
             return self._known
 
     async def read_if_reachable(self) -> str:
-        """The same; "" also if the server cannot be reached."""
+        """Read the identity; return "" also if the server cannot be reached."""
         try:
             return await self.read()
         except Unreachable:

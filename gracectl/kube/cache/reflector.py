@@ -57,7 +57,7 @@ class ReflectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     `most_pages` of a list are read, and its other objects left out (`is_cut`); 0: all. `name`: only the object of this
     name, of a kind without namespaces, is read with GET instead of a list, and watched: that needs no right to list.
 
-    A watch is asked for between `watch_minimum` and `watch_maximum`, so that many do not end at once. A
+    A watch is asked for between `watch_minimum` and `watch_maximum`, so that many do not end at the same time. A
     stream that lasted `healthy` resets the pauses between attempts, which double from `initial_pause` to
     `maximum_pause`.
     """
@@ -196,7 +196,7 @@ class Reflector(Generic[T]):
         return f"{place} ({selection})" if selection != ALL else place
 
     async def _list(self) -> bool:
-        """Take over a complete list; False when that has to be tried again (the pause is over by then)."""
+        """Take over a complete list; False if the caller must retry (the pause has already passed)."""
         objects: list[T] = []
         undecodable: list[UndecodableObject] = []
         version, count = "", 0

@@ -85,7 +85,7 @@ INTERACTIVE = ClientSettings(timeout=10.0, retry=RetrySettings(attempts=2))
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """Part of a list; every part has the version of the whole.
 
-    `items` has stand-ins for those of the objects that are `undecodable`, where there are such.
+    `items` has stand-ins for the `undecodable` objects.
     """
 
     items: tuple[T, ...]
@@ -121,9 +121,8 @@ class KubeClient:
         self._tally = RequestRecorder()
 
     def fenced(self, fence: Fence) -> Self:
-        """The same client, with its limits and statistics, for writes that only pass through `fence`.
-
-        Each of them, each repeat anew, raises NotLeading where the fence does not let it begin.
+        """Copy of this client, with shared limits and statistics, that sends writes only through `fence`. A write, and
+        each of its repeats, raises NotLeading if the fence is closed.
         """
         sibling = copy.copy(self)
         sibling._fence = fence
@@ -203,7 +202,7 @@ class KubeClient:
         return await self._decoded(resource, request, repeatable=False)
 
     async def ask(self, resource: Resource[T], question: Json) -> T:
-        """An answer to what is asked by creating it, and never kept (an access review). Repeated on any transient
+        """Create an object that the server only answers and never stores (an access review). Repeats on any transient
         failure."""
         return await self._decoded(resource, requests.create_request(resource, "", question), repeatable=True)
 

@@ -1,11 +1,11 @@
 """Leader election: one process of several leads, by a Lease, and its fence is open only while it surely does.
 
 The rules are client-go's (see `leases`). In addition the fence is opened by a successful renewal only, and counts from
-when that was *sent*; a standby watches the Lease: it takes over at once what is released, counts from the last renewal
-that it saw, and reads nothing while renewals come; a process that has lost returns to standby instead of exiting.
-Invariants: nothing may begin later than `renew_deadline` after the last successful renewal was sent; requests in flight
-then are cut halfway between that and the instant at which another may take the lease; the lease is released only when
-no request of ours can still arrive.
+when that was *sent*; a standby watches the Lease: it takes over a released Lease immediately, counts from the last
+renewal that it saw, and reads nothing while renewals come; a process that has lost returns to standby instead of
+exiting. Invariants: nothing may begin later than `renew_deadline` after the last successful renewal was sent; requests
+in flight then are cut halfway between that and the instant at which another may take the lease; the lease is released
+only when no request of ours can still arrive.
 
     renewal sent ├──────── fence open ───────┤ renew_deadline
                  ├─ requests in flight ──────┼───── slack ────┤ cut
@@ -59,8 +59,7 @@ LONGEST_QUIET_SECONDS = 5.0
 """Nor does an abandoned request that may arrive later than this."""
 
 YIELDING_FACTOR = 2
-"""A reluctant process leaves a free lease to others for so many lease durations: each of the others looks several times
-in one."""
+"""Lease durations for which a reluctant process leaves a free lease to others; they look several times in each."""
 
 RELUCTANT_TERM_SECONDS = 600.0
 """Time after which a reluctant term is interrupted: another process may have arrived."""
@@ -468,13 +467,13 @@ class Election:
             return False
 
     def _note(self, error: ApiError) -> None:
-        """Count a failure, and log it unless it was logged since the last success."""
+        """Count a failure, and log it unless it is a Conflict or repeats the last logged error."""
         self._failures += 1
         text = str(error)
         if isinstance(error, Conflict) or text == self._last_error:
             return
         self._last_error = text
-        logger.warning("the lease: %s; tried again", text, extra=self._log_keys)
+        logger.warning("lease: %s; retrying", text, extra=self._log_keys)
 
     def _log_holder(self) -> None:
         holder = self._lock.holder

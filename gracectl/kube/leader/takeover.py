@@ -76,7 +76,7 @@ class Takeover:
             except ApiError as error:
                 if str(error) != complaint:
                     complaint = str(error)
-                    logger.warning("the Lease %s/%s cannot be renewed: %s; tried again", *self._key, complaint)
+                    logger.warning("Lease %s/%s: cannot renew: %s; retrying", *self._key, complaint)
 
     async def leave(self, seconds: int) -> float:
         """Let it run out only after so many seconds, during which contenders wait; returns when that is (Unix

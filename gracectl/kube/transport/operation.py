@@ -27,7 +27,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def resource(self) -> str:
-        """As an RBAC rule lists it under `resources`: `pods/eviction`."""
+        """Resource in the form of an RBAC rule: `pods/eviction`."""
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
     @property

@@ -182,10 +182,10 @@ async def test_a_right_to_that_one_lease_is_enough_and_without_it_none_is_seen(
         controller = a_controller(stage)
         await controller.check()
         await controller.check()
-        told = [each.message for each in caplog.records if "whether a Karpenter leads" in each.message]
+        told = [each.message for each in caplog.records if "cannot read Karpenter's Lease" in each.message]
         assert [each.split(":")[0] for each in told] == [
-            "whether a Karpenter leads in namespace kube-system cannot be seen",
-            "whether a Karpenter leads in namespace karpenter cannot be seen",
+            "cannot read Karpenter's Lease in namespace kube-system",
+            "cannot read Karpenter's Lease in namespace karpenter",
         ]
 
 

@@ -120,7 +120,7 @@ async def test_a_deadline_that_has_passed_already_promises_nothing() -> None:
             (message,) = await told(stage, "n1", "TerminationGracePeriodExpiring")
             assert message == (
                 f"ends now: its deadline 2000-01-01T00:00:00Z (annotation {names.TERMINATION_TIMESTAMP}) has passed; "
-                "each remaining pod is deleted with 1 s of grace, whatever blocks it"
+                "each remaining pod is deleted with 1 s of grace, regardless of what blocks it"
             )
 
 

@@ -112,10 +112,10 @@ async def test_each_range_has_its_own_deadline_before_that_of_the_node() -> None
         assert words == (
             "deleted by gracectl with its whole grace (40 s): node n1 is being terminated, and must be gone by "
             f"{stamp(stage, 1800.0 - 480)} (the pods of priority 1000 to 9999 must be gone by then: those of a "
-            f"higher priority have until {stamp(stage, 1800.0)}), whatever budgets and protection say"
+            f"higher priority have until {stamp(stage, 1800.0)}), regardless of budgets and protection"
         )
         [words] = await told(stage, "p100000", "DeletedForDeadline")
-        assert words.endswith(f": node n1 must be gone by {stamp(stage, 1800.0)}, whatever budgets and protection say")
+        assert words.endswith(f": node n1 must be gone by {stamp(stage, 1800.0)}, regardless of budgets and protection")
 
 
 async def test_a_range_whose_pods_hang_holds_the_next_one_until_its_own_deadline_only() -> None:

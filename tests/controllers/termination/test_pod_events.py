@@ -17,7 +17,7 @@ from gracectl.kube.transport import Request, Response
 from gracectl.runtime.clock import LoopClock
 
 POD = ScheduledDeletion("shop", "web-1", "uid-1", "n1", NOW)
-WHY = ": node n1 must be gone by 1970-01-12T13:46:40Z, whatever budgets and protection say"
+WHY = ": node n1 must be gone by 1970-01-12T13:46:40Z, regardless of budgets and protection"
 DELETE = Request(method="DELETE", path="/api/v1/namespaces/shop/pods/web-1")
 
 

@@ -34,7 +34,7 @@ async def test_events_tell_the_whole_story() -> None:
         assert begun.endswith("(660 s) at the latest")
         assert first.startswith("priority below 1000: deleting 1 pod: shop/stubborn; until 2026-")
         assert overdue == (
-            "priority below 1000: its period is over; no longer waiting for 1 pod: shop/stubborn, left after 60 s"
+            "priority below 1000: its period has expired; no longer waiting for 1 pod: shop/stubborn, left after 60 s"
         )
         assert second.startswith("priority 1000 to 9999: deleting 1 pod: shop/quick; until 2026-")
         assert over == "2 pods gone after 65 s; shutdown proceeds"

@@ -187,8 +187,8 @@ def test_pods_that_outlast_the_shutdown_are_named_with_their_reason() -> None:
     order = by_priority([(0, 20.0), (2_000_000_000, 0.0)])
     result = told_of(going("stuck", -10), a_pod("web", grace_seconds=20), last, order=order)
     assert warned(result)[ShutdownWarningKind.NOT_TERMINATED] == (
-        "not terminated before the machine goes down: shop/stuck (terminating already, its grace is over), shop/last "
-        "(not deleted: no time is left for its range)"
+        "not terminated before the machine goes down: shop/stuck (already terminating, grace period expired), "
+        "shop/last (not deleted: no time is left for its range)"
     )
     text = flat(result)
     assert "shop/stuck 0 30s already too late" in text
@@ -200,7 +200,7 @@ def test_pods_that_outlast_the_shutdown_are_named_with_their_reason() -> None:
     )
     late = told_of(going("late", 9), available=5)
     assert (
-        "(terminating already, with grace until 1970-01-12T13:46:49Z)"
+        "(already terminating, with grace until 1970-01-12T13:46:49Z)"
         in warned(late)[ShutdownWarningKind.NOT_TERMINATED]
     )
 

@@ -125,7 +125,7 @@ def test_all_unknown_nodes_are_told_and_nothing_is_done(place: Fleet) -> None:
         result = place.run(*command, "nope", "known", "neither")
         assert (result.exit_code, result.stdout) == (3, "")
         assert errors(result.stderr) == (
-            "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists those that there are\n"
+            "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists all nodes\n"
         )
     assert not place.is_deleted("known")
     assert names.KEEP_DRAINED not in place.annotations("known")
@@ -490,10 +490,7 @@ def test_a_node_is_drained_and_kept_and_whose_data_is_lost_is_said_before(place:
     result = place.run("drain", "kept")
     assert result.exit_code == 0
     assert errors(result.stderr) == ""
-    assert (
-        "\n  ! kept: default/cache has data in an emptyDir, which stays behind when it leaves, and is lost\n"
-        in result.stderr
-    )
+    assert "\n  ! kept: default/cache has data in an emptyDir: when it leaves, the data is lost\n" in result.stderr
     assert told(result.stdout) == [
         "kept: drain requested",
         "kept: drained for maintenance; to undo: gracectl uncordon kept",
@@ -561,9 +558,7 @@ def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pyte
     assert stays.exit_code == 0
     assert "drain predicted, 1 pod; drained in 0:02-0:06\n" in stays.stdout
     assert "What happens if predicted is drained for maintenance now (" in stays.stdout
-    assert (
-        "default/on-predicted has data in an emptyDir, which stays behind when it leaves, and is lost" in stays.stdout
-    )
+    assert "default/on-predicted has data in an emptyDir: when it leaves, the data is lost" in stays.stdout
     assert "deadline" not in stays.stdout
     assert {request.method for request in asked} == {"GET"}
 

@@ -44,9 +44,7 @@ def test_names_are_taken_as_kubectl_prints_them() -> None:
 
 
 def test_all_names_that_are_nowhere_are_told_at_once() -> None:
-    with pytest.raises(
-        UnknownNodes, match=r"^there are no nodes x, y; `kubectl get nodes` lists those that there are$"
-    ):
+    with pytest.raises(UnknownNodes, match=r"^there are no nodes x, y; `kubectl get nodes` lists all nodes$"):
         chosen("x", "a", "y")
     with pytest.raises(UnknownNodes, match=r"^there is no node x; "):
         chosen("x")

@@ -210,9 +210,7 @@ def test_all_unknown_nodes_are_told_and_nothing_else(place: Place, output: str, 
     svg = tmp_path / "plan.svg"
     result = plan(place.reader, "nope", "worker-1", "neither", "-o", output, "--svg", str(svg))
     assert (result.exit_code, result.stdout) == (3, "")
-    assert (
-        result.stderr == "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists those that there are\n"
-    )
+    assert result.stderr == "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists all nodes\n"
     assert not svg.exists()
 
 

@@ -362,7 +362,7 @@ def test_it_is_said_what_is_certain_and_what_is_not() -> None:
     assert "Two times are bounds" in unsure
     assert "Ready immediately or up to 600 s after its creation (--replacement-seconds)" in unsure
     assert '"Never"' not in unsure
-    assert '"Never" means: until something is changed' in remarks(never())
+    assert '"Never" means: until you change what the warnings name' in remarks(never())
     assert "-v lists every pod" in remarks(crowd())
 
 

@@ -79,9 +79,6 @@ def test_commands_evaluate_nodes_by_the_settings_of_the_controller(place: Fleet,
         assert (source, "NotManaged" in kinds) == ("configmap gracectl/gracectl", True)
         assert answer(place, "status", "b-1")["settings"] == "configmap gracectl/gracectl"
         assert answer(place, "budgets")["settings"] == "configmap gracectl/gracectl"
-        refused = place.run("terminate", "--yes", "b-1")
-        assert refused.exit_code == 3
-        assert refused.stderr.endswith("  - b-1: not managed: no nodeSelector match; gracectl does not drain it\n")
         assert "Settings: configmap gracectl/gracectl." in place.run("plan", "b-1").stdout
         file = tmp_path / "settings.yaml"
         file.write_text("{}\n")
@@ -219,7 +216,7 @@ def test_a_plan_says_that_it_assumes_an_installation(place: Fleet) -> None:
     note = "gracectl is not installed on this cluster; the forecast assumes it, with default settings (docs/install.md)"
     assert place.run("plan", "b-1").stdout.startswith(f"{note}\n\nWhat happens if b-1 is deleted now")
     assert answer(place, "plan", "b-1")["note"] == note
-    assert place.run("drain", "b-1", "--dry-run").stdout.splitlines()[1] == note
+    assert "no controller in this cluster: draining from here" in place.run("drain", "b-1", "--dry-run").output
 
 
 @pytest.mark.parametrize(("holder", "reason"), [

@@ -153,7 +153,7 @@ def test_it_only_reads(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_unknown_nodes_are_told(place: Fleet, more: list[str]) -> None:
     result = place.run("status", "nope", "zzz", *more)
     assert (result.exit_code, result.stdout) == (3, "")
-    message = "gracectl: there are no nodes nope, zzz; `kubectl get nodes` lists those that there are\n"
+    message = "gracectl: there are no nodes nope, zzz; `kubectl get nodes` lists all nodes\n"
     assert result.stderr == message
 
 

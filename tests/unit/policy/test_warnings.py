@@ -118,7 +118,7 @@ CASES: list[tuple[WarningKind, dict[str, Any], tuple[str, ...], str]] = [
          ],
          "is_maintenance": True,
      }, ("shop/a", "shop/b"),
-     "shop/a, shop/b have data in an emptyDir, which stays behind when they leave, and is lost"),
+     "shop/a, shop/b have data in an emptyDir: when they leave, the data is lost"),
     (WarningKind.STUCK_PODS,
      {"pods": [a_replica("a", deletion_timestamp=NOW - 60, deletion_grace_seconds=30), a_replica("b")]}, ("shop/a",),
      "shop/a may still run: terminating, more than a minute past its grace, and the kubelet is alive"),
