@@ -38,7 +38,7 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def module(self) -> str:
         """Name of the module that it is planted in."""
-        return ".".join(("gracectl", *Path(self.file).with_suffix("").parts))
+        return ".".join(("gracectl", *Path(self.file).with_suffix("").parts)).removesuffix(".__init__")
 
     @property
     def package(self) -> str:

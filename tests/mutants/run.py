@@ -47,13 +47,18 @@ _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::\S+?(?:\[.*?\])?)?)
 
 HOOK: Final = """\
 import importlib.abc
+import importlib.machinery
 import importlib.util
 import sys
 
 
 class Planted(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        return importlib.util.spec_from_file_location(name, {file!r}) if name == {module!r} else None
+        if name != {module!r}:
+            return None
+        found = importlib.machinery.PathFinder.find_spec(name, path)
+        places = found and found.submodule_search_locations  # of a package; None for a module
+        return importlib.util.spec_from_file_location(name, {file!r}, submodule_search_locations=places)
 
 
 sys.meta_path.insert(0, Planted())
