@@ -45,6 +45,7 @@ def test_yaml_has_the_object_of_json(arguments: tuple[str, ...], tmp_path: Path)
     one, other = json.loads(as_json.stdout), yaml.safe_load(as_yaml.stdout)
     for each in (one, other):
         each.pop("at", None)
+        each.get("controller", {}).pop("renewed", None)
     assert one == other
 
 
