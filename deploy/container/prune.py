@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 
 KEPT: Final = frozenset({"autoscaling", "ec2", "signin", "sso", "sso-oidc", "sts"})
-"""Those that provider `aws` calls, and those by which botocore finds credentials."""
+"""Services that provider `aws` calls, and services by which botocore finds credentials."""
 
 MODELS: Final = ("client/api", "client/models", "dynamic", "leaderelection", "stream", "utils", "watch")
 """Parts of kubernetes_asyncio that no kubeconfig needs."""
 
 
 def prune(data: Path) -> int:
-    """Number of services that are removed from a folder `botocore/data`. Files beside them (endpoints, partitions)
+    """Number of services that are removed from a folder `botocore/data`. Files next to them (endpoints, partitions)
     stay. LookupError if it has not all that are to stay: then it is another folder."""
     services = {folder.name: folder for folder in data.iterdir() if folder.is_dir()}
     if missing := KEPT - set(services):

@@ -164,11 +164,8 @@ class Drainer:
 
     def progress(self) -> Mapping[str, Progress]:
         """Progress of each drain, by the UID of the node."""
-        return (
-            {}
-            if self._drains is None
-            else {each.uid: each for each in self._drains.terminations.registry.in_progress()}
-        )
+        found = () if self._drains is None else self._drains.terminations.registry.in_progress()
+        return {each.uid: each for each in found}
 
     @property
     def names(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 import msgspec
@@ -37,6 +37,7 @@ DELETE_NODES = Permission("delete", "nodes")
 
 RESUMED = "draining from here; interrupt and run again to resume"
 
+N = TypeVar("N", NodeDrainForecast, NodeStatus)
 
 OF_CONTROLLERS: Final = (WarningKind.NO_CONTROLLER, WarningKind.NOT_MANAGED, WarningKind.FINALIZER_MISSING)
 """Warnings that do not concern nodes that are drained from here."""
@@ -71,13 +72,14 @@ def here_text(here: Collection[str], nodes: Collection[Node], leadership: Leader
 
 
 def without_controller(forecast: DrainForecast, here: Collection[str]) -> DrainForecast:
-    """The same without warnings about controllers of the nodes `here`."""
+    """Remove warnings about controllers from the nodes `here`."""
+    nodes = tuple(_without_controller(node) if node.name in here else node for node in forecast.nodes)
+    return msgspec.structs.replace(forecast, nodes=nodes)
 
-    def seen(node: NodeDrainForecast) -> NodeDrainForecast:
-        warnings = tuple(each for each in node.warnings if each.kind not in OF_CONTROLLERS)
-        return msgspec.structs.replace(node, warnings=warnings) if node.name in here else node
 
-    return msgspec.structs.replace(forecast, nodes=tuple(map(seen, forecast.nodes)))
+def _without_controller(node: N) -> N:
+    warnings = tuple(each for each in node.warnings if each.kind not in OF_CONTROLLERS)
+    return msgspec.structs.replace(node, warnings=warnings)
 
 
 def deletion_text(nodes: Iterable[Node], here: Collection[str]) -> str:
@@ -115,12 +117,7 @@ class LocalDrain:
         self.follower = StatusFollower(
             connection, setup.settings, scope, expected, only=reading(expected, setup.manner)
         )
-        self.drainer = Drainer(
-            connection.transport,
-            connection.clock,
-            self.follower.watcher.cluster,
-            setup,
-        )
+        self.drainer = Drainer(connection.transport, connection.clock, self.follower.watcher.cluster, setup)
 
     async def run(
         self, show: Callable[[StatusFrame], bool], read_settings: Callable[[], Awaitable[EffectiveSettings]]
@@ -158,8 +155,7 @@ class LocalDrain:
         def seen(status: NodeStatus) -> NodeStatus:
             if status.name not in self.drainer.names:
                 return status
-            warnings = tuple(each for each in status.warnings if each.kind not in OF_CONTROLLERS)
-            status = msgspec.structs.replace(status, warnings=warnings)
+            status = _without_controller(status)
             found = progress.get(status.uid)
             if found is None or status.state is not NodePhase.MAINTENANCE:
                 return status
