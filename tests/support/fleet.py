@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -215,12 +216,17 @@ class Process:
         """What was read of stdout so far."""
 
     def until(self, words: str) -> None:
-        """Read its stdout up to a line with these words."""
+        """Read its stdout up to a line with these words; after PATIENCE it is killed, so that a failure shows them."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.out += line
-            if words in line:
-                return
+        limit = threading.Timer(PATIENCE, self._process.kill)
+        limit.start()
+        try:
+            for line in self._process.stdout:
+                self.out += line
+                if words in line:
+                    return
+        finally:
+            limit.cancel()
         raise AssertionError(f"it ended without {words!r}: {self.out}{_rest(self._process.stderr)}")
 
     def interrupt(self) -> None:
