@@ -19,7 +19,7 @@ from gracectl.controllers.metrics import Work
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.invalid_annotations import InvalidAnnotationReporter
 from gracectl.controllers.termination.nodeclaim import NodeClaimController
-from gracectl.controllers.termination.report import report_undecodable
+from gracectl.controllers.termination.undecodable import report_undecodable
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.pdb_queue import EvictionSettings

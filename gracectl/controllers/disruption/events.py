@@ -10,7 +10,9 @@ from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.events import Event
 from gracectl.controllers.termination.report import emit
 from gracectl.model.names import EventReason
+from gracectl.model.node import Node
 from gracectl.policy.disruption import Hold, HoldReason, explain_due, explain_hold
+from gracectl.policy.pending import is_terminable
 from gracectl.policy.voluntary import Cause, Trigger, VoluntaryBlocker, explain_blockers, explain_elapsed
 
 REASONS: Final = {
@@ -36,6 +38,16 @@ WARNINGS: Final = frozenset(
         EventReason.SEVERAL_CLAIMS,
     )
 )
+
+
+UNCORDONED: Final = Event(EventReason.UNCORDONED, "uncordoned: no longer labeled terminable or unhealthy")
+"""Event on a node that was pending."""
+
+
+def cordoned_while_pending(node: Node) -> Event:
+    """Event on a node that is cordoned until its termination may begin."""
+    cause = "labeled terminable" if is_terminable(node) else "unhealthy"
+    return Event(EventReason.CORDONED, f"cordoned: {cause}, and its termination is pending")
 
 
 class DisruptionEvents:

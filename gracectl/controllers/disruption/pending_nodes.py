@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gracectl.controllers.cluster.tracked import TrackedObject
+from gracectl.controllers.disruption.events import UNCORDONED, cordoned_while_pending
 from gracectl.controllers.termination.context import StepContext
-from gracectl.controllers.termination.events import Event
 from gracectl.controllers.termination.report import emit, remove_conditions, set_condition
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.errors import ApiError
@@ -22,7 +22,6 @@ from gracectl.kube.requests import MergePatch
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.meta import condition_of
-from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.policy.disruption import HoldReason, PendingTermination
 from gracectl.policy.pending import (
@@ -30,7 +29,6 @@ from gracectl.policy.pending import (
     accepts_pods,
     cordoned,
     is_cordon_recorded,
-    is_terminable,
     may_cordon_another,
     uncordoned,
 )
@@ -105,8 +103,7 @@ class PendingNodes:
     async def _reconcile_cordon(self, tracked: TrackedObject[Node], pending: PendingTermination | None) -> None:
         if uncordoned(tracked.latest, pending) is not None:
             if await self._write(tracked, lambda node: uncordoned(node, pending)) and not tracked.latest.unschedulable:
-                message = "uncordoned: no longer labeled terminable or unhealthy"
-                emit(self._context, (tracked,), Event(EventReason.UNCORDONED, message))
+                emit(self._context, (tracked,), UNCORDONED)
         elif pending is not None and cordoned(tracked.latest, pending) is not None:
             if pending.reason is not HoldReason.PROTECTION and not self._has_room(tracked.name):
                 self._without_room.add(tracked.name)
@@ -118,9 +115,7 @@ class PendingNodes:
                 self._cordoning.pop(tracked.name, None)
             if exists and is_cordon_recorded(tracked.latest):
                 self._cordoning[tracked.name] = int(tracked.latest.resource_version)
-                cause = "labeled terminable" if is_terminable(tracked.latest) else "unhealthy"
-                message = f"cordoned: {cause}, and its termination is pending"
-                emit(self._context, (tracked,), Event(EventReason.CORDONED, message))
+                emit(self._context, (tracked,), cordoned_while_pending(tracked.latest))
 
     async def _write(self, tracked: TrackedObject[Node], needed: Callable[[Node], Patched | None]) -> bool:
         def patch(node: Node) -> MergePatch | None:

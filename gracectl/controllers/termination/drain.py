@@ -19,8 +19,8 @@ from gracectl.controllers.termination.protection import protection_events
 from gracectl.controllers.termination.report import emit, pod_subject, record
 from gracectl.controllers.termination.state import STALL_REPORTED, DrainMemo, NodeState
 from gracectl.controllers.termination.volumes import (
-    note_claims,
-    read_staying_claims,
+    note_volume_claims,
+    read_staying_volume_claims,
     wait_for_detachment,
     waits_for_volumes_only,
 )
@@ -63,10 +63,10 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
         # second (see time_left).
         await context.deleter.settle(name)
         return Answer(Next.PROCEED)
-    note_claims(state, decision)
+    note_volume_claims(state, decision)
     until_read = math.inf
     if waits_for_volumes_only(decision):
-        until_read = await read_staying_claims(context, state, decision.unread_claims)
+        until_read = await read_staying_volume_claims(context, state, decision.unread_claims)
         if until_read == 0.0:
             return Answer(Next.WAIT, 0.0, "volumes of pods that stay are known")
     answer = await _remaining(context, state, decision, has_moved=has_moved)

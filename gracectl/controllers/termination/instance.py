@@ -1,4 +1,4 @@
-"""Step "instance": terminate the instance; and step "notice", which releases a node whose instance is gone already.
+"""Step "instance": terminate the instance.
 
 Done only when the provider says that the instance is gone. A provider that fails is called again with backoff,
 indefinitely, and the node shows that. An instance is never leaked: the finalizer waits for this step. An instance that
@@ -27,7 +27,6 @@ from gracectl.cloud.provider import (
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import Answer, Next, StepContext
-from gracectl.controllers.termination.drain import cancel_drain
 from gracectl.controllers.termination.report import emit, set_condition
 from gracectl.controllers.termination.state import AnyState, NodeState
 from gracectl.kube.conditions import ConditionUpdate
@@ -47,47 +46,11 @@ logger = logging.getLogger(__name__)
 REMIND_SECONDS = 60.0
 """Seconds after which a termination that the provider has accepted is repeated, while the instance exists."""
 
-NOTICE_SECONDS = 10.0
-"""Seconds between two questions to the provider whether the instance of a node that is not Ready is gone."""
-
-NOTICE_CALL_SECONDS = 5.0
-"""Timeout of these questions."""
-
 LONGEST_FAULT = 400
 """Characters of an exception that no provider should raise."""
 
 CALL_SECONDS = 60.0
 """Timeout of other calls to the provider."""
-
-
-async def detect_lost_instance(context: StepContext, state: NodeState) -> Answer:
-    """Release a node that is not Ready and has no instance: there is nothing left to drain."""
-    node, memo, now = state.node, state.instance, context.clock.monotonic()
-    if memo.is_gone:
-        return _lost(context, state)
-    if node.ready or not state.provider_id:
-        return Answer(Next.PROCEED)
-    if now < memo.next_notice:
-        return Answer(Next.PROCEED, memo.next_notice - now)
-    if memo.requested_at is not None and state.drain.plan is not None and state.drain.plan.drained:
-        return Answer(Next.PROCEED)  # the step that terminates it polls it
-    memo.turn_to(state.provider_id)
-    memo.next_notice = now + NOTICE_SECONDS
-    try:
-        instance_state = await _state_of_instance(context, state, NOTICE_CALL_SECONDS)
-    except ProviderError as error:
-        logger.warning("provider %s: state unknown: %s", context.provider.name, error, extra={"node": node.name})
-        return Answer(Next.PROCEED, NOTICE_SECONDS)
-    if instance_state is not InstanceState.GONE:
-        return Answer(Next.PROCEED, NOTICE_SECONDS)
-    memo.is_gone = True
-    logger.info("instance is gone already: nothing is left to drain", extra=state.tracked.log_keys)
-    return _lost(context, state)
-
-
-def _lost(context: StepContext, state: NodeState) -> Answer:
-    cancel_drain(context, state.node.name)
-    return Answer(Next.RELEASE, reason="its instance is gone", conditions=(_gone(state),), is_final=True)
 
 
 async def terminate_instance_of_node(context: StepContext, state: NodeState) -> Answer:
@@ -130,7 +93,7 @@ async def terminate_instance(context: StepContext, state: AnyState) -> Answer:
         error = ProviderRefused(message, f"end its machine and take the finalizer {names.FINALIZER} off it")
         return _failed(context, state, error)
     try:
-        call = _state_of_instance(context, state) if is_recorded else _terminated(context, state)
+        call = state_of_instance(context, state) if is_recorded else _terminated(context, state)
         instance_state = await call
         if instance_state is InstanceState.GONE:
             raise InstanceGone(f"instance {provider_id} is gone")
@@ -161,16 +124,17 @@ def is_known_gone(state: AnyState) -> bool:
 def _is_recorded(state: AnyState) -> bool:
     """Whether the condition of the claim, or of a node without one, says that the instance is gone."""
     shown = condition_of(state.objects[-1].latest.conditions, names.INSTANCE_TERMINATING)
-    gone = _gone(state)
+    gone = gone_condition(state)
     return shown is not None and (shown.reason, shown.message) == (gone.reason, gone.message)
 
 
 def _recorded_as_gone(state: AnyState, *emitted: events.Event) -> Answer:
     """Proceed, with a condition that the instance is gone: a restart may come before the finalizer is removed."""
-    return Answer(Next.PROCEED, conditions=(_gone(state),), events=emitted, is_final=True)
+    return Answer(Next.PROCEED, conditions=(gone_condition(state),), events=emitted, is_final=True)
 
 
-def _gone(state: AnyState) -> ConditionUpdate:
+def gone_condition(state: AnyState) -> ConditionUpdate:
+    """The condition that the instance is gone."""
     return ConditionUpdate(
         names.INSTANCE_TERMINATING, names.TRUE, names.INSTANCE_GONE, f"instance {state.provider_id} is gone"
     )
@@ -180,7 +144,7 @@ async def _terminated(context: StepContext, state: AnyState) -> InstanceState:
     """State of the instance, after a call to terminate it unless another termination has done so."""
     memo = state.instance
     if memo.requested_at is None and state.checks_instance_first:
-        instance_state = await _state_of_instance(context, state)
+        instance_state = await state_of_instance(context, state)
         if instance_state is InstanceState.ENDING:
             await _accepted(context, state)
         if instance_state in (InstanceState.ENDING, InstanceState.GONE):
@@ -189,10 +153,10 @@ async def _terminated(context: StepContext, state: AnyState) -> InstanceState:
         call = context.provider.terminate(state.provider_id, _identity(context, state))
         await _respond(state, call, CALL_SECONDS)
         await _accepted(context, state)
-    return await _state_of_instance(context, state)
+    return await state_of_instance(context, state)
 
 
-async def _state_of_instance(context: StepContext, state: AnyState, seconds: float = CALL_SECONDS) -> InstanceState:
+async def state_of_instance(context: StepContext, state: AnyState, seconds: float = CALL_SECONDS) -> InstanceState:
     """State of the instance. A provider that raises InstanceGone, which only `terminate` may, means GONE."""
     try:
         return await _respond(state, context.provider.state(state.provider_id), seconds)

@@ -10,8 +10,7 @@ import logging
 import math
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
@@ -23,7 +22,6 @@ from gracectl.controllers.termination.state import AnyState
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.pdb_queue import EvictionCandidate
-from gracectl.kube.cache import Cache
 from gracectl.kube.conditions import ConditionUpdate, condition_patch, condition_removal_patch
 from gracectl.kube.errors import (
     ApiError,
@@ -37,9 +35,8 @@ from gracectl.kube.errors import (
 from gracectl.kube.events import EventRecorder, Subject
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import JsonPatch, MergePatch, Patch
-from gracectl.kube.resources import BUDGETS, NODE_BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS, Resource
+from gracectl.kube.resources import PODS
 from gracectl.model import names
-from gracectl.model.envelope import UndecodableObject
 from gracectl.model.meta import condition_of, pointer
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
@@ -157,34 +154,6 @@ def pod_subject(pod: EvictionCandidate | ScheduledDeletion) -> Subject:
 
 def _log_keys(pod: EvictionCandidate | ScheduledDeletion) -> dict[str, str]:
     return {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "node": pod.node}
-
-
-UNDECODABLE_EVENTS: Final = 50
-"""Objects of a kind with an Event *Undecodable*; further ones are in the log and the metric only, as Events share a
-queue."""
-
-
-def report_undecodable(context: StepContext) -> None:
-    """Emit an Event on each object that a cache sets aside as undecodable, now and later."""
-    cluster = context.cluster
-    caches: tuple[tuple[Cache[Any], Resource[Any]], ...] = (
-        (cluster.pods, PODS),
-        (cluster.nodes, NODES),
-        (cluster.claims, context.claim_resource()),
-        (cluster.budgets, BUDGETS),
-        (cluster.attachments, VOLUME_ATTACHMENTS),
-        (context.admitter.budgets, NODE_BUDGETS),
-    )
-    for cache, resource in caches:
-        cache.subscribe_undecodable(partial(_emit_undecodable, context.recorder, cache, resource))
-
-
-def _emit_undecodable(
-    recorder: EventRecorder, cache: Cache[Any], resource: Resource[Any], found: UndecodableObject
-) -> None:
-    if found.name and cache.statistics().undecodable <= UNDECODABLE_EVENTS:
-        subject = Subject(resource.api_version, resource.kind, found.namespace, found.name, found.uid)
-        record(recorder, subject, events.undecodable(resource.kind, found))
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

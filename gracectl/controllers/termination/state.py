@@ -324,13 +324,13 @@ class VolumesMemo(msgspec.Struct):
     """Instant since which the node waits only for volumes."""
     is_reported: bool = False
     """An Event says that they have been attached for long."""
-    claims_read_at: float = -math.inf
+    volume_claims_read_at: float = -math.inf
     """When claims of pods that stay were read last."""
-    unreadable_claims: dict[str, str] = msgspec.field(default_factory=dict)
+    unreadable_volume_claims: dict[str, str] = msgspec.field(default_factory=dict)
     """Why a claim cannot be read, by namespace/name."""
-    are_claims_missing: bool = False
+    are_volume_claims_missing: bool = False
     """None of the claims that were read last could be."""
-    claims_of_pods: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    volume_claims_of_pods: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
     """Drained pods, by the key of a claim."""
     pods_of_volumes: dict[str, str] = msgspec.field(default_factory=dict)
     """Drained pods, by PersistentVolume."""

@@ -18,7 +18,8 @@ from gracectl.controllers.termination.cordon import cordon
 from gracectl.controllers.termination.deadline import publish_deadline
 from gracectl.controllers.termination.drain import drain
 from gracectl.controllers.termination.finalizer import remove_finalizer
-from gracectl.controllers.termination.instance import detect_lost_instance, terminate_instance_of_node
+from gracectl.controllers.termination.instance import terminate_instance_of_node
+from gracectl.controllers.termination.notice import detect_lost_instance
 from gracectl.controllers.termination.report import PATIENCE_SECONDS, report, report_step_failure
 from gracectl.controllers.termination.state import E, NodeState
 from gracectl.controllers.termination.volumes import await_volume_detachment

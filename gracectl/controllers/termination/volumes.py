@@ -29,7 +29,7 @@ READ_AGAIN_SECONDS = 60.0
 PAUSE_SECONDS = 5.0
 """Pause before further claims are read, after a look at which none could be."""
 
-MANY_CLAIMS = 20
+MANY_VOLUME_CLAIMS = 20
 """Claims of drained pods that are read at most, to name the pods of volumes."""
 
 
@@ -53,11 +53,11 @@ def _condition(status: str, reason: str, message: str) -> ConditionUpdate:
     return ConditionUpdate(names.VOLUMES_DETACHED, status, reason, message)
 
 
-def note_claims(state: NodeState, decision: Plan) -> None:
+def note_volume_claims(state: NodeState, decision: Plan) -> None:
     """Note the claims of the pods that leave, to name the pods when only their volumes are left."""
     if decision.attached:
         for pod in (entry.pod for entry in decision.left if has_volumes(entry.pod)):
-            state.volumes.claims_of_pods.update(((pod.namespace, claim), pod.full_name) for claim in pod.claims)
+            state.volumes.volume_claims_of_pods.update(((pod.namespace, claim), pod.full_name) for claim in pod.claims)
 
 
 def waits_for_volumes_only(decision: Plan) -> bool:
@@ -66,26 +66,28 @@ def waits_for_volumes_only(decision: Plan) -> bool:
     return bool(decision.attached) and all(entry.blocker in waits for entry in decision.left)
 
 
-async def read_staying_claims(context: StepContext, state: NodeState, claims: Sequence[tuple[Pod, str]]) -> float:
+async def read_staying_volume_claims(
+    context: StepContext, state: NodeState, claims: Sequence[tuple[Pod, str]]
+) -> float:
     """Read claims of pods that stay with unknown volumes, a bounded number at a time.
 
     Returns after how many seconds to call again: 0.0 if a volume is known now that was not, inf if all have been tried.
     """
     now, memo = context.clock.monotonic(), state.volumes
-    since = now - memo.claims_read_at
+    since = now - memo.volume_claims_read_at
     if since >= READ_AGAIN_SECONDS:
-        memo.unreadable_claims.clear()
-    untried = [each for each in claims if _full_name(each) not in memo.unreadable_claims]
+        memo.unreadable_volume_claims.clear()
+    untried = [each for each in claims if _full_name(each) not in memo.unreadable_volume_claims]
     if not untried:
         return math.inf
-    if memo.are_claims_missing and since < PAUSE_SECONDS:
+    if memo.are_volume_claims_missing and since < PAUSE_SECONDS:
         return PAUSE_SECONDS - since
-    memo.claims_read_at = now
+    memo.volume_claims_read_at = now
     share = fair_share(untried)
     failures = await read_volumes(context.client, context.cluster, share)
-    memo.unreadable_claims |= failures
-    memo.are_claims_missing = len(failures) == len({*map(_full_name, share)})
-    if not memo.are_claims_missing:
+    memo.unreadable_volume_claims |= failures
+    memo.are_volume_claims_missing = len(failures) == len({*map(_full_name, share)})
+    if not memo.are_volume_claims_missing:
         return 0.0
     return PAUSE_SECONDS if len(share) < len(untried) else math.inf
 
@@ -105,8 +107,8 @@ async def wait_for_detachment(context: StepContext, state: NodeState, attached: 
     emitted = (events.awaiting_detachment(message),) if is_new else ()
     reason, again = "AwaitingDetachment", left
     if left <= 0:
-        reason, again = names.STILL_ATTACHED, READ_AGAIN_SECONDS if memo.unreadable_claims else math.inf
-        shown = islice(memo.unreadable_claims.items(), SHOWN)
+        reason, again = names.STILL_ATTACHED, READ_AGAIN_SECONDS if memo.unreadable_volume_claims else math.inf
+        shown = islice(memo.unreadable_volume_claims.items(), SHOWN)
         unreadable = "".join(f"; cannot read claim {claim}: {why}" for claim, why in shown)
         message = f"{message}{unreadable}; {attachment_remedy(attached, state.node)}"
         if not memo.is_reported:
@@ -118,13 +120,13 @@ async def wait_for_detachment(context: StepContext, state: NodeState, attached: 
 async def _pods_of_volumes(context: StepContext, state: NodeState) -> dict[str, str]:
     """The drained pods by their PersistentVolumes, as far as their claims can be read: once, for messages."""
     memo = state.volumes
-    for key in sorted(memo.claims_of_pods)[:MANY_CLAIMS]:
+    for key in sorted(memo.volume_claims_of_pods)[:MANY_VOLUME_CLAIMS]:
         try:
             volume = (await context.client.get(VOLUME_CLAIMS, key)).volume_name
         except NotLeading:
             raise
         except ApiError:
             continue
-        memo.pods_of_volumes[volume] = memo.claims_of_pods[key]
-    memo.claims_of_pods.clear()
+        memo.pods_of_volumes[volume] = memo.volume_claims_of_pods[key]
+    memo.volume_claims_of_pods.clear()
     return memo.pods_of_volumes
