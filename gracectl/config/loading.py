@@ -190,6 +190,10 @@ def validate_settings(settings: Settings) -> None:
             group.group()
         except ValueError as error:
             raise ValueError(f"nodeGroups[{number}].{error}") from error
+    try:
+        settings.replace_first.replace_first(settings.plan.replacement_seconds)
+    except ValueError as error:
+        raise ValueError(f"replaceFirst.{error}") from error
 
 
 def _check_addresses(settings: Settings) -> None:

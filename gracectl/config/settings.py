@@ -14,6 +14,7 @@ from gracectl.controllers.settings import InstanceSettings, KarpenterSettings, T
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.kube.leader.settings import LeaderElectionSettings
 from gracectl.kube.transport.skew import LARGEST_OFFSET
+from gracectl.model.durations import parse_seconds
 from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
 from gracectl.policy.eviction_queues import EvictionRate
@@ -25,6 +26,7 @@ from gracectl.policy.settings import (
     NodeGroup,
     PolicySettings,
     ProtectionSettings,
+    ReplaceFirst,
     ShutdownPeriods,
     VoluntarySettings,
 )
@@ -43,6 +45,7 @@ RELOADABLE: Final = (
     "nodeGroups",
     "drain",
     "protection",
+    "replaceFirst",
     "health",
     "voluntary",
     "eviction",
@@ -62,6 +65,29 @@ class NodeSelector(WireLabelSelector, forbid_unknown_fields=True):
     """Label selector as in manifests."""
 
     match_expressions: list[Expression] | None = None  # type: ignore[assignment]  # stricter than what it inherits
+
+
+class ReplaceFirstSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which pods are replaced before their eviction, without an annotation of their own; see docs/replace-first.md."""
+
+    namespace_selector: NodeSelector | None = None
+    pod_selector: NodeSelector | None = None
+    patience: str = "10m"
+    always: bool = False
+
+    def replace_first(self, expected: float) -> ReplaceFirst:
+        """Settings for the policy. ValueError, with the field in front, for an invalid value."""
+        selectors = {"namespaceSelector": self.namespace_selector, "podSelector": self.pod_selector}
+        for field, selector in selectors.items():
+            with prefix_errors(field):
+                if selector is not None:
+                    selector.selector().validate()
+        with prefix_errors("patience"):
+            patience = parse_seconds(self.patience)
+            if patience <= 0:
+                raise ValueError(f"{self.patience!r} is not positive; give a duration such as 10m")
+        namespaces, pods = (None if each is None else each.selector() for each in selectors.values())
+        return ReplaceFirst(namespaces, pods, patience, self.always, expected)
 
 
 class NodeGroupSettings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -122,6 +148,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     """Defaults for nodes without a value in their claim; the first match applies."""
     drain: DrainSettings = DrainSettings()
     protection: ProtectionSettings = ProtectionSettings()
+    replace_first: ReplaceFirstSettings = ReplaceFirstSettings()
     health: HealthSettings = HealthSettings()
     voluntary: VoluntarySettings = VoluntarySettings()
     eviction: EvictionSettings = EvictionSettings()
@@ -171,6 +198,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
             drain=self.drain,
             order=self.order() or DEFAULT_ORDER,
             protection=self.protection,
+            replace_first=self.replace_first.replace_first(self.plan.replacement_seconds),
             health=self.health,
             voluntary=self.voluntary,
             node_groups=tuple(group.group() for group in self.node_groups),

@@ -40,7 +40,15 @@ from gracectl.model.parts import (
     instant,
     taints,
 )
-from gracectl.model.pod import LONGEST_DURATION, LONGEST_GRACE, PersistentVolumeClaim, Pod, UnknownPod, VolumeAttachment
+from gracectl.model.pod import (
+    LONGEST_DURATION,
+    LONGEST_GRACE,
+    LONGEST_RELEASE,
+    PersistentVolumeClaim,
+    Pod,
+    UnknownPod,
+    VolumeAttachment,
+)
 from gracectl.model.selectors import LabelSelector
 from gracectl.model.sharing import PackedLabels, Sharing
 from gracectl.model.times import in_range
@@ -384,11 +392,17 @@ def _inline_volumes(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
 
 
 def _annotations(read: wire.PodAnnotations | wire.ClaimAnnotations | None, longest: int) -> Mapping[str, str]:
-    """Annotations of the object, each cut to `longest` characters: other clients may write 256 KiB."""
+    """Annotations of the object, each cut to `longest` characters (released-from to LONGEST_RELEASE): other clients may
+    write 256 KiB.
+    """
     if read is None:
         return _NO_ANNOTATIONS
     found = ((name, getattr(read, field)) for field, name in _ANNOTATIONS[type(read)])
-    return {name: value[:longest] for name, value in found if value is not None} or _NO_ANNOTATIONS
+    return {
+        name: value[: LONGEST_RELEASE if name == names.RELEASED_FROM else longest]
+        for name, value in found
+        if value is not None
+    } or _NO_ANNOTATIONS
 
 
 _NO_POD_SPEC: Final = wire.PodSpec()

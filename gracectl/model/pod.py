@@ -15,6 +15,9 @@ LONGEST_DURATION: Final = 60
 The chart's ValidatingAdmissionPolicy (templates/protection-policy.yaml) has the same bound.
 """
 
+LONGEST_RELEASE: Final = 400
+"""Characters of a released-from: an instant, the kind and name of a workload, a label and its value."""
+
 
 LONGEST_GRACE: Final = 2**31 - 1
 """Seconds, 68 years: a server stores graces of up to 2**63 - 1, with which an instant has no parts of a second left."""
@@ -39,7 +42,8 @@ class Pod(NamespacedObject, frozen=True, gc=False):
     """Empty while the pod is not bound."""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    """Only the keys that decisions read, each value cut to one character more than LONGEST_DURATION."""
+    """Only the keys that decisions read, each value cut to one character more than LONGEST_DURATION (released-from: to
+    LONGEST_RELEASE)."""
     owners: tuple[OwnerReference, ...] = ()
     created: float = 0.0
     """Instant of metadata.creationTimestamp."""

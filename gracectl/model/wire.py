@@ -83,6 +83,9 @@ class Condition(Object):
 class PodAnnotations(Object):
     do_not_disrupt: str | None = msgspec.field(default=None, name=names.DO_NOT_DISRUPT)
     do_not_evict: str | None = msgspec.field(default=None, name=names.DO_NOT_EVICT)
+    replace_first: str | None = msgspec.field(default=None, name=names.REPLACE_FIRST)
+    released_from: str | None = msgspec.field(default=None, name=names.RELEASED_FROM)
+    replacement_failed: str | None = msgspec.field(default=None, name=names.REPLACEMENT_FAILED)
     mirror_pod: str | None = msgspec.field(default=None, name=names.MIRROR_POD)
     a8r_owner: str | None = msgspec.field(default=None, name=names.A8R_OWNER)
     owner: str | None = None

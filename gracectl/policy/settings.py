@@ -150,6 +150,21 @@ class VoluntarySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
         return seconds
 
 
+class ReplaceFirst(msgspec.Struct, frozen=True):
+    """Pods that are replaced before their eviction, and how long they wait for that.
+
+    `namespaces`, `pods`: both must match; None: any. With neither, only annotated pods. `always`: also pods of
+    workloads with several replicas that their budgets do not block. Seconds: `patience` until the replacement is Ready;
+    `expected`: how long it is likely to take.
+    """
+
+    namespaces: LabelSelector | None = None
+    pods: LabelSelector | None = None
+    patience: float = 600.0
+    always: bool = False
+    expected: float = 30.0
+
+
 DEFAULT_JITTER: Final = 0.1
 """Share of expireAfter by which nodes of one age expire apart."""
 
@@ -177,6 +192,7 @@ class PolicySettings(msgspec.Struct, frozen=True):
     protection: ProtectionSettings = ProtectionSettings()
     health: HealthSettings = HealthSettings()
     voluntary: VoluntarySettings = VoluntarySettings()
+    replace_first: ReplaceFirst = ReplaceFirst()
     node_groups: tuple[NodeGroup, ...] = ()
     """The first group with a matching selector applies to a node."""
     terminates_instances: bool = True

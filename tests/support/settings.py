@@ -51,6 +51,30 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "drain.minimumSeconds": ("7", 7.0, "drain: {minimumSeconds: 3}"),
     "protection.from": ("start", "start", NOTHING),
     "protection.maximumSeconds": ("1.5", 1.5, "protection: {from: start}"),
+    "replaceFirst.namespaceSelector": (
+        "{matchLabels: {a: b}}",
+        {"matchLabels": {"a": "b"}, "matchExpressions": None},
+        NOTHING,
+    ),
+    "replaceFirst.namespaceSelector.matchLabels": ("{a: b}", {"a": "b"}, "replaceFirst: {namespaceSelector: {}}"),
+    "replaceFirst.namespaceSelector.matchExpressions": (
+        "[{key: a, operator: Exists}]",
+        [{"key": "a", "operator": "Exists", "values": None}],
+        "replaceFirst: {namespaceSelector: {}}",
+    ),
+    "replaceFirst.podSelector": (
+        "{matchLabels: {a: b}}",
+        {"matchLabels": {"a": "b"}, "matchExpressions": None},
+        NOTHING,
+    ),
+    "replaceFirst.podSelector.matchLabels": ("{a: b}", {"a": "b"}, "replaceFirst: {podSelector: {}}"),
+    "replaceFirst.podSelector.matchExpressions": (
+        "[{key: a, operator: Exists}]",
+        [{"key": "a", "operator": "Exists", "values": None}],
+        "replaceFirst: {podSelector: {}}",
+    ),
+    "replaceFirst.patience": ("90s", "90s", NOTHING),
+    "replaceFirst.always": ("true", True, NOTHING),
     "health.enabled": ("off", False, NOTHING),
     "health.conditions": (
         "[{type: DiskPressure, status: 'True', tolerationSeconds: 5}]",

@@ -142,7 +142,7 @@ true
 {{- define "gracectl.settingsOfAStart" -}}
 {{- $settings := include "gracectl.settings" . | fromYaml -}}
 {{- $log := omit $settings.log "level" -}}
-{{- $settings = omit $settings "drain" "eviction" "health" "instance" "nodeGroups" "plan" "protection" "shutdownGracePeriod" "shutdownGracePeriodByPodPriority" "shutdownGracePeriodCriticalPods" "tracing" "voluntary" "agent" "featureGates" -}}
+{{- $settings = omit $settings "drain" "eviction" "health" "instance" "nodeGroups" "plan" "protection" "replaceFirst" "shutdownGracePeriod" "shutdownGracePeriodByPodPriority" "shutdownGracePeriodCriticalPods" "tracing" "voluntary" "agent" "featureGates" -}}
 {{ toYaml (set $settings "log" $log) }}
 {{- end }}
 

@@ -31,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
         "maximumUnhealthy": "20%",
         "force": False,
     },
+    "replaceFirst": {"namespaceSelector": None, "podSelector": None, "patience": "10m", "always": False},
     "voluntary": {"maximumAtOnce": "10%", "waitForReplacement": True, "pendingPatience": "5m"},
     "eviction": {
         "qps": 100.0,
@@ -207,6 +208,12 @@ def test_an_unknown_field_is_named_with_the_remedy(settings_file: Path, section:
             "voluntary.maximumAtOnce: '101%' is more than 100%; to terminate all",
         ),
         ("voluntary: {maximumAtOnce: few}", "voluntary.maximumAtOnce: 'few' is not an integer or a percentage"),
+        ("replaceFirst: {patience: soon}", "replaceFirst.patience: 'soon' is no duration"),
+        ("replaceFirst: {patience: 0s}", "replaceFirst.patience: '0s' is not positive; give a duration such as 10m"),
+        (
+            "replaceFirst: {podSelector: {matchExpressions: [{key: a, operator: In}]}}",
+            "replaceFirst.podSelector: ",
+        ),
         ("voluntary: {pendingPatience: soon}", "voluntary.pendingPatience: 'soon' is no duration"),
         ("voluntary: {pendingPatience: -5m}", "voluntary.pendingPatience: '-5m' is negative; give a duration such as"),
         ("nodeGroups: [{selector: {}, expireAfter: 30d}]", "nodeGroups[0].expireAfter: '30d' is no duration"),
