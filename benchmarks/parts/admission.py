@@ -36,6 +36,7 @@ from gracectl.kube.transport import Request, Response, Stream
 from gracectl.model.decode import decode_node, decode_node_budget
 from gracectl.model.selectors import LabelSelector
 from gracectl.nodebudgets.admitter import Admitter
+from gracectl.policy.owners import ManagedNodes
 from gracectl.runtime.clock import SystemClock
 from gracectl.telemetry.server import Endpoint, Servers
 
@@ -119,7 +120,7 @@ async def served(nodes: list[dict[str, Any]], budgets: list[dict[str, Any]]) -> 
     counted.replace(decode_node_budget(orjson.dumps(budget)) for budget in budgets)
     known.replace(decode_node(orjson.dumps(node)) for node in nodes)
     handlers: dict[Webhook, Handler] = {
-        NODE_CREATE_WEBHOOK: NodeFinalizerInjector(LabelSelector()),
+        NODE_CREATE_WEBHOOK: NodeFinalizerInjector(ManagedNodes(LabelSelector())),
         NODE_DELETE_WEBHOOK: NodeDeletionValidator(gate, lambda: True),
         NODE_BUDGET_WEBHOOK: NodeBudgetValidator(known),
         NODE_CLAIM_WEBHOOK: NodeClaimValidator(),

@@ -29,9 +29,9 @@ from gracectl.admission.webhooks import (
     NODE_DELETE_WEBHOOK,
 )
 from gracectl.kube.client import KubeClient
-from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Admitter
+from gracectl.policy.owners import ManagedNodes
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import Component
 from gracectl.telemetry.connections import ConnectionStatistics
@@ -47,13 +47,13 @@ SHUTDOWN_SECONDS: Final = 10.0
 
 
 class AdmissionDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Dependencies of the admission server. `client` writes as any replica, `leading` only as the leader; `selector`:
+    """Dependencies of the admission server. `client` writes as any replica, `leading` only as the leader; `managed`:
     of managed nodes."""
 
     client: KubeClient
     leading: KubeClient
     admitter: Admitter
-    selector: LabelSelector
+    managed: ManagedNodes
     clock: Clock
 
 
@@ -66,7 +66,7 @@ class Admission:
         self._admitter = admitter
         self._handlers = WebhookServer(
             {
-                NODE_CREATE_WEBHOOK: NodeFinalizerInjector(deps.selector),
+                NODE_CREATE_WEBHOOK: NodeFinalizerInjector(deps.managed),
                 NODE_DELETE_WEBHOOK: NodeDeletionValidator(admitter, self._is_synced),
                 NODE_BUDGET_WEBHOOK: NodeBudgetValidator(admitter.nodes),
                 NODE_CLAIM_WEBHOOK: NodeClaimValidator(),

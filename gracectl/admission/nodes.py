@@ -15,13 +15,14 @@ from gracectl.admission import reviews
 from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.envelope import StatusCause
-from gracectl.model.node import Node
-from gracectl.model.selectors import LabelSelector, is_subdomain
+from gracectl.model.node import Node, Taint
+from gracectl.model.selectors import is_subdomain
 from gracectl.model.times import parse_time
 from gracectl.model.untrusted import Decoder
 from gracectl.model.wire import Object
 from gracectl.nodebudgets.admitter import Refusal, UnknownNode
 from gracectl.policy.nodebudgets import is_available
+from gracectl.policy.owners import ManagedNodes
 
 TOO_MANY_REQUESTS: Final = 429
 
@@ -39,18 +40,21 @@ class NodeAdmitter(Protocol):
 class NodeFinalizerInjector:
     """Mutating webhook for created nodes: adds the finalizer."""
 
-    def __init__(self, selector: LabelSelector) -> None:
-        self._selector = selector
+    def __init__(self, managed: ManagedNodes) -> None:
+        self._managed = managed
 
     async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
         try:
-            node = _CREATED_NODE.decode(reviews.required(request.object, "object")).metadata
+            created = _CREATED_NODE.decode(reviews.required(request.object, "object"))
         except msgspec.DecodeError as error:
             raise reviews.InvalidReview(f"request.object is not a Node: {error}") from error
-        warnings = _warnings_of(node)
-        finalizers = node.finalizers or ()
-        if names.FINALIZER in finalizers or not self._selector.matches(node.labels or {}):
+        meta = created.metadata
+        warnings = _warnings_of(meta)
+        finalizers = meta.finalizers or ()
+        taints = tuple(Taint(each.key) for each in (created.spec or _Spec()).taints or ())
+        node = Node(name="", uid="", labels=meta.labels or {}, taints=taints)
+        if names.FINALIZER in finalizers or not self._managed.includes(node):
             return reviews.AdmissionResponse(warnings=warnings)
         # The end of a list that is not there cannot be added to.
         place, value = ("/-", names.FINALIZER) if finalizers else ("", [names.FINALIZER])
@@ -114,10 +118,19 @@ class _Meta(Object):
     finalizers: tuple[str, ...] | None = None
 
 
+class _Taint(Object):
+    key: str
+
+
+class _Spec(Object):
+    taints: tuple[_Taint, ...] | None = None
+
+
 class _CreatedNode(Object):
     """Fields needed of a created node, which may have 20 KiB and no name yet."""
 
     metadata: _Meta
+    spec: _Spec | None = None
 
 
 def _warnings_of(node: _Meta) -> tuple[str, ...]:

@@ -380,7 +380,7 @@ class Controller:
             client=self._client,
             leading=self._dependencies.client,
             admitter=self._admitter,
-            selector=self._dependencies.termination.node_selector,
+            managed=self._dependencies.termination.managed,
             clock=self._clock,
         )
         return Admission(self._settings.admission, dependencies)
@@ -423,7 +423,7 @@ class Controller:
     def _samples_of_protection(self) -> Iterator[Sample | None]:
         settings = self._dependencies.termination
         found = yield from count_protected_pods(
-            self._cluster, settings.node_selector, settings.policy.protection, self._clock.now()
+            self._cluster, settings.managed, settings.policy.protection, self._clock.now()
         )
         yield from protection_samples(found, self._statistics)
 

@@ -32,8 +32,8 @@ from gracectl.kube.requests import Key
 from gracectl.kube.resources import NODE_CLAIM_VERSIONS, PODS
 from gracectl.kube.transport import Transport
 from gracectl.model.node import Node
-from gracectl.model.selectors import LabelSelector
 from gracectl.nodebudgets.admitter import Admitter
+from gracectl.policy.owners import EVERY_NODE
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.supervise import Component, ComponentStatus, run_components
 from gracectl.telemetry.node_labels import NodeLabels
@@ -144,7 +144,7 @@ class Drainer:
             recorder=self._recorder,
             clock=clock,
             eviction=settings.eviction,
-            termination=msgspec.structs.replace(settings.termination, node_selector=LabelSelector()),
+            termination=msgspec.structs.replace(settings.termination, managed=EVERY_NODE),
             claim_resource=lambda: NODE_CLAIM_VERSIONS[0],
             statistics=TerminationStatistics(labels=NodeLabels(())),
             component_status=ComponentStatus(),

@@ -27,6 +27,7 @@ from gracectl.kube.patching import patch_with_retry
 from gracectl.model.node import Node
 from gracectl.policy.cordon import SPELT, Mark
 from gracectl.policy.maintenance import is_maintenance_ending, recorded_marks
+from gracectl.policy.owners import other_owner
 
 
 @click.command()
@@ -68,7 +69,7 @@ async def _request(connection: Connection, settings: Settings, node: Node) -> st
         raise Refused("being deleted; a deletion cannot be undone")
     if not is_maintenance_ending(after):
         return "uncordoned" if was_cordoned else "was not cordoned"
-    if not settings.termination.node_selector.matches(after.labels):
-        return f"uncordoned; {unmanaged_node(after).message}"
+    if not settings.termination.managed.includes(after):
+        return f"uncordoned; {unmanaged_node(after, other_owner(after, ())).message}"
     rest = " and ".join(SPELT[mark] for mark in (Mark.TAINT, Mark.LABEL) if mark in recorded_marks(after))
     return f"uncordoned; the controller still has to remove {rest}" if rest else "uncordoned"

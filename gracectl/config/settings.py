@@ -19,6 +19,7 @@ from gracectl.model.selectors import WireLabelSelector, WireRequirement
 from gracectl.policy.deadlines import parse_grace_period
 from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.forecast import Assumptions
+from gracectl.policy.owners import EVERY_NODE, ManagedNodes
 from gracectl.policy.settings import (
     DEFAULT_JITTER,
     DrainSettings,
@@ -65,6 +66,10 @@ class NodeSelector(WireLabelSelector, forbid_unknown_fields=True):
     """Label selector as in manifests."""
 
     match_expressions: list[Expression] | None = None  # type: ignore[assignment]  # stricter than what it inherits
+
+
+class NamedNodes(NodeSelector):
+    """Selector of a command that a person runs: every node, of any owner."""
 
 
 class ReplaceFirstSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -178,7 +183,9 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
         joined = TerminationSettings(instance=self.instance, policy=self._policy())
         if self.node_selector is None:
             return joined
-        return msgspec.structs.replace(joined, node_selector=self.node_selector.selector())
+        is_named = isinstance(self.node_selector, NamedNodes)
+        managed = EVERY_NODE if is_named else ManagedNodes(self.node_selector.selector())
+        return msgspec.structs.replace(joined, managed=managed)
 
     @property
     def assumptions(self) -> Assumptions:

@@ -9,6 +9,7 @@ import msgspec
 from gracectl.kube.leader.settings import Namespace
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
+from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.settings import PolicySettings
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
@@ -36,7 +37,7 @@ class KarpenterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
 class TerminationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Settings of node terminations."""
 
-    node_selector: LabelSelector = NOT_CONTROL_PLANE
+    managed: ManagedNodes = ManagedNodes(NOT_CONTROL_PLANE)
     workers: Count = 100
     """Nodes that are reconciled concurrently; terminations in progress are not limited."""
     status_interval_seconds: Seconds = 10.0

@@ -211,7 +211,7 @@ def _termination_reason(cluster: ClusterCache, node: Node, settings: Termination
     ending = next((claim for claim in claims if claim.deletion_timestamp is not None), None)
     if ending is not None:
         return "its NodeClaim is being deleted"
-    if not settings.node_selector.matches(node.labels):
+    if not cluster.manages(settings.managed, node):
         return ""
     claim: NodeClaim | None = claims[0] if len(claims) == 1 else None
     due = (trigger for trigger in triggers_of((node,), claim, settings.policy) if trigger.at <= now)

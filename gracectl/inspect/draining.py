@@ -133,7 +133,7 @@ class DrainingNodes:
         draining = [
             node
             for node in self._cluster.nodes.values()
-            if is_draining(node, self._settings) and self._has_pods(node.name)
+            if is_draining(node, self._settings, self._cluster) and self._has_pods(node.name)
         ]
         changed_queues: dict[QueueKey, None] = {}
         kept: dict[str, DrainingPlan] = {}

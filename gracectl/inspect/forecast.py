@@ -28,8 +28,9 @@ from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of, dea
 from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, forecast
 from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
+from gracectl.policy.owners import other_owner
 from gracectl.policy.plan import NodeView
-from gracectl.policy.remedies import remedy
+from gracectl.policy.remedies import OTHER_OWNER, remedy
 from gracectl.policy.returning import cordon_known_at
 from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.surroundings import Surroundings, surrounding_warnings
@@ -103,7 +104,7 @@ def forecast_drains(
     `for_maintenance`: they are drained, but not deleted; a node that is already deleted is terminated.
     """
     nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
-    draining = [node for node in nodes if node.name in chosen or is_draining(node, settings)]
+    draining = [node for node in nodes if node.name in chosen or is_draining(node, settings, cluster)]
     stays = {
         node.name
         for node in draining
@@ -119,7 +120,7 @@ def forecast_drains(
             warnings=by_importance(
                 [*node_warnings(cluster, settings, node, for_maintenance=for_maintenance), *warnings_of(node_forecast)]
             ),
-            is_terminating=is_terminating(node, settings),
+            is_terminating=is_terminating(node, settings, cluster),
             is_maintenance=node.name in stays,
         )
         for node, node_forecast in zip(draining, whole.nodes, strict=True)
@@ -169,20 +170,24 @@ def draining_nodes(
     return tuple(
         (_maintained if is_maintenance_requested(node) else _terminated)(cluster, settings, node, now)
         for node in nodes
-        if is_draining(node, settings) and has_pods(node.name)
+        if is_draining(node, settings, cluster) and has_pods(node.name)
     )
 
 
-def is_draining(node: Node, settings: TerminationSettings) -> bool:
-    """Whether gracectl drains this node, for its termination or for maintenance."""
-    return is_terminating(node, settings) or (
-        is_maintenance_requested(node) and settings.node_selector.matches(node.labels)
-    )
+def is_draining(node: Node, settings: TerminationSettings, cluster: ClusterCache | None = None) -> bool:
+    """Whether gracectl drains this node, for its termination or for maintenance. `cluster`: with its claims, once they
+    are known.
+    """
+    return (is_finalizing(node) or is_maintenance_requested(node)) and _manages(node, settings, cluster)
 
 
-def is_terminating(node: Node, settings: TerminationSettings) -> bool:
+def is_terminating(node: Node, settings: TerminationSettings, cluster: ClusterCache) -> bool:
     """Whether this node is deleted, and managed by gracectl."""
-    return is_finalizing(node) and settings.node_selector.matches(node.labels)
+    return is_finalizing(node) and _manages(node, settings, cluster)
+
+
+def _manages(node: Node, settings: TerminationSettings, cluster: ClusterCache | None) -> bool:
+    return settings.managed.includes(node, () if cluster is None else cluster.claims_of(node))
 
 
 def deadline_if_deleted(
@@ -232,10 +237,14 @@ def _deleted(thing: H, now: float) -> H:
 
 
 def unmanaged_warning(
-    settings: TerminationSettings, node: Node, *, for_maintenance: bool = False
+    settings: TerminationSettings, node: Node, claims: Collection[NodeClaim] = (), *, for_maintenance: bool = False
 ) -> PlanWarning | None:
-    """Why no controller would drain a node that is deleted, or drained for maintenance; None if one does."""
-    if not settings.node_selector.matches(node.labels):
+    """Why no controller would drain a node that is deleted, or drained for maintenance; None if one does. `claims`: of
+    the node, as far as they are known."""
+    if not settings.managed.includes(node, claims):
+        if (owner := other_owner(node, claims)) is not None:
+            helps = remedy(OTHER_OWNER, node=node.name)
+            return PlanWarning(WarningKind.NOT_MANAGED, f"not managed: {owner}", remedy=helps)
         message = "not managed: no nodeSelector match; gracectl does not drain it"
         return PlanWarning(WarningKind.NOT_MANAGED, message, remedy=remedy(WarningKind.NOT_MANAGED, node=node.name))
     if names.FINALIZER in node.finalizers:
@@ -276,7 +285,7 @@ def node_warnings(
     cluster: ClusterCache, settings: TerminationSettings, node: Node, *, for_maintenance: bool = False
 ) -> Iterator[PlanWarning]:
     """Warnings about the node itself that prevent its termination or drain."""
-    if warning := unmanaged_warning(settings, node, for_maintenance=for_maintenance):
+    if warning := unmanaged_warning(settings, node, cluster.claims_of(node), for_maintenance=for_maintenance):
         yield warning
     yield from shutdown_warnings(node)
     if for_maintenance and node.deletion_timestamp is None:

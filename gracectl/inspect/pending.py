@@ -7,7 +7,7 @@ controller knows is missing: replacements that are not Ready yet, and refusals o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 
 import msgspec
@@ -69,14 +69,14 @@ def due_candidates(cluster: ClusterCache, settings: TerminationSettings, now: fl
     @cache
     def counts(at: float) -> UnhealthyNodes:
         """Counted only if a node is unhealthy."""
-        breaker = CircuitBreaker(settings.node_selector, settings.policy.health)
+        breaker = CircuitBreaker(partial(cluster.manages, settings.managed), settings.policy.health)
         for node in cluster.nodes.values():
             breaker.note(None, node)
         return breaker.counts(at)
 
     found = []
     for key in candidate_keys(cluster):
-        candidate = find_candidate(cluster, settings.node_selector, NODE_CLAIM_VERSIONS[0], key)
+        candidate = find_candidate(cluster, settings.managed, NODE_CLAIM_VERSIONS[0], key)
         if candidate is not None:
             triggers = triggers_of(candidate.managed, candidate.claim, settings.policy)
             due = due_at(now, triggers, counts, settings.policy) if triggers else None
@@ -115,8 +115,9 @@ def due_nodes(
             show(each, hold)
         else:
             ready.append(each)
-    policy, managed = settings.policy, sum(map(settings.node_selector.matches, _labels(cluster)))
-    slots = maximum_of(policy.voluntary, managed) - terminations_in_progress(cluster, settings.node_selector)
+    policy = settings.policy
+    managed = sum(cluster.manages(settings.managed, node) for node in cluster.nodes.values())
+    slots = maximum_of(policy.voluntary, managed) - terminations_in_progress(cluster, settings.managed)
     ready.sort(key=lambda each: rank_of(each.found.due, each.candidate.created, each.candidate.key.name))
     for each in ready:
         if slots <= 0:
@@ -126,10 +127,6 @@ def due_nodes(
             slots -= hold is None
             show(each, hold)
     return holds
-
-
-def _labels(cluster: ClusterCache) -> Iterable[Mapping[str, str]]:
-    return (node.labels for node in cluster.nodes.values())
 
 
 def _hold_of_pods(cluster: ClusterCache, settings: TerminationSettings, each: DueCandidate, now: float) -> Hold | None:

@@ -218,7 +218,9 @@ class NodeStatuses:
         status = _status(self._cluster, self._settings, node, now, None if found is None else found.plan)
         if found is not None:
             return msgspec.structs.replace(status, pods=self.draining.pods_of(node.name))
-        return msgspec.structs.replace(status, pods=None) if is_draining(node, self._settings) else status
+        return (
+            msgspec.structs.replace(status, pods=None) if is_draining(node, self._settings, self._cluster) else status
+        )
 
 
 def with_pending(
@@ -274,7 +276,7 @@ def claims_without_node_status(
     for claim in sorted(cluster.claims.values(), key=lambda claim: natural_key(claim.name)):
         nodes = cluster.nodes_of(claim)
         is_shown = any(node.deletion_timestamp is not None for node in nodes)
-        if not is_finalizing(claim) or is_shown or not cluster.is_managed(claim, settings.node_selector):
+        if not is_finalizing(claim) or is_shown or not cluster.manages_claim(settings.managed, claim):
             continue
         conditions = (condition_of(claim.conditions, type_) for type_ in (names.INSTANCE_TERMINATING, names.DRAINED))
         waits_for = next((each.message for each in conditions if each is not None and each.message), "")
@@ -298,7 +300,7 @@ def _status(
     if state is NodePhase.PENDING:
         return _pending_status(cluster, settings, node, now, _pending(node, None, now))
     is_terminating = state is NodePhase.TERMINATING
-    step, waits_for = _step(node, settings, decision)
+    step, waits_for = _step(cluster, settings, node, decision)
     return NodeStatus(
         node=node,
         state=state,
@@ -359,12 +361,13 @@ def _pending(node: Node, due: DueNode | None, now: float) -> PendingStatus:
     return PendingStatus(causes, "", since, f"{', '.join(causes)}; {reason}")
 
 
-def _step(node: Node, settings: TerminationSettings, decision: Plan | None) -> tuple[str, str]:
+def _step(cluster: ClusterCache, settings: TerminationSettings, node: Node, decision: Plan | None) -> tuple[str, str]:
     """Current step of a node, and what it waits for."""
     if node.deletion_timestamp is not None and names.FINALIZER not in node.finalizers:
         return "finalizer", f"other finalizers: {', '.join(node.finalizers)}"
-    if not settings.node_selector.matches(node.labels):
-        return "", "not managed"
+    if not cluster.manages(settings.managed, node):
+        owner = cluster.owner_of(node)
+        return "", "not managed" if owner is None else str(owner)
     if is_maintenance_ending(node):
         return "uncordon", "removal of the marks of its cordon"
     if not is_drain_begun(node):
@@ -407,14 +410,16 @@ def _warnings(
     has_drained = condition_of(node.conditions, names.DRAINED) is not None
     for warning in node_warnings(cluster, settings, node, for_maintenance=is_maintenance_requested(node)):
         if warning.kind is WarningKind.NOT_MANAGED and (is_finalizing(node) or is_in_maintenance(node)):
+            if (owner := cluster.owner_of(node)) is not None and node.deletion_timestamp is not None:
+                continue  # its owner drains it
             message = f"not managed: {MISMATCH}; another controller has begun with it"
-            message = message if is_begun_by_another(node) else unmanaged_node(node).message
+            message = message if is_begun_by_another(node) else unmanaged_node(node, owner).message
             yield msgspec.structs.replace(warning, message=message)
         elif warning.kind is not WarningKind.FINALIZER_MISSING or not has_drained:
             # A node that was drained has had the finalizer.
             yield warning
     requested = requested_at(node, now)
-    if is_draining(node, settings) and not is_drain_begun(node) and now >= requested + ACTS_WITHIN_SECONDS:
+    if is_draining(node, settings, cluster) and not is_drain_begun(node) and now >= requested + ACTS_WITHIN_SECONDS:
         message = f"drain not started: not cordoned{IS_IT_RUNNING}"
         yield PlanWarning(WarningKind.NO_CONTROLLER, message, remedy=remedy(WarningKind.NO_CONTROLLER))
     yield from _reported(node)

@@ -25,6 +25,8 @@ class NodeClaim(ClusterObject, frozen=True, gc=False):
     """A Go duration as written; None means no deadline."""
     expire_after: str | None = None
     """A Go duration or "Never" as written; None means never."""
+    node_class: str = ""
+    """Kind and group of spec.nodeClassRef, `EC2NodeClass.karpenter.k8s.aws`; empty without a kind."""
     provider_id: str = ""
     """Empty until the instance is launched."""
     node_name: str = ""

@@ -167,6 +167,7 @@ class ClaimDecoder(_SharingDecoder):
             finalizers=finalizers(meta),
             termination_grace_period=cut_or_none(spec.termination_grace_period),
             expire_after=cut_or_none(spec.expire_after),
+            node_class=share.string(_node_class(spec.node_class_ref)),
             provider_id=identity("status.providerID", status.provider_id),
             node_name=share.string(identity("status.nodeName", status.node_name)),
             conditions=conditions(status, share.string),
@@ -337,6 +338,13 @@ def _grace(seconds: int | None) -> int | None:
     if seconds is None or -LONGEST_GRACE <= seconds <= LONGEST_GRACE:
         return seconds
     return LONGEST_GRACE if seconds > 0 else -LONGEST_GRACE
+
+
+def _node_class(reference: wire.NodeClassReference | None) -> str:
+    if reference is None or not reference.kind:
+        return ""
+    group = reference.group or (reference.api_version or "").rpartition("/")[0]
+    return f"{cut(reference.kind)}.{cut(group)}".rstrip(".")
 
 
 def _end_of_grace(moment: datetime | None, seconds: int | None) -> float | None:

@@ -86,12 +86,16 @@ NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {KEEP_DRAINED, CORDONED, UNCORDONE
 LIFECYCLE_PHASE: Final = "karpenter.sh/lifecycle-phase"
 LIFECYCLE_PHASE_TERMINABLE: Final = "terminable"
 """Value of LIFECYCLE_PHASE that requests the (voluntary) termination of a node."""
+NODE_POOL: Final = "karpenter.sh/nodepool"
+"""On nodes and claims of Karpenter: the name of their NodePool."""
 EXCLUDE_FROM_LOAD_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 CONTROL_PLANE_ROLE: Final = "node-role.kubernetes.io/control-plane"
 
 # -- taints -------------------------------------------------------------------------------------------
 DISRUPTED_TAINT_KEY: Final = "karpenter.sh/disrupted"
 """Put on a node that is being drained; pods that tolerate it stay."""
+UNREGISTERED_TAINT_KEY: Final = "karpenter.sh/unregistered"
+"""On nodes of Karpenter that it has not labeled yet."""
 UNSCHEDULABLE_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
 """Put by the node controller on a node with spec.unschedulable."""
 UNREACHABLE_TAINT_KEY: Final = "node.kubernetes.io/unreachable"

@@ -227,9 +227,18 @@ class Node(Object):
     status: NodeStatus | None = None
 
 
+class NodeClassReference(Object):
+    """v1 has a group; v1beta1, an apiVersion."""
+
+    group: str | None = None
+    api_version: str | None = None
+    kind: str | None = None
+
+
 class NodeClaimSpec(Object):
     termination_grace_period: str | None = None
     expire_after: str | None = None
+    node_class_ref: NodeClassReference | None = None
 
 
 class NodeClaimStatus(Conditions):

@@ -34,7 +34,10 @@ NO_SCALE: Final = "NoScale"
 VOLUME_LEFT_OVER: Final = "VolumeLeftOver"
 VOLUME_OF_SILENT_NODE: Final = "VolumeOfSilentNode"
 SET_ASIDE: Final = "BudgetSetAside"
-OTHER_REASONS: Final = (UNREADY, PROTECTED_JOB, NO_SCALE, VOLUME_LEFT_OVER, VOLUME_OF_SILENT_NODE, SET_ASIDE)
+OTHER_OWNER: Final = "OtherOwner"
+OTHER_REASONS: Final = (
+    *(UNREADY, PROTECTED_JOB, NO_SCALE, VOLUME_LEFT_OVER, VOLUME_OF_SILENT_NODE, SET_ASIDE, OTHER_OWNER),
+)
 """Reasons other than a Blocker or a WarningKind."""
 
 _LET_UNREADY_GO: Final = (
@@ -75,6 +78,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     ),
     "NoBudget": ("create one: kubectl create pdb {budget} -n {namespace} --selector={selector} --max-unavailable=1"),
     "NotManaged": "change nodeSelector of the settings, or its labels: kubectl get node {node} --show-labels",
+    OTHER_OWNER: "deleted, its owner drains it; to drain it and keep it: gracectl drain {node}",
     "FinalizerMissing": "see whether a controller runs and manages it: gracectl doctor",
     "NoController": "see whether a controller runs: gracectl doctor",
     "NodeBudgetBlocks": "see what it counts: gracectl budgets",

@@ -101,6 +101,7 @@ from gracectl.policy.budgets import eviction_verdict
 from gracectl.policy.deadlines import deadline_of, parse_grace_period
 from gracectl.policy.explain import explain, summarize
 from gracectl.policy.nodebudgets import desired_of, invalid_reason
+from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.placement import OtherNode, is_pinned, no_node_fits
 from gracectl.policy.plan import NodeView, plan
 from gracectl.policy.protection import invalid_annotation, protection_of
@@ -251,7 +252,7 @@ def _headers(text: str) -> None:
 # -- admission, plugins, providers -------------------------------------------------------------------------------------
 
 HANDLERS: Final = (
-    NodeFinalizerInjector(LabelSelector()),
+    NodeFinalizerInjector(ManagedNodes(LabelSelector())),
     NodeClaimValidator(),
     NodeBudgetValidator(Cache[Node]("nodes")),
 )

@@ -33,7 +33,7 @@ from gracectl.config import Settings
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.controllers.rbac import rights_for
 from gracectl.inspect.leadership import LeaderState, leadership_of, read_leases
-from gracectl.kube.cache.reading import is_served, read_all
+from gracectl.kube.cache.reading import is_served, read_all, read_first_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed, RequestTimeout, Unauthorized, Unreachable
 from gracectl.kube.leader.leases import LONGEST_HELD_SECONDS
@@ -380,8 +380,13 @@ async def _reached(client: KubeClient, unreached: str) -> Finding:
 
 
 async def check_nodes(doctor: Doctor) -> Sequence[Finding]:
-    """Finalizers and machines of nodes."""
-    return node_findings(await read_all(doctor.client, NODES), doctor.settings)
+    """Finalizers, machines and other owners of nodes."""
+    try:
+        served = await read_first_served(doctor.client, NODE_CLAIM_VERSIONS)
+    except Forbidden:
+        served = None  # labels and taints show nearly all owners
+    claims = () if served is None else served[1]
+    return node_findings(await read_all(doctor.client, NODES), claims, doctor.settings)
 
 
 async def check_budgets(doctor: Doctor) -> Sequence[Finding]:

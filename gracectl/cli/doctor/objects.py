@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from gracectl.cli.doctor.report import CheckState, Finding
@@ -11,11 +11,13 @@ from gracectl.cloud.provider import NONE
 from gracectl.config import Settings
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
+from gracectl.model.claim import NodeClaim, belongs
 from gracectl.model.meta import natural_key
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.policy.budgets import failure_of, is_counted, is_unhealthy, never_allows
 from gracectl.policy.explain import listed
+from gracectl.policy.owners import Ownership, other_owner
 from gracectl.policy.remedies import budget_remedy, remedy
 from gracectl.policy.warnings import WarningKind, keeps_running
 
@@ -24,19 +26,35 @@ SHOWN: Final = 3
 
 FINALIZERS: Final = "finalizers"
 MACHINES: Final = "machines"
+OWNERS: Final = "owners"
 BUDGETS: Final = "budgets"
 ANNOTATIONS: Final = "annotations"
 
 AWS: Final = "aws"
 
 
-def node_findings(nodes: Sequence[Node], settings: Settings) -> tuple[Finding, ...]:
-    """Findings about finalizers, and about machines."""
+def node_findings(nodes: Sequence[Node], claims: Iterable[NodeClaim], settings: Settings) -> tuple[Finding, ...]:
+    """Findings about finalizers, machines, and nodes of other owners."""
     managed: list[Node] = []
     others: list[Node] = []
+    owned: dict[str, Ownership] = {}
+    known = tuple(claims)
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
-        (managed if settings.termination.node_selector.matches(node.labels) else others).append(node)
-    return _finalizers(managed, others), _machines(managed, settings)
+        of_node = tuple(claim for claim in known if belongs(node, claim))
+        if (owner := other_owner(node, of_node)) is not None:
+            owned[node.name] = owner
+        else:
+            (managed if settings.termination.managed.includes(node, of_node) else others).append(node)
+    return _finalizers(managed, others), _machines(managed, settings), _owners(owned)
+
+
+def _owners(owned: Mapping[str, Ownership]) -> Finding:
+    if not owned:
+        return Finding(OWNERS, CheckState.OK, "no other controller drains nodes, as labels, taints and claims show")
+    first, owner = next(iter(owned.items()))
+    others = listed(sorted({each.owner for each in owned.values()}), SHOWN)
+    message = f"{counted(len(owned), 'node')} not managed: drained by {others} ({first}: {owner.reason})"
+    return Finding(OWNERS, CheckState.OK, message, "", tuple(owned))
 
 
 def _finalizers(managed: Sequence[Node], others: Sequence[Node]) -> Finding:

@@ -55,8 +55,8 @@ def drained_here(nodes: Collection[Node], effective: EffectiveSettings, leadersh
     """Names of the nodes that no controller drains, as far as that can be seen."""
     if not may_drain(leadership, is_installed=effective.source.startswith("configmap ")):
         return frozenset(node.name for node in nodes)
-    selector = effective.settings.termination.node_selector
-    return frozenset(node.name for node in nodes if not selector.matches(node.labels))
+    managed = effective.settings.termination.managed
+    return frozenset(node.name for node in nodes if not managed.includes(node))
 
 
 def here_text(here: Collection[str], nodes: Collection[Node], leadership: Leadership) -> str:
@@ -139,10 +139,10 @@ class LocalDrain:
             await self._connection.clock.sleep(LEADERSHIP_SECONDS)
             if self._leadership.state is not LeaderState.ACTIVE or self._leadership.holder == known:
                 continue
-            selector = (await read_settings()).settings.termination.node_selector
+            managed = (await read_settings()).settings.termination.managed
             known = self._leadership.holder
             for node in self.follower.watcher.cluster.nodes.values():
-                if selector.matches(node.labels):
+                if self.follower.watcher.cluster.manages(managed, node):
                     self._leave(node, f"{known} leads")
 
     def _show(self, show: Callable[[StatusFrame], bool], frame: StatusFrame) -> bool:

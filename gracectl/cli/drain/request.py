@@ -36,7 +36,7 @@ from gracectl.cli.settings import EffectiveSettings, SettingsSource
 from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
 from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
-from gracectl.config.settings import NodeSelector
+from gracectl.config.settings import NamedNodes
 from gracectl.controllers.termination.maintenance import request_patch
 from gracectl.inspect.forecast import DrainForecast, unmanaged_warning
 from gracectl.inspect.leadership import LeaderState, read_leadership
@@ -147,7 +147,7 @@ async def read_nodes(
 
 def _for_any_node(settings: Settings) -> Settings:
     """The same, for nodes that are drained from here, whether or not a controller would select them."""
-    return msgspec.structs.replace(settings, node_selector=NodeSelector())
+    return msgspec.structs.replace(settings, node_selector=NamedNodes())
 
 
 async def _read_here(
@@ -221,7 +221,8 @@ def check(found: ReadNodes, *, for_maintenance: bool, strictness: Strictness) ->
 def _reason(node: Node, found: ReadNodes, for_maintenance: bool) -> str:
     if for_maintenance and node.deletion_timestamp is not None:
         return f"{_deletion_age(node, found.now)}; a deletion cannot be undone"
-    warning = unmanaged_warning(found.settings.termination, node, for_maintenance=for_maintenance)
+    claims = () if found.inputs is None else found.inputs.cluster.claims_of(node)
+    warning = unmanaged_warning(found.settings.termination, node, claims, for_maintenance=for_maintenance)
     return "" if warning is None else warning.message
 
 

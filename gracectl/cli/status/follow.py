@@ -170,7 +170,7 @@ class StatusFollower:
 
     def _is_watched(self, node: Node) -> bool:
         # The pods of all draining nodes wait in the same queues.
-        return self._scope.selects(node) or is_draining(node, self._settings)
+        return self._scope.selects(node) or is_draining(node, self._settings, self.watcher.cluster)
 
     def _draining(self) -> tuple[tuple[DrainingNode, ...], float] | None:
         """The input of a forecast; None before the cluster has been listed, and while the connection is lost."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from gracectl.cli.budgets.report import node_budget_report, pod_budget_report
@@ -147,7 +148,8 @@ class _ClusterPart:
         self._clock = clock
         self._usages = PodBudgetUsages(self._cluster, settings.termination)
         self._budgets: dict[str, tuple[PodBudgetUsage, tuple[QueuedPod, ...], Json]] = {}  # by uid
-        self._breaker = CircuitBreaker(self._settings.node_selector, self._settings.policy.health)
+        manages = partial(self._cluster.manages, self._settings.managed)
+        self._breaker = CircuitBreaker(manages, self._settings.policy.health)
         self._cluster.nodes.subscribe(self._breaker.note, replay=True)
         self._next_count = -math.inf
         self._found: tuple[PodBudgetUsage, ...] = ()
@@ -185,7 +187,7 @@ class _ClusterPart:
     def _pace(self, managed: int) -> Json:
         """Slots of voluntary terminations: how many are taken, as the objects show it, and the maximum."""
         return {
-            "inProgress": terminations_in_progress(self._cluster, self._settings.node_selector),
+            "inProgress": terminations_in_progress(self._cluster, self._settings.managed),
             "maximum": maximum_of(self._settings.policy.voluntary, managed),
             "managedNodes": managed,
         }

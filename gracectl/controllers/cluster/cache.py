@@ -26,6 +26,7 @@ from gracectl.policy.budgets import unknown_budget_of
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.evictability import ignored
 from gracectl.policy.maintenance import is_maintenance_requested
+from gracectl.policy.owners import ManagedNodes, Ownership, other_owner
 from gracectl.policy.pace import is_starting
 from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
@@ -169,12 +170,20 @@ class ClusterCache(msgspec.Struct, frozen=True):
         key = self.instance_key(provider_id)
         return cache.by_index(BY_PROVIDER_ID, key) if key else ()
 
-    def is_managed(self, claim: NodeClaim, selector: LabelSelector) -> bool:
+    def manages(self, managed: ManagedNodes, node: Node) -> bool:
+        """Whether a node is managed."""
+        return managed.includes(node, self.claims_of(node))
+
+    def manages_claim(self, managed: ManagedNodes, claim: NodeClaim) -> bool:
         """Whether a claim is managed: its nodes decide, and before it has any, its own labels."""
         nodes = self.nodes_of(claim)
         if nodes:
-            return any(selector.matches(node.labels) for node in nodes)
-        return selector.matches(claim.labels)
+            return any(self.manages(managed, node) for node in nodes)
+        return managed.includes_claim(claim)
+
+    def owner_of(self, node: Node) -> Ownership | None:
+        """The other controller that drains a node; None: ours, if the settings select it."""
+        return other_owner(node, self.claims_of(node))
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
         """The pods bound to a node."""

@@ -14,8 +14,8 @@ from gracectl.model.claim import NodeClaim, only_claim
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
-from gracectl.model.selectors import LabelSelector
 from gracectl.policy.deadlines import grace_period_of
+from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import VoluntaryBlocker
 from gracectl.runtime.backoff import Backoff
@@ -94,21 +94,21 @@ def candidate_keys(cluster: ClusterCache) -> Iterator[CandidateKey]:
 
 
 def find_candidate(
-    cluster: ClusterCache, selector: LabelSelector, claims: Resource[NodeClaim], key: CandidateKey
+    cluster: ClusterCache, managed: ManagedNodes, claims: Resource[NodeClaim], key: CandidateKey
 ) -> DisruptionCandidate | None:
     """The candidate of this key; None if it is gone, not managed, being deleted, or covered by another key.
 
-    `selector`: of managed nodes; `claims`: the resource as the cluster serves it.
+    `claims`: the resource as the cluster serves it.
     """
     if key.kind == "node":
         node = cluster.node(key.name)
-        if node is None or node.deletion_timestamp is not None or not selector.matches(node.labels):
+        if node is None or node.deletion_timestamp is not None or not cluster.manages(managed, node):
             return None
         if cluster.claim_ending_with(node) is not None:
             return None
         return DisruptionCandidate(key, (node,), None, TrackedObject(NODES, node), managed=(node,))
     claim = cluster.claim(key.name)
-    if claim is None or claim.deletion_timestamp is not None or not cluster.is_managed(claim, selector):
+    if claim is None or claim.deletion_timestamp is not None or not cluster.manages_claim(managed, claim):
         return None
     nodes = cluster.nodes_of(claim)
     if any(node.deletion_timestamp is not None and not cluster.is_left_over(node) for node in nodes):
@@ -120,14 +120,14 @@ def find_candidate(
         nodes,
         claim,
         TrackedObject(claims, claim),
-        managed=() if is_contested else _managed(cluster, nodes, selector),
+        managed=() if is_contested else _managed(cluster, nodes, managed),
         is_contested=is_contested,
     )
 
 
-def _managed(cluster: ClusterCache, nodes: Iterable[Node], selector: LabelSelector) -> tuple[Node, ...]:
+def _managed(cluster: ClusterCache, nodes: Iterable[Node], managed: ManagedNodes) -> tuple[Node, ...]:
     """A node that is left over is a candidate alone."""
-    return tuple(node for node in nodes if selector.matches(node.labels) and not cluster.is_left_over(node))
+    return tuple(node for node in nodes if cluster.manages(managed, node) and not cluster.is_left_over(node))
 
 
 def pods_that_may_block(
@@ -138,7 +138,7 @@ def pods_that_may_block(
     return {node.name: cluster.pods_on(node.name) for node in nodes}
 
 
-def nodes_of_key(cluster: ClusterCache, selector: LabelSelector, key: CandidateKey) -> tuple[Node, ...]:
+def nodes_of_key(cluster: ClusterCache, managed: ManagedNodes, key: CandidateKey) -> tuple[Node, ...]:
     """The managed nodes of this key, although it has no candidate."""
     found: tuple[Node, ...] = ()
     if key.kind == "node":
@@ -147,7 +147,7 @@ def nodes_of_key(cluster: ClusterCache, selector: LabelSelector, key: CandidateK
             found = (node,)
     elif (claim := cluster.claim(key.name)) is not None:
         found = cluster.nodes_of(claim)
-    return tuple(node for node in found if selector.matches(node.labels))
+    return tuple(node for node in found if cluster.manages(managed, node))
 
 
 class WaitIndex:

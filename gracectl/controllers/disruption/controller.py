@@ -122,7 +122,7 @@ class DisruptionController:
         self._backoff = backoff
         self._queue: WorkQueue[CandidateKey] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._events = DisruptionEvents(context)
-        self._breaker = CircuitBreaker(context.settings.node_selector, self._policy.health)
+        self._breaker = CircuitBreaker(context.manages, self._policy.health)
         self._held_by_breaker: set[CandidateKey] = set()
         self._waiting = WaitIndex()
         self._pace = Pace(context, lambda: self._queue.add(PACE))
@@ -169,8 +169,8 @@ class DisruptionController:
             return await self._grant_slots()
         self._waiting.drop(key)
         self._held_by_breaker.discard(key)
-        selector, claims = self._context.settings.node_selector, self._context.claim_resource()
-        candidate = find_candidate(self._cluster, selector, claims, key)
+        managed, claims = self._context.settings.managed, self._context.claim_resource()
+        candidate = find_candidate(self._cluster, managed, claims, key)
         if candidate is None:
             self._forget(key)
             return None
@@ -347,7 +347,7 @@ class DisruptionController:
         self._statuses.pop(key, None)
         self._invalid_expiries.pop(key, None)
         self._pace.forget(key)
-        self._show_pending(key, nodes_of_key(self._cluster, self._context.settings.node_selector, key), None)
+        self._show_pending(key, nodes_of_key(self._cluster, self._context.settings.managed, key), None)
 
     def _report_invalid_expiry(self, candidate: DisruptionCandidate) -> None:
         """Report an expireAfter that cannot be read, once."""
@@ -393,7 +393,7 @@ class DisruptionController:
 
     def configured(self) -> None:
         """Apply changed settings: recount the nodes, and look at every candidate."""
-        self._breaker = CircuitBreaker(self._context.settings.node_selector, self._policy.health)
+        self._breaker = CircuitBreaker(self._context.manages, self._policy.health)
         for node in self._cluster.nodes.values():
             self._breaker.note(None, node)
         self._requeue_all()

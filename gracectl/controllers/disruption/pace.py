@@ -24,9 +24,9 @@ from gracectl.kube.resources import NODES
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
-from gracectl.model.selectors import LabelSelector
 from gracectl.policy.disruption import HoldReason
 from gracectl.policy.health import UnhealthyNodes, unhealthy_until
+from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.pace import (
     DisruptionRank,
     DisruptionSlot,
@@ -76,7 +76,7 @@ class Pace:
         self._context = context
         self._cluster = context.cluster
         self._wake = wake
-        self._selector = context.settings.node_selector
+        self._nodes = context.settings.managed
         self._managed: set[str] = set()  # names of nodes
         self._slots: list[DisruptionSlot] = []
         self._most_slots = FEW_SLOTS
@@ -258,7 +258,7 @@ class Pace:
             self._managed.discard(old.name)
             self._ended(old)
             return
-        is_managed = self._selector.matches(new.labels)
+        is_managed = self._cluster.manages(self._nodes, new)
         if is_managed != (new.name in self._managed):
             (self._managed.add if is_managed else self._managed.discard)(new.name)
             self._wake()
@@ -276,7 +276,7 @@ class Pace:
         assert claim is not None
         if new is None or (new.deletion_timestamp is not None and not is_finalizing(new)):
             self._ended(claim)
-        elif is_finalizing(new) and new.uid not in self._by_uid and self._cluster.is_managed(new, self._selector):
+        elif is_finalizing(new) and new.uid not in self._by_uid and self._cluster.manages_claim(self._nodes, new):
             self._begin(new, (node.uid for node in self._cluster.nodes_of(new)))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -336,11 +336,11 @@ def _note(slot: DisruptionSlot, pod: Pod) -> None:
         slot.controllers.add(owner.uid)
 
 
-def terminations_in_progress(cluster: ClusterCache, selector: LabelSelector) -> int:
+def terminations_in_progress(cluster: ClusterCache, managed: ManagedNodes) -> int:
     """Slots of terminations whose nodes exist, as `Pace` counts them; a claim and its nodes take one."""
-    nodes = (node for node in cluster.nodes.values() if is_finalizing(node) and selector.matches(node.labels))
+    nodes = (node for node in cluster.nodes.values() if is_finalizing(node) and cluster.manages(managed, node))
     ending = (claim for claim in cluster.claims.values() if is_finalizing(claim))
-    claims = (claim for claim in ending if cluster.is_managed(claim, selector))
+    claims = (claim for claim in ending if cluster.manages_claim(managed, claim))
     found = [(node.uid, {claim.uid for claim in cluster.claims_of(node)}) for node in nodes]
     found += [(claim.uid, {node.uid for node in cluster.nodes_of(claim)}) for claim in claims]
     counted: set[str] = set()
@@ -358,8 +358,8 @@ class CircuitBreaker:
     does not depend on the number of nodes. Instants are Unix seconds.
     """
 
-    def __init__(self, selector: LabelSelector, settings: HealthSettings) -> None:
-        self._selector = selector
+    def __init__(self, manages: Callable[[Node], bool], settings: HealthSettings) -> None:
+        self._manages = manages
         self._settings = settings
         self._managed: set[str] = set()
         self._unhealthy: set[str] = set()
@@ -373,7 +373,7 @@ class CircuitBreaker:
         self._managed.discard(node.name)
         self._unhealthy.discard(node.name)
         self._recovering.pop(node.name, None)
-        if new is None or not self._selector.matches(new.labels):
+        if new is None or not self._manages(new):
             return
         self._managed.add(new.name)
         until = unhealthy_until(new, self._settings)

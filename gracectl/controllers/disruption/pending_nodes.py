@@ -142,7 +142,7 @@ class PendingNodes:
             for found in (self._pending, self._tracked):
                 found.pop(node.name, None)
             self._without_room.discard(node.name)
-        elif self._context.settings.node_selector.matches(new.labels):
+        elif self._context.manages(new):
             self._managed.add(new.name)
             if accepts_pods(new):
                 self._open.add(new.name)

@@ -43,7 +43,6 @@ class FinalizerController:
     def __init__(self, context: StepContext, backoff: Callable[[float, float], Backoff]) -> None:
         self._context = context
         self._cluster = cluster = context.cluster
-        self._selector = context.settings.node_selector
         self._failures = Failures()  # by uid
         self._nodes: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
         self._claims: WorkQueue[str] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
@@ -65,7 +64,7 @@ class FinalizerController:
     async def reconcile_node(self, name: str) -> None:
         """Add the finalizer to a node without it; idempotent."""
         node = self._cluster.node(name)
-        if node is not None and needs_finalizer(node) and self._selector.matches(node.labels):
+        if node is not None and needs_finalizer(node) and self._context.manages(node):
             await self._add(TrackedObject(NODES, node), f"node {name}")
 
     async def reconcile_claim(self, name: str) -> None:
@@ -93,7 +92,7 @@ class FinalizerController:
             if old is not None:
                 self._failures.succeeded(old.uid)
             return
-        if needs_finalizer(new) and self._selector.matches(new.labels):
+        if needs_finalizer(new) and self._context.manages(new):
             self._nodes.add(new.name)
         # It may make its claim a managed one.
         if old is None or old.labels != new.labels or old.provider_id != new.provider_id:
@@ -107,4 +106,4 @@ class FinalizerController:
             self._claims.add(new.name)
 
     def _is_managed(self, claim: NodeClaim) -> bool:
-        return self._cluster.is_managed(claim, self._selector)
+        return self._cluster.manages_claim(self._context.settings.managed, claim)

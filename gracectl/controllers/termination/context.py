@@ -29,6 +29,7 @@ from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
+from gracectl.model.node import Node
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.runtime.background import Background, BoundedBackground
 from gracectl.runtime.clock import Clock
@@ -68,6 +69,10 @@ class StepContext(msgspec.Struct, frozen=True):
         """The current settings. They may change at any `await`; controllers that derive state from them are notified
         (`configured`)."""
         return self.current()
+
+    def manages(self, node: Node) -> bool:
+        """Whether the settings select this node, and no other controller owns it."""
+        return self.cluster.manages(self.settings.managed, node)
 
 
 class Next(Enum):

@@ -120,7 +120,7 @@ class NodeController:
     def _is_managed(self, node: Node) -> bool:
         if self._manages is not None:
             return self._manages(node)
-        return self._context.settings.node_selector.matches(node.labels)
+        return self._context.manages(node)
 
     def _cancel(self, name: str) -> None:
         """Evict and delete no more pods of the node."""
@@ -135,9 +135,10 @@ class NodeController:
             return None
         self._cancel(name)
         self._context.pod_outcomes.close(name, is_over=False)
-        if self._manages is not None:
+        owner = self._context.cluster.owner_of(node)
+        if self._manages is not None or (owner is not None and node.deletion_timestamp is not None):
             return None
-        event = events.unmanaged_node(node)
+        event = events.unmanaged_node(node, owner)
         seconds = self.registry.leave_alone(node, event.reason, is_anothers=is_begun_by_another(node))
         if seconds == 0.0:
             emit(self._context, (TrackedObject(NODES, node),), event)

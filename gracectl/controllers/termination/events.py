@@ -35,6 +35,7 @@ from gracectl.policy.cordon import SPELT, Mark, marks_on, recorded
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.explain import explain, listed, stuck_text
 from gracectl.policy.maintenance import is_maintenance_requested
+from gracectl.policy.owners import Ownership
 from gracectl.policy.plan import Plan
 from gracectl.policy.protected_pods import ProtectedPod
 from gracectl.policy.protection import invalid_annotation, printable
@@ -86,8 +87,10 @@ MISMATCH: Final = "nodeSelector does not match it"
 _SELECTOR_REMEDY = "change nodeSelector or the node's labels"
 
 
-def unmanaged_node(node: Node) -> Event:
-    """A node is deleted or in maintenance, and not managed: what its mark means, and the remedy."""
+def unmanaged_node(node: Node, owner: Ownership | None = None) -> Event:
+    """A node is deleted or in maintenance, and not managed: what its mark means, and the remedy. `owner`: another
+    controller that drains it."""
+    why, remedy = (MISMATCH, _SELECTOR_REMEDY) if owner is None else (str(owner), f"run gracectl drain {node.name}")
     if node.deletion_timestamp is not None and names.FINALIZER in node.finalizers:
         message = (
             f"finalizer {names.FINALIZER} blocks this node, but it is not managed: {MISMATCH}; {_SELECTOR_REMEDY}; "
@@ -96,14 +99,14 @@ def unmanaged_node(node: Node) -> Event:
         return _warning(EventReason.UNMANAGED_NODE_HELD, message)
     if is_maintenance_requested(node):
         message = (
-            f"annotation {names.KEEP_DRAINED} requests maintenance of this node, but it is not managed: {MISMATCH}; "
-            f"{_SELECTOR_REMEDY}, or remove the annotation"
+            f"annotation {names.KEEP_DRAINED} requests maintenance of this node, but it is not managed: {why}; "
+            f"{remedy}, or remove the annotation"
         )
     else:
         message = (
-            f"the maintenance of this node has ended, but it is not managed: {MISMATCH}, so what gracectl has put on "
-            f"it stays ({node.annotations[names.CORDONED] or 'conditions'}); {_SELECTOR_REMEDY}, or remove it by hand, "
-            f"and then annotation {names.CORDONED}"
+            f"the maintenance of this node has ended, but it is not managed: {why}, so what gracectl has put on it "
+            f"stays ({node.annotations[names.CORDONED] or 'conditions'}); "
+            f"{f'{remedy}, or ' if owner is None else ''}remove it by hand, and then annotation {names.CORDONED}"
         )
     return _warning(EventReason.MAINTENANCE_IGNORED, message)
 

@@ -65,7 +65,7 @@ class InvalidAnnotationReporter:
 
     def _blocks_managed_node(self, pod: Pod) -> bool:
         node = self._context.cluster.node(pod.node_name)
-        if node is None or not self._context.settings.node_selector.matches(node.labels):
+        if node is None or not self._context.manages(node):
             return False
         return pod.deletion_timestamp is None and ignored(pod, self._context.clock.now()) is None
 

@@ -37,6 +37,7 @@ from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, written_deadline
 from gracectl.policy.maintenance import is_termination_begun
 from gracectl.policy.nodebudgets import may_unblock
+from gracectl.policy.owners import other_owner_of_claim
 from gracectl.policy.plan import plan
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.voluntary import reason_of, triggers_of
@@ -141,7 +142,7 @@ class NodeClaimController:
         if claim is None or not is_finalizing(claim):
             return None
         if not self._is_managed(claim, state):
-            return self._report_unmanaged(claim)
+            return None if other_owner_of_claim(claim) else self._report_unmanaged(claim)
         state = state or self._open(claim)
         state.tracked.resource = self._context.claim_resource()
         state.tracked.refresh(claim)
@@ -151,7 +152,7 @@ class NodeClaimController:
     def _is_managed(self, claim: NodeClaim, state: NodeClaimState | None) -> bool:
         """Whether its nodes are managed, or were while they existed."""
         cluster = self._context.cluster
-        if cluster.is_managed(claim, self._context.settings.node_selector):
+        if cluster.manages_claim(self._context.settings.managed, claim):
             return True
         was_managed = state is not None or is_termination_begun(claim.conditions)
         return was_managed and not cluster.nodes_of(claim)
@@ -348,7 +349,7 @@ async def delete_node(context: StepContext, node: Node) -> None:
     One that is not managed gets no finalizer: nothing would remove it.
     """
     latest: Node | None = node
-    if context.settings.node_selector.matches(node.labels):
+    if context.manages(node):
         latest = await patch_with_retry(context.client, NODES, node, finalizer_patch)
     if latest is None or latest.deletion_timestamp is not None:
         return

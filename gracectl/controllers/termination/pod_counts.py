@@ -9,7 +9,7 @@ from typing import Final, get_args
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
-from gracectl.model.selectors import LabelSelector
+from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.plan import Blocker, Outcome, Plan
 from gracectl.policy.protection import ProtectionDuration, ProtectionKind, protection_of
 from gracectl.policy.settings import ProtectionSettings
@@ -63,9 +63,9 @@ class ProtectedPodCounts(msgspec.Struct, frozen=True):
 
 
 def count_protected_pods(
-    cluster: ClusterCache, selector: LabelSelector, settings: ProtectionSettings, now: float
+    cluster: ClusterCache, managed: ManagedNodes, settings: ProtectionSettings, now: float
 ) -> Sliced[ProtectedPodCounts]:
-    """Count the protected pods on the nodes that `selector` matches, as a drain would see them at `now`.
+    """Count the protected pods on the managed nodes, as a drain would see them at `now`.
 
     Only the few pods that ask for protection are looked at; the cache indexes them.
     """
@@ -78,7 +78,7 @@ def count_protected_pods(
             yield
         if pod.node_name not in by_node:
             node = cluster.node(pod.node_name)
-            is_managed = node is not None and selector.matches(node.labels)
+            is_managed = node is not None and cluster.manages(managed, node)
             by_node[pod.node_name] = is_finalizing(node) if node is not None and is_managed else None
         is_terminating = by_node[pod.node_name]
         if is_terminating is None or pod.deletion_timestamp is not None:

@@ -87,7 +87,7 @@ class NodeWakeups:
 
     def _arm(self, node: Node) -> None:
         """Arm the timer for the deadline of this node, from the caches."""
-        if is_finalizing(node) and self._context.settings.node_selector.matches(node.labels):
+        if is_finalizing(node) and self._context.manages(node):
             self._timer.changed(node.name)
             if (deadline := cached_deadline(self._context, node)) is not None:
                 self._timer.set_deadline(node.name, deadline.at)

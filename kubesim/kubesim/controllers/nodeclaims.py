@@ -47,7 +47,9 @@ NODE_CLAIM: Final[JsonObject] = {
     },
 }
 """A definition that takes any claim, for clusters whose owner brings none: Karpenter's own checks far more."""
-NODE_CLASS: Final = {"group": "kubesim", "kind": "NodeClass", "name": "default"}
+NODE_CLASS: Final = {"group": "kubesim", "kind": "Machine", "name": "default"}
+KARPENTER_NODE_CLASS: Final = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+"""Of claims with a NodePool: Karpenter made them."""
 JOINED: Final = {f"{GROUP}registered": "true", f"{GROUP}initialized": "true"}
 """What a node is labeled with when it has come up; the claim is not."""
 UPWARDS: Final = ("Launched", "Registered", "Initialized", "Ready")
@@ -56,11 +58,13 @@ NODES_OWN: Final = "kubernetes.io/hostname"
 
 
 class ClaimSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A NodeClaim for one node. `name` "": the node's with `-claim`. `termination_grace_period`, `expire_after`: as in
-    manifests, "" for none. `labels` go to claim and node, `annotations` to the claim. `spec` overrides everything."""
+    """A NodeClaim for one node. `name` "": the node's with `-claim`. `node_pool`: of Karpenter, "" for none.
+    `termination_grace_period`, `expire_after`: as in manifests, "" for none. `labels` go to claim and node,
+    `annotations` to the claim. `spec` overrides everything.
+    """
 
     name: str = ""
-    node_pool: str = "default"
+    node_pool: str = ""
     capacity_type: str = "on-demand"
     termination_grace_period: str = ""
     expire_after: str = ""
@@ -75,8 +79,8 @@ class ClaimSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def node_labels(self) -> dict[str, str]:
         """What the node of the claim is labeled with on account of it."""
-        pool = {f"{GROUP}nodepool": self.node_pool, f"{GROUP}capacity-type": self.capacity_type}
-        return {**pool, **JOINED, **self.labels}
+        pool = {f"{GROUP}nodepool": self.node_pool} if self.node_pool else {}
+        return {**pool, f"{GROUP}capacity-type": self.capacity_type, **JOINED, **self.labels}
 
 
 def claim_manifest(claim: ClaimSpec, node: JsonObject) -> JsonObject:
@@ -84,7 +88,7 @@ def claim_manifest(claim: ClaimSpec, node: JsonObject) -> JsonObject:
     kept = {key: value for key, value in node["metadata"]["labels"].items() if key not in (NODES_OWN, *JOINED)}
     taints = node["spec"].get("taints")
     spec: JsonObject = {
-        "nodeClassRef": dict(NODE_CLASS),
+        "nodeClassRef": dict(KARPENTER_NODE_CLASS if claim.node_pool else NODE_CLASS),
         "requirements": [{"key": key, "operator": "In", "values": [value]} for key, value in _demanded(kept)],
         "resources": {"requests": {}},
         **({"taints": taints} if taints else {}),

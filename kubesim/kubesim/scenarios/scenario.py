@@ -48,7 +48,7 @@ class Claims(Base, frozen=True, kw_only=True):
     """
 
     name: str = ""
-    node_pool: Name = "default"
+    node_pool: str = ""
     capacity_type: Literal["on-demand", "spot", "reserved"] = "on-demand"
     termination_grace_period: str = ""
     expire_after: str = ""

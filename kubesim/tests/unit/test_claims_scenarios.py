@@ -106,7 +106,9 @@ async def test_claims_are_as_karpenter_leaves_them(start: str) -> None:
     ]
     assert {"terminationGracePeriod", "expireAfter"}.isdisjoint(claims["older"]["spec"])
     assert claims["older"]["status"]["nodeName"] == "old"
-    assert claims["older"]["metadata"]["labels"]["karpenter.sh/nodepool"] == "default"
+    assert claim["spec"]["nodeClassRef"]["kind"] == "KWOKNodeClass"
+    assert "karpenter.sh/nodepool" not in claims["older"]["metadata"]["labels"]
+    assert claims["older"]["spec"]["nodeClassRef"]["kind"] == "Machine"
     assert "finalizers" not in claim["metadata"]
 
 

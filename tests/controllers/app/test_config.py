@@ -140,8 +140,8 @@ def test_the_rooms_get_what_is_theirs(settings_file: Path) -> None:
     assert termination.instance.retry_maximum_seconds == 60.0
     assert termination.instance.retry_initial_seconds == 1.0
     assert settings.eviction.qps == 0.0
-    assert termination.node_selector.matches({"pool": "workers", "zone": "b"})
-    assert not termination.node_selector.matches({"pool": "workers", "zone": "c"})
+    assert termination.managed.selector.matches({"pool": "workers", "zone": "b"})
+    assert not termination.managed.selector.matches({"pool": "workers", "zone": "c"})
 
 
 def test_two_forms_of_waves_at_once_are_refused(settings_file: Path) -> None:
@@ -152,14 +152,14 @@ def test_two_forms_of_waves_at_once_are_refused(settings_file: Path) -> None:
 
 
 def test_left_out_the_selector_takes_all_but_the_control_plane() -> None:
-    selector = Settings().termination.node_selector
+    selector = Settings().termination.managed.selector
     assert selector.matches({})
     assert not selector.matches({names.CONTROL_PLANE_ROLE: ""})
 
 
 def test_an_empty_selector_takes_every_node(settings_file: Path) -> None:
     settings_file.write_text("nodeSelector: {}")
-    assert load_settings(settings_file).termination.node_selector.matches({names.CONTROL_PLANE_ROLE: ""})
+    assert load_settings(settings_file).termination.managed.selector.matches({names.CONTROL_PLANE_ROLE: ""})
 
 
 def test_what_is_no_namespace_is_refused(settings_file: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_part_of_what_was_not_there_makes_it() -> None:
     environ = {"GRACECTL__ADMISSION__SERVICE__NAME": "a", "GRACECTL__NODE_SELECTOR__MATCH_LABELS": "{pool: x}"}
     settings = load_settings(None, environ)
     assert settings.admission.service is not None
-    assert settings.termination.node_selector.matches({"pool": "x"})
+    assert settings.termination.managed.selector.matches({"pool": "x"})
 
 
 def test_null_takes_a_value_of_the_file_away(tmp_path: Path) -> None:

@@ -314,7 +314,9 @@ async def test_with_optional_labels_terminations_are_told_apart_by_pool_and_zone
     settings = the_settings(metrics={"labels": ["nodepool", "zone"]})
     async with staged(settings=settings) as stage, stage.controller() as controller:
         for name, pool in (("n1", "gpu"), ("n2", "web"), ("n3", "web")):
-            await stage.add_nodes(name, labels={"karpenter.sh/nodepool": pool, "topology.kubernetes.io/zone": "a"})
+            await stage.add_nodes(
+                name, labels={"eks.amazonaws.com/nodegroup": pool, "topology.kubernetes.io/zone": "a"}
+            )
         await stage.settle(controller)
         assert not [each for each in series(controller) if each[0] == "gracectl_nodes_terminated_total"]
         await stage.create(a_pod_manifest("plain", "n2", behaviour={"stop-seconds": 5}))

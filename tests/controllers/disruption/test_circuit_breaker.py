@@ -18,6 +18,7 @@ from gracectl.model.meta import Condition
 from gracectl.model.node import Node
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.policy.health import UnhealthyNodes, unhealthy_until
+from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.settings import HealthSettings
 
 TEN = tuple(f"n{n}" for n in range(10))
@@ -63,8 +64,8 @@ def recount(nodes: dict[str, Node], settings: HealthSettings, now: float) -> Unh
 )
 def test_the_count_equals_a_recount(changes: list[tuple[str, str, int]]) -> None:
     settings = HealthSettings(maximum_unhealthy="30%")
-    selector = LabelSelector(match_expressions=(Requirement(key="pool", operator="Exists"),))
-    brake, nodes, now = CircuitBreaker(selector, settings), dict[str, Node](), NOW
+    managed = ManagedNodes(LabelSelector(match_expressions=(Requirement(key="pool", operator="Exists"),)))
+    brake, nodes, now = CircuitBreaker(managed.includes, settings), dict[str, Node](), NOW
     for name, what, seconds in changes:
         now += seconds
         conditions = () if what == "silent" else (Condition("Ready", what, last_transition=now),)

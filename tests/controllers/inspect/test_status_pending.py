@@ -163,7 +163,7 @@ def test_a_claim_and_its_nodes_take_one_slot() -> None:
     )
     nodes = (going("n1", provider_id="p://1"), going("n2"), going("n3", finalizers=("other.io/x",)))
     seen = cluster(*nodes, claims=(claim,))
-    assert terminations_in_progress(seen, SETTINGS.node_selector) == 2
+    assert terminations_in_progress(seen, SETTINGS.managed) == 2
 
 
 # -- as the controller decides -----------------------------------------------------------------------------------------

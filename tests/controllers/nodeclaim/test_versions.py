@@ -57,7 +57,7 @@ async def test_where_only_v1beta1_is_served_it_is_read_and_written() -> None:
     async with staged("n1", definitions=(without_v1(),)) as stage:
         node = stage.node("n1")
         assert node is not None
-        reference = {"apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "name": "default"}
+        reference = {"apiVersion": "example.com/v1", "kind": "Machine", "name": "default"}
         await stage.call(
             "POST",
             OLD,

@@ -8,6 +8,7 @@ from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.termination.pod_counts import SLICE, count_protected_pods
 from gracectl.model import names
 from gracectl.model.selectors import LabelSelector
+from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.settings import ProtectionSettings
 from gracectl.runtime.slices import run_at_once
 
@@ -19,8 +20,8 @@ def test_no_slice_counts_more_than_some_hundred_pods() -> None:
     cluster.pods.replace(a_pod(f"p{number}", annotations=asking) for number in range(3 * SLICE))
 
     def counted() -> int:
-        return sum(1 for _ in count_protected_pods(cluster, LabelSelector(), ProtectionSettings(), NOW))
+        return sum(1 for _ in count_protected_pods(cluster, ManagedNodes(LabelSelector()), ProtectionSettings(), NOW))
 
     assert counted() == 3
-    found = run_at_once(count_protected_pods(cluster, LabelSelector(), ProtectionSettings(), NOW))
+    found = run_at_once(count_protected_pods(cluster, ManagedNodes(LabelSelector()), ProtectionSettings(), NOW))
     assert found.protected["do-not-disrupt", "time"] == 3 * SLICE

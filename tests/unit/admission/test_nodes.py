@@ -14,9 +14,10 @@ from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.budgets import Allowance
+from gracectl.policy.owners import ManagedNodes
 
 WORKERS = LabelSelector({}, (Requirement(names.CONTROL_PLANE_ROLE, "DoesNotExist"),))
-creation = NodeFinalizerInjector(WORKERS)
+creation = NodeFinalizerInjector(ManagedNodes(WORKERS))
 REASON = "node disruption budget pool-a allows no termination now (8 of 10 available, 8 required by minAvailable 80%)"
 SPENT = Refusal("pool-a", Allowance.EXHAUSTED, REASON, "wait until more of its nodes are Ready, or change the budget")
 

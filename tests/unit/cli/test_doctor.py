@@ -40,6 +40,7 @@ from gracectl.config import Settings
 from gracectl.kube.errors import Forbidden
 from gracectl.kube.transport.operation import Operation
 from gracectl.model import names
+from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import Condition
 from gracectl.model.pod import VolumeAttachment
 from gracectl.model.times import format_micro_time
@@ -106,7 +107,7 @@ def test_before_the_installation_it_says_what_is_missing(place: Fleet) -> None:
     found = found_in(place)
     assert list(found) == [
         *("API server", "credentials", "settings", "definitions", "controller", "permissions", "webhooks", "Karpenter"),
-        *("clocks", "finalizers", "machines", "budgets", "annotations"),
+        *("clocks", "finalizers", "machines", "owners", "budgets", "annotations"),
         *("workloads", "volumes", "attachments", "load balancers", "scheduling"),
     ]
     assert found["API server"]["state"] == "ok"
@@ -362,16 +363,16 @@ def test_a_check_without_an_answer_or_a_right_is_a_finding() -> None:
 
 def test_finalizers_on_nodes_that_are_not_managed() -> None:
     ours, master = a_node("n1", finalizers=HELD), a_node("n2", labels={names.CONTROL_PLANE_ROLE: ""}, finalizers=HELD)
-    finding, _ = node_findings((master, ours), Settings())
+    finding, *_ = node_findings((master, ours), (), Settings())
     assert (finding.state, finding.objects) == (CheckState.FAILED, ("n2",))
     assert finding.message == (
         "n2 is not managed, but has the finalizer karpenter.sh/termination: deleted, it stays indefinitely"
     )
-    finding, _ = node_findings((ours,), Settings())
+    finding, *_ = node_findings((ours,), (), Settings())
     assert (finding.state, finding.message) == (CheckState.OK, "on all managed nodes (1), and on no other")
-    finding, _ = node_findings((ours, a_node("n10"), a_node("n9")), Settings())
+    finding, *_ = node_findings((ours, a_node("n10"), a_node("n9")), (), Settings())
     assert (finding.state, finding.objects) == (CheckState.WARNING, ("n9", "n10"))
-    finding, _ = node_findings((a_node("n10", labels={names.CONTROL_PLANE_ROLE: ""}),), Settings())
+    finding, *_ = node_findings((a_node("n10", labels={names.CONTROL_PLANE_ROLE: ""}),), (), Settings())
     assert finding.message == "no node is managed: nodeSelector matches none"
 
 
@@ -386,7 +387,7 @@ def test_finalizers_on_nodes_that_are_not_managed() -> None:
 ])  # fmt: skip
 def test_machines_that_the_provider_does_not_know(provider: str, provider_id: str, state: str, message: str) -> None:
     settings = Settings(provider=ProviderSettings(provider))
-    _, finding = node_findings((a_node("n1", finalizers=HELD, provider_id=provider_id),), settings)
+    _, finding, _ = node_findings((a_node("n1", finalizers=HELD, provider_id=provider_id),), (), settings)
     assert (finding.state, finding.message) == (state, message)
 
 
@@ -508,3 +509,14 @@ def test_checks_are_counted() -> None:
     ok = Finding("a", CheckState.OK, "")
     assert summary([ok]) == "1 check passed"
     assert summary([ok, ok, msgspec.structs.replace(ok, state=CheckState.FAILED)]) == "1 check failed, 2 passed"
+
+
+def test_nodes_of_another_owner_are_counted_with_the_reason() -> None:
+    theirs = a_node("n1", labels={names.NODE_POOL: "general"}, finalizers=HELD)
+    claimed = a_node("n2", provider_id="kwok://n2", finalizers=HELD)
+    claim = NodeClaim("c2", "uid-c2", provider_id="kwok://n2", node_class="EC2NodeClass.karpenter.k8s.aws")
+    finalizers, machines, owners = node_findings((claimed, theirs, a_node("n3", finalizers=HELD)), (claim,), Settings())
+    assert (owners.state, owners.objects) == (CheckState.OK, ("n1", "n2"))
+    assert owners.message == "2 nodes not managed: drained by Karpenter (n1: label karpenter.sh/nodepool=general)"
+    assert finalizers.message == "on all managed nodes (1), and on no other"
+    assert machines.state == CheckState.OK
