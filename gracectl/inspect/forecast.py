@@ -32,7 +32,7 @@ from gracectl.policy.owners import other_owner
 from gracectl.policy.plan import NodeView
 from gracectl.policy.remedies import OTHER_OWNER, remedy
 from gracectl.policy.returning import cordon_known_at
-from gracectl.policy.simulation import DrainingNode
+from gracectl.policy.scenario import DrainingNode
 from gracectl.policy.surroundings import Surroundings, surrounding_warnings
 from gracectl.policy.warnings import (
     PlanWarning,

@@ -22,7 +22,7 @@ from gracectl.policy.explain import urgency_of
 from gracectl.policy.forecast import Assumptions, Forecast, PodForecast, forecast
 from gracectl.policy.observations import ObservationLog
 from gracectl.policy.plan import Blocker, Outcome
-from gracectl.policy.simulation import DrainingNode
+from gracectl.policy.scenario import DrainingNode
 from gracectl.runtime.clock import Clock
 
 FORECAST_SECONDS = 2.0

@@ -15,7 +15,7 @@ SAME_SECONDS = 1.0
 """Instants that are closer are shown as one."""
 
 
-class Window(msgspec.Struct, frozen=True, tag="range", tag_field="answer"):
+class Window(msgspec.Struct, frozen=True, tag="range", tag_field="answer", gc=False):
     """Time range in which something happens (Unix seconds). `expected`: when it probably does; None: unknown."""
 
     earliest: float

@@ -24,7 +24,7 @@ def eviction_rank(key: tuple[str, str], deadline: float | None, since: float) ->
     return (math.inf if deadline is None else deadline, since, *key)
 
 
-class QueuedPod(msgspec.Struct, frozen=True):
+class QueuedPod(msgspec.Struct, frozen=True, gc=False):
     """Pod to evict now; `since`: when the termination of its node began."""
 
     node: str

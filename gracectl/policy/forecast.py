@@ -22,15 +22,16 @@ from gracectl.policy.eviction_queues import EvictionRate, QueuedPod, queues_of
 from gracectl.policy.explain import listed
 from gracectl.policy.observations import NOTHING_OBSERVED, Observations
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan, settled_at
-from gracectl.policy.simulation import (
+from gracectl.policy.scenario import (
+    Beginning,
     DrainingNode,
     PodRemoval,
     PodResult,
     RemovalMethod,
     Scenario,
     SimulationResult,
-    simulate,
 )
+from gracectl.policy.simulation import simulate
 from gracectl.policy.staying import unforeseeable, why_it_stays
 from gracectl.policy.volumes import has_volumes, waits_for_volumes
 
@@ -38,7 +39,7 @@ MIXED_SCENARIOS = 2
 """Scenarios in which some pods are quick and others slow."""
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class Bounds(msgspec.Struct, frozen=True, gc=False):
     """Bounds of an instant (Unix seconds) by the scenarios; `latest` None: in some of them it is never reached."""
 
     earliest: float
@@ -50,7 +51,7 @@ class Bounds(msgspec.Struct, frozen=True):
         return self.latest is not None and self.latest - self.earliest < SAME_SECONDS
 
 
-class PodForecast(msgspec.Struct, frozen=True):
+class PodForecast(msgspec.Struct, frozen=True, gc=False):
     """Forecast of one pod. `entry`: its plan at the beginning.
 
     `removal`: when it is evicted or deleted for the first time; None: in no scenario, or that was before. `terminated`:
@@ -135,8 +136,9 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     """Simulate the drain of these nodes in several scenarios, and join the results. `now` is the server's time."""
     nodes = tuple(draining)
     plans = [plan(each.view, now) for each in nodes]
-    results = [simulate(nodes, now, scenario, assumptions.rate) for scenario in _scenarios(plans, assumptions)]
-    expected = _expected(nodes, now, assumptions)
+    beginning = Beginning(nodes, plans, now, assumptions.rate)
+    results = [simulate(beginning, scenario) for scenario in _scenarios(plans, assumptions)]
+    expected = _expected(beginning, assumptions)
     simultaneous = _simultaneous_removals(plans, results)
     found = []
     for each, decision in zip(nodes, plans, strict=True):
@@ -150,7 +152,7 @@ def forecast(draining: Iterable[DrainingNode], now: float, assumptions: Assumpti
     return Forecast(now, tuple(found), queues_of(begun), assumptions)
 
 
-def _expected(nodes: Sequence[DrainingNode], now: float, assumptions: Assumptions) -> Mapping[str, float]:
+def _expected(beginning: Beginning, assumptions: Assumptions) -> Mapping[str, float]:
     """Expected end of each drain, by node, if pods and replacements take as long as observed ones; empty without
     any."""
     observed = assumptions.observed
@@ -164,7 +166,7 @@ def _expected(nodes: Sequence[DrainingNode], now: float, assumptions: Assumption
         detach_seconds=assumptions.detach_seconds,
         is_expected=True,
     )
-    return simulate(nodes, now, scenario, assumptions.rate).drained
+    return simulate(beginning, scenario).drained
 
 
 def _scenarios(plans: Sequence[Plan], assumptions: Assumptions) -> list[Scenario]:
@@ -270,6 +272,8 @@ def _forecast_pods(
     if any(each.entry.protection and each.entry.protection.holds_node for each in alone):
         return tuple(alone)  # all wait for that pod, and for nothing else
     is_attached = bool(decision.attached)
+    if not is_attached and len({each.entry.wave for each in alone}) < 2:
+        return tuple(alone)
     behind = (
         _after_earlier_waves(each, [other for other in alone if _is_before(other, each, is_attached)], results)
         for each in alone

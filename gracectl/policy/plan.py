@@ -216,7 +216,7 @@ def plan(view: NodeView, now: float) -> Plan:
     settled = settled_at(view)
     is_overdue = view.deadline is not None and view.deadline <= now
     is_empty = all(entry.outcome is Outcome.IGNORED for entry in pods)
-    instants = (*planner.instants(pods), settled, view.deadline)
+    instants = (*planner.instants(pods), settled if is_empty else None, view.deadline)
     is_drained = is_overdue or (is_empty and settled is not None and settled <= now)
     is_stuck = is_drained and view.is_maintenance and any(entry.is_stuck for entry in pods)
     return Plan(

@@ -11,9 +11,6 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
-from itertools import count
-from zlib import crc32
 
 import msgspec
 
@@ -32,9 +29,9 @@ from gracectl.policy.budgets import (
     is_evicted,
 )
 from gracectl.policy.deadlines import grace_of, granted, granted_already
-from gracectl.policy.eviction_queues import EvictionRate, QueuedPod, Rank, RateLimit, SimulatedQueue
-from gracectl.policy.observations import NOTHING_OBSERVED, Observations
-from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
+from gracectl.policy.eviction_queues import QueuedPod, Rank, RateLimit, SimulatedQueue
+from gracectl.policy.plan import Outcome, Plan, PodPlan, plan
+from gracectl.policy.scenario import Beginning, PodRemoval, PodResult, RemovalMethod, Scenario, SimulationResult
 from gracectl.policy.volumes import has_volumes
 
 NAMESAKE_TIMEOUT_SECONDS = 120.0
@@ -47,117 +44,29 @@ RECREATED_IMMEDIATELY = frozenset({"ReplicaSet", "ReplicationController", "Job"}
 gone."""
 
 
-class DrainingNode(msgspec.Struct, frozen=True):
-    """Node that is drained from `since` on (Unix seconds), as the caches show it."""
-
-    view: NodeView
-    since: float
+def simulate(beginning: Beginning, scenario: Scenario) -> SimulationResult:
+    """Drain the nodes from the beginning on, until nothing changes."""
+    return _Simulation(beginning, scenario).run()
 
 
-class Scenario(msgspec.Struct, frozen=True):
-    """Assumptions about everything except the controller.
-
-    `uses_grace`: pods need all of their grace to terminate, otherwise none. `replacement_seconds`: from the moment in
-    which a pod is replaced until its replacement is Ready. `pods_recover`: pods that are not Ready now become Ready
-    immediately, otherwise never. `last_first`: of pods queued in the same instant the last goes first, as the order in
-    which nodes are reconciled is not known. `detach_seconds`: from the end of the last pod with volumes of a node until
-    they are detached; volumes of pods that had ended before are never detached, or immediately if this is 0. `mixture`:
-    unless 0, about half of the waves, and of the budgets' replacements, take no time; another number selects another
-    half. `observed`: since when pods are missing, and how long others took. `is_expected`: replacements and
-    terminations take the time that others took.
-    """
-
-    uses_grace: bool
-    replacement_seconds: float
-    pods_recover: bool
-    last_first: bool = False
-    detach_seconds: float = 0.0
-    mixture: int = 0
-    observed: Observations = NOTHING_OBSERVED
-    is_expected: bool = False
-
-    def is_quick(self, *names: object) -> bool:
-        """Whether the wave or budget with these names takes no time."""
-        if not self.mixture:
-            return not self.uses_grace
-        return bool(crc32(repr((self.mixture, *names)).encode()) & 1)
-
-    def takes(self, key: BudgetKey) -> float:
-        """Seconds until a replacement under this budget is Ready."""
-        if self.is_expected and (expected := self.observed.expected_recovery(key)) is not None:
-            return expected
-        if self.pods_recover or (self.mixture and self.is_quick(key)):
-            return self.replacement_seconds if self.pods_recover else 0.0
-        return self.longest(key)
-
-    def longest(self, key: BudgetKey) -> float:
-        """Maximum seconds until a replacement under this budget is Ready."""
-        return max(self.replacement_seconds, self.observed.longest_recovery(key))
-
-
-class RemovalMethod(StrEnum):
-    """How a pod is removed."""
-
-    EVICTED = "evicted"
-    DELETED = "deleted"
-
-
-class PodRemoval(msgspec.Struct, frozen=True):
-    """Eviction or deletion of a pod; `grace`: seconds."""
-
-    at: float
-    method: RemovalMethod
-    grace: int
-
-
-class PodResult(msgspec.Struct, frozen=True):
-    """Removals and end of a pod. Instants are Unix seconds.
-
-    `terminated`: when its containers have stopped; None: not before the node ends, or never.
-    """
-
-    removals: tuple[PodRemoval, ...] = ()
-    terminated: float | None = None
-
-
-class SimulationResult(msgspec.Struct, frozen=True):
-    """Course of events: `pods` by UID, `drained` by node (missing: never), `queued_at`: by pod UID, when it
-    joined its queue. `final_entries`: by pod UID, the last plan of pods that block their nodes indefinitely.
-    """
-
-    pods: dict[str, PodResult]
-    drained: dict[str, float]
-    queued_at: dict[str, float]
-    final_entries: dict[str, PodPlan]
-
-
-def simulate(nodes: Iterable[DrainingNode], now: float, scenario: Scenario, rate: EvictionRate) -> SimulationResult:
-    """Drain these nodes from `now` on, until nothing changes."""
-    return _Simulation(tuple(nodes), now, scenario, rate).run()
-
-
-class _Event(msgspec.Struct, frozen=True, order=True):
-    """Event of the simulated cluster: a pod stops, a budget gains a healthy pod, a node's volumes are detached."""
-
-    at: float
-    number: int
-    uid: str = ""
-    budget: BudgetKey | None = None
-    node: str = ""
+_Event = tuple[str, BudgetKey | None, str]
+"""Event of the simulated cluster: a pod (UID) stops, a budget gains a healthy pod, or a node's volumes are detached."""
 
 
 class _Simulation:
-    def __init__(self, nodes: tuple[DrainingNode, ...], now: float, scenario: Scenario, rate: EvictionRate) -> None:
-        self._now = now
+    def __init__(self, beginning: Beginning, scenario: Scenario) -> None:
+        self._now = beginning.at
         self._scenario = scenario
-        self._nodes = {each.view.node.name: each for each in nodes}
-        self._pods: dict[str, dict[str, Pod]] = {
-            name: {pod.uid: pod for pod in each.view.pods} for name, each in self._nodes.items()
-        }
-        self._node_of = {uid: name for name, pods in self._pods.items() for uid in pods}
+        self._nodes = beginning.nodes
+        self._facts = beginning.facts
+        self._queues_of = beginning.queues_of
+        self._uids_under = beginning.uids_under
+        self._pods = {name: {pod.uid: pod for pod in each.view.pods} for name, each in self._nodes.items()}
+        self._first_plans = {**beginning.plans}  # until the pods of the node change
         self._plans: dict[str, Plan] = {}
-        self._budgets: dict[BudgetKey, PodDisruptionBudget] = {}
-        self._keys: dict[str, tuple[BudgetKey, ...]] = {}  # by pod uid
+        self._awaited: dict[str, set[str]] = {}  # see _keeps_plan; UIDs of pods by node
+        self._plan_changes: list[tuple[float, str]] = []  # heap of the instants at which plans change by themselves
+        self._budgets = {**beginning.budgets}
         self._queues: dict[tuple[BudgetKey, ...], SimulatedQueue] = defaultdict(SimulatedQueue)
         self._unblocked: set[tuple[BudgetKey, ...]] = set()  # queues in which a pod may be allowed now
         self._removals: dict[str, list[PodRemoval]] = defaultdict(list)
@@ -167,20 +76,15 @@ class _Simulation:
         self._drained: dict[str, float] = {}
         self._detaching: set[str] = set()  # names of nodes with volumes that are being detached
         self._detached: set[str] = set()
-        self._events: list[_Event] = []
-        self._numbers = count()
+        self._events: dict[float, list[_Event]] = {}
+        self._instants: list[float] = []  # heap of the instants with events
         self._uncounted: set[BudgetKey] = set()
         self._takes: dict[BudgetKey, float] = {}  # seconds of a replacement
+        self._quick: dict[tuple[str, int], bool] = {}  # by node and wave
         self._stops_within = scenario.observed.termination_seconds if scenario.is_expected else None
-        self._rate_limit = RateLimit(rate, now)
+        self._rate_limit = RateLimit(beginning.rate, beginning.at)
         self._wake: float | None = None  # when there are tokens again
-        in_order = sorted((pod.key, pod.uid) for pods in self._pods.values() for pod in pods.values())
-        self._name_rank = {uid: number for number, (_, uid) in enumerate(in_order)}  # by uid: names as numbers
         self._queued_at: dict[str, float] = {}
-        for each in nodes:
-            for uid, budgets in each.view.budgets.items():
-                self._keys[uid] = tuple(budget.key for budget in budgets)
-                self._budgets.update({budget.key: budget for budget in budgets})
 
     def run(self) -> SimulationResult:
         self._start()
@@ -203,7 +107,7 @@ class _Simulation:
 
     def _final_entries(self, name: str) -> Iterator[PodPlan]:
         """Pods that are left on a node, with the final verdicts of their budgets."""
-        for entry in self._plans[name].left:
+        for entry in self._decided(name).left:
             pod = entry.pod
             if pod.deletion_timestamp is None and entry.is_queued:
                 verdict = eviction_verdict(pod, tuple(self._budgets[key] for key in entry.budgets))
@@ -222,7 +126,7 @@ class _Simulation:
         with_evictions = {key for key, budget in self._budgets.items() if budget.disrupted_pods}
         for pods in self._pods.values():
             for pod in tuple(pods.values()):
-                keys = self._keys.get(pod.uid, ())
+                keys = self._facts[pod.uid].budgets
                 if pod.deletion_timestamp is not None:
                     # A pod that outlives its grace may stay indefinitely.
                     self._terminate(pod, pod.deletion_timestamp if pod.deletion_timestamp > self._now else math.inf)
@@ -253,13 +157,16 @@ class _Simulation:
         return not any(has_no_scale(pod, budget) for pod in self._pods_under(budget.key))
 
     def _pods_under(self, key: BudgetKey) -> Iterator[Pod]:
-        return (pod for pods in self._pods.values() for pod in pods.values() if key in self._keys.get(pod.uid, ()))
+        for uid in self._uids_under[key]:
+            pod = self._pods[self._facts[uid].node].get(uid)
+            if pod is not None:
+                yield pod
 
     def _start_uncounted(self, budget: PodDisruptionBudget) -> None:
         """Start with a budget that is being counted: it may allow everything, or nothing."""
         self._uncounted.add(budget.key)
         if self._scenario.pods_recover:
-            most = sum(budget.key in keys for keys in self._keys.values())
+            most = len(self._uids_under[budget.key])
             self._budgets[budget.key] = msgspec.structs.replace(
                 budget, observed_generation=budget.generation, disruptions_allowed=most, expected_pods=most
             )
@@ -286,7 +193,7 @@ class _Simulation:
         takes = self._scenario.takes(key)
         if self._scenario.is_expected or self._scenario.is_quick(key):
             return takes
-        under = [pod for pod in self._pods_under(key) if _controller_kind(pod) not in RECREATED_IMMEDIATELY]
+        under = [pod for pod in self._pods_under(key) if self._facts[pod.uid].kind not in RECREATED_IMMEDIATELY]
         return takes + max(map(grace_of, under), default=0)
 
     def _replacement_ready_at(self, pod: Pod, key: BudgetKey) -> float:
@@ -298,19 +205,19 @@ class _Simulation:
             StatefulSet       removed ─▶ terminated ─▶ the one replaced before is Ready ─▶ replacement_seconds ─▶ Ready
             none, DaemonSet   never
         """
-        controller = pod.controller
-        if controller is None or controller.kind == names.DAEMON_SET:
+        facts = self._facts[pod.uid]
+        if facts.kind in ("", names.DAEMON_SET):
             return math.inf
         takes = self._takes.get(key)
         if takes is None:
             takes = self._takes[key] = self._scenario.takes(key)
-        if controller.kind in RECREATED_IMMEDIATELY or self._scenario.is_expected:
+        if facts.kind in RECREATED_IMMEDIATELY or self._scenario.is_expected:
             return self._now + takes  # observed durations count from the eviction
-        previous_ready = self._replacement_ready.get((controller.uid, key), -math.inf)
+        previous_ready = self._replacement_ready.get((facts.owner, key), -math.inf)
         ready = max(self._terminates_at.get(pod.uid, math.inf), previous_ready) + takes
         if self._is_mistaken_for_successor(pod) and takes:
             ready = max(ready, self._now + NAMESAKE_TIMEOUT_SECONDS)
-        self._replacement_ready[controller.uid, key] = ready
+        self._replacement_ready[facts.owner, key] = ready
         return ready
 
     def _is_mistaken_for_successor(self, pod: Pod) -> bool:
@@ -324,36 +231,47 @@ class _Simulation:
 
     def _push(self, at: float, *, uid: str = "", budget: BudgetKey | None = None, node: str = "") -> None:
         if at < math.inf:
-            heapq.heappush(self._events, _Event(max(at, self._now), next(self._numbers), uid, budget, node))
+            at = max(at, self._now)
+            if (events := self._events.get(at)) is None:
+                events = self._events[at] = []
+                heapq.heappush(self._instants, at)
+            events.append((uid, budget, node))
 
     def _next(self) -> float | None:
         """The next instant at which anything can change."""
-        instants = [decision.next_change for name, decision in self._plans.items() if name not in self._drained]
-        instants += [self._wake, self._events[0].at if self._events else None]
+        while self._plan_changes and not self._is_current(*self._plan_changes[0]):
+            heapq.heappop(self._plan_changes)
+        plans = self._plan_changes[0][0] if self._plan_changes else None
+        instants = (plans, self._instants[0] if self._instants else None, self._wake)
         return min((at for at in instants if at is not None), default=None)
+
+    def _is_current(self, at: float, name: str) -> bool:
+        return name not in self._drained and self._plans[name].next_change == at
 
     def _handle_events(self) -> set[str]:
         """Apply all due events; returns the nodes to plan again."""
-        changed = {
-            name
-            for name, decision in self._plans.items()
-            if name not in self._drained and decision.next_change is not None and decision.next_change <= self._now
-        }
+        changed = set()
+        while self._plan_changes and self._plan_changes[0][0] <= self._now:
+            at, name = heapq.heappop(self._plan_changes)
+            if self._is_current(at, name):
+                changed.add(name)
         if self._wake is not None and self._wake <= self._now:
             self._wake = None
             self._unblocked.add(())
-        while self._events and self._events[0].at <= self._now:
-            event = heapq.heappop(self._events)
-            if event.budget is not None:
-                self._adjust_healthy(event.budget, 1)
-            elif event.node:
-                self._detached.add(event.node)
-                changed.add(event.node)
-            elif self._terminates_at.get(event.uid) == event.at and event.uid not in self._terminated:
-                name = self._node_of[event.uid]
-                self._terminated[event.uid] = self._now
-                del self._pods[name][event.uid]
-                changed.add(name)
+        while self._instants and self._instants[0] <= self._now:
+            at = heapq.heappop(self._instants)
+            for uid, budget, node in self._events.pop(at):
+                if budget is not None:
+                    self._adjust_healthy(budget, 1)
+                elif node:
+                    self._detached.add(node)
+                    changed.add(node)
+                elif self._terminates_at.get(uid) == at and uid not in self._terminated:
+                    name = self._facts[uid].node
+                    self._terminated[uid] = self._now
+                    del self._pods[name][uid]
+                    if not self._keeps_plan(name, uid, is_gone=True):
+                        changed.add(name)
         return changed
 
     def _adjust_healthy(self, key: BudgetKey, change: int) -> None:
@@ -368,21 +286,40 @@ class _Simulation:
         healthy = min(max(budget.current_healthy + change, 0), most)
         allowed = max(healthy - budget.desired_healthy, 0) if failure_of(budget) is None else 0
         self._budgets[key] = msgspec.structs.replace(budget, current_healthy=healthy, disruptions_allowed=allowed)
-        self._unblocked.update(keys for keys in self._queues if key in keys)
+        self._unblocked |= self._queues_of[key]
 
     # -- decisions -----------------------------------------------------------------------------------------------------
+
+    def _decided(self, name: str) -> Plan:
+        view = self._nodes[name].view
+        attachments = () if name in self._detached else view.attachments
+        pods = tuple(self._pods[name].values())
+        return plan(msgspec.structs.replace(view, pods=pods, attachments=attachments), self._now)
+
+    def _keeps_plan(self, name: str, uid: str, *, is_gone: bool = False) -> bool:
+        """Whether the plan of a node stays as it is but for a pod that has been evicted, or is gone: other pods are
+        awaited (see Plan). So a node is planned once a wave, not once a pod.
+        """
+        awaited = self._awaited[name]
+        if uid not in awaited:
+            return False
+        if is_gone:
+            awaited.discard(uid)
+        return bool(awaited)
 
     def _plan(self, name: str) -> None:
         if name in self._drained:
             return
         node = self._nodes[name]
-        attachments = () if name in self._detached else node.view.attachments
-        pods = tuple(self._pods[name].values())
-        decision = plan(msgspec.structs.replace(node.view, pods=pods, attachments=attachments), self._now)
+        decision = self._first_plans.pop(name, None) or self._decided(name)
         if decision.detaching and name not in self._detaching:
             self._detach(name, decision)
         before = {entry.pod.uid: entry for entry in self._plans[name].leaving} if name in self._plans else {}
         self._plans[name] = decision
+        # Without a kubelet pods get stuck, and volumes are detached between two pods of a wave.
+        self._awaited[name] = set() if decision.attached or not node.view.node.ready else set(decision.awaited)
+        if decision.next_change is not None:
+            heapq.heappush(self._plan_changes, (decision.next_change, name))
         is_drained = decision.drained or decision.is_stuck  # when stuck pods end is unknown
         if is_drained:
             self._drained[name] = self._now
@@ -410,7 +347,7 @@ class _Simulation:
     def _delete(self, nodes: Iterable[str]) -> set[str]:
         """Delete the pods that are due for the deadline; returns their nodes."""
         changed = set()
-        for name in nodes:
+        for name in sorted(nodes):
             for entry in self._plans[name].left:
                 pod = self._pods[name].get(entry.pod.uid)
                 if entry.outcome is not Outcome.DELETE or pod is None or entry.deadline is None:
@@ -434,7 +371,9 @@ class _Simulation:
                     continue
                 if self._is_allowed(keys, pod):
                     self._remove(pod, RemovalMethod.EVICTED, grace_of(pod))
-                    changed.add(queued.node)
+                    is_late = queued.entry.deadline is not None and self._now + grace_of(pod) > queued.entry.deadline
+                    if is_late or not self._keeps_plan(queued.node, pod.uid):
+                        changed.add(queued.node)
                     continue
                 blocked.append(queued)
                 if not keys or not (is_stale or queue.may_skip):
@@ -454,7 +393,7 @@ class _Simulation:
 
     def _rank(self, queued: QueuedPod) -> Rank:
         uid = queued.entry.pod.uid
-        place = (*queued.rank[:2], self._name_rank[uid])
+        place = (*queued.rank[:2], self._facts[uid].number)
         if self._scenario.last_first and self._queued_at[uid] == self._now:
             return (1, *(-each for each in place))
         return (0, *place)
@@ -487,11 +426,13 @@ class _Simulation:
         at = math.floor(self._now) + grace if ends is None else ends
         self._removals[pod.uid].append(PodRemoval(self._now, method, grace))
         terminating = msgspec.structs.replace(pod, deletion_timestamp=float(at), deletion_grace_seconds=grace)
-        self._pods[self._node_of[pod.uid]][pod.uid] = terminating
+        name = self._facts[pod.uid].node
+        self._pods[name][pod.uid] = terminating
+        self._first_plans.pop(name, None)
         self._terminate(terminating, self._now + grace)
 
     def _charge_budgets(self, pod: Pod) -> None:
-        for key in self._keys.get(pod.uid, ()):
+        for key in self._facts[pod.uid].budgets:
             if pod.ready:
                 self._adjust_healthy(key, -1)
             # Whether the replacement of a pod that is not Ready becomes Ready is not known.
@@ -500,17 +441,18 @@ class _Simulation:
 
     def _terminate(self, pod: Pod, latest: float) -> None:
         """Terminate a removed pod: by `latest`, when its kubelet kills it, if the node has one that works."""
-        view = self._nodes[self._node_of[pod.uid]].view
-        at = latest if view.node.ready else math.inf
-        wave = view.settings.order_of(view.node.labels).wave_of(pod)
+        facts = self._facts[pod.uid]
+        at = latest if self._nodes[facts.node].view.node.ready else math.inf
         if self._stops_within is not None:
             at = min(at, self._now + self._stops_within)
-        if pod.phase in UNCHARGED_PHASES or self._scenario.is_quick(view.node.name, wave):
+        if pod.phase in UNCHARGED_PHASES or self._is_quick(facts.node, facts.wave):
             at = self._now
         if at != self._terminates_at.get(pod.uid):
             self._terminates_at[pod.uid] = at
             self._push(at, uid=pod.uid)
 
-
-def _controller_kind(pod: Pod) -> str:
-    return "" if pod.controller is None else pod.controller.kind
+    def _is_quick(self, name: str, wave: int) -> bool:
+        found = self._quick.get((name, wave))
+        if found is None:
+            found = self._quick[name, wave] = self._scenario.is_quick(name, wave)
+        return found

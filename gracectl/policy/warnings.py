@@ -26,8 +26,8 @@ from gracectl.policy.forecast import NodeForecast, PodForecast
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.remedies import budget_remedy, pod_remedy, remedy
+from gracectl.policy.scenario import RemovalMethod
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.simulation import RemovalMethod
 from gracectl.policy.waves import period_share
 
 

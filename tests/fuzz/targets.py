@@ -105,8 +105,8 @@ from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.placement import OtherNode, is_pinned, no_node_fits
 from gracectl.policy.plan import NodeView, plan
 from gracectl.policy.protection import invalid_annotation, protection_of
+from gracectl.policy.scenario import DrainingNode
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.surroundings import without_budget
 from gracectl.policy.voluntary import triggers_of
 from gracectl.telemetry.spans import Trace

@@ -30,7 +30,7 @@ from gracectl.model.selectors import LabelSelector
 from gracectl.model.times import format_time
 from gracectl.policy.forecast import Assumptions
 from gracectl.policy.plan import NodeView, Outcome, Plan, PodPlan, plan
-from gracectl.policy.simulation import DrainingNode
+from gracectl.policy.scenario import DrainingNode
 
 # Small objects for decisions: everything has a default that lets a pod go.
 

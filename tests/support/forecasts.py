@@ -17,8 +17,8 @@ from gracectl.model.times import EARLIEST, LATEST
 from gracectl.policy.deadlines import Deadline, DeadlineOrigin
 from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.forecast import Assumptions, NodeForecast, forecast
+from gracectl.policy.scenario import DrainingNode
 from gracectl.policy.settings import PolicySettings
-from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.warnings import warnings_of
 from gracectl.policy.waves import by_priority
 from support.builders import NOW, a_budget, a_pod, ending, owned_by

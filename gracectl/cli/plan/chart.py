@@ -20,7 +20,7 @@ from gracectl.cli.plan.text import wave_title
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
 from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
-from gracectl.policy.simulation import RemovalMethod
+from gracectl.policy.scenario import RemovalMethod
 
 
 class BarKind(StrEnum):

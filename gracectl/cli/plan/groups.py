@@ -18,7 +18,7 @@ from gracectl.policy.answers import Answer, Window, last_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.forecast import Bounds, PodForecast
 from gracectl.policy.plan import Outcome
-from gracectl.policy.simulation import RemovalMethod
+from gracectl.policy.scenario import RemovalMethod
 
 FEW = 3
 """Up to this number, similar pods are shown one by one."""

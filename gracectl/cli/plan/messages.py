@@ -31,7 +31,7 @@ from gracectl.policy.deadlines import grace_of
 from gracectl.policy.eviction_queues import QueuePosition, positions_of
 from gracectl.policy.forecast import PodForecast
 from gracectl.policy.plan import Outcome
-from gracectl.policy.simulation import PodRemoval, RemovalMethod
+from gracectl.policy.scenario import PodRemoval, RemovalMethod
 from gracectl.policy.warnings import WarningKind
 
 MANY = 16

@@ -21,7 +21,7 @@ from gracectl.policy.budgets import failure_of
 from gracectl.policy.deadlines import grace_of
 from gracectl.policy.forecast import PodForecast
 from gracectl.policy.remedies import pod_remedy
-from gracectl.policy.simulation import PodRemoval
+from gracectl.policy.scenario import PodRemoval
 
 
 def plan_report(forecast: DrainForecast, cluster: ClusterAddress, settings: str = "defaults", note: str = "") -> Json:

@@ -31,7 +31,7 @@ from gracectl.kube.errors import ApiError
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.policy.observations import ObservationLog
-from gracectl.policy.simulation import DrainingNode
+from gracectl.policy.scenario import DrainingNode
 from gracectl.runtime.supervise import ungrouped
 from gracectl.telemetry.settings import TracingSettings
 

@@ -17,7 +17,7 @@ from gracectl.app.controller import Controller
 from gracectl.inspect.forecast import DrainForecast, forecast_drains
 from gracectl.policy.answers import Never, Unknown, Window
 from gracectl.policy.forecast import Assumptions, NodeForecast, PodForecast
-from gracectl.policy.simulation import RemovalMethod
+from gracectl.policy.scenario import RemovalMethod
 
 HORIZON = 3 * 3600.0
 """Longer than any protection that ends, and any deadline, in these worlds."""

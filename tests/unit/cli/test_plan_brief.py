@@ -17,7 +17,7 @@ from gracectl.cli.plan.text import Detail, plan_text
 from gracectl.cli.settings import EffectiveSettings
 from gracectl.config import Settings
 from gracectl.inspect.forecast import DrainForecast
-from gracectl.policy.simulation import DrainingNode
+from gracectl.policy.scenario import DrainingNode
 
 
 def shown(forecast: DrainForecast, width: int = 80) -> list[str]:

@@ -29,8 +29,8 @@ from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.plan import NodeView
+from gracectl.policy.scenario import DrainingNode
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
-from gracectl.policy.simulation import DrainingNode
 from gracectl.policy.warnings import PlanWarning, WarningKind
 from gracectl.policy.waves import by_priority
 

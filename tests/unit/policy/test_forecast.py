@@ -14,8 +14,8 @@ from gracectl.policy.answers import Answer, Never, Unknown
 from gracectl.policy.eviction_queues import EvictionRate
 from gracectl.policy.forecast import Assumptions, Bounds, Forecast, PodForecast, forecast
 from gracectl.policy.plan import Blocker
+from gracectl.policy.scenario import DrainingNode, RemovalMethod
 from gracectl.policy.settings import PolicySettings, ProtectionSettings
-from gracectl.policy.simulation import DrainingNode, RemovalMethod
 from gracectl.policy.waves import by_priority
 
 REPLICA = owned_by("ReplicaSet")
