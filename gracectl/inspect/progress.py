@@ -33,7 +33,7 @@ FORECAST_SHARE = 0.1
 """Share of one processor that forecasts take, at most."""
 QUICK_PODS = 50
 """For so few pods a forecast takes no time; for more it is computed in a thread."""
-MOST_PODS = 3000
+MOST_PODS = 15_000
 """For more pods there is no forecast: it would take many seconds."""
 
 

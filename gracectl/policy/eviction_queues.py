@@ -21,7 +21,11 @@ EvictionRank = tuple[float, float, str, str]
 
 def eviction_rank(key: tuple[str, str], deadline: float | None, since: float) -> EvictionRank:
     """Earliest deadline first, then the oldest termination; names make it total. Times are Unix seconds."""
-    return (math.inf if deadline is None else deadline, since, *key)
+    return (*_turn(deadline, since), *key)
+
+
+def _turn(deadline: float | None, since: float) -> tuple[float, float]:
+    return (math.inf if deadline is None else deadline, since)
 
 
 class QueuedPod(msgspec.Struct, frozen=True, gc=False):
@@ -35,6 +39,11 @@ class QueuedPod(msgspec.Struct, frozen=True, gc=False):
     def rank(self) -> EvictionRank:
         """Sort key among the pods of its queue."""
         return eviction_rank(self.entry.pod.key, self.entry.deadline, self.since)
+
+    @property
+    def turn(self) -> tuple[float, float]:
+        """The rank without names: equal for pods of which it is not known which goes first."""
+        return _turn(self.entry.deadline, self.since)
 
 
 def queues_of(plans: Iterable[tuple[float, str, Plan]]) -> dict[tuple[BudgetKey, ...], tuple[QueuedPod, ...]]:
@@ -71,13 +80,13 @@ def positions_of(queue: Sequence[QueuedPod]) -> dict[str, QueuePosition]:
     """Positions in this queue, by pod UID."""
     nodes: dict[tuple[float, float], set[str]] = {}
     for queued in queue:
-        nodes.setdefault(queued.rank[:2], set()).add(queued.node)
+        nodes.setdefault(queued.turn, set()).add(queued.node)
     return {
         queued.entry.pod.uid: QueuePosition(
             number=number,
             of=len(queue),
             ahead=queue[number - 2] if number > 1 else None,
-            is_undecided=len(nodes[queued.rank[:2]]) > 1,
+            is_undecided=len(nodes[queued.turn]) > 1,
         )
         for number, queued in enumerate(queue, start=1)
     }

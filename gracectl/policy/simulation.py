@@ -371,8 +371,7 @@ class _Simulation:
                     continue
                 if self._is_allowed(keys, pod):
                     self._remove(pod, RemovalMethod.EVICTED, grace_of(pod))
-                    is_late = queued.entry.deadline is not None and self._now + grace_of(pod) > queued.entry.deadline
-                    if is_late or not self._keeps_plan(queued.node, pod.uid):
+                    if not self._keeps_plan(queued.node, pod.uid):
                         changed.add(queued.node)
                     continue
                 blocked.append(queued)
@@ -393,7 +392,7 @@ class _Simulation:
 
     def _rank(self, queued: QueuedPod) -> Rank:
         uid = queued.entry.pod.uid
-        place = (*queued.rank[:2], self._facts[uid].number)
+        place = (*queued.turn, self._facts[uid].number)
         if self._scenario.last_first and self._queued_at[uid] == self._now:
             return (1, *(-each for each in place))
         return (0, *place)
