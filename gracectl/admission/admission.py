@@ -7,7 +7,7 @@ it a little later, and closes their connections.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hmac import compare_digest
 from typing import Final
 
@@ -29,6 +29,7 @@ from gracectl.admission.webhooks import (
     NODE_DELETE_WEBHOOK,
 )
 from gracectl.kube.client import KubeClient
+from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Admitter
 from gracectl.policy.owners import ManagedNodes
@@ -48,13 +49,14 @@ SHUTDOWN_SECONDS: Final = 10.0
 
 class AdmissionDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Dependencies of the admission server. `client` writes as any replica, `leading` only as the leader; `managed`:
-    of managed nodes."""
+    of managed nodes; `is_urgent`: whether the machine of a node goes anyway."""
 
     client: KubeClient
     leading: KubeClient
     admitter: Admitter
     managed: ManagedNodes
     clock: Clock
+    is_urgent: Callable[[Node], bool] = lambda node: False
 
 
 class Admission:
@@ -67,7 +69,7 @@ class Admission:
         self._handlers = WebhookServer(
             {
                 NODE_CREATE_WEBHOOK: NodeFinalizerInjector(deps.managed),
-                NODE_DELETE_WEBHOOK: NodeDeletionValidator(admitter, self._is_synced),
+                NODE_DELETE_WEBHOOK: NodeDeletionValidator(admitter, self._is_synced, deps.is_urgent),
                 NODE_BUDGET_WEBHOOK: NodeBudgetValidator(admitter.nodes),
                 NODE_CLAIM_WEBHOOK: NodeClaimValidator(),
             },

@@ -33,7 +33,7 @@ class NodeAdmitter(Protocol):
     async def known(self, node: Node) -> Node | None:
         """The node of this UID as the cluster has it; None if it has none. Raises ApiError, UnknownNode."""
 
-    async def admit(self, node: Node, *, dry_run: bool = False) -> Refusal | None:
+    async def admit(self, node: Node, *, dry_run: bool = False, is_forced: bool = False) -> Refusal | None:
         """Charge the deletion of a node to all its budgets; None: allowed. Idempotent. Raises ApiError."""
 
 
@@ -64,15 +64,21 @@ class NodeFinalizerInjector:
 
 class NodeDeletionValidator:
     """Validating webhook for node deletions, single or as a collection; `is_synced`: whether nodes and budgets are
-    known.
+    known; `is_urgent`: whether the machine of a node goes anyway, so that it is only counted.
 
     Not checked are nodes that change no count: those being deleted, and those that are not Ready. The decision rests on
     the cluster's own state of the node, never on the request's copy.
     """
 
-    def __init__(self, admitter: NodeAdmitter, is_synced: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        admitter: NodeAdmitter,
+        is_synced: Callable[[], bool],
+        is_urgent: Callable[[Node], bool] = lambda node: False,
+    ) -> None:
         self._admitter = admitter
         self._is_synced = is_synced
+        self._is_urgent = is_urgent
 
     async def __call__(self, request: reviews.AdmissionRequest) -> reviews.AdmissionResponse:
         """See reviews.Handler."""
@@ -92,7 +98,8 @@ class NodeDeletionValidator:
             raise reviews.Undecided(503, f"node {node.name}: not seen yet in this state; retry in a second") from None
         if known is None:
             return reviews.ALLOWED  # deleted meanwhile, or never existed: no count changes
-        refusal = await self._admitter.admit(known, dry_run=request.is_dry_run)
+        is_forced = self._is_urgent(known)
+        refusal = await self._admitter.admit(known, dry_run=request.is_dry_run, is_forced=is_forced)
         return reviews.ALLOWED if refusal is None else reviews.AdmissionResponse(_denied(request, known, refusal))
 
 

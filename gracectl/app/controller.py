@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import random
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -32,13 +33,15 @@ from gracectl.config.changes import CONTROLLER_SCOPE
 from gracectl.controllers.cluster.cache import empty_cluster_cache
 from gracectl.controllers.cluster.informers import Reflectors
 from gracectl.controllers.drains import Dependencies
+from gracectl.controllers.interruption.recorder import Counts, Recorder
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.controllers.manager import ControllerManager, ManagerStatistics, open_manager
-from gracectl.controllers.metrics import Work, protection_samples, work_samples
+from gracectl.controllers.metrics import Work, interruption_samples, protection_samples, work_samples
 from gracectl.controllers.rbac import MissingPermissions, rights_for
 from gracectl.controllers.termination.pod_counts import count_protected_pods
 from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import TerminationStatistics
+from gracectl.interruption.source import ReadsNodes, Serves, Source
 from gracectl.kube.auth.credentials import own_namespace
 from gracectl.kube.cache import Cache, CacheStatistics
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
@@ -63,6 +66,7 @@ from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIMS, NODES, PO
 from gracectl.kube.transport import Transport
 from gracectl.model.names import EventReason
 from gracectl.nodebudgets.admitter import Admitter, node_budget_samples
+from gracectl.policy.interruption import is_urgent
 from gracectl.runtime.clock import Clock
 from gracectl.runtime.fence import Fence, FenceStatistics
 from gracectl.runtime.supervise import Component, run_components
@@ -117,8 +121,8 @@ class ControllerStatistics(ManagerStatistics, frozen=True, kw_only=True):
 class Controller:
     """The whole controller over one transport, on one clock; `rng` seeds all jitter, `spans` takes traces.
 
-    Over a DryRunTransport it only observes: it does not take part in the election, registers no webhooks, and
-    terminates no instance.
+    Over a DryRunTransport it only observes: it does not take part in the election, registers no webhooks, terminates no
+    instance, and hears only the interruptions that nodes show.
     """
 
     def __init__(
@@ -137,6 +141,8 @@ class Controller:
         self._clock = clock
         if self._is_dry_run:
             settings = _without_writers(settings)
+        self._sources: tuple[Source, ...] = ()
+        self._interruptions: Counts = Counter()
         self._provider = MeteredProvider(DryRunProvider(provider) if self._is_dry_run else provider, clock)
         self._settings = settings
         client_settings = ClientSettings(timeout=settings.client.request_timeout_seconds)
@@ -192,6 +198,7 @@ class Controller:
             termination=settings.termination,
             claim_resource=lambda: reflectors.claims.resource,
             statistics=self._statistics,
+            interruptions=self._interruptions,
             component_status=self.process.components,
             spans=spans,
             led_until=lambda: None if self._election is None else self._election.led_until,
@@ -229,6 +236,7 @@ class Controller:
             components = await self._open_servers()
             components |= {f"watch of {r.statistics().resource}": r.run for r in self._reflectors}
             components |= self._admission.components if self._admission else {}
+            components |= {f"interruptions by {each.name}": each.serve for each in self._serving}
             components |= {"events": self._recorder.run, "leader election": self._lead}
             components["clocks"] = self._clocks.run
             components["write limit"] = self._limit_writes  # last, and so the first to be stopped
@@ -238,6 +246,8 @@ class Controller:
                 await self.process.close()
                 if self._admission:
                     await self._admission.close()
+                for source in self._serving:
+                    await source.close()
                 await self._provider.aclose()
 
     async def _lead(self) -> None:
@@ -313,6 +323,11 @@ class Controller:
         try:
             if self._admission:
                 await self._admission.open()
+            managed = self._dependencies.termination.managed
+            for source in self._serving:
+                # Like admission, in every replica: nodes are written under their versions.
+                recorder = Recorder(self._client, self._cluster, managed, self._clock, self._interruptions)
+                await source.open(recorder.handler(source.name))
         except CannotListen as error:
             raise ConfigError(f"{error}; choose another address") from error
         except ValueError as error:
@@ -334,6 +349,11 @@ class Controller:
             for each in progress:
                 if each.deadline is not None:
                     yield Subject(resource.api_version, resource.kind, "", each.name, each.uid)
+
+    def hear_from(self, sources: Iterable[Source]) -> None:
+        """Sources of interruptions. To be called before `run`."""
+        self._sources = tuple(each for each in sources if not self._is_dry_run or isinstance(each, ReadsNodes))
+        self._dependencies = msgspec.structs.replace(self._dependencies, sources=self._sources)
 
     def reload_from(self, read: Callable[[], Settings]) -> None:
         """Reload settings from `read`, as far as they need no restart. To be called before `run`. `read` raises
@@ -382,8 +402,15 @@ class Controller:
             admitter=self._admitter,
             managed=self._dependencies.termination.managed,
             clock=self._clock,
+            is_urgent=lambda node: is_urgent(
+                node, self._clock.now(), self._dependencies.termination.policy.lead_seconds
+            ),
         )
         return Admission(self._settings.admission, dependencies)
+
+    @property
+    def _serving(self) -> tuple[Serves, ...]:
+        return tuple(each for each in self._sources if isinstance(each, Serves))
 
     @property
     def _lease_namespace(self) -> str:
@@ -431,6 +458,7 @@ class Controller:
         yield from node_budget_samples(self._admitter)
         yield from self._admission.samples() if self._admission else empty_samples()
         yield from self._provider.samples()
+        yield from interruption_samples(self._sources, self._interruptions)
         election = None if self._election is None else self._election.statistics()
         yield from leader_samples(self._is_leading, election, self._fence.statistics())
         yield Sample(DRY_RUN, (), int(self._is_dry_run))

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +16,11 @@ from click.core import ParameterSource
 
 from gracectl.cli.failures import print_error, reporting_errors
 from gracectl.cli.output import Choice, echo
-from gracectl.cloud.provider import Provider, ProviderSettings, UnknownProvider, check_options, load_provider
+from gracectl.cloud.provider import Provider, UnknownProvider, check_options, load_provider
 from gracectl.config import ConfigError, Settings, read_settings
 from gracectl.config.fields import schema
 from gracectl.config.output import as_builtins, as_yaml
+from gracectl.interruption.source import Source, check_source, load_source
 from gracectl.model.encoding import INDENTED, encode
 from gracectl.model.foreign import visible_json
 
@@ -51,7 +53,7 @@ def config(context: click.Context, config: Path | None, output: Literal["yaml", 
         return
     with reporting_errors():
         reading = read_settings(config, os.environ)
-        if unchecked := check_provider(reading.settings):
+        for unchecked in check_plugins(reading.settings):
             print_error(unchecked)
         if output == "json":
             echo(_json(as_builtins(reading)))
@@ -69,33 +71,47 @@ _TEXT_WITHOUT_QUOTES = re.compile(r"Expected `str.*`, got `(bool|int|float)`")
 
 def provider_of(settings: Settings) -> Provider:
     """Build the provider, without any connection. Raises ConfigError."""
-    with _explained(settings.provider):
+    with _explained("provider", "provider", settings.provider.name):
         return load_provider(settings.provider)
 
 
-def check_provider(settings: Settings) -> str:
-    """Raise ConfigError for invalid options of the provider. Returns a message if they cannot be checked: a
-    provider may be installed only where the controller runs."""
-    try:
-        with _explained(settings.provider):
-            check_options(settings.provider)
-    except ConfigError as error:
-        if not isinstance(error.__cause__, UnknownProvider):
-            raise
-        return f"{error}; its options are not checked"
-    return ""
+def sources_of(settings: Settings) -> tuple[Source, ...]:
+    """Build the sources of interruptions, without any connection. Raises ConfigError."""
+    found = []
+    for number, each in enumerate(settings.interruption.sources):
+        with _explained(f"interruption.sources[{number}]", "source", each.name):
+            found.append(load_source(each))
+    return tuple(found)
+
+
+def check_plugins(settings: Settings) -> Iterator[str]:
+    """Raise ConfigError for invalid options of the provider and of sources. Yields a message for each plugin that
+    cannot be checked: it may be installed only where the controller runs."""
+    sources = settings.interruption.sources
+    checks = [("provider", "provider", settings.provider.name, partial(check_options, settings.provider))]
+    checks += [
+        (f"interruption.sources[{number}]", "source", each.name, partial(check_source, each))
+        for number, each in enumerate(sources)
+    ]
+    for field, noun, name, check in checks:
+        try:
+            with _explained(field, noun, name):
+                check()
+        except ConfigError as error:
+            if not isinstance(error.__cause__, UnknownProvider):
+                raise
+            yield f"{error}; its options are not checked"
 
 
 @contextmanager
-def _explained(settings: ProviderSettings) -> Iterator[None]:
+def _explained(field: str, noun: str, name: str) -> Iterator[None]:
     try:
         yield
     except UnknownProvider as error:
-        raise ConfigError(f"provider.name: {error}") from error
+        raise ConfigError(f"{field}.name: {error}") from error
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
-        field = f"provider.options{place.rstrip('`')}"
         remedy = "; put it in quotes" if _TEXT_WITHOUT_QUOTES.fullmatch(reason) else ""
-        raise ConfigError(f"{field}: {reason}{remedy} (provider {settings.name})") from error
+        raise ConfigError(f"{field}.options{place.rstrip('`')}: {reason}{remedy} ({noun} {name})") from error
     except ValueError as error:
-        raise ConfigError(f"provider.options.{error} (provider {settings.name})") from error
+        raise ConfigError(f"{field}.options.{error} ({noun} {name})") from error

@@ -16,12 +16,13 @@ import click
 from gracectl import __version__
 from gracectl.app.controller import Controller
 from gracectl.app.dry_run import DryRunTransport
-from gracectl.cli.config import provider_of
+from gracectl.cli.config import provider_of, sources_of
 from gracectl.cli.failures import reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, cluster_options, connected
 from gracectl.cli.telemetry import metric_export, traced
 from gracectl.cloud.provider import Provider
 from gracectl.config import Settings
+from gracectl.interruption.source import Source
 from gracectl.runtime.supervise import set_on_signal
 from gracectl.telemetry import logs
 
@@ -44,9 +45,9 @@ def controller(target: ClusterTarget, *, dry_run: bool) -> None:
         logs.configure(sys.stderr, format=settings.log.format, level=settings.log.level)
         if dry_run:
             logs.mark_dry_run()
-        provider = provider_of(settings)
+        provider, sources = provider_of(settings), sources_of(settings)
         _allow_connections()
-        run_async(lambda: _run(settings, provider, target, dry_run=dry_run))
+        run_async(lambda: _run(settings, provider, sources, target, dry_run=dry_run))
 
 
 def _allow_connections() -> None:
@@ -58,7 +59,9 @@ def _allow_connections() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _run(settings: Settings, provider: Provider, target: ClusterTarget, *, dry_run: bool) -> None:
+async def _run(
+    settings: Settings, provider: Provider, sources: tuple[Source, ...], target: ClusterTarget, *, dry_run: bool
+) -> None:
     offset = settings.client.maximum_clock_offset_seconds
     export = metric_export(settings.cluster, is_dry_run=dry_run)
     async with (
@@ -66,9 +69,9 @@ async def _run(settings: Settings, provider: Provider, target: ClusterTarget, *,
         connected(target, offset, logger.warning) as connection,
     ):
         transport, clock = connection.transport, connection.clock
-        program = Controller(
-            settings, DryRunTransport(transport, clock) if dry_run else transport, clock, provider, spans=spans
-        )
+        observed = DryRunTransport(transport, clock) if dry_run else transport
+        program = Controller(settings, observed, clock, provider, spans=spans)
+        program.hear_from(sources)
         program.process.skew = connection.skew
         if connection.cluster.context is not None:
             program.compare_clusters()

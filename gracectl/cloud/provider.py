@@ -161,7 +161,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class UnknownProvider(LookupError):
-    """No installed provider has that name; the message lists the installed ones."""
+    """No installed provider (or source of interruptions) has that name; the message lists the installed ones."""
 
 
 def load_provider(settings: ProviderSettings) -> Provider:
@@ -181,15 +181,20 @@ def check_options(settings: ProviderSettings) -> None:
 
 
 def _provider_class(settings: ProviderSettings) -> Any:
-    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
-    entry = installed.get(settings.name)
+    return installed_class(GROUP, "provider", settings.name)
+
+
+def installed_class(group: str, noun: str, name: str) -> Any:
+    """Class of an entry point; `noun` says in messages what it is. Raises UnknownProvider."""
+    installed = {entry.name: entry for entry in entry_points(group=group)}
+    entry = installed.get(name)
     if entry is None:
         known = ", ".join(sorted(installed)) or "none"
-        raise UnknownProvider(f'unknown provider "{settings.name}"; installed: {known}')
+        raise UnknownProvider(f'unknown {noun} "{name}"; installed: {known}')
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:
-        raise UnknownProvider(f'provider "{settings.name}" cannot be loaded from {entry.value}: {error}') from error
+        raise UnknownProvider(f'{noun} "{name}" cannot be loaded from {entry.value}: {error}') from error
 
 
 def _options(provider_class: Any, settings: ProviderSettings) -> Any:

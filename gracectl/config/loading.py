@@ -178,6 +178,7 @@ def validate_settings(settings: Settings) -> None:
         ("leaderElection", settings.leader_election.validate),
         ("admission", settings.admission.validate),
         ("agent", settings.agent.validate),
+        ("interruption", settings.interruption.validate),
     ):
         try:
             validate()

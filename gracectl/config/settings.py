@@ -12,6 +12,7 @@ from gracectl.cloud.provider import NONE, ProviderSettings
 from gracectl.config.errors import prefix_errors
 from gracectl.controllers.settings import InstanceSettings, KarpenterSettings, TerminationSettings
 from gracectl.eviction.pdb_queue import EvictionSettings
+from gracectl.interruption.source import InterruptionSettings
 from gracectl.kube.leader.settings import LeaderElectionSettings
 from gracectl.kube.transport.skew import LARGEST_OFFSET
 from gracectl.model.durations import parse_seconds
@@ -49,6 +50,7 @@ RELOADABLE: Final = (
     "replaceFirst",
     "health",
     "voluntary",
+    "interruption.leadTime",
     "eviction",
     "instance",
     "plan",
@@ -156,6 +158,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     replace_first: ReplaceFirstSettings = ReplaceFirstSettings()
     health: HealthSettings = HealthSettings()
     voluntary: VoluntarySettings = VoluntarySettings()
+    interruption: InterruptionSettings = InterruptionSettings()
     eviction: EvictionSettings = EvictionSettings()
     instance: InstanceSettings = InstanceSettings()
     provider: ProviderSettings = ProviderSettings()
@@ -209,5 +212,6 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
             health=self.health,
             voluntary=self.voluntary,
             node_groups=tuple(group.group() for group in self.node_groups),
+            lead_seconds=self.interruption.lead_seconds,
             terminates_instances=self.provider.name != NONE,
         )

@@ -6,6 +6,7 @@ The manager runs it with all other controllers. `gracectl drain` runs it alone w
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from weakref import WeakValueDictionary
@@ -15,6 +16,7 @@ import msgspec
 from gracectl.cloud.provider import Provider
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.memberships import MembershipTracker
+from gracectl.controllers.interruption.recorder import Counts
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.controller import NodeController
@@ -26,6 +28,7 @@ from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.eviction.pod_outcomes import PodOutcomeTracker
+from gracectl.interruption.source import Source
 from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder
 from gracectl.kube.resources import Resource
@@ -54,6 +57,9 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     termination: TerminationSettings
     claim_resource: Callable[[], Resource[NodeClaim]]
     statistics: TerminationStatistics
+    interruptions: Counts = msgspec.field(default_factory=Counter)
+    """Notices that machines will go."""
+    sources: tuple[Source, ...] = ()
     component_status: ComponentStatus
     spans: SpanSink | None
     """Exporter of traces; None: tracing is off."""

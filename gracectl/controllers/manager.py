@@ -15,6 +15,7 @@ from gracectl.controllers.disruption.controller import DisruptionController
 from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.drains import Dependencies, NodeDrains
 from gracectl.controllers.finalizer.controller import FinalizerController
+from gracectl.controllers.interruption.controller import InterruptionController
 from gracectl.controllers.metrics import Work
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.invalid_annotations import InvalidAnnotationReporter
@@ -49,6 +50,7 @@ class ControllerManager:
         self._component_status = dependencies.component_status
         self._pending = PendingNodes(context, backoff)
         self._voluntary = DisruptionController(context, backoff, self._pending)
+        self._interruptions = InterruptionController(context, backoff, dependencies.sources, dependencies.interruptions)
         self._keeper = FinalizerController(context, backoff)
         self._invalid_annotations = InvalidAnnotationReporter(context)
         report_undecodable(context)
@@ -61,6 +63,7 @@ class ControllerManager:
             **self._drains.components(),
             "voluntary terminations": self._voluntary.run,
             "pending nodes": self._pending.run,
+            "interruptions": self._interruptions.run,
             "node claim terminations": self.claims.run,
             "invalid-annotations": self._invalid_annotations.run,
             "node disruption budgets": self._counting.run,
@@ -78,7 +81,7 @@ class ControllerManager:
     def queues(self) -> dict[str, QueueStatistics]:
         """Statistics of all work queues, by the names that their components give them."""
         parts = (
-            *(self.terminations, self.claims, self._voluntary, self._pending, self._keeper),
+            *(self.terminations, self.claims, self._voluntary, self._pending, self._keeper, self._interruptions),
             *(self._invalid_annotations, self._counting, self._drains.evictor, self._drains.deleter),
         )
         return {name: queue for part in parts for name, queue in part.queues().items()}

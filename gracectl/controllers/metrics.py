@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final, get_args
 
 import msgspec
 
 from gracectl.controllers.disruption.pace import STATES, DisruptionStatistics
+from gracectl.controllers.interruption.recorder import Counts
 from gracectl.controllers.termination import maintenance, nodeclaim, steps
 from gracectl.controllers.termination.pod_counts import ProtectedPodCounts, RemainingPods
 from gracectl.controllers.termination.state import Progress
@@ -23,7 +24,9 @@ from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
 from gracectl.eviction.metrics import deadline_samples, eviction_samples
 from gracectl.eviction.pod_outcomes import PodOutcome
+from gracectl.interruption.source import Outcome, Source
 from gracectl.policy.disruption import HoldReason
+from gracectl.policy.interruption import Kind
 from gracectl.policy.voluntary import BY_HAND, REASONS, Cause
 from gracectl.runtime.histogram import empty_distribution
 from gracectl.runtime.queue import QueueStatistics
@@ -48,6 +51,7 @@ QUEUES: Final = (
     "nodeclaims",
     "voluntary",
     "voluntary-pending",
+    "interruptions",
     "finalizers",
     "finalizers-nodeclaims",
     "invalid-annotations",
@@ -97,6 +101,15 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
     yield from deadline_samples(work.deleter)
     yield from timer_samples(work.deleter.wheel)
     yield from queue_samples(work.queues)
+
+
+def interruption_samples(sources: Iterable[Source], counts: Counts) -> Iterator[Sample]:
+    """Samples of notices that machines will go, and of the sources of this process."""
+    for source in sources:
+        for kind, outcome in product(("", *Kind), Outcome):
+            number = counts[source.name, kind, outcome]
+            yield Sample(metrics.INTERRUPTION_NOTICES, (source.name, kind or "none", outcome.value), number)
+        yield Sample(metrics.INTERRUPTION_SOURCE_UP, (source.name,), int(not getattr(source, "problem", "")))
 
 
 def _samples_of_disruption(found: DisruptionStatistics, now: float) -> Iterator[Sample]:

@@ -76,6 +76,7 @@ class PodBudgetUsage(msgspec.Struct, frozen=True):
 
 
 PENDING = {
+    Cause.INTERRUPTED: "its machine will go",
     Cause.UNHEALTHY: "unhealthy",
     Cause.TERMINABLE: "labeled terminable",
     Cause.EXPIRED: "its NodeClaim has expired",

@@ -108,6 +108,9 @@ def due_nodes(
 
     ready = []
     for each in due:
+        if each.found.is_urgent:
+            show(each, None)
+            continue
         hold = each.found.hold if not each.found.due else None
         if hold is None and not all(has_pods(node.name) for node in each.candidate.nodes):
             show(each, None, is_known=False)

@@ -45,6 +45,9 @@ SHUTDOWN_CORDONED: Final = "gracectl.io/shutdown-cordoned"
 """Node annotation of the agent: what it added for a shutdown and removes when the machine is up, comma-separated
 between.
 """
+INTERRUPTION: Final = "gracectl.io/interruption"
+"""On nodes: notice that their machine will go, by whom and when: `spot 2026-01-01T00:02:00Z aws`. Removed to ignore
+it."""
 TRACEPARENT: Final = "gracectl.io/traceparent"
 """On nodes and claims that are terminated while traces are exported: the W3C trace context."""
 REPLACE_FIRST: Final = "gracectl.io/replace-first"
@@ -79,7 +82,9 @@ EXCLUDE_VOLUME_DETACH: Final = "machine.cluster.x-k8s.io/exclude-wait-for-node-v
 
 CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
 """Likewise for node claims."""
-NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {KEEP_DRAINED, CORDONED, UNCORDONED, PENDING_CORDONED, SHUTDOWN_CORDONED}
+NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {
+    *(KEEP_DRAINED, CORDONED, UNCORDONED, PENDING_CORDONED, SHUTDOWN_CORDONED, INTERRUPTION),
+}
 """Likewise for nodes."""
 
 # -- labels -------------------------------------------------------------------------------------------
@@ -136,6 +141,8 @@ STUCK_PODS: Final = "StuckPods"
 MAINTENANCE_REASONS: Final = frozenset({MAINTENANCE, STUCK_PODS})
 TERMINATION_PENDING: Final = "TerminationPending"
 """Condition of nodes: a termination for health, label or age is pending; the reason names the cause of the wait."""
+INTERRUPTED: Final = "Interrupted"
+"""Condition of nodes: a notice says that the machine will go; the reason is its kind."""
 SHUTTING_DOWN: Final = "ShuttingDown"
 """Condition of nodes, set by the agent: the machine shuts down, and its pods leave range by range."""
 REGISTERED: Final = "Registered"
@@ -309,6 +316,8 @@ class EventReason(StrEnum):
     UNHEALTHY_NODES_HELD = "UnhealthyNodesHeld"
     """Node: too many are unhealthy, so none is terminated for that."""
     NODE_TERMINABLE = "NodeTerminable"
+    NODE_INTERRUPTED = "NodeInterrupted"
+    """Node, claim: terminated because its machine will go."""
     CLAIM_EXPIRED = "ClaimExpired"
     NODE_EXPIRED = "NodeExpired"
     INVALID_EXPIRE_AFTER = "InvalidExpireAfter"

@@ -190,6 +190,7 @@ class NodeAnnotations(ClaimAnnotations):
     uncordoned: str | None = msgspec.field(default=None, name=names.UNCORDONED)
     pending_cordoned: str | None = msgspec.field(default=None, name=names.PENDING_CORDONED)
     shutdown_cordoned: str | None = msgspec.field(default=None, name=names.SHUTDOWN_CORDONED)
+    interruption: str | None = msgspec.field(default=None, name=names.INTERRUPTION)
 
 
 class NodeMeta(Meta):

@@ -27,6 +27,7 @@ from gracectl.model.durations import parse_seconds
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.times import in_range, parse_time
+from gracectl.policy.interruption import interruption_of
 from gracectl.policy.settings import PolicySettings
 
 GRACE_PERIOD: Final = re.compile(r"([0-9]+(s|m|h))+")
@@ -78,11 +79,14 @@ class Deadline(msgspec.Struct, frozen=True):
 def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySettings) -> Deadline | None:
     """The deadline of a node, or of a claim without one, that is being deleted; None when it has none.
 
-    The earliest of the annotations of node and claim and the deadline by the TGP: a deadline may be
-    tightened by hand, never loosened. The claim's deletion starts the clock, the node's where there is no claim or it
-    could not be deleted yet.
+    The earliest of the annotations of node and claim, the end of an interrupted machine, and the deadline by the TGP: a
+    deadline may be tightened by hand, never loosened. The claim's deletion starts the clock, the node's where there is
+    no claim or it could not be deleted yet.
     """
     by_hand = [at for each in (node, claim) if each is not None and (at := written_deadline(each)) is not None]
+    interrupted = None if node is None else interruption_of(node)
+    if interrupted is not None and interrupted.at is not None:
+        by_hand.append(interrupted.at)
     found = [Deadline(float(math.floor(at))) for at in by_hand]
     period = grace_period_of(node, claim, settings)
     start = claim.deletion_timestamp if claim is not None else None

@@ -5,6 +5,7 @@ The disruption controller acts on it, and `gracectl status` prints it. Sources: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final
@@ -76,6 +77,8 @@ class DueTermination(msgspec.Struct, frozen=True, kw_only=True):
     """The earliest instant (Unix seconds) of the others."""
     is_forced: bool = False
     """Unhealthy, with health.force: pods and deadlines do not count."""
+    is_urgent: bool = False
+    """Its machine goes soon: pods, pace and node disruption budgets do not count."""
 
 
 def due_at(
@@ -89,8 +92,11 @@ def due_at(
         due=due if hold is None else tuple(trigger for trigger in due if trigger not in sick),
         suspended=() if hold is None else sick,
         hold=hold,
-        next_trigger=min((trigger.at for trigger in triggers if trigger.at > now), default=None),
+        next_trigger=min(
+            (at for trigger in triggers for at in (trigger.at, trigger.urgent_at) if now < at < math.inf), default=None
+        ),
         is_forced=settings.health.force and bool(sick) and hold is None,
+        is_urgent=any(trigger.urgent_at <= now for trigger in due),
     )
 
 

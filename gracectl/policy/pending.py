@@ -1,4 +1,5 @@
-"""Nodes with a pending voluntary termination: their condition, and the cordon of nodes labeled terminable.
+"""Nodes with a pending voluntary termination: their condition, and the cordon of nodes that are labeled terminable or
+interrupted.
 
 The cordon is only spec.unschedulable: pods and traffic stay. A record on the node says that the cordon is ours, so that
 an operator's cordon stays. Invariant: a node with a record is not cordoned again, so `kubectl uncordon` lasts until the
@@ -15,15 +16,19 @@ from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark, recorded
 from gracectl.policy.disruption import HoldReason, PendingTermination
+from gracectl.policy.interruption import interruption_of
 from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.voluntary import Cause
 
 Patched = dict[str, object]
 
 
-def is_terminable(node: Node) -> bool:
-    """Whether the label requests its termination."""
-    return node.labels.get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE
+def requested_by(node: Node) -> str:
+    """What requests its termination, for as long as that is there; empty without a request."""
+    if interruption_of(node) is not None:
+        return "its machine will go"
+    is_labeled = node.labels.get(names.LIFECYCLE_PHASE) == names.LIFECYCLE_PHASE_TERMINABLE
+    return "labeled terminable" if is_labeled else ""
 
 
 def is_pending(node: Node) -> bool:
@@ -57,9 +62,9 @@ def may_cordon_another(open_nodes: int, managed: int) -> bool:
 def cordoned(node: Node, pending: PendingTermination) -> Patched | None:
     """Patch that cordons a pending node and records that; None if it is not wanted, already done, or not ours to do.
 
-    Wanted for nodes with the label, and for unhealthy nodes without a provider that replaces them.
+    Wanted for nodes with the label or an interruption, and for unhealthy nodes without a provider that replaces them.
     """
-    is_wanted = is_terminable(node) or pending.reason is HoldReason.PROVIDER_NONE
+    is_wanted = bool(requested_by(node)) or pending.reason is HoldReason.PROVIDER_NONE
     if not is_wanted or node.deletion_timestamp is not None or is_in_maintenance(node):
         return None
     if node.unschedulable or is_cordon_recorded(node):
@@ -69,7 +74,7 @@ def cordoned(node: Node, pending: PendingTermination) -> Patched | None:
 
 
 def uncordoned(node: Node, pending: PendingTermination | None) -> Patched | None:
-    """Patch that removes our cordon from a healthy node without the label; None if there is none, or it must stay.
+    """Patch that removes our cordon from a healthy node without a request; None if there is none, or it must stay.
 
     A node in maintenance keeps the cordon: the record of the maintenance has it, or will have it.
     """
@@ -78,6 +83,6 @@ def uncordoned(node: Node, pending: PendingTermination | None) -> Patched | None
     without: Patched = {"metadata": {"annotations": {names.PENDING_CORDONED: None}}}
     if is_in_maintenance(node):
         return without
-    if is_terminable(node) or (pending is not None and pending.cause is Cause.UNHEALTHY):
+    if requested_by(node) or (pending is not None and pending.cause is Cause.UNHEALTHY):
         return None
     return {**without, "spec": {"unschedulable": None}} if node.unschedulable else without

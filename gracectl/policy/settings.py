@@ -165,6 +165,9 @@ class ReplaceFirst(msgspec.Struct, frozen=True):
     expected: float = 30.0
 
 
+DEFAULT_LEAD_SECONDS: Final = 900.0
+"""Time before the end of a machine from which its paced termination is urgent."""
+
 DEFAULT_JITTER: Final = 0.1
 """Share of expireAfter by which nodes of one age expire apart."""
 
@@ -195,6 +198,8 @@ class PolicySettings(msgspec.Struct, frozen=True):
     replace_first: ReplaceFirst = ReplaceFirst()
     node_groups: tuple[NodeGroup, ...] = ()
     """The first group with a matching selector applies to a node."""
+    lead_seconds: float = DEFAULT_LEAD_SECONDS
+    """See `interruption.urgent_at`."""
     terminates_instances: bool = True
     """False with provider `none`."""
 

@@ -26,6 +26,7 @@ from gracectl.model.times import format_time
 from gracectl.policy.budgets import Allowance, eviction_verdict
 from gracectl.policy.evictability import ignored, undecodable_reason
 from gracectl.policy.health import first_untolerated, unhealthy_conditions
+from gracectl.policy.interruption import interruption_of, urgent_at
 from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.remedies import blocker_remedy
@@ -37,22 +38,30 @@ _PERCENTAGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%")
 class Cause(StrEnum):
     """Cause of a termination."""
 
+    INTERRUPTED = "interrupted"
     UNHEALTHY = "unhealthy"
     TERMINABLE = "terminable"
     EXPIRED = "expired"
 
 
 BY_HAND: Final = "by hand"
-REASONS: Final = {Cause.UNHEALTHY: "health", Cause.TERMINABLE: "rotation", Cause.EXPIRED: "expiry"}
+REASONS: Final = {
+    Cause.INTERRUPTED: "interruption",
+    Cause.UNHEALTHY: "health",
+    Cause.TERMINABLE: "rotation",
+    Cause.EXPIRED: "expiry",
+}
 """Reason of a termination, by its cause; a termination without a cause was requested by hand."""
 
 
 class Trigger(msgspec.Struct, frozen=True):
-    """Reason to terminate a node from `at` (Unix seconds) on; `message` is read then."""
+    """Reason to terminate a node from `at` (Unix seconds) on; `message` is read then. From `urgent_at` on nothing
+    delays it."""
 
     cause: Cause
     at: float
     message: str
+    urgent_at: float = math.inf
 
 
 def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: PolicySettings) -> tuple[Trigger, ...]:
@@ -61,7 +70,8 @@ def triggers_of(nodes: Iterable[Node], claim: NodeClaim | None, settings: Policy
     Raises nothing: a claim whose expireAfter cannot be parsed never expires (see `expires_at`).
     """
     nodes = tuple(nodes)
-    found = [trigger for node in nodes for trigger in (_unhealthy(node, settings), _terminable(node)) if trigger]
+    of_node = ((_interrupted(node, settings), _unhealthy(node, settings), _terminable(node)) for node in nodes)
+    found = [trigger for triggers in of_node for trigger in triggers if trigger]
     expiries = [_expired(claim)] if claim is not None else [_node_expired(node, settings) for node in nodes]
     found += [expired for expired in expiries if expired is not None]
     return tuple(sorted(found, key=lambda trigger: list(Cause).index(trigger.cause)))
@@ -124,6 +134,13 @@ def parse_jitter(value: str | float) -> float:
 def _share_of(uid: str) -> float:
     """From 0 to 1, evenly spread over all uids."""
     return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:6]) / 2**48
+
+
+def _interrupted(node: Node, settings: PolicySettings) -> Trigger | None:
+    found = interruption_of(node)
+    if found is None:
+        return None
+    return Trigger(Cause.INTERRUPTED, -math.inf, f"node {node.name}: {found}", urgent_at(found, settings.lead_seconds))
 
 
 def _unhealthy(node: Node, settings: PolicySettings) -> Trigger | None:

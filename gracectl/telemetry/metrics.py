@@ -92,8 +92,8 @@ TERMINATION_OLDEST: Final = _gauge(
 )
 NODES_TERMINATED: Final = _counter(
     "nodes_terminated_total{reason,result}",
-    "Terminated nodes, by reason (`by hand`, `health`, `rotation`: the label `terminable`, `expiry`) and result: "
-    "`drained`; `deadline`, with pods left; `released`, its instance was gone.",
+    "Terminated nodes, by reason (`by hand`, `interruption`, `health`, `rotation`: the label `terminable`, `expiry`) "
+    "and result: `drained`; `deadline`, with pods left; `released`, its instance was gone.",
     of_nodes=True,
 )
 TERMINATION_DURATION: Final = _histogram(
@@ -165,8 +165,8 @@ NODES_BLOCKED_BY_BUDGET: Final = _gauge(
 _section("Voluntary terminations")
 VOLUNTARY_PENDING: Final = _gauge(
     "voluntary_terminations_pending{cause,hold}",
-    "Nodes and claims due for health, label or age that wait, by first cause (`unhealthy`, `terminable`, "
-    "`expired`) and [hold](deadlines.md#while-it-waits).",
+    "Nodes and claims due for an interruption, health, label or age that wait, by first cause (`interrupted`, "
+    "`unhealthy`, `terminable`, `expired`) and [hold](deadlines.md#while-it-waits).",
 )
 VOLUNTARY_PENDING_OLDEST: Final = _gauge(
     "voluntary_terminations_pending_oldest_seconds",
@@ -187,6 +187,16 @@ UNHEALTHY_NODES: Final = _gauge(
 )
 CIRCUIT_BREAKER_OPEN: Final = _gauge(
     "health_circuit_breaker_open", "1 while too many nodes are unhealthy to terminate any."
+)
+
+_section("Interruptions")
+INTERRUPTION_NOTICES: Final = _counter(
+    "interruption_notices_total{source,kind,outcome}",
+    "Notices that a machine will go, by [source](interruptions.md) and outcome: `recorded` on the node, `repeated`, "
+    "`unknown` machine, `gone`, `unmanaged`, `ignored`, `refused` (invalid, or from elsewhere: see the log).",
+)
+INTERRUPTION_SOURCE_UP: Final = _gauge(
+    "interruption_source_up{source}", "0 while the source cannot be heard: see the log of the leader."
 )
 
 _section("Deadlines")

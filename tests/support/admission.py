@@ -86,6 +86,7 @@ class StandInGate:
         self.has = True
         self.is_asked_too_often = False
         self.asked: list[tuple[str, bool]] = []
+        self.forced: list[bool] = []
 
     async def known(self, node: Node) -> Node | None:
         """See Gate."""
@@ -93,9 +94,10 @@ class StandInGate:
             raise UnknownNode
         return node if self.has else None
 
-    async def admit(self, node: Node, *, dry_run: bool = False) -> Refusal | None:
+    async def admit(self, node: Node, *, dry_run: bool = False, is_forced: bool = False) -> Refusal | None:
         """See Gate."""
         self.asked.append((node.name, dry_run))
+        self.forced.append(is_forced)
         if self.error is not None:
             raise self.error
         return self.refusal

@@ -86,6 +86,12 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "voluntary.maximumAtOnce": ("25%", "25%", "voluntary: {maximumAtOnce: 3}"),
     "voluntary.waitForReplacement": ("off", False, NOTHING),
     "voluntary.pendingPatience": ("90s", "90s", NOTHING),
+    "interruption.sources": (
+        "[{name: taints, options: {a: b}}]",
+        ({"name": "taints", "options": {"a": "b"}},),
+        "interruption: {sources: [{name: conditions}]}",
+    ),
+    "interruption.leadTime": ("1h", "1h", NOTHING),
     "eviction.qps": ("0", 0.0, "eviction: {qps: 5}"),
     "eviction.burst": ("7", 7, NOTHING),
     "eviction.maxInFlight": ("20", 20, "eviction: {maxInFlight: 1}"),

@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 import click
 
-from gracectl.cli.config import check_provider
+from gracectl.cli.config import check_plugins
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.doctor.checks import CHECKS, CREDENTIALS, SERVER, Doctor, check_server, run_check
 from gracectl.cli.doctor.report import CheckState, Examination, Finding, doctor_report, doctor_table
@@ -114,7 +114,7 @@ async def _settings(
 
     findings = list(await run_check(SETTINGS, check))
     try:
-        check_provider(effective.settings)
+        list(check_plugins(effective.settings))
     except ConfigError as error:
         findings.append(Finding(SETTINGS, CheckState.FAILED, str(error), "correct it (docs/providers.md)"))
     return effective, findings

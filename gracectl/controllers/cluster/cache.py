@@ -138,6 +138,10 @@ class ClusterCache(msgspec.Struct, frozen=True):
             found |= {node.name: node for node in self._by_instance(self.nodes, claim.provider_id)}
         return tuple(node for node in found.values() if belongs(node, claim))
 
+    def nodes_on(self, provider_id: str) -> tuple[Node, ...]:
+        """The nodes of an instance: one, unless something is wrong or there is none."""
+        return self._by_instance(self.nodes, provider_id)
+
     def others_on(self, node: Node, provider_id: str) -> tuple[Node, ...]:
         """Other nodes of the same instance, or of the same claim: none, unless something is wrong. Includes nodes that
         survive (see `surviving_nodes`) and nodes that we terminate; excludes nodes that are being deleted without our

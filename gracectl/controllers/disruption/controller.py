@@ -1,9 +1,10 @@
-"""Disruption controller: voluntary terminations of nodes that are unhealthy, labeled terminable, or expired.
+"""Disruption controller: terminations of nodes that are interrupted, unhealthy, labeled terminable, or expired.
 
 It only sends the DELETE, as an operator would; the controllers of nodes and claims do the rest. A key is a candidate: a
 claim with its nodes, or a node without a claim. Invariants: a DELETE carries UID and version of the object that was
 judged, and is sent once; none is sent while too many nodes are unhealthy, or while a pod or a node disruption budget
-blocks; a candidate that waits is woken by what it waits for, a change or a known instant, and by nothing else.
+blocks, except that of a node whose machine goes anyway; a candidate that waits is woken by what it waits for, a change
+or a known instant, and by nothing else.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.disruption.candidate import (
     CIRCUIT_BREAKER,
     PACE,
@@ -39,6 +41,7 @@ from gracectl.controllers.disruption.pending_nodes import PendingNodes
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.state import LASTING_SECONDS
 from gracectl.kube.errors import ApiError, NotLeading, RequestTimeout, ServerError, Unreachable
+from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
@@ -59,6 +62,7 @@ from gracectl.policy.disruption import (
     hold_of_pods,
     hold_of_refusal,
 )
+from gracectl.policy.interruption import is_urgent
 from gracectl.policy.nodebudgets import may_unblock
 from gracectl.policy.pace import rank_of
 from gracectl.policy.pending import pending_since
@@ -76,6 +80,7 @@ from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
 
 WORKERS = 10
+"""Concurrent looks at candidates; urgent ones have slots of their own."""
 
 RESTORED_SECONDS = 5.0
 """The watch shows a deadline that was restored; if it does not, the candidate is looked at again after this time."""
@@ -120,7 +125,9 @@ class DisruptionController:
         self._context = context
         self._cluster = context.cluster
         self._backoff = backoff
-        self._queue: WorkQueue[CandidateKey] = WorkQueue(context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY))
+        self._queue: WorkQueue[CandidateKey] = WorkQueue(
+            context.clock, lambda: backoff(FIRST_RETRY, LAST_RETRY), self._is_urgent
+        )
         self._events = DisruptionEvents(context)
         self._breaker = CircuitBreaker(context.manages, self._policy.health)
         self._held_by_breaker: set[CandidateKey] = set()
@@ -193,9 +200,13 @@ class DisruptionController:
 
     def _disruption_of(self, candidate: DisruptionCandidate) -> Disruption:
         self._report_invalid_expiry(candidate)
-        status = self._status_of(candidate)
+        status, now = self._status_of(candidate), self._context.clock.now()
         triggers = triggers_of(candidate.managed, candidate.claim, self._policy)
-        found = due_at(self._context.clock.now(), triggers, self._breaker.counts, self._policy)
+        found = due_at(now, triggers, self._breaker.counts, self._policy)
+        if found.is_urgent:
+            # The node, not its claim: the deletion of a claim waits for node disruption budgets.
+            node = next(each for each in candidate.managed if is_urgent(each, now, self._policy.lead_seconds))
+            candidate = msgspec.structs.replace(candidate, tracked=TrackedObject(NODES, node))
         if found.hold is not None and found.hold.reason is HoldReason.CIRCUIT_BREAKER:
             self._held_by_breaker.add(candidate.key)
             self._queue.add(CIRCUIT_BREAKER)
@@ -228,6 +239,8 @@ class DisruptionController:
     async def _check_pods(self, disruption: Disruption) -> Stop | None:
         """Stop if pods are protected or their budgets block, or if several claims contest the node."""
         candidate, status, due = disruption.candidate, disruption.status, disruption.due
+        if disruption.found.is_urgent:
+            return None
         blockers = () if disruption.found.is_forced else await self._blockers_of(candidate)
         self._events.protections_elapsed(candidate, status, due, blockers)
         if not blockers and not candidate.is_contested:
@@ -274,6 +287,9 @@ class DisruptionController:
     async def _check_slot(self, disruption: Disruption) -> Stop | None:
         """Stop if as many terminations are in progress as the pace permits."""
         candidate, status = disruption.candidate, disruption.status
+        if disruption.found.is_urgent:
+            self._pace.release(candidate.key)
+            return None
         rank = rank_of(disruption.due, candidate.created, candidate.key.name, has_failed=status.has_failed)
         if self._pace.has_slot(candidate.key, rank):
             return None
@@ -287,7 +303,7 @@ class DisruptionController:
         candidate, status, found = disruption.candidate, disruption.status, disruption.found
         requeue = self._at(found.next_trigger)
         try:
-            outcome = await delete_candidate(self._context, candidate, status, found.due, is_forced=found.is_forced)
+            outcome = await delete_candidate(self._context, candidate, status, found)
         except ApiError as error:
             status.has_failed = True
             # Of its own: the queue's backoff starts over when the candidate has waited for its slot meanwhile.
@@ -336,6 +352,11 @@ class DisruptionController:
     @property
     def _policy(self) -> PolicySettings:
         return self._context.settings.policy
+
+    def _is_urgent(self, key: CandidateKey) -> bool:
+        nodes = nodes_of_key(self._cluster, self._context.settings.managed, key)
+        now, lead = self._context.clock.now(), self._policy.lead_seconds
+        return any(is_urgent(node, now, lead) for node in nodes)
 
     def _status_of(self, candidate: DisruptionCandidate) -> CandidateStatus:
         status, uid = self._statuses.get(candidate.key), candidate.tracked.uid

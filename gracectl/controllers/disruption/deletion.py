@@ -6,15 +6,17 @@ not stay on an object that is not deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from typing import Final
 
+import anyio
 import msgspec
 
 from gracectl.controllers.cluster.tracked import AnyTracked
 from gracectl.controllers.disruption.candidate import CandidateStatus, DisruptionCandidate
 from gracectl.controllers.disruption.events import DisruptionEvents
 from gracectl.controllers.termination.context import StepContext
-from gracectl.kube.errors import AdmissionDenied, Conflict, Forbidden, Invalid, NotFound
+from gracectl.kube.errors import AdmissionDenied, ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading
 from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.requests import MergePatch
 from gracectl.model import names
@@ -23,9 +25,13 @@ from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.deadlines import written_deadline
-from gracectl.policy.disruption import Hold, hold_of_refusal
-from gracectl.policy.voluntary import Trigger
+from gracectl.policy.disruption import DueTermination, Hold, hold_of_refusal
 from gracectl.runtime.workers import Requeue
+
+logger = logging.getLogger(__name__)
+
+CHARGE_SECONDS: Final = 1.0
+"""How long the DELETE of an interrupted node waits until its node disruption budgets have counted it."""
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -48,20 +54,20 @@ async def delete_candidate(
     context: StepContext,
     candidate: DisruptionCandidate,
     status: CandidateStatus,
-    due: Sequence[Trigger],
-    *,
-    is_forced: bool,
+    found: DueTermination,
 ) -> Accepted | Requeue | Refusal | RefusedDeletion | None:
     """Delete the candidate, which has our finalizer and no accepted DELETE yet.
 
     Returns the refusal of a node disruption budget that allows no disruption now, or of the server; None if a change
     that the watch will show has to be looked at first.
     """
-    tracked, events = candidate.tracked, DisruptionEvents(context)
-    if is_forced and not _is_overdue(context, tracked.latest):
+    tracked, events, due = candidate.tracked, DisruptionEvents(context), found.due
+    if found.is_forced and not _is_overdue(context, tracked.latest):
         await _force_deadline(context, tracked)
         return None  # the watch shows this write
-    for node in candidate.nodes:
+    if found.is_urgent:
+        await _charge(context, tracked.latest)
+    for node in () if found.is_urgent else candidate.nodes:
         if (refusal := await context.admitter.admit(node, is_watching=True)) is not None:
             return refusal
     version = tracked.latest.resource_version
@@ -81,8 +87,19 @@ async def delete_candidate(
         await restore_deadline(context, tracked)
         return RefusedDeletion(seconds, hold)
     status.accepted_version, status.has_failed = version, False
-    events.deleted(candidate, status, due, is_forced=is_forced)
+    events.deleted(candidate, status, due, is_forced=found.is_forced)
     return Accepted()
+
+
+async def _charge(context: StepContext, node: Node) -> None:
+    """Count a node that goes anyway in its node disruption budgets, but do not wait for that."""
+    try:
+        with anyio.move_on_after(CHARGE_SECONDS):
+            await context.admitter.admit(node, is_forced=True, is_watching=True)
+    except NotLeading:
+        raise
+    except ApiError as error:
+        logger.warning("node %s: not counted in its node disruption budgets: %s", node.name, error)
 
 
 def _is_overdue(context: StepContext, thing: Node | NodeClaim) -> bool:

@@ -12,10 +12,11 @@ from gracectl.controllers.termination.report import emit
 from gracectl.model.names import EventReason
 from gracectl.model.node import Node
 from gracectl.policy.disruption import Hold, HoldReason, explain_due, explain_hold
-from gracectl.policy.pending import is_terminable
+from gracectl.policy.pending import requested_by
 from gracectl.policy.voluntary import Cause, Trigger, VoluntaryBlocker, explain_blockers, explain_elapsed
 
 REASONS: Final = {
+    Cause.INTERRUPTED: EventReason.NODE_INTERRUPTED,
     Cause.UNHEALTHY: EventReason.NODE_UNHEALTHY,
     Cause.TERMINABLE: EventReason.NODE_TERMINABLE,
     Cause.EXPIRED: EventReason.NODE_EXPIRED,
@@ -32,6 +33,7 @@ HOLD_REASONS: Final = {
 
 WARNINGS: Final = frozenset(
     (
+        EventReason.NODE_INTERRUPTED,
         EventReason.NODE_UNHEALTHY,
         EventReason.UNHEALTHY_NODES_HELD,
         EventReason.DISRUPTION_REFUSED,
@@ -46,7 +48,7 @@ UNCORDONED: Final = Event(EventReason.UNCORDONED, "uncordoned: no longer labeled
 
 def cordoned_while_pending(node: Node) -> Event:
     """Event on a node that is cordoned until its termination may begin."""
-    cause = "labeled terminable" if is_terminable(node) else "unhealthy"
+    cause = requested_by(node) or "unhealthy"
     return Event(EventReason.CORDONED, f"cordoned: {cause}, and its termination is pending")
 
 

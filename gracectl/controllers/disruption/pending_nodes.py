@@ -1,9 +1,9 @@
 """Condition TerminationPending, and the cordon of nodes, while a voluntary termination waits.
 
 Apart from the decisions, with a queue of its own: a write that hangs blocks no termination. Invariants: the condition
-stands as long as the termination waits; our cordon stands as long as the label does, or the node is unhealthy, and is
-removed with its record in one write; nodes that wait for something else than a protected pod are cordoned only while
-half of the managed nodes take pods.
+stands as long as the termination waits; our cordon stands as long as the label or the interruption does, or the node is
+unhealthy, and is removed with its record in one write; nodes that wait for something else than a protected pod are
+cordoned only while half of the managed nodes take pods.
 """
 
 from __future__ import annotations

@@ -142,8 +142,9 @@ true
 {{- define "gracectl.settingsOfAStart" -}}
 {{- $settings := include "gracectl.settings" . | fromYaml -}}
 {{- $log := omit $settings.log "level" -}}
+{{- $interruption := omit $settings.interruption "leadTime" -}}
 {{- $settings = omit $settings "drain" "eviction" "health" "instance" "nodeGroups" "plan" "protection" "replaceFirst" "shutdownGracePeriod" "shutdownGracePeriodByPodPriority" "shutdownGracePeriodCriticalPods" "tracing" "voluntary" "agent" "featureGates" -}}
-{{ toYaml (set $settings "log" $log) }}
+{{ toYaml (set (set $settings "log" $log) "interruption" $interruption) }}
 {{- end }}
 
 {{/* The settings file of the agents: that of the controller, with what differs. They serve no webhooks. */}}

@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     },
     "replaceFirst": {"namespaceSelector": None, "podSelector": None, "patience": "10m", "always": False},
     "voluntary": {"maximumAtOnce": "10%", "waitForReplacement": True, "pendingPatience": "5m"},
+    "interruption": {"sources": (), "leadTime": "15m"},
     "eviction": {
         "qps": 100.0,
         "burst": 100,

@@ -14,6 +14,7 @@ from gracectl.model import names
 from gracectl.model.selectors import LabelSelector, Requirement
 from gracectl.nodebudgets.admitter import Refusal
 from gracectl.policy.budgets import Allowance
+from gracectl.policy.interruption import is_urgent
 from gracectl.policy.owners import ManagedNodes
 
 WORKERS = LabelSelector({}, (Requirement(names.CONTROL_PLANE_ROLE, "DoesNotExist"),))
@@ -70,6 +71,16 @@ async def test_a_node_goes_when_its_budgets_let_it() -> None:
     assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object())) == ALLOWED
     assert await ask(deletion, a_review("DELETE", "nodes", None, a_node_object(), dryRun=True)) == ALLOWED
     assert gate.asked == [("n1", False), ("n1", True)]
+
+
+async def test_a_node_whose_machine_goes_anyway_is_only_counted() -> None:
+    gate = StandInGate()
+    deletion = NodeDeletionValidator(gate, lambda: True, lambda node: is_urgent(node, 0.0, 900.0))
+    interrupted = a_node_object(annotations={names.INTERRUPTION: "spot unknown aws"})
+    paced = a_node_object(annotations={names.INTERRUPTION: "rebalance unknown aws"})
+    for node in (interrupted, paced, a_node_object()):
+        assert await ask(deletion, a_review("DELETE", "nodes", None, node)) == ALLOWED
+    assert gate.forced == [True, False, False]
 
 
 @pytest.mark.parametrize("node", [

@@ -145,7 +145,7 @@ class SlowGate(StandInGate):
         self.is_asked = anyio.Event()
         self.may_answer = anyio.Event()
 
-    async def admit(self, node: Any, *, dry_run: bool = False) -> Any:
+    async def admit(self, node: Any, *, dry_run: bool = False, is_forced: bool = False) -> Any:
         self.is_asked.set()
         await self.may_answer.wait()
         return None

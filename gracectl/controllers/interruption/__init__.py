@@ -1,0 +1,1 @@
+"""Notices that machines will go, on their nodes."""

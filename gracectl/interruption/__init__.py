@@ -1,0 +1,1 @@
+"""Sources of notices that a machine will go."""
