@@ -46,8 +46,8 @@ SHUTDOWN_CORDONED: Final = "gracectl.io/shutdown-cordoned"
 between.
 """
 INTERRUPTION: Final = "gracectl.io/interruption"
-"""On nodes: notice that their machine will go, by whom and when: `spot 2026-01-01T00:02:00Z aws`. Removed to ignore
-it."""
+"""On nodes: notice that their machine will go, its kind, time and source: `spot 2026-01-01T00:02:00Z aws`. Removed to
+ignore it."""
 TRACEPARENT: Final = "gracectl.io/traceparent"
 """On nodes and claims that are terminated while traces are exported: the W3C trace context."""
 REPLACE_FIRST: Final = "gracectl.io/replace-first"

@@ -1,4 +1,4 @@
-"""Interruptions: notices that a machine will go, whoever says so, and what follows for its node.
+"""Interruptions: notices that a machine will go, and what follows for its node.
 
 The newest knowledge is one annotation of the node, so that it survives every restart. Notices come repeatedly, late,
 and in any order: `merged` is commutative, associative and idempotent, so the order makes no difference. Two classes:

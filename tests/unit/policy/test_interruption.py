@@ -34,7 +34,7 @@ from gracectl.policy.settings import NodeGroup, PolicySettings
 from gracectl.policy.voluntary import Cause, reason_of, triggers_of
 
 T = 1_767_225_600.0  # 2026-01-01T00:00:00Z
-NOBODY = UnhealthyNodes(unhealthy=0, managed=0, maximum=0)
+NO_NODES = UnhealthyNodes(unhealthy=0, managed=0, maximum=0)
 
 notices = st.builds(
     interruption,
@@ -137,7 +137,7 @@ def test_it_is_the_first_reason_and_urgent_from_its_lead_on() -> None:
         "node n1: maintenance notice from conditions: the machine goes at 2026-01-01T01:00:00Z"
     )
     assert reason_of(T, triggers) == "interruption"
-    paced = due_at(T, triggers, lambda _: NOBODY, PolicySettings())
+    paced = due_at(T, triggers, lambda _: NO_NODES, PolicySettings())
     assert (paced.is_urgent, paced.next_trigger) == (False, T + 2700)
-    urgent = due_at(T + 2700, triggers, lambda _: NOBODY, PolicySettings())
+    urgent = due_at(T + 2700, triggers, lambda _: NO_NODES, PolicySettings())
     assert (urgent.is_urgent, urgent.next_trigger) == (True, None)
