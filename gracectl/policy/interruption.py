@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -73,6 +74,14 @@ def merged(known: Interruption | None, heard: Interruption) -> Interruption:
     first = min((known, heard), key=lambda each: (list(Kind).index(each.kind), each.source, each.text))
     ends = [each.at for each in (known, heard) if each.at is not None]
     return msgspec.structs.replace(first, at=min(ends, default=None))
+
+
+def all_merged(heard: Iterable[Interruption | None]) -> Interruption | None:
+    """Several notices as one; None: there is none."""
+    found: Interruption | None = None
+    for each in heard:
+        found = found if each is None else merged(found, each)
+    return found
 
 
 def encode(found: Interruption) -> str:

@@ -42,7 +42,7 @@ WARNINGS: Final = frozenset(
 )
 
 
-UNCORDONED: Final = Event(EventReason.UNCORDONED, "uncordoned: no longer labeled terminable or unhealthy")
+UNCORDONED: Final = Event(EventReason.UNCORDONED, "uncordoned: no longer interrupted, labeled terminable or unhealthy")
 """Event on a node that was pending."""
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 
 from gracectl.controllers.cluster.tracked import TrackedObject
-from gracectl.controllers.interruption.recorder import Counts, Recorder, first_heard
+from gracectl.controllers.interruption.recorder import Counts, Recorder
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.report import remove_conditions, set_condition
 from gracectl.interruption.source import Outcome, Polls, ReadsNodes, Source
@@ -25,7 +25,7 @@ from gracectl.kube.resources import NODES
 from gracectl.model import names
 from gracectl.model.meta import condition_of
 from gracectl.model.node import Node
-from gracectl.policy.interruption import interruption_of
+from gracectl.policy.interruption import all_merged, interruption_of
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.workers import Requeue, run_workers
@@ -76,7 +76,7 @@ class InterruptionController:
         if node is None or not self._context.cluster.manages(self._context.settings.managed, node):
             self._tracked.pop(name, None)
             return None
-        heard = first_heard(each.notice_of(node, self._context.clock.now()) for each in self._read)
+        heard = all_merged(each.notice_of(node, self._context.clock.now()) for each in self._read)
         shown = interruption_of(node)
         if heard is not None and await self._recorder.record(node, heard) is Outcome.RECORDED:
             self._recorder.count(heard.source, heard.kind, Outcome.RECORDED)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
 
 import anyio
 
@@ -161,11 +160,3 @@ def _annotated(value: str | None) -> MergePatch:
 def _instance_of(node: Node | None) -> str:
     """Last part of the providerID; the name of the instance, for the clouds that notices name it by."""
     return "" if node is None else node.provider_id.rpartition("/")[2]
-
-
-def first_heard(heard: Iterable[Interruption | None]) -> Interruption | None:
-    """All that nodes show of themselves, as one; None: nothing."""
-    found: Interruption | None = None
-    for each in heard:
-        found = found if each is None else merged(found, each)
-    return found
