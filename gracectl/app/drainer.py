@@ -50,7 +50,7 @@ EVENTS = Permission("create", "events")
 """Permission without which no Events are written."""
 
 DELETE_PODS = Permission("delete", "pods")
-"""Permission that replaces the eviction if pods are deleted."""
+"""Permission that replaces the eviction if pods are deleted, and that a deadline needs in addition."""
 
 FLUSH = EventSettings(flush=2.0)
 
@@ -109,10 +109,10 @@ class _Client(KubeClient):
             await super().evict(key, uid=uid, grace_seconds=grace, precondition=precondition)
 
 
-def rights_for(manner: Manner) -> tuple[Permission, ...]:
+def rights_for(manner: Manner, *, has_deadline: bool = False) -> tuple[Permission, ...]:
     """Permissions of a drain in this manner."""
     if not manner.disable_eviction:
-        return RIGHTS
+        return (*RIGHTS, DELETE_PODS) if has_deadline else RIGHTS
     return (*(right for right in RIGHTS if right.plural == "nodes" or right.verb in READS), DELETE_PODS)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gracectl.kube.auth.credentials import ClusterAddress
-from gracectl.model import names
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
@@ -143,6 +142,6 @@ def deadline_cause(deadline: Deadline, origin: DeadlineOrigin | None) -> str:
     """`termination grace period 15m0s of NodeClaim worker-1`, or the annotation that sets it."""
     holder = "" if origin is None else f" of {origin.object}"
     if deadline.grace_period is None:
-        return f"annotation {names.TERMINATION_TIMESTAMP}{holder}"
+        return f"annotation {deadline.annotation}{holder}"
     period = format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)
     return f"termination grace period {period}{holder}"

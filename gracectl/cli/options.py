@@ -233,8 +233,8 @@ def _parsed(context: click.Context, parameter: click.Parameter, text: str | None
 Callback = Callable[[click.Context, click.Parameter, str | None], float | None]
 
 
-def duration(zero: str) -> Callback:
-    """For an option that takes a Go duration, or a bare number of seconds; `zero`: what 0 does."""
+def duration(zero: str | None) -> Callback:
+    """For an option that takes a Go duration, or a bare number of seconds; `zero`: what 0 does; None: refused."""
 
     def parsed(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
         if text is None:
@@ -243,8 +243,10 @@ def duration(zero: str) -> Callback:
             found = float(text) if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text) else parse_seconds(text)
         except ValueError as error:
             raise click.BadParameter(f"{error}; write it as 10m, 1h30m or 90s, or as a number of seconds.") from error
-        if found < 0:
+        if found < 0 and zero is not None:
             raise click.BadParameter(f"{text} is negative; 0 {zero}.")
+        if found < 1 and zero is None:
+            raise click.BadParameter(f"{text} is less than a second; give 1s or more, or leave the option out.")
         return found
 
     return parsed

@@ -16,6 +16,7 @@ class ScheduledDeletion(msgspec.Struct, frozen=True):
 
     `cause`: why that is before the deadline of the node; empty if it is the same. `begins` (Unix seconds): the
     deletion is sent then, even if the grace would fit later, and is not shortened once it was sent in time.
+    `node_goal`: what the node must be by its deadline, for messages.
     """
 
     namespace: str
@@ -25,6 +26,7 @@ class ScheduledDeletion(msgspec.Struct, frozen=True):
     deadline: float
     cause: str = ""
     begins: float | None = None
+    node_goal: str = "gone"
 
     @property
     def key(self) -> tuple[str, str]:

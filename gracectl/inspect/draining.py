@@ -13,7 +13,7 @@ import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.settings import TerminationSettings
-from gracectl.inspect.forecast import deadline_if_deleted, is_draining
+from gracectl.inspect.forecast import deadline_if_requested, is_draining
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.meta import natural_key
@@ -23,7 +23,7 @@ from gracectl.policy.budgets import BudgetKey
 from gracectl.policy.cordon import is_drain_begun
 from gracectl.policy.eviction_queues import QueuedPod, QueuePosition, in_order, positions_of
 from gracectl.policy.explain import blocked_since, by_urgency
-from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
+from gracectl.policy.maintenance import maintenance_since
 from gracectl.policy.plan import NodeView, Plan, PodPlan, plan
 from gracectl.policy.remedies import pod_remedy
 from gracectl.policy.returning import cordon_known_at
@@ -188,8 +188,7 @@ class DrainingNodes:
         return claim is not None and claim.deletion_timestamp is None
 
     def _view(self, node: Node, now: float) -> NodeView:
-        is_maintenance = is_maintenance_requested(node)
-        deadline = None if is_maintenance else deadline_if_deleted(self._cluster, self._settings, node, now)
+        deadline = deadline_if_requested(self._cluster, self._settings, node, now)
         view = self._cluster.view_of(node, self._settings.policy, deadline)
         requested = requested_at(node, now)
         return msgspec.structs.replace(

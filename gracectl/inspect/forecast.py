@@ -7,7 +7,7 @@ All draining nodes are simulated together, since their pods wait for the same bu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 
@@ -24,12 +24,24 @@ from gracectl.policy.answers import Sightings, Total, total_of
 from gracectl.policy.budgets import Allowance
 from gracectl.policy.confirmation import confirmed, is_unconfirmed
 from gracectl.policy.cordon import is_drain_begun
-from gracectl.policy.deadlines import Deadline, DeadlineOrigin, deadline_of, deadline_origin, invalid_deadline
+from gracectl.policy.deadlines import (
+    Deadline,
+    DeadlineOrigin,
+    deadline_of,
+    deadline_origin,
+    invalid_deadline,
+    missing_deadline,
+)
 from gracectl.policy.forecast import Assumptions, Forecast, NodeForecast, forecast
-from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
+from gracectl.policy.maintenance import (
+    drain_deadline,
+    is_maintenance_requested,
+    is_uncordoned,
+    maintenance_request,
+    maintenance_since,
+)
 from gracectl.policy.nodebudgets import disruption_verdict, remedy_of, selects_node
 from gracectl.policy.owners import other_owner
-from gracectl.policy.plan import NodeView
 from gracectl.policy.remedies import OTHER_OWNER, remedy
 from gracectl.policy.returning import cordon_known_at
 from gracectl.policy.scenario import DrainingNode
@@ -48,7 +60,10 @@ LONGEST = 400
 
 
 class NodeDrainForecast(msgspec.Struct, frozen=True):
-    """Forecast of a node. `is_terminating`: already deleted. `is_maintenance`: drained, but not deleted."""
+    """Forecast of a node. `is_terminating`: already deleted. `is_maintenance`: drained, but not deleted.
+
+    `is_requested`: its drain is requested already.
+    """
 
     forecast: NodeForecast
     deadline: Deadline | None
@@ -56,18 +71,12 @@ class NodeDrainForecast(msgspec.Struct, frozen=True):
     warnings: tuple[PlanWarning, ...]
     is_terminating: bool
     is_maintenance: bool = False
+    is_requested: bool = False
 
     @property
     def name(self) -> str:
         """The node's."""
         return self.forecast.name
-
-    @property
-    def is_requested(self) -> bool:
-        """Whether its drain is requested already."""
-        return self.is_terminating or (
-            self.is_maintenance and is_maintenance_requested(self.forecast.draining.view.node)
-        )
 
 
 class DrainForecast(msgspec.Struct, frozen=True):
@@ -110,18 +119,27 @@ def forecast_drains(
         for node in draining
         if (_can_stay(node, for_maintenance) if node.name in chosen else is_maintenance_requested(node))
     }
-    drains = ((_maintained if node.name in stays else _terminated)(cluster, settings, node, now) for node in draining)
+    requested = {
+        node.name: _requested(
+            node, now, assumptions.deadline_seconds if node.name in chosen else None, stays=node.name in stays
+        )
+        for node in draining
+    }
+    drains = (_draining(cluster, settings, each, now) for each in requested.values())
     whole, seen = confirmed(forecast(drains, now, assumptions), assumptions.seen)
     found = tuple(
         NodeDrainForecast(
             forecast=node_forecast,
-            deadline=None if node.name in stays else deadline_if_deleted(cluster, settings, node, now),
-            deadline_origin=None if node.name in stays else origin_if_deleted(cluster, settings, node, now),
+            deadline=deadline_if_requested(cluster, settings, requested[node.name], now),
+            deadline_origin=origin_if_requested(cluster, settings, requested[node.name], now),
             warnings=by_importance(
                 [*node_warnings(cluster, settings, node, for_maintenance=for_maintenance), *warnings_of(node_forecast)]
             ),
             is_terminating=is_terminating(node, settings, cluster),
             is_maintenance=node.name in stays,
+            is_requested=is_maintenance_requested(node)
+            if node.name in stays
+            else is_terminating(node, settings, cluster),
         )
         for node, node_forecast in zip(draining, whole.nodes, strict=True)
         if node.name in chosen
@@ -168,7 +186,7 @@ def draining_nodes(
     """
     nodes = sorted(cluster.nodes.values(), key=lambda node: natural_key(node.name))
     return tuple(
-        (_maintained if is_maintenance_requested(node) else _terminated)(cluster, settings, node, now)
+        _draining(cluster, settings, node, now)
         for node in nodes
         if is_draining(node, settings, cluster) and has_pods(node.name)
     )
@@ -190,40 +208,43 @@ def _manages(node: Node, settings: TerminationSettings, cluster: ClusterCache | 
     return settings.managed.includes(node, () if cluster is None else cluster.claims_of(node))
 
 
-def deadline_if_deleted(
+def deadline_if_requested(
     cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float
 ) -> Deadline | None:
-    """The deadline of a node that is deleted at `now`, or was before."""
+    """The deadline of a node in maintenance, or that is deleted at `now`, or was before."""
+    if is_maintenance_requested(node):
+        return drain_deadline(node)
     claim = cluster.claim_ending_with(node)
     deleted_claim = None if claim is None else _deleted(claim, now)
     return deadline_of(_deleted(node, now), deleted_claim, settings.policy)
 
 
-def origin_if_deleted(
+def origin_if_requested(
     cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float
 ) -> DeadlineOrigin | None:
     """The origin of that deadline; None if there is none."""
-    deadline = deadline_if_deleted(cluster, settings, node, now)
+    deadline = deadline_if_requested(cluster, settings, node, now)
     if deadline is None:
         return None
     return deadline_origin(deadline, node, cluster.claim_ending_with(node), settings.policy)
 
 
-def _terminated(cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
-    """A node that is deleted, or as if it were."""
-    deleted = _deleted(node, now)
-    assert deleted.deletion_timestamp is not None
-    view = cluster.view_of(deleted, settings.policy, deadline_if_deleted(cluster, settings, node, now))
-    return _cordoned(view, deleted.deletion_timestamp, now)
+def _requested(node: Node, now: float, seconds: float | None, *, stays: bool) -> Node:
+    """The node as if it were drained for maintenance, or deleted, at `now`, with a deadline after `seconds`."""
+    wanted: dict[str, str | None]
+    if stays:
+        wanted = {**node.annotations, **maintenance_request(node, now, seconds)}
+        node = msgspec.structs.replace(node, unschedulable=node.unschedulable or is_uncordoned(node))
+    else:
+        node = _deleted(node, now)
+        wanted = {**node.annotations, **missing_deadline(node, None if seconds is None else now + seconds)}
+    return msgspec.structs.replace(node, annotations={key: text for key, text in wanted.items() if text is not None})
 
 
-def _maintained(cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
-    """A node that is drained for maintenance, or as if it were."""
-    view = msgspec.structs.replace(cluster.view_of(node, settings.policy), is_maintenance=True)
-    return _cordoned(view, maintenance_since(node, now) if is_maintenance_requested(node) else now, now)
-
-
-def _cordoned(view: NodeView, since: float, now: float) -> DrainingNode:
+def _draining(cluster: ClusterCache, settings: TerminationSettings, node: Node, now: float) -> DrainingNode:
+    """A node that is drained for maintenance, or deleted."""
+    view = cluster.view_of(node, settings.policy, deadline_if_requested(cluster, settings, node, now))
+    since = maintenance_since(node, now) if node.deletion_timestamp is None else node.deletion_timestamp
     cordoned_at = since if is_drain_begun(view.node) else now
     known = cordon_known_at(view.node, since)
     return DrainingNode(msgspec.structs.replace(view, cordoned_at=cordoned_at, known_cordoned_at=known), since)
@@ -289,7 +310,8 @@ def node_warnings(
         yield warning
     yield from shutdown_warnings(node)
     if for_maintenance and node.deletion_timestamp is None:
-        return  # machine, claim and deadline do not matter
+        yield from _invalid_deadlines((node,), names.DRAIN_DEADLINE)
+        return  # machine and claim do not matter
     yield from machine_warnings(node, settings.policy)
     claims = cluster.claims_of(node)
     if len(claims) > 1:
@@ -297,12 +319,14 @@ def node_warnings(
         message = f"several node claims have this node ({', '.join(found)}): none is used"
         kind = WarningKind.SEVERAL_CLAIMS
         yield PlanWarning(kind, message, remedy=remedy(kind, claims=" ".join(found)))
-    holders: list[Node | NodeClaim] = [node, *claims]
+    yield from _invalid_deadlines((node, *claims), names.TERMINATION_TIMESTAMP)
+
+
+def _invalid_deadlines(holders: Iterable[Node | NodeClaim], annotation: str) -> Iterator[PlanWarning]:
     for holder in holders:
-        text = invalid_deadline(holder)
+        text = invalid_deadline(holder, annotation)
         if text is not None:
-            message = (
-                f'annotation {names.TERMINATION_TIMESTAMP} of {holder.name} ignored: "{harmless(text)}" is no instant'
-            )
-            kind, holder_kind = WarningKind.INVALID_DEADLINE, "node" if holder is node else "nodeclaim"
-            yield PlanWarning(kind, message, remedy=remedy(kind, kind=holder_kind, name=holder.name))
+            message = f'annotation {annotation} of {holder.name} ignored: "{harmless(text)}" is no instant'
+            kind, holder_kind = WarningKind.INVALID_DEADLINE, "node" if isinstance(holder, Node) else "nodeclaim"
+            helps = remedy(kind, kind=holder_kind, name=holder.name, annotation=annotation)
+            yield PlanWarning(kind, message, remedy=helps)

@@ -17,7 +17,7 @@ from gracectl.controllers.cluster.cache import ClusterCache, is_finalizing
 from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.events import MISMATCH, unmanaged_node
 from gracectl.inspect.draining import DrainingNodes, PodStatus, requested_at
-from gracectl.inspect.forecast import LONGEST, deadline_if_deleted, is_draining, node_warnings, origin_if_deleted
+from gracectl.inspect.forecast import LONGEST, deadline_if_requested, is_draining, node_warnings, origin_if_requested
 from gracectl.inspect.pending import DueNode
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
@@ -299,17 +299,17 @@ def _status(
         return NodeStatus(node=node, state=state, since=None, warnings=tuple(shutdown_warnings(node)))
     if state is NodePhase.PENDING:
         return _pending_status(cluster, settings, node, now, _pending(node, None, now))
-    is_terminating = state is NodePhase.TERMINATING
+    is_requested = state is not NodePhase.UNCORDONING
     step, waits_for = _step(cluster, settings, node, decision)
     return NodeStatus(
         node=node,
         state=state,
-        since=None if state is NodePhase.UNCORDONING else requested_at(node, now),
+        since=requested_at(node, now) if is_requested else None,
         step=step,
         waits_for=waits_for,
         stuck=stuck_text(decision) if step == "drain" and decision is not None and decision.is_stuck else "",
-        deadline=deadline_if_deleted(cluster, settings, node, now) if is_terminating else None,
-        deadline_origin=origin_if_deleted(cluster, settings, node, now) if is_terminating else None,
+        deadline=deadline_if_requested(cluster, settings, node, now) if is_requested else None,
+        deadline_origin=origin_if_requested(cluster, settings, node, now) if is_requested else None,
         warnings=by_importance(_warnings(cluster, settings, node, now, decision)),
     )
 
@@ -393,7 +393,7 @@ def _after_drain(node: Node, decision: Plan) -> tuple[str, str]:
         return "instance", "deadline passed" if ended is None else ended.message
     if decision.is_stuck:
         return "drain", f"not drained: {stuck_text(decision)}"
-    if decision.drained and is_drained_by_command(node):
+    if decision.drained and is_drained_by_command(node) and names.DRAIN_DEADLINE not in node.annotations:
         return "drained", "no pod is left but pods that stay with the node"
     if drained is None or drained.status != names.TRUE:
         return "drain", "no pod is left; waiting for pods bound at the time of the cordon"

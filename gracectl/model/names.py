@@ -35,6 +35,8 @@ one before. Removed when the force is lifted.
 """
 KEEP_DRAINED: Final = "gracectl.io/keep-drained"
 """On nodes: request to drain it for maintenance; when (RFC 3339). Removed to end the maintenance."""
+DRAIN_DEADLINE: Final = "gracectl.io/drain-deadline"
+"""On nodes in maintenance: the deadline of their drain, RFC 3339. Removed when the node is drained."""
 CORDONED: Final = "gracectl.io/cordoned"
 """On nodes in maintenance: what an uncordon removes, words with commas between; empty when only conditions are left."""
 UNCORDONED: Final = "gracectl.io/uncordoned"
@@ -83,7 +85,7 @@ EXCLUDE_VOLUME_DETACH: Final = "machine.cluster.x-k8s.io/exclude-wait-for-node-v
 CLAIM_ANNOTATIONS: Final = frozenset({TERMINATION_TIMESTAMP, FORCED_DEADLINE, TRACEPARENT})
 """Likewise for node claims."""
 NODE_ANNOTATIONS: Final = CLAIM_ANNOTATIONS | {
-    *(KEEP_DRAINED, CORDONED, UNCORDONED, PENDING_CORDONED, SHUTDOWN_CORDONED, INTERRUPTION),
+    *(KEEP_DRAINED, DRAIN_DEADLINE, CORDONED, UNCORDONED, PENDING_CORDONED, SHUTDOWN_CORDONED, INTERRUPTION),
 }
 """Likewise for nodes."""
 

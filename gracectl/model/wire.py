@@ -186,6 +186,7 @@ class ClaimMeta(Meta):
 
 class NodeAnnotations(ClaimAnnotations):
     keep_drained: str | None = msgspec.field(default=None, name=names.KEEP_DRAINED)
+    drain_deadline: str | None = msgspec.field(default=None, name=names.DRAIN_DEADLINE)
     cordoned: str | None = msgspec.field(default=None, name=names.CORDONED)
     uncordoned: str | None = msgspec.field(default=None, name=names.UNCORDONED)
     pending_cordoned: str | None = msgspec.field(default=None, name=names.PENDING_CORDONED)

@@ -26,7 +26,7 @@ from gracectl.model.claim import NodeClaim
 from gracectl.model.durations import parse_seconds
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
-from gracectl.model.times import in_range, parse_time
+from gracectl.model.times import format_time, in_range, parse_time
 from gracectl.policy.interruption import interruption_of
 from gracectl.policy.settings import PolicySettings
 
@@ -69,11 +69,12 @@ def grace_period_of(node: Node | None, claim: NodeClaim | None, settings: Policy
 class Deadline(msgspec.Struct, frozen=True):
     """Deadline of a termination: an instant in whole seconds, as in its annotation.
 
-    `grace_period`: the TGP in seconds behind the deadline; None if an annotation sets the deadline.
+    `grace_period`: the TGP in seconds behind the deadline; None if the `annotation` sets the deadline.
     """
 
     at: float
     grace_period: float | None = None
+    annotation: str = names.TERMINATION_TIMESTAMP
 
 
 def deadline_of(node: Node | None, claim: NodeClaim | None, settings: PolicySettings) -> Deadline | None:
@@ -109,9 +110,11 @@ class DeadlineOrigin(msgspec.Struct, frozen=True):
 def deadline_origin(
     deadline: Deadline, node: Node, claim: NodeClaim | None, settings: PolicySettings
 ) -> DeadlineOrigin:
-    """Source of the deadline that `deadline_of` has found."""
+    """Source of the deadline that `deadline_of` or `drain_deadline` has found."""
     if deadline.grace_period is None:
-        by_claim = claim is not None and (at := written_deadline(claim)) is not None and math.floor(at) == deadline.at
+        is_drain = deadline.annotation == names.DRAIN_DEADLINE
+        written = None if claim is None or is_drain else written_deadline(claim)
+        by_claim = written is not None and math.floor(written) == deadline.at
         return DeadlineOrigin("annotation", f"NodeClaim {claim.name}" if claim and by_claim else f"Node {node.name}")
     if claim is not None and claim.termination_grace_period is not None:
         return DeadlineOrigin("claim", f"NodeClaim {claim.name}")
@@ -126,18 +129,26 @@ def earliest_deadline(known: Deadline | None, found: Deadline | None) -> Deadlin
     return found if found.at <= known.at else known
 
 
-def written_deadline(holder: Node | NodeClaim) -> float | None:
+def written_deadline(holder: Node | NodeClaim, annotation: str = names.TERMINATION_TIMESTAMP) -> float | None:
     """The instant that the annotation of a node or claim names; None without one, or when it cannot be parsed."""
     try:
-        return parse_time(holder.annotations[names.TERMINATION_TIMESTAMP])
+        return parse_time(holder.annotations[annotation])
     except (KeyError, ValueError):
         return None
 
 
-def invalid_deadline(holder: Node | NodeClaim) -> str | None:
+def missing_deadline(holder: Node | NodeClaim, at: float | None) -> dict[str, str]:
+    """The annotation that makes `at` the latest deadline of a termination; empty if that is written already."""
+    written = written_deadline(holder)
+    if at is None or (written is not None and written <= at):
+        return {}
+    return {names.TERMINATION_TIMESTAMP: format_time(at)}
+
+
+def invalid_deadline(holder: Node | NodeClaim, annotation: str = names.TERMINATION_TIMESTAMP) -> str | None:
     """The text of a deadline annotation that cannot be parsed; None when there is nothing wrong."""
-    text = holder.annotations.get(names.TERMINATION_TIMESTAMP)
-    return text if text is not None and written_deadline(holder) is None else None
+    text = holder.annotations.get(annotation)
+    return text if text is not None and written_deadline(holder, annotation) is None else None
 
 
 def grace_of(pod: Pod) -> int:

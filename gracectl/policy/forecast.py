@@ -89,7 +89,7 @@ class Assumptions(msgspec.Struct, frozen=True):
     `replacement_seconds`: the longest time from the creation of a replacement until it is Ready, unless others of its
     budget were observed to take longer. `detach_seconds`: from the end of the last pod with volumes of a node until
     they are detached. `observed`: while the cluster is followed. `seen`: structural causes that the reading before has
-    shown (policy.confirmation).
+    shown (policy.confirmation). `deadline_seconds`: the chosen nodes get a deadline after that time.
     """
 
     replacement_seconds: float = 30.0
@@ -97,6 +97,7 @@ class Assumptions(msgspec.Struct, frozen=True):
     detach_seconds: float = 60.0
     observed: Observations = NOTHING_OBSERVED
     seen: Sightings = {}
+    deadline_seconds: float | None = None
 
 
 class NodeForecast(msgspec.Struct, frozen=True):
@@ -202,7 +203,8 @@ def _drained(instants: Sequence[float | None], view: NodeView, pods: Iterable[Po
     latest = found.latest
     if latest is not None:
         latest = max([latest, *(window.latest for window in terminated if window.latest is not None)])
-        latest = latest if view.deadline is None else min(latest, max(view.deadline, found.earliest))
+        if view.deadline is not None and not view.is_maintenance:
+            latest = min(latest, max(view.deadline, found.earliest))
     return Bounds(min(found.earliest, soonest), latest)
 
 

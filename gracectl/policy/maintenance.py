@@ -13,13 +13,15 @@ Invariants: a node is in at most one of these states; one that is being deleted 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from gracectl.model import names
 from gracectl.model.meta import Condition, condition_of
 from gracectl.model.node import Node
-from gracectl.model.times import parse_time
+from gracectl.model.times import format_time, parse_time
 from gracectl.policy.cordon import KUBECTL_MARKS, Mark, marks_in
+from gracectl.policy.deadlines import Deadline, written_deadline
 
 
 def is_maintenance_requested(node: Node) -> bool:
@@ -68,6 +70,29 @@ def is_drained_by_command(node: Node) -> bool:
 def recorded_marks(node: Node) -> frozenset[Mark]:
     """The marks recorded on it."""
     return marks_in(node.annotations.get(names.CORDONED, ""))
+
+
+def drain_deadline(node: Node) -> Deadline | None:
+    """The deadline of a requested maintenance; None without one. It may be moved later or removed, as the request can
+    be withdrawn."""
+    at = written_deadline(node, names.DRAIN_DEADLINE)
+    if at is None or not is_maintenance_requested(node):
+        return None
+    return Deadline(float(math.floor(at)), annotation=names.DRAIN_DEADLINE)
+
+
+def maintenance_request(node: Node, now: float, seconds: float | None = None) -> dict[str, str | None]:
+    """Annotations to write (None: to remove) so that maintenance is requested at `now`, with a deadline after `seconds`
+    unless an earlier one is written. The deadline of a maintenance that has ended does not count."""
+    annotations: dict[str, str | None] = {}
+    known = written_deadline(node, names.DRAIN_DEADLINE)
+    if not is_maintenance_requested(node):
+        annotations[names.KEEP_DRAINED] = format_time(now)
+        if names.DRAIN_DEADLINE in node.annotations:
+            annotations[names.DRAIN_DEADLINE], known = None, None
+    if seconds is not None and (known is None or now + seconds < known):
+        annotations[names.DRAIN_DEADLINE] = format_time(now + seconds)
+    return annotations
 
 
 def maintenance_since(node: Node, now: float) -> float:

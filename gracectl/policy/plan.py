@@ -28,6 +28,7 @@ from gracectl.policy.evictability import (
     stuck_at,
     undecodable_reason,
 )
+from gracectl.policy.maintenance import maintenance_since
 from gracectl.policy.membership import LostBudget
 from gracectl.policy.protection import Protection, asks_for_protection, protection_of
 from gracectl.policy.returning import ReturnedPod, returned
@@ -63,7 +64,7 @@ class NodeView(msgspec.Struct, frozen=True):
     deadline: float | None = None
     """When everything must be over; None without a deadline."""
     is_maintenance: bool = False
-    """The node is drained and stays, and the pods of its DaemonSets with it; it has no deadline."""
+    """The node is drained and stays, and the pods of its DaemonSets with it."""
     settings: PolicySettings = PolicySettings()
     lost_budgets: Mapping[str, LostBudget] = {}
     """Budget that has just stopped selecting a pod, by pod UID; only changes that this process has seen."""
@@ -168,7 +169,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     detaching: tuple[VolumeAttachment, ...]
     """Attachments that must go before the instance may end."""
     overdue: bool
-    """Whether the deadline has passed: the drain waits for nothing."""
+    """Whether the deadline has passed: the drain waits for nothing. In maintenance it still waits for the pods."""
     next_change: float | None
     """The next instant at which the clock alone changes this plan; None when only an event can."""
     deadline: float | None = None
@@ -214,7 +215,7 @@ def plan(view: NodeView, now: float) -> Plan:
     in_order = sorted(view.pods, key=lambda pod: (waves[pod.uid], pod.created, pod.key))
     pods = tuple(planner.plan_pod(pod) for pod in in_order)
     settled = settled_at(view)
-    is_overdue = view.deadline is not None and view.deadline <= now
+    is_overdue = view.deadline is not None and view.deadline <= now and not view.is_maintenance
     is_empty = all(entry.outcome is Outcome.IGNORED for entry in pods)
     instants = (*planner.instants(pods), settled if is_empty else None, view.deadline)
     is_drained = is_overdue or (is_empty and settled is not None and settled <= now)
@@ -256,7 +257,7 @@ def _excludes_daemon_sets(
 def _prepare(view: NodeView, now: float) -> _PodPlanner:
     """Collect inputs about all pods before planning each."""
     order = view.settings.order_of(view.node.labels)
-    began = view.node.deletion_timestamp
+    began = maintenance_since(view.node, now) if view.is_maintenance else view.node.deletion_timestamp
     waves = {pod.uid: order.wave_of(pod) for pod in view.pods}
     # Ignored pods need no time; which are ignored depends on the deadlines: on the earliest ones there can be.
     deadlines = wave_deadlines(order, range(len(order.waves)), view.deadline, began)

@@ -22,7 +22,7 @@ from gracectl.policy.evictability import is_silent
 from gracectl.policy.plan import Blocker, Outcome, PodPlan
 from gracectl.policy.protection import Protection
 
-_LONGER: Final = "set a longer terminationGracePeriod before you delete the node"
+_LONGER: Final = "set a longer terminationGracePeriod, or a later --deadline, before you request it"
 
 # GNU date, else that of BSD and macOS.
 _SOON: Final = "$(date -u -d +15min +%FT%TZ 2>/dev/null || date -u -v+15M +%FT%TZ)"
@@ -35,8 +35,10 @@ VOLUME_LEFT_OVER: Final = "VolumeLeftOver"
 VOLUME_OF_SILENT_NODE: Final = "VolumeOfSilentNode"
 SET_ASIDE: Final = "BudgetSetAside"
 OTHER_OWNER: Final = "OtherOwner"
+NO_DRAIN_DEADLINE: Final = "NoDrainDeadline"
 OTHER_REASONS: Final = (
     *(UNREADY, PROTECTED_JOB, NO_SCALE, VOLUME_LEFT_OVER, VOLUME_OF_SILENT_NODE, SET_ASIDE, OTHER_OWNER),
+    NO_DRAIN_DEADLINE,
 )
 """Reasons other than a Blocker or a WarningKind."""
 
@@ -86,12 +88,15 @@ REMEDIES: Final[Mapping[str, str]] = {
         "give the node a deadline, which overrides budgets and protection: kubectl annotate node {node} --overwrite "
         f"{names.TERMINATION_TIMESTAMP}={_SOON}"
     ),
+    NO_DRAIN_DEADLINE: (
+        "give the drain a deadline, which overrides budgets and protection: gracectl drain {node} --deadline 15m"
+    ),
     "StuckPods": "see why it does not stop: kubectl describe pod -n {namespace} {pod}",
     "MachineKeepsRunning": "terminate it in the cloud, or set provider.name before",
     "NotReady": "see why: kubectl describe node {node}",
     "SeveralNodeClaims": "see which is right, and delete the others: kubectl get nodeclaims {claims}",
     "InvalidDeadline": (
-        "write it as an instant: kubectl annotate {kind} {name} --overwrite " + f"{names.TERMINATION_TIMESTAMP}={_SOON}"
+        f"write it as an instant: kubectl annotate {{kind}} {{name}} --overwrite {{annotation}}={_SOON}"
     ),
     "BudgetViolated": _LONGER,
     "GraceShortened": _LONGER,

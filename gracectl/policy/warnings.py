@@ -25,7 +25,7 @@ from gracectl.policy.explain import listed, stuck_text
 from gracectl.policy.forecast import NodeForecast, PodForecast
 from gracectl.policy.plan import Outcome, Plan, PodPlan
 from gracectl.policy.protection import Protection, protection_of
-from gracectl.policy.remedies import budget_remedy, pod_remedy, remedy
+from gracectl.policy.remedies import NO_DRAIN_DEADLINE, budget_remedy, pod_remedy, remedy
 from gracectl.policy.scenario import RemovalMethod
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.waves import period_share
@@ -149,9 +149,8 @@ def _never(node: NodeForecast) -> Iterator[PlanWarning]:
 
 
 def _never_remedy(node: NodeForecast, pod: PodForecast) -> str:
-    found = [_remedy(node, pod)]
-    if not node.draining.view.is_maintenance:
-        found.append(remedy(WarningKind.NEVER_DRAINS, node=node.name))
+    reason = NO_DRAIN_DEADLINE if node.draining.view.is_maintenance else WarningKind.NEVER_DRAINS
+    found = [_remedy(node, pod), remedy(reason, node=node.name)]
     return "; or ".join(filter(None, found))
 
 
@@ -182,31 +181,34 @@ def _not_ready(node: NodeForecast) -> Iterator[PlanWarning]:
         yield PlanWarning(kind, message, remedy=remedy(kind, node=node.name))
 
 
+def _is_overdue(node: NodeForecast) -> bool:
+    return node.plan.deadline is not None and node.plan.deadline <= node.at
+
+
 def _overdue(node: NodeForecast) -> Iterator[PlanWarning]:
-    if node.plan.overdue and node.plan.deadline is not None:
-        message = (
-            f"its deadline {format_time(node.plan.deadline)} has passed: every pod on it gets one second, and its "
-            "instance is terminated immediately"
-        )
+    if node.plan.deadline is not None and _is_overdue(node):
+        machine = "" if node.draining.view.is_maintenance else ", and its instance is terminated immediately"
+        message = f"its deadline {format_time(node.plan.deadline)} has passed: every pod on it gets one second{machine}"
         yield PlanWarning(WarningKind.OVERDUE, message)
 
 
 def _waves_too_long(node: NodeForecast) -> Iterator[PlanWarning]:
-    deadline, began = node.plan.deadline, node.draining.view.node.deletion_timestamp
-    if deadline is None or node.plan.overdue:
+    deadline, began = node.plan.deadline, node.draining.since
+    if deadline is None or _is_overdue(node):
         return
     share = period_share(node.plan.order, deadline, began)
-    if share < 1 and began is not None:
+    if share < 1:
         wanted = sum(wave.period for wave in node.plan.order.waves)
+        request = "request" if node.draining.view.is_maintenance else "deletion"
         message = (
-            f"its waves want {wanted:g} s together, but it has {deadline - began:g} s from its deletion to its "
+            f"its waves want {wanted:g} s together, but it has {deadline - began:g} s from its {request} to its "
             f"deadline: each gets {share:.0%} of its period"
         )
         yield _with_remedy(WarningKind.WAVES_TOO_LONG, message)
 
 
 def _grace_shortened(node: NodeForecast) -> Iterator[PlanWarning]:
-    if node.plan.overdue:
+    if _is_overdue(node):
         return
     cut = [pod for pod in _deleted(node) if pod.removals[0].grace < grace_of(pod.entry.pod)]
     running = [pod for pod in cut if pod.entry.pod.deletion_timestamp is None]

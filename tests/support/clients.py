@@ -130,8 +130,8 @@ def pods_seen(sight: ClusterWatcher, *nodes: str) -> dict[str, list[str]]:
 class Laptop:
     """One run of the command. `lines`: what it printed; `done_at`: monotonic, when each node was done."""
 
-    def __init__(self, stage: Stage, *nodes: str, manner: Manner = OWN_MANNER) -> None:
-        self.stage, self.nodes = stage, nodes
+    def __init__(self, stage: Stage, *nodes: str, manner: Manner = OWN_MANNER, deadline: float | None = None) -> None:
+        self.stage, self.nodes, self.deadline = stage, nodes, deadline
         self.lines: list[str] = []
         self.line: Line = stage.transport.line()
         self.drain: LocalDrain | None = None
@@ -144,7 +144,7 @@ class Laptop:
         connection = Connection(self.line, clock, client)
         nodes = [seen(stage, name) for name in self.nodes]
         for node in nodes:
-            await patch_with_retry(client, NODES, node, lambda found: request_patch(found, clock.now()))
+            await patch_with_retry(client, NODES, node, lambda found: request_patch(found, clock.now(), self.deadline))
         progress = DrainProgress(nodes, clock.now(), for_maintenance=True)
         self.drain = drain = LocalDrain(connection, self.setup, nodes, self.lines.append)
 

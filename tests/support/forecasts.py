@@ -47,6 +47,7 @@ def _node_drain_forecast(forecast: NodeForecast) -> NodeDrainForecast:
         warnings=warnings_of(forecast),
         is_terminating=since < NOW and not forecast.draining.view.is_maintenance,
         is_maintenance=forecast.draining.view.is_maintenance,
+        is_requested=since < NOW,
     )
 
 

@@ -12,7 +12,7 @@ from gracectl.cli.confirm import confirm, require_confirmation, yes_option
 from gracectl.cli.console import print_on, stdout_console
 from gracectl.cli.drain.here import MissingRights, without_controller
 from gracectl.cli.drain.kubectl import DryRunCommand, kubectl_flags
-from gracectl.cli.drain.preview import NeverDrained, Preview, endless
+from gracectl.cli.drain.preview import DEADLINE_ENDS, NeverDrained, Preview, endless
 from gracectl.cli.drain.request import DrainOptions, DrainRequest, ReadNodes, Undrainable, check, read_nodes
 from gracectl.cli.failures import REFUSED, interruptible, print_error, reporting_errors, run_async
 from gracectl.cli.options import ClusterTarget, NodeChoice, UnknownNodes, duration, node_arguments
@@ -22,6 +22,7 @@ from gracectl.cli.settings import SettingsSource, settings_options
 from gracectl.inspect.forecast import DrainForecast
 from gracectl.policy.answers import Sightings
 from gracectl.policy.confirmation import AGREE_SECONDS
+from gracectl.policy.maintenance import drain_deadline
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -35,6 +36,12 @@ def request_options(command: Command) -> Command:
             callback=duration("means no limit"),
             metavar="DURATION",
             help="How long to wait: 10m, 90s, or seconds; 0: no limit, the default.",
+        ),
+        click.option(
+            "--deadline",
+            callback=duration(None),
+            metavar="DURATION",
+            help="Delete pods that are still there, with their grace before this time after the request.",
         ),
         click.option("--dry-run", is_flag=True, help="Print what would happen; change nothing."),
         click.option("--no-wait", is_flag=True, help="Exit after the requests; do not wait."),
@@ -56,6 +63,7 @@ def request_options(command: Command) -> Command:
 @node_arguments
 @request_options
 @click.option("--ignore-stuck", is_flag=True, help="Treat nodes as drained although stuck pods may still run on them.")
+@yes_option
 @kubectl_flags
 @settings_options
 def drain(target: ClusterTarget, nodes: NodeChoice, **options: Any) -> None:
@@ -113,7 +121,7 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
         raise click.UsageError("--at-once and --no-wait exclude each other")
     if options.dry_run and (options.no_wait or options.timeout is not None):
         raise click.UsageError("--dry-run waits for nothing: leave out --no-wait and --timeout")
-    if not options.for_maintenance and not options.dry_run:
+    if not options.dry_run and (not options.for_maintenance or options.deadline is not None):
         require_confirmation(yes=options.yes)
     refusals = (UnknownNodes, Undrainable, NeverDrained, MissingRights)
     with reporting_errors(dict.fromkeys(refusals, REFUSED)):
@@ -135,11 +143,26 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
             action = _preview(found, forecast, options)
             if options.dry_run:
                 return
-            if not options.for_maintenance and any(node.deletion_timestamp is None for node in found.nodes):
-                confirm(f"{action}? This cannot be undone.", yes=options.yes)
+            if question := _question(action, found, options):
+                require_confirmation(yes=options.yes)
+                confirm(question, yes=options.yes)
             code = run_async(lambda: request.run(found, source, forecast))
     if code:
         sys.exit(code)
+
+
+def _question(action: str, found: ReadNodes, options: DrainOptions) -> str:
+    """What to confirm; "" if nothing must be."""
+    if options.for_maintenance:
+        return f"{action}? {DEADLINE_ENDS.capitalize()}." if _has_deadline(found, options) else ""
+    is_new = options.deadline is not None or any(node.deletion_timestamp is None for node in found.nodes)
+    return f"{action}? This cannot be undone." if is_new else ""
+
+
+def _has_deadline(found: ReadNodes, options: DrainOptions) -> bool:
+    """Whether the drain has one, by its options or by an earlier request that it resumes."""
+    resumed = (drain_deadline(node) for node in found.nodes if node.name in found.here)
+    return options.for_maintenance and (options.deadline is not None or any(resumed))
 
 
 def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tuple[ReadNodes, DrainForecast | None]:
@@ -154,7 +177,8 @@ def _forecast(read: Callable[[float], ReadNodes], options: DrainOptions) -> tupl
         if found.inputs is None or not found.nodes:
             return None
         stays = options.for_maintenance or bool(found.here)
-        forecast = forecast_plan(found.inputs, for_maintenance=stays, seen=seen)
+        seconds = options.deadline
+        forecast = forecast_plan(found.inputs, for_maintenance=stays, deadline_seconds=seconds, seen=seen)
         return without_controller(forecast, found.here)
 
     found = read(0.0)
@@ -182,6 +206,7 @@ def _preview(found: ReadNodes, forecast: DrainForecast | None, options: DrainOpt
         for_maintenance=stays,
         is_whole=options.dry_run,
         note="" if found.inputs is None else found.inputs.note,
+        has_deadline=_has_deadline(found, options),
     )
     print_on(stdout_console(), preview.rendered(), err=not options.dry_run)
     if options.dry_run:

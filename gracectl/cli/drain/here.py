@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from gracectl.app.drainer import EVENTS, Drainer, Manner, Setup, rights_for
+from gracectl.app.drainer import EVENTS, Drainer, Manner, Setup
 from gracectl.cli.settings import EffectiveSettings
 from gracectl.cli.status.follow import LEADERSHIP_SECONDS, StatusFollower, StatusFrame, StatusScope
 from gracectl.inspect.forecast import DrainForecast, NodeDrainForecast
@@ -34,6 +34,9 @@ from gracectl.runtime.supervise import ungrouped
 
 DELETE_NODES = Permission("delete", "nodes")
 """Permission that `terminate` needs, too."""
+
+PATCH_NODES = Permission("patch", "nodes")
+"""Permission that `terminate --deadline` needs, too."""
 
 RESUMED = "draining from here; interrupt and run again to resume"
 
@@ -94,9 +97,9 @@ def reading(names: Collection[str], manner: Manner) -> Reading:
     return Reading(tuple(names), manner.pod_selector, not manner.disable_eviction)
 
 
-async def check_rights(client: KubeClient, manner: Manner, more: Collection[Permission] = ()) -> bool:
+async def check_rights(client: KubeClient, rights: Collection[Permission]) -> bool:
     """Raise MissingRights, ApiError. Returns whether Events may be created."""
-    missing = await missing_permissions(client, (*rights_for(manner), *more, EVENTS))
+    missing = await missing_permissions(client, (*rights, EVENTS))
     needed = tuple(right for right in missing if right != EVENTS)
     if needed:
         raise MissingRights(needed)

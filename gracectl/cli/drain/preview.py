@@ -28,6 +28,10 @@ MANY = 20
 """Maximum nodes and warnings with a line; the others are counted."""
 
 
+DEADLINE_ENDS = "budgets and protection end at the deadline"
+"""Part of the preview and the question of a drain with a deadline."""
+
+
 class NeverDrained(Exception):
     """Nothing was requested, as nodes would never be drained; the preview says why, and what to do."""
 
@@ -46,7 +50,8 @@ def endless(forecast: DrainForecast) -> tuple[NodeDrainForecast, ...]:
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """Input of the preview. `cluster` None: already named. `forecast` None: refused, see `refusal`.
 
-    `is_whole`: nothing is cut. `note`: that no controller leads, or none is installed.
+    `is_whole`: nothing is cut. `note`: that no controller leads, or none is installed. `has_deadline`: say what it
+    means.
     """
 
     cluster: ClusterAddress | None
@@ -56,6 +61,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     for_maintenance: bool
     is_whole: bool = False
     note: str = ""
+    has_deadline: bool = False
 
     @property
     def action(self) -> str:
@@ -72,6 +78,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
             yield Text(cluster_text(self.cluster))
         if self.note:
             yield Text(self.note, "yellow")
+        if self.has_deadline:
+            yield Text(f"{DEADLINE_ENDS}: pods that are still there are deleted, with their grace before it", "yellow")
         if self.forecast is None:
             yield Text(f"{self.action}; pods unknown: no forecast")
             yield marked(f"no forecast: {self.refusal}", is_blocking=False)

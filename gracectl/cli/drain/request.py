@@ -9,11 +9,12 @@ from functools import partial
 import anyio
 import msgspec
 
-from gracectl.app.drainer import OWN_MANNER, Manner, Setup
+from gracectl.app.drainer import OWN_MANNER, Manner, Setup, rights_for
 from gracectl.cli.bulk_request import CANCELLABLE_NODES, REPLACED, BulkRequest, Refused
 from gracectl.cli.console import stdout_console
 from gracectl.cli.drain.here import (
     DELETE_NODES,
+    PATCH_NODES,
     LocalDrain,
     MissingRights,
     check_rights,
@@ -37,6 +38,7 @@ from gracectl.cli.status.follow import StatusFollower, StatusFrame, StatusScope
 from gracectl.cli.status.view import StatusView
 from gracectl.config import Settings
 from gracectl.config.settings import NamedNodes
+from gracectl.controllers.termination.deadline import deadline_patch
 from gracectl.controllers.termination.maintenance import request_patch
 from gracectl.inspect.forecast import DrainForecast, unmanaged_warning
 from gracectl.inspect.leadership import LeaderState, read_leadership
@@ -51,8 +53,10 @@ from gracectl.kube.patching import patch_with_retry
 from gracectl.kube.resources import NODES
 from gracectl.model.durations import NANOSECONDS_PER_SECOND, format_duration
 from gracectl.model.node import Node
+from gracectl.model.times import format_time
+from gracectl.policy.deadlines import written_deadline
 from gracectl.policy.explain import listed
-from gracectl.policy.maintenance import is_maintenance_requested, maintenance_since
+from gracectl.policy.maintenance import drain_deadline, is_maintenance_requested, maintenance_since
 from gracectl.runtime.supervise import ungrouped
 
 TURN_SECONDS = 1.0
@@ -72,15 +76,16 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the command line. `timeout`: seconds; None or 0: no limit. `for_maintenance`: the nodes are not
     deleted.
 
-    `force`: also nodes that would never drain. `ignore_stuck`: stuck pods do not count. `at_once`: nodes that are
-    drained at the same time; None: all. `skip_stuck`: nodes that would never drain are left out. `manner` and
-    `strictness`: flags of kubectl.
+    `deadline`: seconds after the request. `force`: also nodes that would never drain. `ignore_stuck`: stuck pods do not
+    count. `at_once`: nodes that are drained at the same time; None: all. `skip_stuck`: nodes that would never drain are
+    left out. `manner` and `strictness`: flags of kubectl.
     """
 
     for_maintenance: bool
     no_wait: bool
     dry_run: bool
     timeout: float | None
+    deadline: float | None = None
     yes: bool = False
     force: bool = False
     ignore_stuck: bool = False
@@ -124,6 +129,8 @@ async def read_nodes(
             return local
         if options.manner.flags:
             raise refused_by_controller(options.manner.flags)
+        if not options.for_maintenance and options.deadline is not None and not options.dry_run:
+            await check_rights(connection.client, (DELETE_NODES, PATCH_NODES))
         if effective.is_refused:
             print_error(SETTINGS_REFUSED)
         try:
@@ -163,9 +170,11 @@ async def _read_here(
     here = drained_here([node for node in nodes if node.deletion_timestamp is None], effective, leadership)
     if not here:
         return None
+    has_deadline = options.deadline is not None or any(drain_deadline(node) for node in nodes if node.name in here)
+    rights = rights_for(options.manner, has_deadline=has_deadline)
     try:
         writes_events = await check_rights(
-            connection.client, options.manner, () if options.for_maintenance else (DELETE_NODES,)
+            connection.client, rights if options.for_maintenance else (*rights, DELETE_NODES)
         )
     except MissingRights:
         if is_unseen:
@@ -316,15 +325,15 @@ class DrainRequest:
     async def _request(self, connection: Connection, nodes: Sequence[Node], now: float) -> None:
         new = []
         for node in nodes:
-            if node.deletion_timestamp is not None:
+            if node.deletion_timestamp is not None and self._options.deadline is None:
                 echo(f"{node.name}: {_deletion_age(node, now)}")
             else:
                 new.append(node)
-        drains = partial(_request_maintenance, connection)
-        deletes = drains if self._options.for_maintenance else partial(_request_deletion, connection.client)
 
         async def send(node: Node) -> str:
-            return await (drains if node.name in self._here else deletes)(node)
+            stays = self._options.for_maintenance or node.name in self._here
+            request = _request_maintenance if stays else _request_deletion
+            return await request(connection, node, self._options.deadline)
 
         await self._bulk.run(new, send)
 
@@ -381,7 +390,7 @@ class DrainRequest:
                     progress.give_up(node.uid)
             for node in [each for uid, each in progress.to_delete.items() if uid not in self._deleted]:
                 self._deleted.add(node.uid)
-                await self._bulk.run([node], partial(_request_deletion, connection.client))
+                await self._bulk.run([node], partial(_request_deletion, connection))
             await connection.clock.sleep(TURN_SECONDS)
 
 
@@ -392,25 +401,40 @@ async def _read(client: KubeClient, name: str) -> Node | None:
         return None
 
 
-async def _request_deletion(client: KubeClient, node: Node) -> str:
+async def _request_deletion(connection: Connection, node: Node, seconds: float | None = None) -> str:
+    """Delete the node; `seconds`: with a deadline after that time. A deadline that was written first would remain if
+    the server refused the deletion, and force a later one."""
+    now = connection.clock.now()
+    text = "deletion requested" if node.deletion_timestamp is None else _deletion_age(node, now)
     try:
-        await client.delete(CANCELLABLE_NODES, node.key, uid=node.uid)
+        if node.deletion_timestamp is None:
+            await connection.client.delete(CANCELLABLE_NODES, node.key, uid=node.uid)
     except NotFound:
         return "already deleted"
     except Conflict as conflict:
         if conflict.uid_mismatch:
             raise Refused(REPLACED) from conflict
         raise
-    return "deletion requested"
+    if seconds is None:
+        return text
+    needed = partial(deadline_patch, deadline=now + seconds)
+    try:
+        after = await patch_with_retry(connection.client, CANCELLABLE_NODES, node, needed)
+    except ApiError as error:
+        raise Refused(f"{text}, but its deadline is not written: {error}; to retry, run the command again") from error
+    at = None if after is None else written_deadline(after)
+    return text if at is None else f"{text}; deadline {format_time(at)}"
 
 
-async def _request_maintenance(connection: Connection, node: Node) -> str:
+async def _request_maintenance(connection: Connection, node: Node, seconds: float | None) -> str:
     now = connection.clock.now()
-    if is_maintenance_requested(node):
-        return f"drain already requested {elapsed(now - maintenance_since(node, now))} ago"
-    after = await patch_with_retry(connection.client, CANCELLABLE_NODES, node, lambda found: request_patch(found, now))
+    needed = partial(request_patch, now=now, seconds=seconds)
+    after = await patch_with_retry(connection.client, CANCELLABLE_NODES, node, needed)
     if after is None:
         raise Refused(REPLACED)
     if after.deletion_timestamp is not None:
         raise Refused("deleted meanwhile; a deletion cannot be undone")
-    return "drain requested"
+    is_old = is_maintenance_requested(node)
+    text = f"drain already requested {elapsed(now - maintenance_since(node, now))} ago" if is_old else "drain requested"
+    deadline = drain_deadline(after)
+    return text if deadline is None else f"{text}; deadline {format_time(deadline.at)}"

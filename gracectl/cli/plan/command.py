@@ -187,15 +187,16 @@ def forecast_plan(
     replacement_seconds: float | None = None,
     *,
     for_maintenance: bool = False,
+    deadline_seconds: float | None = None,
     seen: Sightings | None = None,
 ) -> DrainForecast:
     """Forecast the drain of these nodes. Thousands of pods take seconds: do not call it in an event loop.
 
-    `replacement_seconds` None: from the settings. `for_maintenance`: the nodes are not deleted. `seen`: the structural
-    causes of the previous reading.
+    `replacement_seconds` None: from the settings. `for_maintenance`: the nodes are not deleted. `deadline_seconds`: they
+    get a deadline after that time. `seen`: the structural causes of the previous reading.
     """
     settings = inputs.settings
-    assumptions = msgspec.structs.replace(settings.assumptions, seen=seen or {})
+    assumptions = msgspec.structs.replace(settings.assumptions, seen=seen or {}, deadline_seconds=deadline_seconds)
     if replacement_seconds is not None:
         assumptions = msgspec.structs.replace(assumptions, replacement_seconds=replacement_seconds)
     with computing(inputs):

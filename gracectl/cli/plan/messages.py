@@ -172,11 +172,9 @@ def _drained(node: NodeDrainForecast, at: float) -> str:
 
 
 def deadline_text(node: NodeDrainForecast, at: float) -> str:
-    """The deadline and its origin, or that there is none; empty for maintenance, which never has one."""
-    if node.is_maintenance:
-        return ""
+    """The deadline and its origin, or that there is none; for maintenance, which seldom has one, empty then."""
     if node.deadline is None:
-        return NO_DEADLINE
+        return "" if node.is_maintenance else NO_DEADLINE
     when = f"{elapsed(node.deadline.at - at)} ({format_time(node.deadline.at)})"
     return f"deadline: {when}, {deadline_cause(node.deadline, node.deadline_origin)}"
 

@@ -229,10 +229,8 @@ def _where(node: NodeStatus) -> str:
 
 
 def _deadline(node: NodeStatus, at: float) -> str:
-    if node.state is not NodePhase.TERMINATING:
-        return ""
     if node.deadline is None:
-        return NO_DEADLINE
+        return NO_DEADLINE if node.state is NodePhase.TERMINATING else ""
     left, instant = node.deadline.at - at, format_time(node.deadline.at)
     when = f"in {elapsed(left)} ({instant})" if left > 0 else f"passed {elapsed(-left)} ago ({instant})"
     return f"deadline: {when}, {deadline_cause(node.deadline, node.deadline_origin)}"

@@ -10,6 +10,7 @@ from typing import Final
 from gracectl.cli.format import counted
 from gracectl.cli.report import JsonObject
 from gracectl.controllers.finalizer.cleanup import NodeOrClaim
+from gracectl.controllers.termination.maintenance import REQUEST
 from gracectl.kube.auth.credentials import ClusterAddress
 from gracectl.kube.resources import NODE_CLAIMS
 from gracectl.model import names
@@ -149,7 +150,7 @@ def uncordon_commands(node: Node) -> tuple[str, ...]:
         commands.append(f"kubectl taint node {node.name} {names.DISRUPTED_TAINT_KEY}-")
     if Mark.LABEL in marks:
         commands.append(f"kubectl label node {node.name} {names.EXCLUDE_FROM_LOAD_BALANCERS}-")
-    ours = [key for key in (names.KEEP_DRAINED, names.CORDONED, names.PENDING_CORDONED) if key in node.annotations]
+    ours = [key for key in (*REQUEST, names.CORDONED, names.PENDING_CORDONED) if key in node.annotations]
     return (*commands, f"kubectl annotate node {node.name} " + " ".join(f"{key}-" for key in ours))
 
 

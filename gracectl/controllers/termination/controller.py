@@ -153,7 +153,7 @@ class NodeController:
         state = self.registry.get(name) or self._current(name)
         if state is None:
             return True
-        if isinstance(state, MaintenanceState) or state.interruption(self._context.cluster, "drain"):
+        if state.interruption(self._context.cluster, "drain"):
             node = self._context.cluster.node(name)
             return node is None or not is_finalizing(node)  # else the run in progress is about to stop for it
         if state.drain.planned_from < since:

@@ -21,8 +21,15 @@ from gracectl.kube.requests import MergePatch
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
-from gracectl.model.times import format_time
-from gracectl.policy.deadlines import Deadline, deadline_of, earliest_deadline, invalid_deadline, written_deadline
+from gracectl.policy.deadlines import (
+    Deadline,
+    deadline_of,
+    earliest_deadline,
+    invalid_deadline,
+    missing_deadline,
+    written_deadline,
+)
+from gracectl.policy.maintenance import drain_deadline
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +43,14 @@ async def publish_deadline(context: StepContext, state: NodeState) -> Answer:
     claim = state.claim.latest if state.claim else None
     traceparent = state.observer.traceparent
     await publish(context, state, deadline_of(state.node, claim, context.settings.policy), traceparent)
-    is_missing = any(_missing(tracked.latest, state.ends_by, traceparent) for tracked in state.objects)
+    is_missing = any(deadline_patch(tracked.latest, state.ends_by, traceparent) for tracked in state.objects)
     return Answer(Next.PROCEED, RETRY_SECONDS if is_missing else math.inf)
 
 
 def cached_deadline(context: StepContext, node: Node) -> Deadline | None:
-    """Deadline of a node as the caches show it."""
+    """Deadline of a node, of its termination or its maintenance, as the caches show it."""
+    if node.deletion_timestamp is None:
+        return drain_deadline(node)
     return deadline_of(node, context.cluster.claim_ending_with(node), context.settings.policy)
 
 
@@ -55,7 +64,7 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
     before = state.deadline
     state.deadline = earliest_deadline(before, found)
     for tracked in state.objects:
-        _report_unreadable_deadline(context, state, tracked)
+        report_invalid_deadline(context, state, tracked)
     if state.deadline is None:
         for tracked in state.objects if traceparent is not None else ():
             await _try_to_write(context, tracked, None, traceparent)
@@ -67,7 +76,7 @@ async def publish(context: StepContext, state: AnyState, found: Deadline | None,
     at = state.deadline.at
     with anyio.move_on_after(max(at - context.clock.now(), OVERDUE_SECONDS)):
         for tracked in state.objects:
-            unwritten = at if _missing(tracked.latest, at, None) else None
+            unwritten = at if deadline_patch(tracked.latest, at) else None
             if isinstance(tracked.latest, Node) and unwritten is not None:
                 try:
                     await _write(context, tracked, unwritten, traceparent)
@@ -86,18 +95,21 @@ def _is_news(state: AnyState, before: Deadline | None) -> bool:
     return not state.is_resumed or any(written_deadline(tracked.latest) != at for tracked in state.objects)
 
 
-def _report_unreadable_deadline(context: StepContext, state: AnyState, tracked: AnyTracked) -> None:
-    text = invalid_deadline(tracked.latest)
+def report_invalid_deadline(
+    context: StepContext, state: AnyState, tracked: AnyTracked, annotation: str = names.TERMINATION_TIMESTAMP
+) -> None:
+    """Emit an Event, once, about an annotation that is not a valid instant."""
+    text = invalid_deadline(tracked.latest, annotation)
     if text is not None and (tracked.uid, text) not in state.reported:
         state.reported.add((tracked.uid, text))
-        emit(context, state.objects, events.unreadable_deadline(tracked, text, state.deadline))
+        emit(context, state.objects, events.unreadable_deadline(tracked, text, state.deadline, annotation))
 
 
 async def _try_to_write(
     context: StepContext, tracked: TrackedObject[H], deadline: float | None, traceparent: str | None
 ) -> None:
     """Write, not longer than WRITE_SECONDS, and not more often than RETRY_SECONDS after a failure."""
-    if context.clock.monotonic() < tracked.next_try or _missing(tracked.latest, deadline, traceparent) is None:
+    if context.clock.monotonic() < tracked.next_try or deadline_patch(tracked.latest, deadline, traceparent) is None:
         return
     if context.background.is_under_way(_key(tracked)):
         return
@@ -132,7 +144,7 @@ async def _write(
             tracked.wrote(after)
 
     def missing(thing: H) -> MergePatch | None:
-        return _missing(thing, deadline, traceparent)
+        return deadline_patch(thing, deadline, traceparent)
 
     key = _key(tracked)
     if context.background.is_under_way(key):
@@ -142,11 +154,11 @@ async def _write(
     await context.background.join(key, write, seconds)
 
 
-def _missing(thing: Node | NodeClaim, deadline: float | None, traceparent: str | None) -> MergePatch | None:
-    annotations = {}
-    written = written_deadline(thing)
-    if deadline is not None and (written is None or written > deadline):
-        annotations[names.TERMINATION_TIMESTAMP] = format_time(deadline)
+def deadline_patch(
+    thing: Node | NodeClaim, deadline: float | None, traceparent: str | None = None
+) -> MergePatch | None:
+    """Patch that writes the deadline (Unix seconds), unless an earlier one is written, and the traceparent."""
+    annotations = missing_deadline(thing, deadline)
     if traceparent is not None and thing.annotations.get(names.TRACEPARENT) != traceparent:
         annotations[names.TRACEPARENT] = traceparent
     return MergePatch({"metadata": {"annotations": annotations}}) if annotations else None

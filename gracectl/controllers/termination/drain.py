@@ -175,7 +175,7 @@ def schedule_deletions(context: StepContext, state: NodeState, decision: Plan | 
         if deadline is None or context.clock.is_disputed():
             return
         decision = plan(view_without_budgets(context, state, deadline), context.clock.now())
-    context.deleter.set_pods(node.name, scheduled_deletions(decision, node.name))
+    context.deleter.set_pods(node.name, _scheduled_deletions(decision, state))
 
 
 def cancel_drain(context: StepContext, node: str) -> None:
@@ -255,11 +255,17 @@ def candidates(entries: Iterable[PodPlan], state: NodeState) -> list[EvictionCan
     ]
 
 
-def scheduled_deletions(decision: Plan, node: str) -> list[ScheduledDeletion]:
+def _scheduled_deletions(decision: Plan, state: NodeState) -> list[ScheduledDeletion]:
     """Deletions for the deleter: of pods that would outlive the deadline."""
     return [
         ScheduledDeletion(
-            entry.pod.namespace, entry.pod.name, entry.pod.uid, node, entry.deadline, _reserved(decision, entry)
+            namespace=entry.pod.namespace,
+            name=entry.pod.name,
+            uid=entry.pod.uid,
+            node=state.node.name,
+            deadline=entry.deadline,
+            cause=_reserved(decision, entry),
+            node_goal=state.goal,
         )
         for entry in decision.left
         if entry.delete_at is not None and entry.deadline is not None

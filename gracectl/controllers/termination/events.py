@@ -165,31 +165,29 @@ CLOCKS_DISAGREE: Final = "clocks contradict each other (see /readyz and the log 
 def deadline_announced(deadline: Deadline, now: float, *, is_paused: bool) -> Event:
     """When the deadline is, why then, and what it means for the pods. `is_paused`: clocks are in dispute."""
     at = format_time(deadline.at)
-    cause = f"annotation {names.TERMINATION_TIMESTAMP}"
+    ends = "drained" if deadline.annotation == names.DRAIN_DEADLINE else "ends"
+    cause = f"annotation {deadline.annotation}"
     if deadline.grace_period is not None:
         cause = f"termination grace period {format_duration(round(deadline.grace_period) * NANOSECONDS_PER_SECOND)}"
     if is_paused:
         message = f"paused: {CLOCKS_DISAGREE}; deadline {at}"
     elif deadline.at <= now:
         message = (
-            f"ends now: its deadline {at} ({cause}) has passed; each remaining pod is deleted with 1 s of grace, "
+            f"{ends} now: its deadline {at} ({cause}) has passed; each remaining pod is deleted with 1 s of grace, "
             "regardless of what blocks it"
         )
     else:
         message = (
-            f"ends by {at} ({cause}): pods leave as budgets and protection allow; each remaining pod is deleted, "
+            f"{ends} by {at} ({cause}): pods leave as budgets and protection allow; each remaining pod is deleted, "
             "even if blocked, early enough for its full grace, or immediately with the remaining time"
         )
     return Event(EventReason.TERMINATION_GRACE_PERIOD_EXPIRING, message, dedup_key=at)
 
 
-def unreadable_deadline(about: AnyTracked, text: str, deadline: Deadline | None) -> Event:
+def unreadable_deadline(about: AnyTracked, text: str, deadline: Deadline | None, annotation: str) -> Event:
     """Event: a deadline annotation is not a valid instant; `deadline`: the deadline that applies instead."""
     then = "there is no deadline" if deadline is None else f"{format_time(deadline.at)} is written instead"
-    message = (
-        f'annotation {names.TERMINATION_TIMESTAMP} is "{text[:100]}", which is no instant such as '
-        f"2026-01-01T00:00:00Z: {then}"
-    )
+    message = f'annotation {annotation} is "{text[:100]}", which is no instant such as 2026-01-01T00:00:00Z: {then}'
     return _warning(EventReason.INVALID_TERMINATION_TIMESTAMP, message, about=about)
 
 
@@ -381,8 +379,9 @@ def _deletion_reason(pod: ScheduledDeletion) -> str:
     """Why a pod is deleted: `node n1 must be gone by 2026-01-01T00:00:00Z`."""
     end = format_time(pod.deadline)
     if pod.cause:
-        return f"node {pod.node} is being terminated, and must be gone by {end} ({pod.cause})"
-    return f"node {pod.node} must be gone by {end}"
+        activity = "is being terminated" if pod.node_goal == "gone" else "is drained for maintenance"
+        return f"node {pod.node} {activity}, and must be {pod.node_goal} by {end} ({pod.cause})"
+    return f"node {pod.node} must be {pod.node_goal} by {end}"
 
 
 def disruption_target(pod: ScheduledDeletion) -> ConditionUpdate:

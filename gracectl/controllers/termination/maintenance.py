@@ -1,8 +1,8 @@
 """Maintenance of a node: it is cordoned, drained, and stays until it is returned.
 
-The steps of a termination as far as pods are concerned: no deadline, no deletions, and neither instance nor finalizer
-nor claim is touched (ADR 0014). Invariant: the record of the additions to the node is removed last, so any later
-process knows which additions remain.
+The steps of a termination as far as pods are concerned: neither instance nor finalizer nor claim is touched, and pods
+are deleted only for a deadline that the request names (ADR 0014, 0076). Invariant: the record of the additions to the
+node is removed last, so any later process knows which additions remain.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import Answer, Next, Step, StepContext
 from gracectl.controllers.termination.cordon import apply_cordon, write_marks
+from gracectl.controllers.termination.deadline import report_invalid_deadline
 from gracectl.controllers.termination.drain import cancel_drain, drain
-from gracectl.controllers.termination.report import remove_conditions
+from gracectl.controllers.termination.report import emit, remove_conditions
 from gracectl.controllers.termination.state import CordonMemo, DrainMemo, InstanceMemo, NodeState, VolumesMemo
 from gracectl.controllers.termination.steps import StepRunner
 from gracectl.controllers.termination.volumes import await_volume_detachment
@@ -32,6 +33,7 @@ from gracectl.policy.cordon import (
     KUBECTL_MARKS,
     OPEN_TO_DAEMON_SETS,
     Mark,
+    Operation,
     annotation,
     missing_marks,
     recorded,
@@ -40,26 +42,32 @@ from gracectl.policy.cordon import (
 )
 from gracectl.policy.health import unhealthy_conditions
 from gracectl.policy.maintenance import (
+    drain_deadline,
     is_in_maintenance,
     is_maintenance_ending,
     is_maintenance_requested,
     is_uncordoned,
+    maintenance_request,
     maintenance_since,
     recorded_marks,
 )
 from gracectl.policy.plan import Plan
 from gracectl.runtime.workers import Requeue
 
+REQUEST = (names.KEEP_DRAINED, names.DRAIN_DEADLINE)
+"""Annotations of the request."""
+
 OURS = (names.DRAINED, names.VOLUMES_DETACHED)
 """Conditions that a node in maintenance has from us."""
 
 
-def request_patch(node: Node, now: float) -> MergePatch | None:
-    """Patch that requests maintenance (`now`: Unix seconds); None if it is requested already, or the node is being
-    deleted."""
-    if node.deletion_timestamp is not None or is_maintenance_requested(node):
+def request_patch(node: Node, now: float, seconds: float | None = None) -> MergePatch | None:
+    """Patch that requests maintenance (`now`: Unix seconds) with a deadline after `seconds`; None if it is requested
+    already, or the node is being deleted."""
+    annotations = maintenance_request(node, now, seconds)
+    if node.deletion_timestamp is not None or not annotations:
         return None
-    patch = {"metadata": {"annotations": {names.KEEP_DRAINED: format_time(now)}}}
+    patch = {"metadata": {"annotations": annotations}}
     # It was uncordoned, which the controller has not seen yet: this request must not be removed with the last one.
     return MergePatch({**patch, "spec": {"unschedulable": True}} if is_uncordoned(node) else patch)
 
@@ -72,7 +80,7 @@ def withdrawal_patch(node: Node) -> MergePatch | None:
     is_only_ours = recorded_marks(node) <= KUBECTL_MARKS and not any(
         condition_of(node.conditions, each) for each in OURS
     )
-    withdrawn = (names.KEEP_DRAINED, names.CORDONED) if is_only_ours else (names.KEEP_DRAINED,)
+    withdrawn = (*REQUEST, names.CORDONED) if is_only_ours else REQUEST
     if node.deletion_timestamp is None and any(each in node.annotations for each in withdrawn):
         patch["metadata"] = {"annotations": {each: None for each in withdrawn if each in node.annotations}}
     if node.deletion_timestamp is None and node.unschedulable:
@@ -85,6 +93,7 @@ class MaintenanceState(NodeState):
 
     kind = "maintenance"
     activity = "is drained for maintenance"
+    goal = "drained"
     outcome = "is no longer drained for maintenance"
 
     def __init__(self, node: Node, instance: InstanceMemo, now: float) -> None:
@@ -144,7 +153,9 @@ async def cordon_for_maintenance(context: StepContext, state: MaintenanceState) 
 
 
 async def rest(context: StepContext, state: MaintenanceState) -> Answer:
-    """The node is drained: wait for its return, or a late pod."""
+    """The node is drained: wait for its return, or a late pod, for which no deadline counts."""
+    await write_marks(context, state, _deadline_removal_patch)
+    state.deadline = None
     _, message = state.drained_condition
     emitted = () if state.is_resting else (events.drained_for_maintenance(message),)
     state.is_resting = True
@@ -205,8 +216,7 @@ def uncordon_patch(node: Node, since: str | None = None) -> JsonPatch | None:
     if not is_maintenance_ending(node):
         return None
     operations = removals(node, recorded_marks(node))
-    if names.KEEP_DRAINED in node.annotations:
-        operations.append(without(names.KEEP_DRAINED))
+    operations += _request_removals(node, REQUEST)
     if node.annotations[names.CORDONED]:
         operations.append(annotation(names.CORDONED, ""))
     if not operations:
@@ -216,6 +226,15 @@ def uncordon_patch(node: Node, since: str | None = None) -> JsonPatch | None:
     elif names.UNCORDONED in node.annotations:
         operations.append(without(names.UNCORDONED))
     return JsonPatch(operations)
+
+
+def _deadline_removal_patch(node: Node) -> JsonPatch | None:
+    operations = _request_removals(node, (names.DRAIN_DEADLINE,)) if is_maintenance_requested(node) else []
+    return JsonPatch(operations) if operations else None
+
+
+def _request_removals(node: Node, annotations: tuple[str, ...]) -> list[Operation]:
+    return [without(each) for each in annotations if each in node.annotations]
 
 
 def record_removal_patch(node: Node) -> JsonPatch | None:
@@ -248,8 +267,20 @@ async def run_maintenance(context: StepContext, runner: StepRunner, state: Maint
     with anyio.CancelScope() as state.scope:
         if state.is_returned and is_maintenance_requested(state.node) and not await _read(context, state):
             return None  # the watch will show what is there
+        _find_deadline(context, state)
         return await runner.run(steps_of(state.node), state)
     return None  # interrupted by an event, which has queued the node, too
+
+
+def _find_deadline(context: StepContext, state: MaintenanceState) -> None:
+    """Take over the deadline that the node shows now, and emit an Event that says what happens then."""
+    before, state.deadline = state.deadline, drain_deadline(state.node)
+    report_invalid_deadline(context, state, state.tracked, names.DRAIN_DEADLINE)
+    if state.deadline is not None and state.deadline != before:
+        is_paused = context.clock.is_disputed()
+        emit(
+            context, state.objects, events.deadline_announced(state.deadline, context.clock.now(), is_paused=is_paused)
+        )
 
 
 async def _read(context: StepContext, state: MaintenanceState) -> bool:

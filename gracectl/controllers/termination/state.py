@@ -112,6 +112,8 @@ class TerminationState(ABC, Generic[H]):
     provider_id_field = "spec.providerID"
     activity = "is being terminated"
     """Verb phrase for messages: the object's present activity."""
+    goal = "gone"
+    """What the object must be by its deadline."""
     outcome = "is terminated"
     """Verb phrase for the log: the object's outcome."""
     checks_instance_first = False

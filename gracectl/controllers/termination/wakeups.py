@@ -87,10 +87,13 @@ class NodeWakeups:
 
     def _arm(self, node: Node) -> None:
         """Arm the timer for the deadline of this node, from the caches."""
-        if is_finalizing(node) and self._context.manages(node):
+        if not self._context.manages(node):
+            return
+        deadline = cached_deadline(self._context, node) if is_requested(node) else None
+        if is_finalizing(node) or deadline is not None:
             self._timer.changed(node.name)
-            if (deadline := cached_deadline(self._context, node)) is not None:
-                self._timer.set_deadline(node.name, deadline.at)
+        if deadline is not None:
+            self._timer.set_deadline(node.name, deadline.at)
 
     def _clock_jumped(self) -> None:
         """Deadlines are instants of the server: when its clock turns out to be another, they are nearer or further."""

@@ -183,6 +183,10 @@ def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Flee
     (["n1", "--timeout", "-5s"], "Invalid value for '--timeout': -5s is negative"),
     (["n1", "--timeout", "-1"], "Invalid value for '--timeout': -1 is negative"),
     (["n1", "--timeout", "nan"], "Invalid value for '--timeout': 'nan' is no duration"),
+    (["n1", "--deadline", "soon"], "Invalid value for '--deadline': 'soon' is no duration: a number is missing"),
+    (["n1", "--deadline", "0"], "'--deadline': 0 is less than a second; give 1s or more, or leave the option out"),
+    (["n1", "--deadline", "-5m"], "'--deadline': -5m is less than a second"),
+    (["n1", "--deadline", "nan"], "Invalid value for '--deadline': 'nan' is no duration"),
     (["n1", "--timeout", "5s", "--no-wait"], "--timeout and --no-wait exclude each other"),
     (["n1", "--dry-run", "--no-wait"], "--dry-run waits for nothing"),
     (["n1", "--dry-run", "--timeout", "0"], "--dry-run waits for nothing"),
@@ -202,8 +206,9 @@ def test_flags_of_kubectl_drain_that_are_always_so_are_accepted() -> None:
     assert "/does/not/exist" in failure
 
 
-def test_without_a_terminal_a_termination_must_be_confirmed_by_an_option() -> None:
-    result = CliRunner().invoke(root, ["terminate", "--kubeconfig", "/nowhere", "n1"])
+@pytest.mark.parametrize("arguments", [["terminate"], ["drain", "--deadline", "1h"]])
+def test_without_a_terminal_a_deletion_must_be_confirmed_by_an_option(arguments: list[str]) -> None:
+    result = CliRunner().invoke(root, [*arguments, "--kubeconfig", "/nowhere", "n1"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "nothing was changed: no terminal to ask for confirmation; give --yes" in " ".join(result.stderr.split())
 
@@ -287,6 +292,26 @@ def test_a_drain_that_would_never_end_is_begun_as_it_can_be_undone(place: Fleet)
     assert names.KEEP_DRAINED in place.annotations("blocked")
 
 
+def test_a_deadline_ends_a_drain_that_would_never_end(place: Fleet) -> None:
+    place.add("by-noon", managed=True)
+    place.pod("pinned-2", "by-noon", annotations={names.DO_NOT_DISRUPT: "true"}, terminationGracePeriodSeconds=1)
+    result = place.run("drain", "by-noon", "--deadline", "3s", "--yes")
+    assert (result.exit_code, errors(result.stderr)) == (0, "")
+    assert "budgets and protection end at the deadline: pods that are still there are deleted, with" in result.stderr
+    assert "drain by-noon, 1 pod; drained in 0:02-0:03\n" in result.stderr
+    assert "by-noon: drain requested; deadline 20" in result.stdout
+    assert not place.pod_is_there("pinned-2")
+    place.held("by-one")
+    place.pod("pinned-3", "by-one", annotations={names.DO_NOT_DISRUPT: "true"})
+    for duration in ("1h", "2h"):
+        result = place.run("terminate", "by-one", "--deadline", duration, "--yes", "--no-wait")
+        assert (result.exit_code, errors(result.stderr)) == (0, "")
+    (again,) = (line for line in result.stdout.splitlines() if line.startswith("by-one: "))
+    assert again.endswith(f"; deadline {place.annotations('by-one')[names.TERMINATION_TIMESTAMP]}")
+    assert names.DRAIN_DEADLINE not in place.annotations("by-one")
+    place.release("by-one")
+
+
 # -- on a terminal -----------------------------------------------------------------------------------------------------
 
 
@@ -312,6 +337,13 @@ def test_a_terminal_is_asked_after_it_was_shown_what_would_happen(place: Fleet) 
     again = on_terminal(*command)
     assert (again.code, question in again.text) == (0, False)
     place.release("asked-about")
+    place.held("asked-again")
+    question = "drain asked-again? Budgets and protection end at the deadline. [y/N] "
+    command = ("drain", "asked-again", "--deadline=1h", "--no-wait", "--kubeconfig", str(place.kubeconfig))
+    assert on_terminal(*command, answers=[(question, "n\n")]).code == 130
+    assert names.KEEP_DRAINED not in place.annotations("asked-again")
+    seen = on_terminal(*command, answers=[(question, "y\n")])
+    assert (seen.code, "asked-again: drain requested; deadline 20" in seen.text) == (0, True)
 
 
 def test_a_node_that_was_replaced_while_it_was_asked_about_is_not_touched(place: Fleet) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import anyio
 import pytest
 from support.clients import Laptop, a_client, mortal, named
@@ -15,9 +17,24 @@ from support.stage import (
     reasons,
     staged,
 )
-from support.stories import a_daemon_set, asked, gracectl_keep, gracectl_uncordon, is_at_rest, names_on, seen
+from support.stories import (
+    START,
+    a_daemon_set,
+    asked,
+    deletions,
+    gracectl_keep,
+    gracectl_uncordon,
+    is_at_rest,
+    names_on,
+    seen,
+    send,
+    stamp,
+    staying,
+    until,
+)
 
 from gracectl.app.drainer import Manner
+from gracectl.controllers.termination.maintenance import request_patch
 from gracectl.inspect.status import NodePhase, node_statuses
 from gracectl.inspect.watcher import snapshot
 from gracectl.model import names
@@ -127,6 +144,60 @@ async def test_a_run_that_is_killed_is_resumed_by_the_next() -> None:
         await laptop.run()
         assert (names_on(stage, "n1"), laptop.lines) == ([], [DONE])
         assert seen(stage, "n1").annotations[names.KEEP_DRAINED] == requested
+
+
+async def deleted_by(deadline: float, local: bool) -> list[tuple[str, float, int]]:
+    """The deletions of blocked pods with graces of their own, by the command itself or by a controller."""
+    async with staged("n1") as stage:
+        spent = a_pod_manifest("spent", "n1", terminationGracePeriodSeconds=200)
+        await stage.create(a_budget_manifest("spent", minAvailable=1), spent, staying("protected", 100))
+        if local:
+            start = await whole_second(stage)
+            await Laptop(stage, "n1", deadline=deadline).run()
+        else:
+            async with stage.settled():
+                start = await whole_second(stage)
+                await send(stage, "n1", request_patch(seen(stage, "n1"), stage.clock.now(), deadline))
+                await stage.until(lambda: is_at_rest(stage, "n1"))
+        assert (names_on(stage, "n1"), asked(stage, 0.0)) == ([], [])
+        return [(name, at + START - start, grace) for name, at, grace in deletions(stage)]
+
+
+async def whole_second(stage: Stage) -> float:
+    """Wait for one of the server's clock, as deadlines are cut to those; returns the instant."""
+    await stage.clock.sleep(math.ceil(stage.clock.now()) - stage.clock.now())
+    return stage.clock.monotonic()
+
+
+@pytest.mark.parametrize(("deadline", "expected"), [
+    pytest.param(3600.0, [("spent", 3400.0, 200), ("protected", 3500.0, 100)], id="in an hour"),
+    pytest.param(150.0, [("spent", 0.0, 150), ("protected", 50.0, 100)], id="before a grace ends"),
+])  # fmt: skip
+async def test_the_deadline_is_that_of_the_controller(deadline: float, expected: list[tuple[str, float, int]]) -> None:
+    assert await deleted_by(deadline, True) == await deleted_by(deadline, False) == expected
+
+
+async def test_a_deadline_stays_where_it_was_when_a_run_is_killed_and_resumed() -> None:
+    async with staged("n1", objects=[staying("a")]) as stage:
+        await until(stage, 0.0)
+        async with mortal(Laptop(stage, "n1", deadline=600.0)):
+            await until(stage, 100.0)
+        assert seen(stage, "n1").annotations[names.DRAIN_DEADLINE] == stamp(stage, 600.0)
+        await until(stage, 200.0)
+        laptop = Laptop(stage, "n1", deadline=600.0)
+        await laptop.run()
+        assert (laptop.lines, deletions(stage)) == ([DONE], [("a", 570.0, 30)])
+        assert names.DRAIN_DEADLINE not in seen(stage, "n1").annotations
+
+
+async def test_a_deadline_that_passes_between_two_runs_counts_when_the_next_begins() -> None:
+    async with staged("n1", objects=[staying("a")]) as stage:
+        await until(stage, 0.0)
+        async with mortal(Laptop(stage, "n1", deadline=60.0)):
+            await until(stage, 10.0)
+        await until(stage, 100.0)
+        await Laptop(stage, "n1").run()
+        assert deletions(stage) == [("a", 100.0, 1)]
 
 
 async def test_two_laptops_drain_the_same_node() -> None:

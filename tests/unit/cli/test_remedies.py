@@ -27,6 +27,7 @@ from gracectl.model.bounds import SELECTOR_BYTES
 from gracectl.model.pod import UnknownPod
 from gracectl.policy.plan import Blocker
 from gracectl.policy.remedies import (
+    NO_DRAIN_DEADLINE,
     NO_SCALE,
     PROTECTED_JOB,
     REMEDIES,
@@ -388,6 +389,19 @@ def _a_node_that_never_drains(place: Fleet) -> None:
     found = planned(place, node)
     assert 800 < found["deadline"]["atSeconds"] <= 900
     assert found["drained"] is not None
+
+
+@state(NO_DRAIN_DEADLINE)
+def _a_drain_that_never_ends(place: Fleet) -> None:
+    node = place.held("kept-busy")
+    place.pod("kept-busy", node, annotations=FOR_EVER)
+    shown = place.run("drain", node, "--dry-run").stdout
+    text = " ".join(shown.split()).partition("; or give the drain ")[2]
+    assert text.startswith(f"a deadline, which overrides budgets and protection: gracectl drain {node} --deadline 15m")
+    result = place.run("drain", node, "--deadline", "15m", "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert "drained in" in result.stdout
+    assert "never" not in result.stdout
 
 
 @state(WarningKind.INVALID_DEADLINE)

@@ -14,9 +14,11 @@ from gracectl.model.node import Node
 from gracectl.model.times import format_time
 from gracectl.policy.cordon import Mark, recorded
 from gracectl.policy.maintenance import (
+    drain_deadline,
     is_in_maintenance,
     is_maintenance_ending,
     is_maintenance_requested,
+    maintenance_request,
     maintenance_since,
     recorded_marks,
 )
@@ -74,3 +76,34 @@ def test_what_is_recorded_is_read_again(marks: frozenset[Mark]) -> None:
 ])  # fmt: skip
 def test_unknown_words_in_a_record_are_ignored(text: str, marks: set[Mark]) -> None:
     assert recorded_marks(marked(None, text)) == marks
+
+
+def requested(deadline: float | None, **fields: Any) -> Node:
+    written = {} if deadline is None else {names.DRAIN_DEADLINE: format_time(deadline)}
+    return a_node(annotations={names.KEEP_DRAINED: format_time(NOW - 60), **written}, **fields)
+
+
+@pytest.mark.parametrize(("known", "seconds", "deadline"), [
+    (None, None, None), (None, 60.0, NOW + 60), (NOW + 30, None, NOW + 30),
+    (NOW + 90, 60.0, NOW + 60), (NOW + 60, 60.0, NOW + 60), (NOW + 30, 60.0, NOW + 30), (NOW - 30, 60.0, NOW - 30),
+])  # fmt: skip
+def test_a_repeated_request_makes_the_deadline_earlier_and_never_later(
+    known: float | None, seconds: float | None, deadline: float | None
+) -> None:
+    node = requested(known)
+    after = a_node(annotations={**node.annotations, **maintenance_request(node, NOW, seconds)})
+    found = drain_deadline(after)
+    assert (None if found is None else found.at) == deadline
+    assert after.annotations[names.KEEP_DRAINED] == format_time(NOW - 60)
+
+
+@pytest.mark.parametrize("node", [
+    pytest.param(a_node(annotations={names.DRAIN_DEADLINE: format_time(NOW - 30)}), id="no request"),
+    pytest.param(
+        a_node(annotations={**requested(NOW - 30).annotations, names.CORDONED: "unschedulable"}), id="uncordoned"
+    ),
+])  # fmt: skip
+def test_a_new_request_has_no_deadline_of_an_old_one(node: Node) -> None:
+    assert drain_deadline(node) is None
+    assert maintenance_request(node, NOW) == {names.KEEP_DRAINED: format_time(NOW), names.DRAIN_DEADLINE: None}
+    assert maintenance_request(node, NOW, 5.0)[names.DRAIN_DEADLINE] == format_time(NOW + 5)
