@@ -192,8 +192,8 @@ def forecast_plan(
 ) -> DrainForecast:
     """Forecast the drain of these nodes. Thousands of pods take seconds: do not call it in an event loop.
 
-    `replacement_seconds` None: from the settings. `for_maintenance`: the nodes are not deleted. `deadline_seconds`: they
-    get a deadline after that time. `seen`: the structural causes of the previous reading.
+    `replacement_seconds` None: from the settings. `for_maintenance`: the nodes are not deleted. `deadline_seconds`:
+    they get a deadline after that time. `seen`: the structural causes of the previous reading.
     """
     settings = inputs.settings
     assumptions = msgspec.structs.replace(settings.assumptions, seen=seen or {}, deadline_seconds=deadline_seconds)
