@@ -59,7 +59,7 @@ async def test_pods_that_are_blocked_are_deleted_with_their_grace_before_it() ->
         await until(stage, HOUR + 100)
         assert (names_on(stage, "n1"), deadline_on(stage)) == ([daemon], None)
         assert [each.deadline for each in controller.under_way()] == [None]
-        assert stage.provider.calls == stage.transport.of("delete", "nodes") == []
+        assert (stage.provider.calls, stage.transport.of("delete", "nodes")) == ([], [])
         (message,) = await told(stage, "protected", "DeletedForDeadline")
         assert f"node n1 must be drained by {stamp(stage, HOUR)}" in message
 

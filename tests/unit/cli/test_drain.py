@@ -339,10 +339,10 @@ def test_a_terminal_is_asked_after_it_was_shown_what_would_happen(place: Fleet) 
     place.release("asked-about")
     place.held("asked-again")
     question = "drain asked-again? Budgets and protection end at the deadline. [y/N] "
-    command = ("drain", "asked-again", "--deadline=1h", "--no-wait", "--kubeconfig", str(place.kubeconfig))
-    assert on_terminal(*command, answers=[(question, "n\n")]).code == 130
+    drain = ("drain", "asked-again", "--deadline=1h", "--no-wait", "--kubeconfig", str(place.kubeconfig))
+    assert on_terminal(*drain, answers=[(question, "n\n")]).code == 130
     assert names.KEEP_DRAINED not in place.annotations("asked-again")
-    seen = on_terminal(*command, answers=[(question, "y\n")])
+    seen = on_terminal(*drain, answers=[(question, "y\n")])
     assert (seen.code, "asked-again: drain requested; deadline 20" in seen.text) == (0, True)
 
 
