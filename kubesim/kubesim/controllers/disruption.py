@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kubesim.controllers.controller import Controller, enqueue_own
+from kubesim.controllers.events import Recorder
 from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
@@ -36,6 +37,7 @@ from kubesim.controllers.paths import (
     path_of,
 )
 from kubesim.server.api import JsonObject
+from kubesim.server.goformat import go_text
 from kubesim.server.selectors import LabelSelector, read_selector, selects
 from kubesim.values import format_micro_time, format_time, parse_time, scaled_value
 
@@ -46,6 +48,11 @@ SCALED = (REPLICA_SETS, REPLICATION_CONTROLLERS, DEPLOYMENTS, STATEFUL_SETS)
 """The kinds that say how many pods they want."""
 
 CONDITION = "DisruptionAllowed"
+UNMANAGED = (
+    "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of "
+    "the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please "
+    'set ".spec.minAvailable" field of the PDB to an integer value.'
+)
 
 
 class ScaleUnknownError(Exception):
@@ -97,8 +104,9 @@ class Scales:
 class Disruption(Controller[Key]):
     """Keys: PodDisruptionBudgets."""
 
-    def __init__(self, informers: Informers, pace: Pace) -> None:
+    def __init__(self, informers: Informers, pace: Pace, *, events: bool = True) -> None:
         super().__init__(informers, pace, BUDGETS, PODS, *SCALED)
+        self._events = Recorder(informers.api, pace, "controllermanager", enabled=events)
         self._budgets = informers.of(BUDGETS)
         self._pods = informers.of(PODS)
         self._scales = Scales(informers)
@@ -157,6 +165,8 @@ class Disruption(Controller[Key]):
         except ScaleUnknownError as error:
             await self._write(budget, self._failed(budget, str(error), now))
             return
+        if not isinstance(budget["spec"].get("minAvailable"), int) and not all(map(controller_uid, pods)):
+            await self._events.warn(budget, "UnmanagedPods", UNMANAGED.format(_in_go(budget["spec"]["selector"])))
         disrupted = await self._disrupted(budget, pods, now)
         healthy = sum(
             1 for pod in pods if not is_terminating(pod) and pod["metadata"]["name"] not in disrupted and is_ready(pod)
@@ -277,6 +287,17 @@ def _condition(budget: JsonObject, reason: str, message: str, now: float) -> Jso
         "reason": reason,
         "message": message,
     }
+
+
+def _in_go(selector: JsonObject) -> str:
+    """A LabelSelector as its generated `String()` prints it."""
+    labels = "".join(f"{key}: {value}," for key, value in sorted((selector.get("matchLabels") or {}).items()))
+    terms = ""
+    for term in selector.get("matchExpressions") or ():
+        values = go_text(term.get("values") or [])
+        terms += f"LabelSelectorRequirement{{Key:{term['key']},Operator:{term['operator']},Values:{values},}},"
+    parts = f"MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{terms}}},"
+    return f"&LabelSelector{{{parts}}}"
 
 
 def _resource(reference: JsonObject) -> str:

@@ -27,7 +27,8 @@ from kubesim.controllers.objects import (
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import JOBS, PODS, path_of
 from kubesim.controllers.podstatus import restarts_of
-from kubesim.controllers.replicasets import create_pod, pod_from, victims
+from kubesim.controllers.replicasets import create_pod, pod_from
+from kubesim.controllers.victims import victims
 from kubesim.server.api import JsonObject
 from kubesim.values import format_time, parse_time
 
@@ -198,7 +199,7 @@ class Jobs(Controller[Key]):
         wanted = min(parallelism, max(0, completions - done)) if completions is not None else parallelism
         if completions is None and done:
             wanted = len(active)
-        for pod in victims(active)[: max(0, len(active) - wanted)]:
+        for pod in victims(active, self.pace.clock.now())[: max(0, len(active) - wanted)]:
             await self._delete(pod)
         missing = wanted - len(active)
         left = self._backoff(uid, status.get("failed", 0)) if missing > 0 else 0.0

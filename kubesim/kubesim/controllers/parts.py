@@ -68,7 +68,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "statefulsets": lambda informers, pace, options: StatefulSets(informers, pace, events=options.events),
     "daemonsets": lambda informers, pace, options: DaemonSets(informers, pace),
     "jobs": lambda informers, pace, options: Jobs(informers, pace, events=options.events),
-    "disruption": lambda informers, pace, options: Disruption(informers, pace),
+    "disruption": lambda informers, pace, options: Disruption(informers, pace, events=options.events),
     "garbage-collector": lambda informers, pace, options: GarbageCollector(informers, pace),
     "pod-gc": lambda informers, pace, options: PodGarbage(informers, pace, quarantine=options.quarantine_seconds),
     "namespaces": lambda informers, pace, options: Namespaces(informers, pace),

@@ -11,13 +11,13 @@ from collections import Counter
 
 import orjson
 
+from kubesim.controllers.claims import Claims
 from kubesim.controllers.client import MERGE, Refused
 from kubesim.controllers.controller import Controller, enqueue_own, enqueue_owner
 from kubesim.controllers.events import Recorder
 from kubesim.controllers.informers import Informers
 from kubesim.controllers.objects import (
     Key,
-    annotations_of,
     condition_of,
     controller_uid,
     is_active,
@@ -26,11 +26,10 @@ from kubesim.controllers.objects import (
     key_of,
     node_of,
     owner_reference,
-    phase_of,
 )
 from kubesim.controllers.pace import Pace
 from kubesim.controllers.paths import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, path_of
-from kubesim.controllers.podstatus import restarts_of
+from kubesim.controllers.victims import victims
 from kubesim.server.api import JsonObject
 from kubesim.values import parse_time
 
@@ -65,7 +64,7 @@ def pod_from(template: JsonObject, metadata: JsonObject, spec: JsonObject | None
 
 
 class ReplicaSets(Controller[Key]):
-    """Keeps `spec.replicas` active pods. Keys: ReplicaSets or ReplicationControllers. Adopts no orphans."""
+    """Keeps `spec.replicas` active pods. Keys: ReplicaSets or ReplicationControllers."""
 
     def __init__(
         self, informers: Informers, pace: Pace, collection: str = REPLICA_SETS, *, events: bool = True
@@ -81,6 +80,8 @@ class ReplicaSets(Controller[Key]):
         self._pods.index(
             "active and ready", lambda pod: (controller_uid(pod),) if is_active(pod) and is_ready(pod) else ()
         )
+        self._sets.index("controller", lambda found: (controller_uid(found),))
+        self._claims = Claims(self, informers, collection, (self._api_version, self._kind))
         enqueue_own(self._sets, self.queue.add)
         enqueue_owner(self._pods, self._kind, self.queue.add)
 
@@ -89,6 +90,7 @@ class ReplicaSets(Controller[Key]):
         replica_set = self._sets.get(*key)
         if replica_set is None:
             return
+        await self._claims.settle(replica_set)
         uid = replica_set["metadata"]["uid"]
         missing = replica_set["spec"].get("replicas", 1) - self._pods.count("active", uid)
         if not is_terminating(replica_set):
@@ -96,9 +98,16 @@ class ReplicaSets(Controller[Key]):
                 if not await self._create(replica_set):
                     break
             if missing < 0:
-                for pod in victims(self._pods.by("active", uid))[:-missing]:
+                pods = self._pods.by("active", uid)
+                for pod in victims(pods, self.pace.clock.now(), self._together(replica_set))[:-missing]:
                     await self._delete(replica_set, pod)
         await self._report(replica_set)
+
+    def _together(self, replica_set: JsonObject) -> Counter[str]:
+        """How many pods of all sets of its Deployment are on each node; a set without one has no such count."""
+        above = controller_uid(replica_set)
+        related = self._sets.by("controller", above) if above else ()
+        return Counter(node_of(pod) for found in related for pod in self._pods.by("active", found["metadata"]["uid"]))
 
     async def _create(self, replica_set: JsonObject) -> bool:
         namespace, name = key_of(replica_set)
@@ -169,39 +178,6 @@ def ready_for(object_: JsonObject, now: float) -> float:
     if ready is None or ready["status"] != "True" or not ready.get("lastTransitionTime"):
         return 0.0
     return now - parse_time(ready["lastTransitionTime"])
-
-
-def victims(pods: list[JsonObject]) -> list[JsonObject]:
-    """Active pods of one owner in order of deletion (ActivePodsWithRanks): unbound, Pending, not Ready, cheap to
-    delete, on a crowded node, Ready for a short time, restarted often, young."""
-    together = Counter(map(node_of, pods))
-
-    def worth(pod: JsonObject) -> tuple[object, ...]:
-        node = node_of(pod)
-        ready = condition_of(pod, "Ready") or {}
-        # Text of one length and form sorts as the instants do; the most recent goes first.
-        since = -parse_time(ready["lastTransitionTime"]) if is_ready(pod) and ready.get("lastTransitionTime") else 0.0
-        return (
-            bool(node),
-            {"Pending": 0, "Unknown": 1}.get(phase_of(pod), 2),
-            is_ready(pod),
-            deletion_cost(pod),
-            -together[node] if node else 0,
-            since,
-            -restarts_of(pod),
-            -parse_time(pod["metadata"]["creationTimestamp"]),
-            -int(pod["metadata"]["resourceVersion"]),
-        )
-
-    return sorted(pods, key=worth)
-
-
-def deletion_cost(pod: JsonObject) -> int:
-    """What an annotation says its deletion costs, compared with others of its owner; 0 if it says nothing."""
-    try:
-        return int(annotations_of(pod).get("controller.kubernetes.io/pod-deletion-cost", "0"))
-    except ValueError:
-        return 0
 
 
 async def report(controller: Controller[Key], collection: str, object_: JsonObject, status: JsonObject) -> None:

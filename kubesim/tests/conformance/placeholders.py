@@ -14,7 +14,7 @@ import msgspec
 from conformance.trims import normalised
 from kubesim.server.api import Json
 
-PLACEHOLDER = re.compile(r"<(uid|rv|list-rv|bookmark-rv|continue|name|time|age|pointer|ca)(?::\d+)?>")
+PLACEHOLDER = re.compile(r"<(uid|rv|list-rv|bookmark-rv|continue|name|hash|time|age|pointer|ca)(?::\d+)?>")
 ANYTHING = {"<time>", "<rv>", "<age>", "<pointer>", "<uid>"}
 QUOTED = re.compile(r'Invalid value: ("\{(?:[^"\\]|\\.)*\}")')
 MADE_UP = {"uid": "00000000-0000-4000-8000-{:012d}", "time": "2026-01-01T00:00:00Z"}

@@ -190,6 +190,34 @@ def _with_metadata_only(body: Json) -> Json:
     return {**body, "request": reduced}
 
 
+def _of_claims(body: Json) -> Json:
+    if _is_status(body):
+        return body
+    if "items" in body:
+        return {"kind": body["kind"], "items": [_of_claims(item) for item in body["items"]]}
+    if "involvedObject" in body:
+        return {key: body.get(key) for key in ("type", "reason", "message")}
+    metadata, conditions = body["metadata"], (body.get("status") or {}).get("conditions") or ()
+    return {
+        "metadata": _picked(metadata, ("name", "generateName", "ownerReferences", "deletionGracePeriodSeconds")),
+        "hash": (metadata.get("labels") or {}).get("pod-template-hash"),
+        "node": body["spec"].get("nodeName"),
+        "ready": any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
+    }
+
+
+def _of_sets(body: Json) -> Json:
+    def row(found: JsonObject) -> JsonObject:
+        return {
+            "kind": "ReplicaSet",
+            "metadata": _picked(found["metadata"], ("name", "labels")),
+            "spec": {"replicas": found["spec"]["replicas"]},
+            "status": _without(found["status"], "observedGeneration", "terminatingReplicas"),
+        }
+
+    return {"kind": body["kind"], "items": [row(found) for found in body["items"]]}
+
+
 NAMED: dict[str, Trim] = {
     "": _whole,
     "no body: set-up": _nothing,
@@ -219,5 +247,9 @@ NAMED: dict[str, Trim] = {
     },
     "of each budget the name, the bound and the numbers of its status": _arithmetic,
     "objects reduced to their metadata": _with_metadata_only,
+    "of a pod the name, its hash, owners, node, readiness and deletion; of an Event the type, reason and message": (
+        _of_claims
+    ),
+    "of each ReplicaSet the name, labels, size and status without generation and terminating pods": _of_sets,
 }
 """By the words of the recordings. A status that was left out is compared by its code alone."""
