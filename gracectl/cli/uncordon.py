@@ -22,7 +22,9 @@ from gracectl.cli.output import echo
 from gracectl.config import Settings
 from gracectl.controllers.termination.events import unmanaged_node
 from gracectl.controllers.termination.maintenance import withdrawal_patch
+from gracectl.controllers.termination.replacing import return_pods_of
 from gracectl.kube.connection import Connection
+from gracectl.kube.errors import Forbidden
 from gracectl.kube.patching import patch_with_retry
 from gracectl.model.node import Node
 from gracectl.policy.cordon import SPELT, Mark
@@ -67,9 +69,19 @@ async def _request(connection: Connection, settings: Settings, node: Node) -> st
         raise Refused(REPLACED)
     if after.deletion_timestamp is not None:
         raise Refused("being deleted; a deletion cannot be undone")
+    returned = await _returned(connection, after)
     if not is_maintenance_ending(after):
-        return "uncordoned" if was_cordoned else "was not cordoned"
+        return f"uncordoned{returned}" if was_cordoned or returned else "was not cordoned"
     if not settings.termination.managed.includes(after):
-        return f"uncordoned; {unmanaged_node(after, other_owner(after, ())).message}"
+        return f"uncordoned{returned}; {unmanaged_node(after, other_owner(after, ())).message}"
     rest = " and ".join(SPELT[mark] for mark in (Mark.TAINT, Mark.LABEL) if mark in recorded_marks(after))
-    return f"uncordoned; the controller still has to remove {rest}" if rest else "uncordoned"
+    return f"uncordoned{returned}; the controller still has to remove {rest}" if rest else f"uncordoned{returned}"
+
+
+async def _returned(connection: Connection, node: Node) -> str:
+    """Return the pods that were to be replaced before their eviction: no controller may run that would."""
+    try:
+        number = await return_pods_of(connection.client, node.name)
+    except Forbidden as error:
+        return f"; its pods could not be returned to their ReplicaSets: {error}"
+    return f"; pods returned to their ReplicaSets: {number}" if number else ""

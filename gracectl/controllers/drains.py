@@ -21,6 +21,7 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.controller import NodeController
 from gracectl.controllers.termination.events import disruption_target
+from gracectl.controllers.termination.replacing import ReleasedPods
 from gracectl.controllers.termination.report import STATUS_WRITES, PodEventReporter, status_group
 from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.controllers.tracing.tracer import Tracer
@@ -117,10 +118,12 @@ class NodeDrains:
             pod_outcomes=pod_outcomes,
             background=self._background,
             status_writes=self._status_writes,
+            releases={},
             without_instance=WeakValueDictionary(),
             leaves_marks=manages is None,
         )
         self.backoff = partial(Backoff, rng=dependencies.rng)
+        self.released = ReleasedPods(self.context, self.backoff)
         self.terminations = NodeController(self.context, self.backoff, manages)
 
     def components(self) -> dict[str, Component]:
@@ -131,6 +134,7 @@ class NodeDrains:
             "evictor": self.evictor.run,
             "deleter": self.deleter.run,
             "node terminations": self.terminations.run,
+            "released pods": self.released.run,
         }
 
     def configure(self, eviction: EvictionSettings, termination: TerminationSettings) -> None:

@@ -81,7 +81,8 @@ class ControllerManager:
     def queues(self) -> dict[str, QueueStatistics]:
         """Statistics of all work queues, by the names that their components give them."""
         parts = (
-            *(self.terminations, self.claims, self._voluntary, self._pending, self._keeper, self._interruptions),
+            *(self.terminations, self._drains.released, self.claims, self._voluntary, self._pending, self._keeper),
+            self._interruptions,
             *(self._invalid_annotations, self._counting, self._drains.evictor, self._drains.deleter),
         )
         return {name: queue for part in parts for name, queue in part.queues().items()}

@@ -15,6 +15,7 @@ from gracectl.controllers.termination import maintenance, nodeclaim, steps
 from gracectl.controllers.termination.pod_counts import ProtectedPodCounts, RemainingPods
 from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import (
+    REPLACEMENTS,
     TERMINATION_KINDS,
     TerminationKind,
     TerminationResult,
@@ -54,6 +55,7 @@ QUEUES: Final = (
     "interruptions",
     "finalizers",
     "finalizers-nodeclaims",
+    "released-pods",
     "invalid-annotations",
     "node-budgets",
     "evictions-budgeted",
@@ -94,6 +96,8 @@ def work_samples(work: Work, statistics: TerminationStatistics, now: float) -> I
         yield Sample(metrics.BLOCKED_PODS, (blocker,), number)
     for how, labels in product(PodOutcome, kinds_of_nodes):
         yield Sample(metrics.PODS_DRAINED, (how, *labels), statistics.pod_outcomes[how, *labels])
+    for result in REPLACEMENTS:
+        yield Sample(metrics.REPLACED_FIRST, (result,), statistics.replacements[result])
     for held in HELD:
         yield Sample(metrics.NODES_BLOCKED_BY_BUDGET, (held,), work.blocked_by_node_budgets.get(held, 0))
     yield from _samples_of_disruption(work.disruption, now)

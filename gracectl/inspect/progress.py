@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -223,6 +224,9 @@ def _at_once(budget: PodDisruptionBudget) -> int | None:
     return max(budget.expected_pods - budget.desired_healthy, 0) if is_counted(budget) else None
 
 
+_BY_REASON: Final = (Blocker.NEIGHBOUR, Blocker.RETURNED, Blocker.REPLACEMENT)
+
+
 def _likeness(pod: PodStatus) -> tuple[object, ...] | None:
     """Equal for pods with the same cause; None for a pod that is no cause."""
     entry = pod.entry
@@ -235,7 +239,7 @@ def _likeness(pod: PodStatus) -> tuple[object, ...] | None:
         return (entry.protection.is_valid, None if until is None else until // 60)
     if entry.outcome is Outcome.DELETE:
         return (entry.outcome,)
-    return (entry.reason,) if entry.blocker in (Blocker.NEIGHBOUR, Blocker.RETURNED) else None
+    return (entry.reason,) if entry.blocker in _BY_REASON else None
 
 
 def _urgency(cause: BlockingCause) -> int:

@@ -440,6 +440,7 @@ def _warnings(
 
 REPORTED: Final = {
     names.EVICTION_REFUSED: WarningKind.EVICTION_REFUSED,
+    names.REPLACING: WarningKind.REPLACING,
     names.BUDGET_SETTLING: WarningKind.BUDGET_SETTLING,
 }
 """State that only the draining controller has seen, by the reason of the condition Drained."""

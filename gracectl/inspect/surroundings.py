@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.controllers.cluster.workloads import PENDING_PODS, PERSISTENT_VOLUMES, REPLICA_SETS, SERVICES
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed
@@ -25,11 +26,7 @@ from gracectl.model.workloads import (
     PersistentVolume,
     Service,
     Workload,
-    decode_pending,
     decode_room,
-    decode_service,
-    decode_volume,
-    decode_workload,
 )
 from gracectl.policy.placement import OtherNode
 from gracectl.policy.surroundings import Surroundings
@@ -46,11 +43,7 @@ MANY_NODES: Final = 500
 
 _CONCURRENCY: Final = 10
 
-PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", decode_volume, namespaced=False)
-SERVICES = Resource("", "v1", "services", "Service", decode_service)
-REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", decode_workload)
 STATEFUL_SETS: Resource[Workload] = msgspec.structs.replace(REPLICA_SETS, plural="statefulsets", kind="StatefulSet")
-PENDING_PODS = Resource("", "v1", "pods", "Pod", decode_pending)
 ROOMS = Resource("", "v1", "nodes", "Node", decode_room, namespaced=False)
 
 UNBOUND: Final = Selection(fields="spec.nodeName=,status.phase=Pending")

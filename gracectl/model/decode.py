@@ -60,6 +60,8 @@ _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 LONGEST_ANNOTATION: Final = 1024
 """Characters of one on a node or a claim: an instant, or a few words."""
+MOST_MODES: Final = 4
+"""Access modes of a claim."""
 MOST_CLAIMS: Final = 128
 """Volumes of a pod that are kept: no node attaches more. `spec.volumes` may have 15,000."""
 
@@ -310,7 +312,10 @@ def decode_volume_claim(raw: bytes | msgspec.Raw) -> PersistentVolumeClaim:
     """The PersistentVolumeClaim in this JSON object."""
     read = _VOLUME_CLAIM.decode(raw)
     volume_name = identity("spec.volumeName", read.spec.volume_name if read.spec else None)
-    return PersistentVolumeClaim(*identity_in_namespace(read.metadata), volume_name=volume_name)
+    modes = (read.spec.access_modes if read.spec else None) or ()
+    return PersistentVolumeClaim(
+        *identity_in_namespace(read.metadata), volume_name=volume_name, access_modes=modes[:MOST_MODES]
+    )
 
 
 def decode_lease(raw: bytes | msgspec.Raw) -> Lease:

@@ -133,6 +133,8 @@ EVICTION_REFUSED: Final = "EvictionRefused"
 """Reason of DRAINED while the server refuses evictions, and not for a budget: only the controller knows that."""
 BUDGET_SETTLING: Final = "BudgetSettling"
 """Reason of DRAINED while pods wait that have just lost their budget: only the controller has seen that."""
+REPLACING: Final = "Replacing"
+"""Reason of DRAINED while pods are replaced before their eviction: only the controller has read their workloads."""
 STEP_FAILING: Final = "StepFailing"
 """Reason of DRAINED and INSTANCE_TERMINATING while an earlier step fails."""
 TERMINATION_CONDITIONS: Final = frozenset({DRAINED, VOLUMES_DETACHED, INSTANCE_TERMINATING})
@@ -304,6 +306,11 @@ class EventReason(StrEnum):
     """Node: a shutdown of its machine would not wait for its pods; the message says why."""
     SHUTDOWN_HANDLED_TWICE = "ShutdownHandledTwice"
     """Node: its kubelet deletes the pods of a shutdown as well."""
+    # replace first
+    POD_RELEASED = "PodReleased"
+    """Pod, workload: it is replaced before its eviction, and was released from its ReplicaSet for that."""
+    POD_RETURNED = "PodReturned"
+    """Pod: it was returned to its ReplicaSet; a Warning if its replacement was not Ready in time."""
     # evictions
     EVICTED = "Evicted"
     EVICTION_FAILED = "EvictionFailed"

@@ -107,3 +107,4 @@ class PersistentVolumeClaim(NamespacedObject, frozen=True, gc=False):
 
     volume_name: str = ""
     """Empty until the claim is bound."""
+    access_modes: tuple[str, ...] = ()

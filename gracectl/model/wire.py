@@ -328,6 +328,7 @@ class Attachment(Object):
 
 class VolumeClaimSpec(Object):
     volume_name: str | None = None
+    access_modes: tuple[str, ...] | None = None
 
 
 class VolumeClaim(Object):

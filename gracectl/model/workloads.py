@@ -1,12 +1,12 @@
-"""Objects around pods, as inputs of warnings: workloads, services, volumes, and Pending pods.
+"""Objects around pods, as inputs of warnings and replacements: workloads, services, volumes, and Pending pods.
 
-Only commands read them, once: the controller watches none of these kinds. Invariant: unknown content reads as absent,
-so it leads to no conclusion.
+They are read on demand: the controller watches none of these kinds. Invariant: unknown content reads as absent, so it
+leads to no conclusion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -44,10 +44,24 @@ class PodNeeds(msgspec.Struct, frozen=True):
     requests: Mapping[str, Fraction] = {}
 
 
-class Workload(NamespacedObject, frozen=True):
-    """A ReplicaSet or StatefulSet. `workload`: the name of the Deployment above it, or its own.
+class RolloutState(msgspec.Struct, frozen=True):
+    """State of a workload's rollout. `kind_above`: of its controller, empty without one; `strategy`: Recreate, say."""
 
-    `selector`: its matchLabels; None if it has expressions.
+    kind_above: str = ""
+    strategy: str = ""
+    is_observed: bool = True
+    is_deleted: bool = False
+    updated: int = 0
+    """Pods of the newest revision."""
+    failure: str = ""
+    """Why it cannot create pods; empty if it can."""
+
+
+class Workload(NamespacedObject, frozen=True):
+    """A ReplicaSet, StatefulSet, Deployment or Argo Rollout. `workload`: the name of the one above it, or its own.
+
+    `selector`: its matchLabels; None if it has expressions. `limits`: as `needs.requests`. `claims`: names of the
+    PersistentVolumeClaims that all of its pods share. `uses_host`: host ports, or the network of the host.
     """
 
     workload: str = ""
@@ -56,6 +70,23 @@ class Workload(NamespacedObject, frozen=True):
     labels: Mapping[str, str] = {}
     """Labels of the workload's pods."""
     needs: PodNeeds = PodNeeds()
+    limits: Mapping[str, Fraction] = {}
+    claims: tuple[str, ...] = ()
+    uses_host: bool = False
+    rollout: RolloutState = RolloutState()
+
+
+class NetworkPolicy(NamespacedObject, frozen=True):
+    """`keys`: the labels that its selectors of pods name."""
+
+    keys: frozenset[str] = frozenset()
+
+
+class ResourceQuota(NamespacedObject, frozen=True):
+    """Limits of a namespace and what is used of them; empty if it has scopes, so that it may not apply."""
+
+    hard: Mapping[str, Fraction] = {}
+    used: Mapping[str, Fraction] = {}
 
 
 class Service(NamespacedObject, frozen=True):
@@ -94,6 +125,9 @@ class _Meta(wire.Object):
     name: str
     namespace: str | None = None
     uid: str | None = None
+    resource_version: str | None = None
+    generation: wire.Integer | None = None
+    deletion_timestamp: wire.Instant | None = None
     labels: dict[str, str] | None = None
     owner_references: list[wire.Owner] | None = None
 
@@ -117,13 +151,21 @@ class _Affinity(wire.Object):
 
 class _Resources(wire.Object):
     requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class _Port(wire.Object):
+    host_port: wire.Integer | None = None
 
 
 class _Container(wire.Object):
     resources: _Resources | None = None
+    ports: list[_Port] | None = None
 
 
 class _PodSpec(wire.Object):
+    host_network: bool | None = None
+    volumes: list[wire.Volume] | None = None
     node_selector: dict[str, str] | None = None
     affinity: _Affinity | None = None
     containers: list[_Container] | None = None
@@ -138,15 +180,63 @@ class _Template(wire.Object):
     spec: _PodSpec | None = None
 
 
+class _Strategy(wire.Object):
+    type: str | None = None
+
+
 class _WorkloadSpec(wire.Object):
     replicas: wire.Integer | None = None
     selector: WireLabelSelector | None = None
     template: _Template | None = None
+    strategy: _Strategy | None = None
+
+
+class _WorkloadStatus(wire.Conditions):
+    # Argo writes it as a text.
+    observed_generation: wire.Integer | str | None = None
+    updated_replicas: wire.Integer | None = None
 
 
 class _Workload(wire.Object):
     metadata: _Meta
     spec: _WorkloadSpec | None = None
+    status: _WorkloadStatus | None = None
+
+
+class _Peer(wire.Object):
+    pod_selector: WireLabelSelector | None = None
+
+
+class _Rule(wire.Object):
+    peers_from: list[_Peer] | None = msgspec.field(default=None, name="from")
+    to: list[_Peer] | None = None
+
+
+class _PolicySpec(wire.Object):
+    pod_selector: WireLabelSelector | None = None
+    ingress: list[_Rule] | None = None
+    egress: list[_Rule] | None = None
+
+
+class _Policy(wire.Object):
+    metadata: _Meta
+    spec: _PolicySpec | None = None
+
+
+class _QuotaSpec(wire.Object):
+    scopes: list[str] | None = None
+    scope_selector: wire.Present | None = None
+
+
+class _QuotaStatus(wire.Object):
+    hard: dict[str, str | int | float] | None = None
+    used: dict[str, str | int | float] | None = None
+
+
+class _Quota(wire.Object):
+    metadata: _Meta
+    spec: _QuotaSpec | None = None
+    status: _QuotaStatus | None = None
 
 
 class _ServiceSpec(wire.Object):
@@ -194,6 +284,8 @@ class _Room(wire.Object):
 
 
 _WORKLOAD: Final = Decoder(_Workload)
+_POLICY: Final = Decoder(_Policy)
+_QUOTA: Final = Decoder(_Quota)
 _SERVICE: Final = Decoder(_Service)
 _VOLUME: Final = Decoder(_Volume)
 _PENDING: Final = Decoder(_Pending)
@@ -204,22 +296,71 @@ _ROOM: Final = Decoder(_Room)
 
 
 def decode_workload(raw: bytes | msgspec.Raw) -> Workload:
-    """The ReplicaSet or StatefulSet in this JSON object. Raises msgspec.DecodeError."""
+    """The workload in this JSON object. Raises msgspec.DecodeError."""
     read = _WORKLOAD.decode(raw)
     meta, spec = read.metadata, read.spec or _WorkloadSpec()
     template = spec.template or _Template()
-    above = next((owner.name for owner in meta.owner_references or () if owner.controller and owner.name), None)
-    selector = spec.selector or WireLabelSelector()
+    above = next((owner for owner in meta.owner_references or () if owner.controller and owner.name), wire.Owner())
+    selector, pod = spec.selector or WireLabelSelector(), template.spec or _PodSpec()
+    containers = pod.containers or []
     return Workload(
         namespace=meta.namespace or "",
         name=meta.name,
         uid=meta.uid or "",
-        workload=above or meta.name,
+        workload=above.name or meta.name,
         replicas=1 if spec.replicas is None else spec.replicas,
         selector=None if selector.match_expressions else selector.match_labels or None,
         labels=(template.metadata.labels if template.metadata else None) or {},
-        needs=_needs(template.spec or _PodSpec()),
+        needs=_needs(pod),
+        limits=_summed(each.resources.limits for each in containers if each.resources),
+        claims=tuple(
+            each.persistent_volume_claim.claim_name
+            for each in pod.volumes or ()
+            if each.persistent_volume_claim is not None and each.persistent_volume_claim.claim_name
+        ),
+        uses_host=bool(pod.host_network) or any(port.host_port for each in containers for port in each.ports or ()),
+        rollout=_rollout_state(read, above.kind or ""),
     )
+
+
+def _rollout_state(read: _Workload, kind_above: str) -> RolloutState:
+    status, strategy = read.status or _WorkloadStatus(), read.spec.strategy if read.spec else None
+    failed = (each for each in status.conditions or () if each.type == "ReplicaFailure" and each.status == "True")
+    return RolloutState(
+        kind_above=kind_above,
+        strategy=(strategy.type if strategy else None) or "",
+        is_observed=str(status.observed_generation or 0) == str(read.metadata.generation or 0),
+        is_deleted=read.metadata.deletion_timestamp is not None,
+        updated=status.updated_replicas or 0,
+        failure=next(((each.message or "")[:LONGEST_REASON] for each in failed), ""),
+    )
+
+
+def decode_network_policy(raw: bytes | msgspec.Raw) -> NetworkPolicy:
+    """The NetworkPolicy in this JSON object. Raises msgspec.DecodeError."""
+    read = _POLICY.decode(raw)
+    spec = read.spec or _PolicySpec()
+    rules = [*(spec.ingress or ()), *(spec.egress or ())]
+    peers = (peer for rule in rules for peer in (*(rule.peers_from or ()), *(rule.to or ())))
+    selectors = [spec.pod_selector, *(peer.pod_selector for peer in peers)]
+    keys = {key for each in selectors if each for key in (*(each.match_labels or ()), *_expressed(each))}
+    return NetworkPolicy(
+        read.metadata.namespace or "", read.metadata.name, read.metadata.uid or "", "", frozenset(keys)
+    )
+
+
+def _expressed(selector: WireLabelSelector) -> list[str]:
+    return [each.key or "" for each in selector.match_expressions or ()]
+
+
+def decode_quota(raw: bytes | msgspec.Raw) -> ResourceQuota:
+    """The ResourceQuota in this JSON object. Raises msgspec.DecodeError."""
+    read = _QUOTA.decode(raw)
+    status, spec = read.status or _QuotaStatus(), read.spec or _QuotaSpec()
+    if spec.scopes or spec.scope_selector is not None:
+        status = _QuotaStatus()
+    hard, used = _quantities(status.hard or {}), _quantities(status.used or {})
+    return ResourceQuota(read.metadata.namespace or "", read.metadata.name, read.metadata.uid or "", "", hard, used)
 
 
 def decode_service(raw: bytes | msgspec.Raw) -> Service:
@@ -268,12 +409,22 @@ def decode_room(raw: bytes | msgspec.Raw) -> NodeRoom:
     return NodeRoom(name=read.metadata.name, uid=read.metadata.uid or "", allocatable=_quantities(allocatable))
 
 
+def _summed(amounts: Iterable[Mapping[str, str | int | float] | None]) -> dict[str, Fraction]:
+    """Amounts of all containers together."""
+    total: dict[str, Fraction] = {}
+    for found in amounts:
+        for resource, amount in _quantities(found or {}).items():
+            total[resource] = total.get(resource, Fraction(0)) + amount
+    return total
+
+
+def decode_labels(raw: bytes | msgspec.Raw) -> Mapping[str, str]:
+    """The labels of the object in this JSON object. Raises msgspec.DecodeError."""
+    return _ROOM.decode(raw).metadata.labels or {}
+
+
 def _needs(spec: _PodSpec) -> PodNeeds:
-    requests: dict[str, Fraction] = {}
-    for container in spec.containers or ():
-        found = _quantities((container.resources.requests if container.resources else None) or {})
-        for resource, amount in found.items():
-            requests[resource] = requests.get(resource, Fraction(0)) + amount
+    requests = _summed(each.resources.requests for each in spec.containers or () if each.resources)
     affinity = spec.affinity.node_affinity if spec.affinity else None
     return PodNeeds(spec.node_selector or {}, _terms(affinity.required if affinity else None), requests)
 

@@ -10,12 +10,22 @@ from gracectl.policy.deadlines import asked_at
 from gracectl.policy.plan import Blocker, Outcome, Plan, PodPlan
 
 # Outcomes on which a person can act come first.
-URGENCY = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.DELETE, Outcome.TERMINATING, Outcome.EVICT, Outcome.WAITING)
+URGENCY = (
+    Outcome.BLOCKED,
+    Outcome.PROTECTED,
+    Outcome.RETURN,
+    Outcome.REPLACING,
+    Outcome.REPLACE,
+    Outcome.DELETE,
+    Outcome.TERMINATING,
+    Outcome.EVICT,
+    Outcome.WAITING,
+)
 
 _FIRST = (Blocker.UNDECODABLE, Blocker.RETURNED, Blocker.SETTLING)
 """Blockers on which a person must also act, although their pods are not in a queue."""
 
-HELD = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.WAITING)
+HELD = (Outcome.BLOCKED, Outcome.PROTECTED, Outcome.REPLACING, Outcome.WAITING)
 """Outcomes for which messages add when the deadline ends them."""
 
 

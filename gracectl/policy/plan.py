@@ -16,7 +16,7 @@ import msgspec
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, UnknownPod, VolumeAttachment
-from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, eviction_verdict
+from gracectl.policy.budgets import UNCHARGED_PHASES, Allowance, BudgetKey, eviction_verdict, never_allows
 from gracectl.policy.deadlines import delete_at, ends_at, latest_shortening
 from gracectl.policy.evictability import (
     FINISHED,
@@ -31,6 +31,16 @@ from gracectl.policy.evictability import (
 from gracectl.policy.maintenance import maintenance_since
 from gracectl.policy.membership import LostBudget
 from gracectl.policy.protection import Protection, asks_for_protection, protection_of
+from gracectl.policy.release import release_of
+from gracectl.policy.replacement import (
+    Circumstances,
+    NotReplaced,
+    ReplacementStep,
+    WorkloadFacts,
+    decide_replacement,
+    facts_key,
+    may_be_replaced,
+)
 from gracectl.policy.returning import ReturnedPod, returned
 from gracectl.policy.settings import PolicySettings
 from gracectl.policy.volumes import (
@@ -74,6 +84,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """UIDs of pods that this process has seen come after the cordon."""
     refusals: Mapping[str, str] = {}
     """Reason, other than a budget, for which the server refused an eviction, by pod UID."""
+    workloads: Mapping[tuple[str, str], WorkloadFacts] = {}
+    """What was read of workloads with pods that may be replaced before their eviction, by `facts_key`."""
 
 
 class Outcome(StrEnum):
@@ -82,6 +94,12 @@ class Outcome(StrEnum):
     DELETE = "delete"
     """The pod is deleted now for the deadline, regardless of other blockers."""
     EVICT = "evict"
+    REPLACE = "replace"
+    """The pod is released now, so that its ReplicaSet replaces it before its eviction."""
+    REPLACING = "replacing"
+    """The pod is released, and leaves when its replacement is Ready."""
+    RETURN = "return"
+    """The pod is returned to its ReplicaSet now."""
     BLOCKED = "blocked"
     WAITING = "waiting"
     PROTECTED = "protected"
@@ -112,6 +130,8 @@ class Blocker(StrEnum):
     """The pod has just lost its budget by a change of labels or selector."""
     REFUSED = "refused"
     """The server refuses its eviction, and not for a budget: an admission webhook, say."""
+    REPLACEMENT = "replacement"
+    """The pod is replaced before its eviction, and waits for that."""
     UNDECODABLE = "undecodable"
     """The pod's object cannot be decoded, so no decision is possible."""
 
@@ -147,6 +167,10 @@ class PodPlan(msgspec.Struct, frozen=True, gc=False):
     """Ignored because it is stuck: its kubelet is alive but does not stop it, so it may still run."""
     blocker: Blocker | None = None
     """Blocker; None for a pod that is evicted, deleted, terminating or ignored."""
+    asks_for_replacement: bool = False
+    """Whether the decision depends on the pod's workload, so that this must be read."""
+    not_replaced: NotReplaced | None = None
+    """Why it is not replaced before its eviction although that is requested."""
     attachments: tuple[VolumeAttachment, ...] = ()
     """The attachments that it waits for."""
 
@@ -308,6 +332,7 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
             pod.uid: found for pod in waited_for if (found := came_late(view, pod)) is not None and found.until > now
         },
         verdicts={},
+        replacing=set(),
     )
 
 
@@ -339,8 +364,16 @@ class _Decision(NamedTuple):
     until: float | None = None
     protection: Protection | None = None
     blocker: Blocker | None = None
+    asks_for_replacement: bool = False
+    not_replaced: NotReplaced | None = None
 
 
+_REPLACEMENTS: Final = {
+    ReplacementStep.WAIT: Outcome.WAITING,
+    ReplacementStep.RELEASE: Outcome.REPLACE,
+    ReplacementStep.REPLACING: Outcome.REPLACING,
+    ReplacementStep.RETURN: Outcome.RETURN,
+}
 _AGREED: Final = (Allowance.ALLOWED, Allowance.UNCHARGED)
 _UNBUDGETED: Final = _Decision(Outcome.EVICT, "")
 
@@ -368,6 +401,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
     """Pods that arrived after the cordon and are not evicted yet, by UID."""
     verdicts: dict[tuple[tuple[BudgetKey, ...], bool, str, int], tuple[_Decision, bool]]
     """Under budgets, and whether it takes a disruption, by what that depends on: hundreds of pods have the same."""
+    replacing: set[tuple[str, str]]
+    """ReplicaSets of which a pod is being replaced, by `facts_key`."""
 
     def plan_pod(self, pod: Pod) -> PodPlan:
         wave = self.waves[pod.uid]
@@ -382,7 +417,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
         limit = self.deadlines.of(wave)
         at = None if limit is None else delete_at(pod, limit, self.now)
         budgets = tuple([budget.key for budget in self.view.budgets.get(pod.uid, ())])
-        decided = self._before_deadline(pod, wave, budgets) if at is None or at > self.now else _deletion_due(pod)
+        is_due = at is not None and at <= self.now
+        decided = _deletion_due(pod) if is_due else self._before_deadline(pod, wave, budgets, at)
         return PodPlan(
             pod=pod,
             outcome=decided.outcome,
@@ -395,9 +431,11 @@ class _PodPlanner(msgspec.Struct, frozen=True):
             protection=decided.protection,
             blocker=decided.blocker,
             attachments=self.attached if decided.blocker is Blocker.VOLUME else (),
+            asks_for_replacement=decided.asks_for_replacement,
+            not_replaced=decided.not_replaced,
         )
 
-    def _before_deadline(self, pod: Pod, wave: int, budgets: tuple[BudgetKey, ...]) -> _Decision:
+    def _before_deadline(self, pod: Pod, wave: int, budgets: tuple[BudgetKey, ...], ends: float | None) -> _Decision:
         if pod.deletion_timestamp is not None:
             ends = ends_at(pod, self.deadlines.node, self.deadlines.earliest_of(wave))
             return _Decision(Outcome.TERMINATING, "terminating", ends)
@@ -419,7 +457,30 @@ class _PodPlanner(msgspec.Struct, frozen=True):
         lost = None if budgets or pod.phase in UNCHARGED_PHASES else self.view.lost_budgets.get(pod.uid)
         if lost is not None and lost.until > self.now:
             return _Decision(Outcome.WAITING, lost.reason, lost.until, blocker=Blocker.SETTLING)
+        if may_be_replaced(pod, self.view.settings.replace_first) or release_of(pod) is not None:
+            return self._replaced_first(pod, budgets, ends)
         return self._under_budget(pod, budgets)
+
+    def _replaced_first(self, pod: Pod, budgets: tuple[BudgetKey, ...], ends: float | None) -> _Decision:
+        """Decide about a pod that asks for a replacement before it leaves; one of each workload at a time."""
+        found = self.view.budgets.get(pod.uid, ())
+        is_exhausted = eviction_verdict(pod, found).allowance is Allowance.EXHAUSTED
+        key = facts_key(pod)
+        around = Circumstances(self.now, is_blocked=is_exhausted and never_allows(found[0]), ends=ends)
+        facts = None if key is None else self.view.workloads.get(key)
+        decided = decide_replacement(pod, facts, self.view.settings.replace_first, around) if len(found) <= 1 else None
+        if decided is None or decided.step is ReplacementStep.REFUSED:
+            usual = self._under_budget(pod, budgets)._replace(asks_for_replacement=key is not None)
+            if decided is None:
+                return usual
+            reason = f"{usual.reason or 'is being evicted'}; {decided.reason}"
+            return usual._replace(reason=reason, not_replaced=decided.refusal)
+        outcome, reason = _REPLACEMENTS[decided.step], decided.reason
+        if outcome is Outcome.REPLACE and key in self.replacing:
+            outcome, reason = Outcome.WAITING, "replace first: another pod of its workload is replaced before it"
+        if outcome is not Outcome.WAITING and key is not None:
+            self.replacing.add(key)
+        return _Decision(outcome, reason, decided.until, None, Blocker.REPLACEMENT, True, decided.refusal)
 
     def _under_budget(self, pod: Pod, budgets: tuple[BudgetKey, ...]) -> _Decision:
         refusal = self.view.refusals.get(pod.uid)

@@ -56,6 +56,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     VOLUME_OF_SILENT_NODE: (
         "once its machine is off: kubectl taint node {node} " + names.OUT_OF_SERVICE + "=nodeshutdown:NoExecute"
     ),
+    Blocker.REPLACEMENT: (
+        "see why its replacement is not Ready, or let it leave without one: kubectl annotate pod -n {namespace} {pod} "
+        f"--overwrite {names.REPLACE_FIRST}=false"
+    ),
     Blocker.UNDECODABLE: "fix or delete it: kubectl delete pod -n {namespace} {pod}",
     UNREADY: _LET_UNREADY_GO,
     PROTECTED_JOB: f"wait for its Job, or end its protection, which kills the Job's pod: {_END_PROTECTION}",
@@ -130,6 +134,8 @@ def pod_remedy(entry: PodPlan, budgets: Sequence[PodDisruptionBudget]) -> str:
     """
     if entry.blocker is Blocker.UNDECODABLE or entry.outcome in (Outcome.PROTECTED, Outcome.BLOCKED):
         return blocker_remedy(entry.pod, entry.protection, budgets)
+    if entry.blocker is Blocker.REPLACEMENT and entry.outcome is Outcome.WAITING and entry.until is not None:
+        return remedy(Blocker.REPLACEMENT, namespace=entry.pod.namespace, pod=entry.pod.name)
     return remedy(Blocker.VOLUME, attachment=entry.attachments[0].name) if entry.attachments else ""
 
 

@@ -19,6 +19,7 @@ from gracectl.policy.volumes import listed_attachments
 
 REPORTED = {
     names.EVICTION_REFUSED: "when the server admits evictions that it refuses for no budget",
+    names.REPLACING: "when the replacements of its pods are Ready",
     names.BUDGET_SETTLING: "when the pods that have just lost their budget may leave",
 }
 """Texts by the reason of a node's condition Drained."""
@@ -52,6 +53,8 @@ def _why(entry: PodPlan, budgets: tuple[PodDisruptionBudget, ...], is_hopeless: 
         return f"when {name} terminates"
     if entry.blocker is Blocker.REFUSED:
         return f"when the server admits the eviction of {name}"
+    if entry.blocker is Blocker.REPLACEMENT:
+        return f"when the replacement of {name} is Ready"
     if entry.blocker is Blocker.UNDECODABLE:
         return f"what becomes of {name}: it cannot be decoded"
     if entry.attachments:

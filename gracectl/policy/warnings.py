@@ -45,6 +45,7 @@ class WarningKind(StrEnum):
     STUCK_PODS = "StuckPods"
     NODE_BUDGET_SPENT = "NodeBudgetSpent"
     EVICTION_REFUSED = "EvictionRefused"
+    REPLACING = "Replacing"
     BUDGET_SETTLING = "BudgetSettling"
     MACHINE_KEEPS_RUNNING = "MachineKeepsRunning"
     MACHINE_SHUTS_DOWN = "MachineShutsDown"

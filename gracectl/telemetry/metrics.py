@@ -116,19 +116,25 @@ DRAINS_STALLED: Final = _gauge(
 PODS_LEFT: Final = _gauge(
     "pods_left{state}",
     "Pods that block active terminations: `evict`, `blocked` by budgets, `waiting` for a wave or a neighbour's "
-    "`do-not-evict`, `protected`, `terminating`, `delete` (for the deadline, now).",
+    "`do-not-evict`, `protected`, `replace` (now), `replacing` (its replacement is not Ready), `return` (now, to its "
+    "ReplicaSet), `terminating`, `delete` (for the deadline, now).",
 )
 BLOCKED_PODS: Final = _gauge(
     "blocked_pods{reason}",
     "Pods that cannot be evicted now: `budget`, `unobserved-budget` (for milliseconds), `misconfiguration` (never "
     "resolves), `protection`, `neighbour`, `wave`, `volume`, `returned` (made after the cordon), "
-    "`settling-budget` (has just lost its budget), `refused`, `undecodable`.",
+    "`settling-budget` (has just lost its budget), `replacement` (is replaced first), `refused`, `undecodable`.",
 )
 PODS_DRAINED: Final = _counter(
     "pods_drained_total{how}",
     "Pods that no longer block a node: `evicted`; `deleted` for a deadline; `left` by themselves or by another "
     "client; `abandoned` at the end of the termination.",
     of_nodes=True,
+)
+REPLACED_FIRST: Final = _counter(
+    "pods_replaced_first_total{result}",
+    "Pods that were `released` to be replaced before their eviction, and then `returned` to their "
+    "ReplicaSets, or `failed`: returned since the replacement was not Ready in time.",
 )
 
 _section("Evictions and budgets")

@@ -9,14 +9,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Final
 
 from gracectl.cli.doctor.report import CheckState, Finding
-from gracectl.inspect.surroundings import (
-    PENDING_PODS,
-    PERSISTENT_VOLUMES,
-    REPLICA_SETS,
-    SERVICES,
-    STATEFUL_SETS,
-    UNBOUND,
-)
+from gracectl.controllers.cluster.workloads import PENDING_PODS, PERSISTENT_VOLUMES, REPLICA_SETS, SERVICES
+from gracectl.inspect.surroundings import STATEFUL_SETS, UNBOUND
 from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.resources import BUDGETS, NODES, PODS, VOLUME_ATTACHMENTS

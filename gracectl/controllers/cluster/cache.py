@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gracectl.cloud.provider import InstanceKey
-from gracectl.kube.cache import Cache
+from gracectl.kube.cache import Cache, Key
 from gracectl.kube.resources import NODE_CLAIMS, NODES, PODS, Resource
 from gracectl.kube.transport.operation import Operation
 from gracectl.model import names
@@ -30,6 +30,8 @@ from gracectl.policy.owners import ManagedNodes, Ownership, other_owner
 from gracectl.policy.pace import is_starting
 from gracectl.policy.plan import NodeView
 from gracectl.policy.protection import asks_for_protection
+from gracectl.policy.release import release_of
+from gracectl.policy.replacement import WorkloadFacts, facts_key
 from gracectl.policy.returning import recreating_controller
 from gracectl.policy.settings import PolicySettings
 from gracectl.runtime.slices import Sliced, Slices, run_at_once
@@ -41,6 +43,7 @@ BY_NODE = "node"
 BY_PROVIDER_ID = "providerID"
 BY_ASKING = "node of a pod that asks for protection"
 BY_STARTING = "controller of a pod that is not Ready"
+BY_RELEASED = "ReplicaSet of a released pod"
 
 
 class ClusterCache(msgspec.Struct, frozen=True):
@@ -58,6 +61,8 @@ class ClusterCache(msgspec.Struct, frozen=True):
     slices: Slices
     volumes: dict[tuple[str, str], str]
     """Volumes of pods that stay, by the UID of the pod and the name of its claim (see `read_volumes`)."""
+    workloads: dict[Key, WorkloadFacts]
+    """What was read of workloads with pods that may be replaced (see `read_facts`), by `facts_key`."""
 
     async def wait_live(self) -> None:
         """Return when each cache has taken over its first complete list."""
@@ -201,6 +206,14 @@ class ClusterCache(msgspec.Struct, frozen=True):
         """The pods of a workload controller, by its UID, that are to become Ready."""
         return self.pods.by_index(BY_STARTING, controller)
 
+    def released_of(self, replica_set: Key) -> tuple[Pod, ...]:
+        """The released pods of a ReplicaSet, by its namespace and name."""
+        return self.pods.by_index(BY_RELEASED, replica_set)
+
+    def released(self) -> tuple[Pod, ...]:
+        """All released pods."""
+        return self.pods.indexed(BY_RELEASED)
+
     def starting(self) -> tuple[Pod, ...]:
         """Starting pods of all workload controllers."""
         return self.pods.indexed(BY_STARTING)
@@ -231,6 +244,7 @@ class ClusterCache(msgspec.Struct, frozen=True):
             budgets={},
             attachments=self.attachments_on(node.name),
             volumes=dict(self.volumes),
+            workloads=dict(self.workloads) if self.workloads else {},
             deadline=at,
             is_maintenance=is_maintenance_requested(node),
             settings=policy,
@@ -257,6 +271,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
                 BY_NODE: lambda pod: (pod.node_name,) if pod.node_name else (),
                 BY_ASKING: _asking,
                 BY_STARTING: _starting,
+                BY_RELEASED: _released,
             },
         ),
         budgets=budgets,
@@ -271,6 +286,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
         matcher=BudgetMatcher(budgets),
         slices=Slices(),
         volumes={},
+        workloads={},
     )
 
 
@@ -285,6 +301,11 @@ def _asking(pod: Pod) -> tuple[str, ...]:
 def _starting(pod: Pod) -> tuple[str, ...]:
     # Nearly all pods are Ready, and stand in no such index.
     return (owner.uid,) if is_starting(pod) and (owner := recreating_controller(pod)) else ()
+
+
+def _released(pod: Pod) -> tuple[Key, ...]:
+    is_released = names.RELEASED_FROM in pod.annotations and release_of(pod) is not None
+    return (key,) if is_released and (key := facts_key(pod)) is not None else ()
 
 
 def is_finalizing(thing: Node | NodeClaim) -> bool:

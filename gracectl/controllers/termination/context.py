@@ -27,6 +27,7 @@ from gracectl.eviction.pod_outcomes import PodOutcomeTracker
 from gracectl.kube.client import KubeClient
 from gracectl.kube.conditions import ConditionUpdate
 from gracectl.kube.events import EventRecorder
+from gracectl.kube.requests import Key
 from gracectl.kube.resources import Resource
 from gracectl.model.claim import NodeClaim
 from gracectl.model.node import Node
@@ -59,6 +60,8 @@ class StepContext(msgspec.Struct, frozen=True):
     """Completes writes that a step does not wait for."""
     status_writes: BoundedBackground
     """Completes writes of conditions; keys: (type of the condition, UID of the object)."""
+    releases: dict[Key, float]
+    """By ReplicaSet, when (monotonic) one of its pods was released last; infinity while that is requested."""
     without_instance: WeakValueDictionary[str, AnyState]
     """Nodes that are released without their instance, by UID: no other node may rely on them to terminate it."""
     leaves_marks: bool = True

@@ -16,6 +16,7 @@ from gracectl.controllers.termination.context import Answer, Next, StepContext
 from gracectl.controllers.termination.deadline import cached_deadline
 from gracectl.controllers.termination.events import Event
 from gracectl.controllers.termination.protection import protection_events
+from gracectl.controllers.termination.replacing import replace_first
 from gracectl.controllers.termination.report import emit, pod_subject, record
 from gracectl.controllers.termination.state import STALL_REPORTED, DrainMemo, NodeState
 from gracectl.controllers.termination.volumes import (
@@ -64,9 +65,11 @@ async def drain(context: StepContext, state: NodeState) -> Answer:
         await context.deleter.settle(name)
         return Answer(Next.PROCEED)
     note_volume_claims(state, decision)
-    until_read = math.inf
+    until_read = await replace_first(context, decision)
+    if until_read == 0.0:
+        return Answer(Next.WAIT, 0.0, "workloads of pods are known")
     if waits_for_volumes_only(decision):
-        until_read = await read_staying_volume_claims(context, state, decision.unread_claims)
+        until_read = min(until_read, await read_staying_volume_claims(context, state, decision.unread_claims))
         if until_read == 0.0:
             return Answer(Next.WAIT, 0.0, "volumes of pods that stay are known")
     answer = await _remaining(context, state, decision, has_moved=has_moved)
@@ -124,7 +127,9 @@ def _reason_of(decision: Plan) -> str:
     blockers = {entry.blocker for entry in decision.left}
     if Blocker.REFUSED in blockers:
         return names.EVICTION_REFUSED
-    return names.BUDGET_SETTLING if Blocker.SETTLING in blockers else "Draining"
+    if Blocker.SETTLING in blockers:
+        return names.BUDGET_SETTLING
+    return names.REPLACING if any(entry.asks_for_replacement for entry in decision.left) else "Draining"
 
 
 def _events_of_plan(

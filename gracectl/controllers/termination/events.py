@@ -39,6 +39,7 @@ from gracectl.policy.owners import Ownership
 from gracectl.policy.plan import Plan
 from gracectl.policy.protected_pods import ProtectedPod
 from gracectl.policy.protection import invalid_annotation, printable
+from gracectl.policy.release import Release
 from gracectl.policy.remedies import remedy
 from gracectl.policy.returning import LONGEST_SECONDS, ReturnedPod
 from gracectl.policy.settings import ProtectionSettings
@@ -314,6 +315,22 @@ def instance_termination_failed(provider: str, error: ProviderError, provider_id
 
 
 # -- pods --------------------------------------------------------------------------------------------------------------
+
+
+def pod_released(pod: Pod, release: Release) -> Event:
+    """The pod is replaced before its eviction."""
+    message = (
+        f"{pod.full_name} released from ReplicaSet {release.replica_set}, which replaces it; evicted from node "
+        f"{pod.node_name} when its replacement is Ready"
+    )
+    return Event(EventReason.POD_RELEASED, message, about=pod)
+
+
+def pod_returned(pod: Pod, reason: str, *, is_deleted: bool, is_failed: bool) -> Event:
+    """A released pod stays after all, or is deleted since its ReplicaSet is gone."""
+    action = "deleted, as its ReplicaSet is gone" if is_deleted else "returned to its ReplicaSet"
+    message = f"{action}: {reason}"
+    return Event(EventReason.POD_RETURNED, message, "Warning" if is_failed else "Normal", about=pod)
 
 
 def evicted(pod: EvictionCandidate) -> Event:

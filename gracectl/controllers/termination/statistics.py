@@ -76,6 +76,10 @@ class ProtectionDurations:
         return {labels: times.statistics() for labels, times in self._times.items()}
 
 
+REPLACEMENTS: Final = ("released", "returned", "failed")
+"""Results of replacements before an eviction."""
+
+
 class TerminationStatistics(msgspec.Struct, frozen=True):
     """The statistics of the process."""
 
@@ -85,4 +89,6 @@ class TerminationStatistics(msgspec.Struct, frozen=True):
     """Number of nodes that were terminated, by reason (see `reason_of`), TerminationResult and NodeLabels."""
     pod_outcomes: Counter[tuple[str, ...]] = msgspec.field(default_factory=Counter)
     """Number of pods that have left, over all nodes, by PodOutcome and NodeLabels."""
+    replacements: Counter[str] = msgspec.field(default_factory=Counter)
+    """Number of pods, by REPLACEMENTS."""
     labels: NodeLabels = msgspec.field(default_factory=NodeLabels)

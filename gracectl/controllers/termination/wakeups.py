@@ -30,6 +30,7 @@ from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.budgets import BudgetKey
 from gracectl.policy.evictability import FINISHED, is_silent
 from gracectl.policy.maintenance import is_in_maintenance, is_maintenance_requested
+from gracectl.policy.replacement import facts_key
 from gracectl.runtime.queue import WorkQueue
 from gracectl.runtime.workers import run_workers
 
@@ -149,6 +150,7 @@ class NodeWakeups:
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old  # a pod never leaves its node, but comes to it
+        self._workload_changed(pod)
         if pod is None or (state := self._registry.get(pod.node_name)) is None:
             return
         if old is not None and new is not None and _is_unchanged(old, new):
@@ -160,6 +162,16 @@ class NodeWakeups:
             self._add_for_report(state)
         else:
             self._add_coalesced(state)
+
+    def _workload_changed(self, pod: Pod | None) -> None:
+        """A pod may replace another one, on any node, or leave the turn to it."""
+        workloads = self._context.cluster.workloads
+        if not workloads or pod is None or (key := facts_key(pod)) is None or workloads.pop(key, None) is None:
+            return
+        for state in self._registry.states():
+            left = () if state.drain.plan is None else state.drain.plan.left
+            if any(entry.asks_for_replacement and facts_key(entry.pod) == key for entry in left):
+                self._queue.add(state.node.name)
 
     def _pod_ended(self, pod: Pod, state: NodeState) -> None:
         """A terminating pod blocks its node no longer: with the last pod that the plan awaits, the drain continues."""

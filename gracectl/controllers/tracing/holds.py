@@ -54,6 +54,8 @@ def hold_of(entry: PodPlan, plan: Plan, wave: int) -> str | None:
         return f"protected by {entry.protection.kind}" if until is None else f"protected until {format_time(until)}"
     if entry.blocker is Blocker.RETURNED:
         return "made after the cordon"
+    if entry.blocker is Blocker.REPLACEMENT:
+        return "replacing"
     if entry.blocker is Blocker.SETTLING:
         return "waiting for a change of its budget to settle"
     if entry.blocker is Blocker.REFUSED:

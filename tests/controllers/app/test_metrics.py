@@ -27,11 +27,14 @@ RESOURCES = (
 )
 LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_drains_stalled": (("node", "maintenance"),),
-    "gracectl_pods_left": (("delete", "evict", "blocked", "waiting", "protected", "terminating"),),
+    "gracectl_pods_left": (
+        ("delete", "evict", "replace", "replacing", "return", "blocked", "waiting", "protected", "terminating"),
+    ),
+    "gracectl_pods_replaced_first_total": (("released", "returned", "failed"),),
     "gracectl_blocked_pods": (
         (
             *("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave", "volume"),
-            *("returned", "settling-budget", "refused", "undecodable"),
+            *("returned", "settling-budget", "refused", "replacement", "undecodable"),
         ),
     ),
     "gracectl_pods_drained_total": (("evicted", "deleted", "left", "abandoned"),),

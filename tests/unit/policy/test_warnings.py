@@ -161,6 +161,7 @@ def test_every_kind_that_concerns_pods_is_in_the_table() -> None:
         WarningKind.NODE_BUDGET_BLOCKS, WarningKind.NODE_BUDGET_SPENT, WarningKind.MACHINE_KEEPS_RUNNING,
         WarningKind.MACHINE_SHUTS_DOWN, WarningKind.SEVERAL_CLAIMS, WarningKind.INVALID_DEADLINE,
         WarningKind.EVICTION_REFUSED, WarningKind.VOLUMES_STILL_ATTACHED, WarningKind.BUDGET_SETTLING,
+            WarningKind.REPLACING,
     }  # fmt: skip
     surrounding = {
         WarningKind.LOCAL_VOLUME, WarningKind.REPLACEMENT_PENDING, WarningKind.NO_OTHER_NODE,

@@ -1,0 +1,161 @@
+"""Reads what must be known of a workload before one of its pods is replaced, and while it is.
+
+Read on demand, by name or within one namespace, and only where the feature is used: it needs more rights than a drain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from gracectl.controllers.cluster.cache import ClusterCache
+from gracectl.kube.cache.reading import read_all
+from gracectl.kube.client import KubeClient
+from gracectl.kube.errors import Forbidden, NotFound, NotServed
+from gracectl.kube.requests import Key, Selection
+from gracectl.kube.resources import NAMESPACES, PODS, VOLUME_CLAIMS, Resource
+from gracectl.model.node import Node
+from gracectl.model.pod import Pod
+from gracectl.model.workloads import (
+    PendingPod,
+    Workload,
+    decode_labels,
+    decode_network_policy,
+    decode_pending,
+    decode_quota,
+    decode_service,
+    decode_volume,
+    decode_workload,
+)
+from gracectl.policy.placement import OtherNode
+from gracectl.policy.release import LABELS, release_of
+from gracectl.policy.replacement import WorkloadFacts
+from gracectl.policy.settings import ReplaceFirst
+
+T = TypeVar("T")
+
+PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", decode_volume, namespaced=False)
+SERVICES = Resource("", "v1", "services", "Service", decode_service)
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", decode_network_policy)
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", decode_quota)
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", decode_workload)
+DEPLOYMENTS: Resource[Workload] = msgspec.structs.replace(REPLICA_SETS, plural="deployments", kind="Deployment")
+ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout", decode_workload)
+PENDING_PODS: Resource[PendingPod] = Resource("", "v1", "pods", "Pod", decode_pending)
+LABELED_NAMESPACES = NAMESPACES.read_by(decode_labels)
+ABOVE: Final = {each.kind: each for each in (DEPLOYMENTS, ROLLOUTS)}
+SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+
+
+class _MissingRight(Exception):
+    """What cannot be read, as a message for users."""
+
+
+async def read_facts(
+    client: KubeClient, pod: Pod, key: Key, settings: ReplaceFirst, *, nodes: Iterable[Node] | None, now: float
+) -> WorkloadFacts:
+    """Read about the workload of a pod of the ReplicaSet `key`. `nodes`: all others; None: unknown. `now`: monotonic.
+
+    Raises ApiError, except for missing rights.
+    """
+    try:
+        return await _Reader(client, pod, key).read(settings, nodes, now)
+    except _MissingRight as missing:
+        return WorkloadFacts(read_at=now, missing=str(missing))
+
+
+def all_nodes(cluster: ClusterCache) -> Iterable[Node]:
+    """Nodes that stay."""
+    return (node for node in cluster.nodes.values() if node.deletion_timestamp is None)
+
+
+class _Reader:
+    def __init__(self, client: KubeClient, pod: Pod, key: Key) -> None:
+        self._client = client
+        self._pod = pod
+        self._release = release_of(pod)
+        self._namespace, self._name = key
+
+    async def read(self, settings: ReplaceFirst, nodes: Iterable[Node] | None, now: float) -> WorkloadFacts:
+        replica_set: Workload | None = await self._get(REPLICA_SETS, self._name)
+        above = await self._above(replica_set)
+        found = WorkloadFacts(read_at=now, replica_set=replica_set, above=above)
+        pods = await self._pods(above or replica_set)
+        newest = max((pod for pod in pods if not pod.node_name), key=lambda each: each.created, default=None)
+        reason = "" if newest is None else await self._pending_reason(newest)
+        found = msgspec.structs.replace(found, pods=pods, pending=reason)
+        if self._release is not None or replica_set is None:
+            return found
+        labels = await self._namespace_labels() if settings.namespaces else {}
+        return msgspec.structs.replace(
+            found,
+            selected_by=await self._selected_by(),
+            unshared=await self._unshared(replica_set),
+            quotas=tuple(await self._list(QUOTAS)),
+            namespace_labels=labels,
+            others=None if nodes is None or not replica_set.uses_host else tuple(map(OtherNode, nodes)),
+        )
+
+    async def _pending_reason(self, pod: Pod) -> str:
+        found = await self._get(PENDING_PODS, pod.name)
+        return "" if found is None else found.reason
+
+    async def _namespace_labels(self) -> Mapping[str, str]:
+        return await self._get(LABELED_NAMESPACES, self._namespace) or {}
+
+    async def _above(self, replica_set: Workload | None) -> Workload | None:
+        kind, name = ("", "") if self._release is None else (self._release.kind, self._release.workload)
+        if replica_set is not None:
+            kind, name = replica_set.rollout.kind_above, replica_set.workload
+        if (resource := ABOVE.get(kind)) is None:
+            return None
+        return await self._get(resource, name)
+
+    async def _pods(self, workload: Workload | None) -> tuple[Pod, ...]:
+        """Pods of the workload, released or not."""
+        if workload is None or workload.selector is None:
+            return ()
+        labels = ",".join(f"{key}={value}" for key, value in workload.selector.items() if key not in LABELS)
+        return tuple(await self._list(PODS, Selection(labels=labels))) if labels else ()
+
+    async def _selected_by(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for service in await self._list(SERVICES):
+            found.update(dict.fromkeys(service.selector, f"service {service.full_name}"))
+        for policy in await self._list(NETWORK_POLICIES):
+            found.update(dict.fromkeys(policy.keys, f"network policy {policy.full_name}"))
+        return {label: found[label] for label in LABELS if label in found}
+
+    async def _unshared(self, replica_set: Workload) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name in replica_set.claims:
+            claim = await self._get(VOLUME_CLAIMS, name)
+            if claim is None:
+                continue
+            if not SHARED_MODES.intersection(claim.access_modes):
+                found[name] = f"is {' and '.join(claim.access_modes) or 'of an unknown access mode'}"
+            elif claim.volume_name:
+                volume = await self._get(PERSISTENT_VOLUMES, claim.volume_name)
+                if volume is not None and volume.is_on_disk:
+                    found[name] = "is on a disk of its node"
+        return found
+
+    async def _get(self, resource: Resource[T], name: str) -> T | None:
+        try:
+            return await self._client.get(resource, (self._namespace if resource.namespaced else "", name))
+        except NotFound:
+            return None
+        except (Forbidden, NotServed) as error:
+            raise _MissingRight(_missing("get", resource)) from error
+
+    async def _list(self, resource: Resource[T], selection: Selection | None = None) -> list[T]:
+        try:
+            return await read_all(self._client, resource, selection or Selection(), namespace=self._namespace)
+        except (Forbidden, NotServed) as error:
+            raise _MissingRight(_missing("list", resource)) from error
+
+
+def _missing(verb: str, resource: Resource[T]) -> str:
+    return f"missing permission: {verb} {resource.qualified}"
