@@ -22,23 +22,6 @@ from support.stage import (
 from gracectl.model import names
 
 
-async def test_two_nodes_with_hundreds_of_pods_leave_side_by_side() -> None:
-    async with staged("n1", "n2") as stage:
-        for node in ("n1", "n2"):
-            await stage.create(
-                *(a_pod_manifest(f"{node}-{n}", node, behaviour={"stop-seconds": 3}) for n in range(100))
-            )
-        async with stage.settled():
-            start = await stage.delete_node("n1")
-            await stage.delete_node("n2")
-            assert await stage.until_gone("n1", "n2") - start == pytest.approx(1.0 + 3.0, abs=0.05)
-            assert len(stage.evictions) == 200
-            assert set(stage.agreed().values()) == {1}
-            # 100 in the burst, then 100 a second.
-            late = [each.instant - start for each in stage.evictions[100:]]
-            assert late == pytest.approx([n / 100 for n in range(1, 101)], abs=0.005)
-
-
 async def test_the_condition_names_the_first_three_and_is_written_every_ten_seconds_at_most() -> None:
     objects = [
         a_workload("Deployment", "web", 8, behaviour={"ready-seconds": 4, "stop-seconds": 1}),
@@ -120,16 +103,6 @@ async def test_a_condition_that_cannot_be_written_holds_nothing_up_for_long(faul
         assert stage.evictions[1].instant - start <= 5.1
 
 
-async def test_a_slow_condition_delays_no_instant() -> None:
-    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"})]
-    async with staged("n1", objects=objects) as stage, stage.settled():
-        stage.transport.before.add(Rule(fault=Latency(3.0, 3.0), path="nodes/n1/status"))
-        await stage.clock.sleep(96.0 - stage.clock.monotonic())
-        await stage.delete_node("n1")
-        await stage.until(lambda: stage.node("n1") is None)
-        assert [each.instant for each in stage.evictions] == [pytest.approx(100.0, abs=0.001)]
-
-
 async def test_a_budget_that_is_edited_in_the_middle_is_obeyed_at_once() -> None:
     async with staged("n1") as stage:
         await stage.create(
@@ -149,22 +122,6 @@ async def test_a_budget_that_is_edited_in_the_middle_is_obeyed_at_once() -> None
             await stage.clock.sleep(70)  # that it selects none of them has to settle first
             assert instants(stage, "create", "pods/eviction", start)[4:] == [67.01, 67.01]
             assert set(stage.agreed().values()) == {1}
-
-
-async def test_a_budget_that_appears_in_the_middle_is_obeyed() -> None:
-    async with staged("n1") as stage:
-        critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
-        await stage.create(
-            a_pod_manifest("first", "n1", behaviour={"stop-seconds": 3}),
-            a_workload("Deployment", "dns", 3, behaviour={"ready-seconds": 2}, pod=critical),
-        )
-        await stage.add_nodes("n2")
-        async with stage.settled():
-            start = await stage.delete_node("n1")
-            await stage.clock.sleep(1)
-            await stage.cluster.create(a_budget_manifest("dns", maxUnavailable=1))
-            await stage.until_gone("n1")
-            assert instants(stage, "create", "pods/eviction", start) == [0.0, 3.0, 5.0, 7.0]
 
 
 async def test_every_pod_that_two_budgets_select_gets_an_event_though_one_eviction_is_sent() -> None:

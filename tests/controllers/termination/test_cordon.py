@@ -84,18 +84,6 @@ async def test_a_webhook_that_strips_all_of_the_cordon_is_asked_with_patience_an
         assert 600.0 <= asked <= 601.0
 
 
-async def test_a_drain_goes_on_when_the_cordon_is_let_be() -> None:
-    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage, stage.settled():
-        remove = strip(stage, LABEL, TAINT, UNSCHEDULABLE)
-        await delete_at_start(stage, "n1")
-        await until(stage, 30.0)
-        assert evictions(stage) == []
-        remove()
-        await until(stage, 60.0)
-        assert [pod for pod, _ in evictions(stage)] == ["a"]
-        await stage.until_gone("n1")
-
-
 async def test_the_cordon_is_one_write_before_the_first_eviction() -> None:
     async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage:
         taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
@@ -148,25 +136,3 @@ async def test_a_late_event_from_before_our_write_undoes_no_cordon() -> None:
             await stage.clock.sleep(1.0)
         assert {each.status for each in stage.transport.of("patch", "nodes")} == {200, 409}
         assert "CordonUndone" not in await reasons(stage, "n1")
-
-
-async def test_a_conflict_storm_delays_the_cordon_and_loses_nothing() -> None:
-    """Another client writes to the node before each of our writes arrives; its writes stand."""
-    async with staged("n1") as stage, stage.settled():
-        storms = iter(range(12))
-        handle = stage.server.handle
-
-        async def stormy(request: Any) -> Any:
-            is_ours = request.method == "PATCH" and request.path == "/api/v1/nodes/n1"
-            if is_ours and isinstance(request.body, bytes) and (n := next(storms, None)) is not None:
-                await stage.patch_node("n1", {"metadata": {"labels": {"storm": str(n)}}})
-            return await handle(request)
-
-        stage.server.handle = stormy  # type: ignore[method-assign]  # the one way to be there just before
-        start = await stage.delete_node("n1")
-        end = await stage.until_gone("n1") - start
-        assert next(storms, None) is None
-        assert 2.0 <= end < 4.0
-        conflicts = [each for each in stage.transport.of("patch", "nodes") if each.status == 409]
-        assert len(conflicts) == 12
-        assert stage.instance_state("n1") == "terminated"

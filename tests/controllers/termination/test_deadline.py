@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kubesim.controllers.cloud import CloudSettings
-from support.stage import NAMESPACE, a_budget_manifest, a_pod_manifest, a_workload, instants, reasons, staged
+from support.stage import NAMESPACE, a_budget_manifest, a_pod_manifest, a_workload, reasons, staged
 from support.stories import (
     START,
     asked_to_end,
@@ -88,40 +88,6 @@ async def test_what_stands_in_the_way_of_an_eviction_is_in_the_way_of_no_deletio
         assert evictions(stage) == []
 
 
-async def test_a_pod_that_leaves_by_itself_is_not_deleted() -> None:
-    objects = [
-        a_pod_manifest("evicted", "n1", behaviour={"stop-seconds": 5}),
-        staying("expires", 30, annotations={names.DO_NOT_DISRUPT: "200s"}, behaviour={"stop-seconds": 5}),
-    ]
-    async with staged("n1", objects=objects, settings=QUARTER) as stage, draining(stage, "n1"):
-        assert await stage.until_gone("n1") == START + 105
-        assert evictions(stage) == [("evicted", 0.0), ("expires", 100.0)]
-        assert deletions(stage) == []
-
-
-async def test_a_pod_whose_grace_is_longer_than_there_is_time_is_deleted_at_once_with_what_is_left() -> None:
-    objects = [a_pod_manifest("slow", "n1", terminationGracePeriodSeconds=3600, **STAYS)]
-    async with staged("n1", objects=objects, settings=QUARTER) as stage, draining(stage, "n1"):
-        await stage.clock.sleep(1)
-        assert deletions(stage) == [("slow", 0.0, 900)]
-        (message,) = await told(stage, "slow", "DeletedForDeadline")
-        assert "900 s" in message
-        assert "3600 s" in message
-        assert await stage.until_gone("n1") == START + 900
-
-
-@pytest.mark.parametrize(("grace", "at"), [(None, 870.0), (0, 900.0)])
-async def test_a_pod_that_names_no_grace_or_none(grace: int | None, at: float) -> None:
-    async with staged("n1", settings=QUARTER) as stage:
-        spec = {} if grace is None else {"terminationGracePeriodSeconds": grace}
-        await stage.create(a_pod_manifest("a", "n1", **spec, **STAYS))
-        async with draining(stage, "n1"):
-            end = await stage.until_gone("n1")
-            assert START + 900 <= end <= START + 901
-            # Never with 0: the pod would be gone from the API while its processes run.
-            assert deletions(stage)[0] == ("a", at, 30 if grace is None else 1)
-
-
 async def test_a_pod_that_comes_late_is_deleted_with_what_is_left() -> None:
     async with staged("n1", objects=[staying("a", 10)], settings=QUARTER) as stage, draining(stage, "n1"):
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -146,20 +112,6 @@ async def test_a_pod_that_comes_when_the_deadline_has_passed_is_deleted_and_not_
             await stage.until_gone("n1")
             assert deletions(stage)[-1] == ("late", 910.0, 1)
             assert asked_to_end(stage)[0] == 900.0
-
-
-async def test_a_pod_that_is_not_waited_for_is_not_deleted() -> None:
-    tolerant = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
-    async with staged("n1", settings=QUARTER) as stage:
-        stage.cluster.add_static_pod("n1", a_pod_manifest("static", terminationGracePeriodSeconds=600))
-        await stage.create(
-            staying("a", 10),
-            staying("tolerant", 600, tolerations=tolerant),
-            a_pod_manifest("job", "n1", behaviour={"exit-seconds": 5}, restartPolicy="Never"),
-        )
-        async with draining(stage, "n1"):
-            assert await stage.until_gone("n1") == START + 900
-            assert {name for name, _, _ in deletions(stage)} == {"a"}
 
 
 # -- pods that terminate already ---------------------------------------------------------------------------------------
@@ -192,24 +144,6 @@ async def test_a_pod_that_has_been_ending_for_long_has_until_the_deadline() -> N
         assert await stage.until_gone("n1") == pytest.approx(start + 900, abs=1.0)
 
 
-async def test_a_pod_that_ends_in_time_is_not_disturbed() -> None:
-    objects = [a_pod_manifest("a", "n1", terminationGracePeriodSeconds=890, **STAYS)]
-    async with staged("n1", objects=objects, settings=QUARTER) as stage, stage.settled():
-        await until(stage, -5.0)
-        await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/a")
-        await delete_at_start(stage, "n1")
-        assert await stage.until_gone("n1") == START + 885
-        assert deletions(stage) == []
-
-
-async def test_a_pod_that_outlives_its_grace_blocks_no_node_beyond_the_deadline() -> None:
-    async with staged("n1", objects=[staying("a", 860)], settings=QUARTER) as stage, draining(stage, "n1"):
-        await until(stage, 50.0)
-        stage.cluster.kubelet.partition("n1")
-        assert await stage.until_gone("n1") == pytest.approx(START + 900, abs=0.001)
-        assert deletions(stage) == [("a", 40.0, 860), ("a", 900.0, 1)]
-
-
 # -- the deadline itself -----------------------------------------------------------------------------------------------
 
 
@@ -227,13 +161,6 @@ async def test_a_grace_period_of_nothing_is_everything_at_once_the_cordon_first(
             assert written_on(stage.node("n1")) == stamp(stage, 0.0)
             await stage.until_gone("n1")
             assert asked_to_end(stage) == [0.0]
-
-
-async def test_the_minimum_drain_time_ends_at_the_deadline() -> None:
-    settings = with_grace_period("15m", drain={"minimumSeconds": 3600})
-    objects = [a_pod_manifest("elsewhere", "n2")]
-    async with staged("n1", "n2", objects=objects, settings=settings) as stage, draining(stage, "n1"):
-        assert await stage.until_gone("n1") == pytest.approx(START + 900, abs=0.001)
 
 
 async def test_volumes_are_waited_for_until_the_deadline() -> None:
@@ -272,12 +199,3 @@ async def test_an_instance_that_is_ending_is_not_asked_again_at_the_deadline() -
             assert asked_to_end(stage) == [2.0]
             assert START + 42 <= end <= START + 52
             assert "TerminationGracePeriodExpired" not in await reasons(stage, "n1")
-
-
-async def test_without_a_grace_period_nothing_is_forced() -> None:
-    async with staged("n1", objects=[staying("a", 30)]) as stage, draining(stage, "n1") as controller:
-        await until(stage, 3600.0)
-        assert written_on(stage.node("n1")) == ""
-        assert deletions(stage) == []
-        assert [progress.deadline for progress in controller.under_way()] == [None]
-        assert instants(stage, "patch", "nodes", START) == [0.0]

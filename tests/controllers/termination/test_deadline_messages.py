@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 from kubesim.controllers.cloud import CloudSettings
@@ -10,7 +9,6 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.server.api import JsonObject
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, reasons, staged
 from support.stories import (
-    START,
     asked_to_end,
     delete_at_start,
     draining,
@@ -162,31 +160,3 @@ async def test_a_claim_without_any_status_gets_its_conditions() -> None:
             assert claim is not None
             assert [each["type"] for each in claim["status"]["conditions"]] == [names.DRAINED]
             assert claim["status"]["nodeName"] == "n1"
-
-
-async def test_conditions_of_claims_are_written_no_more_often_than_those_of_nodes() -> None:
-    async with staged("n1", claim=CLAIM) as stage:
-        behaviours = [{"stop-seconds": n} for n in range(1, 26)]
-        await stage.create(*(a_pod_manifest(f"a-{n}", "n1", behaviour=b) for n, b in enumerate(behaviours)))
-        async with draining(stage, "n1"):
-            await stage.until_gone("n1")
-            writes = [round(each.instant - START, 3) for each in stage.transport.of("patch", "nodeclaims/status")]
-            instants = [instant for instant in writes if instant < 25.0]
-            assert instants[0] == 0.0
-            assert all(later - earlier >= 10.0 for earlier, later in pairwise(instants))
-            assert len(instants) <= 3
-
-
-async def test_a_deadline_is_told_anew_when_it_is_tightened_and_not_with_every_look() -> None:
-    async with staged("n1", objects=[staying("job")], settings=QUARTER) as stage, draining(stage, "n1"):
-        await until(stage, 400.0)
-        events = stage.transport.of("create", "events") + stage.transport.of("patch", "events")
-        expiring = [each for each in events if b"TerminationGracePeriodExpiring" in (each.request.body or b"")]
-        assert [each.instant - START for each in expiring] == [0.0]
-        annotations = {names.TERMINATION_TIMESTAMP: stamp(stage, 600.0)}
-        await stage.patch_node("n1", {"metadata": {"annotations": annotations}})
-        await until(stage, 401.0)
-        before, now = await told(stage, "n1", "TerminationGracePeriodExpiring")
-        assert before.startswith(f"ends by {stamp(stage, 900.0)} ")
-        assert now.startswith(f"ends by {stamp(stage, 600.0)} ")
-        assert await stage.until_gone("n1") == START + 600

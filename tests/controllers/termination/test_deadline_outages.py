@@ -9,7 +9,7 @@ import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Fault, Latency, Partition, Refuse, Rule
-from support.stage import a_pod_manifest, a_workload, instants, staged, the_settings
+from support.stage import a_pod_manifest, instants, staged, the_settings
 from support.stories import (
     CROWD,
     START,
@@ -234,22 +234,6 @@ async def test_a_slow_server_delays_neither_deletions_nor_the_end() -> None:
         ]
         (asked,) = asked_to_end(stage)
         assert 900.0 <= asked <= 900.0 + LAST_WORD
-
-
-async def test_conditions_that_cannot_be_written_do_not_matter_at_the_deadline() -> None:
-    async with staged("n1", claim=ClaimSpec(), settings=QUARTER, cloud=SLOW_CLOUD, detach_seconds=10_000.0) as stage:
-        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-        templates = [{"metadata": {"name": "data"}, "spec": claim}]
-        await stage.create(
-            a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=templates), staying("a")
-        )
-        async with stage.settled():
-            stage.transport.before.add(rule := Rule(fault=SILENCE, path="/status$"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 905.0)
-            assert asked_to_end(stage) == [900.0]
-            stage.transport.before.remove(rule)
-            await stage.until_gone("n1")
 
 
 @pytest.mark.parametrize("since", [-1.0, 890.0])

@@ -13,7 +13,6 @@ from kubesim.server.api import JsonObject
 from support.stage import Stage, a_pod_manifest, staged, the_settings
 from support.stories import (
     START,
-    asked_to_end,
     delete_at_start,
     deletions,
     draining,
@@ -124,20 +123,6 @@ async def test_a_deadline_that_has_passed_already_promises_nothing() -> None:
             )
 
 
-async def test_a_deadline_that_is_tightened_twice_cuts_a_grace_twice() -> None:
-    async with staged("n1", objects=[staying("a", 3600)], settings=QUARTER) as stage, draining(stage, "n1"):
-        await until(stage, 10.0)
-        await stage.patch_node("n1", annotated(stamp(stage, 310.0)))
-        await until(stage, 20.0)
-        await stage.patch_node("n1", annotated(stamp(stage, 120.0)))
-        assert await stage.until_gone("n1") == START + 120
-        assert [each for each in deletions(stage) if each[1] < 120] == [
-            ("a", 0.0, 900),
-            ("a", 10.0, 300),
-            ("a", 20.0, 100),
-        ]
-
-
 @pytest.mark.parametrize("kind", ["node", "claim"])
 @pytest.mark.parametrize("text", ["2030-01-01T00:00:00Z", None], ids=["later", "none"])
 async def test_a_deadline_that_is_loosened_or_removed_comes_back(kind: str, text: str | None) -> None:
@@ -151,18 +136,6 @@ async def test_a_deadline_that_is_loosened_or_removed_comes_back(kind: str, text
             assert await stage.until_gone("n1") == START + 900
 
 
-@pytest.mark.parametrize("text", ["2030-01-01T00:00:00Z", None], ids=["later", "none"])
-async def test_a_deadline_that_was_set_by_hand_alone_cannot_be_loosened_either(text: str | None) -> None:
-    async with staged("n1", objects=[staying("a")]) as stage, draining(stage, "n1"):
-        await until(stage, 60.0)
-        assert written_on(stage.node("n1")) == ""
-        await stage.patch_node("n1", annotated(stamp(stage, 300.0)))
-        await until(stage, 120.0)
-        await stage.patch_node("n1", annotated(text))
-        assert await stage.until_gone("n1") == START + 300
-        assert deletions(stage)[0] == ("a", 270.0, 30)
-
-
 async def test_a_deadline_that_was_written_before_the_deletion_counts_from_the_deletion_on() -> None:
     async with staged("n1", objects=[staying("a")]) as stage:
         await stage.patch_node("n1", annotated(stamp(stage, 240.0)))
@@ -172,15 +145,6 @@ async def test_a_deadline_that_was_written_before_the_deletion_counts_from_the_d
             await delete_at_start(stage, "n1")
             assert await stage.until_gone("n1") == START + 240
             assert deletions(stage)[0] == ("a", 210.0, 30)
-
-
-async def test_a_deadline_that_has_passed_before_the_deletion_is_everything_at_once() -> None:
-    async with staged("n1", objects=[staying("a", 600)]) as stage:
-        await stage.patch_node("n1", annotated("2020-01-01T00:00:00Z"))
-        async with draining(stage, "n1"):
-            await until(stage, 0.1)
-            assert deletions(stage) == [("a", 0.0, 1)]
-            assert asked_to_end(stage) == [0.0]
 
 
 @pytest.mark.parametrize("text", ["soon", "", "9999-12-31T23:59:59-23:59"])
@@ -235,17 +199,6 @@ async def test_a_claim_brings_its_deadline_while_a_write_to_its_node_hangs() -> 
         await stage.create_claim("late", status, terminationGracePeriod="50s")
         await until(stage, 21.0)
         assert deletions(stage) == [("a", 20.0, 30)]
-
-
-async def test_a_claim_that_becomes_known_late_moves_no_deadline_to_a_later_instant() -> None:
-    async with staged("n1", objects=[staying("a")], settings=QUARTER) as stage:
-        await stage.create_claim("late", terminationGracePeriod="1h")
-        async with draining(stage, "n1"):
-            await until(stage, 100.0)
-            await stage.patch_claim("late", {"status": {"nodeName": "n1"}}, "/status")
-            await until(stage, 101.0)
-            assert written_on(stage.node("n1")) == written_on(stage.claim("late")) == stamp(stage, 900.0)
-            assert await stage.until_gone("n1") == START + 900
 
 
 async def test_a_claim_that_vanishes_leaves_its_deadline() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
 from support.shutdowns import STUBBORN, a_pod_of, an_agent
 from support.shutdowns import deletions as deletions_since
 from support.stage import Stage, a_pod_manifest, staged
-from support.stories import START, delete_at_start, deletions, draining, stamp, until, with_grace_period
+from support.stories import START, deletions, draining, stamp, until, with_grace_period
 
 from gracectl.model import names
 
@@ -42,20 +40,6 @@ async def test_a_pod_is_marked_before_it_is_deleted_for_the_deadline() -> None:
             assert deletions(stage) == [("held", 30.0, 30)]
             message = f"deleted by gracectl: node n1 must be gone by {stamp(stage, 60.0)}"
             assert targets(stage.pods_on("n1")) == {"held": ("DeletionByGracectl", message)}
-
-
-@pytest.mark.parametrize("seconds", [1.0, 5.0, 60.0])
-async def test_a_webhook_that_hangs_on_the_status_delays_no_deletion(seconds: float) -> None:
-    async with staged("n1", "n2", settings=with_grace_period("60s")) as stage:
-        pods = [a_pod_manifest(f"held-{n}", "n1", **PROTECTED, behaviour={"stop-seconds": 9}) for n in range(3)]
-        await stage.create(*pods)
-        async with stage.settled():
-            stage.transport.before.add(Rule(fault=Latency(seconds, seconds), method="PATCH", path="/pods/.*/status"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 35.0)
-            assert sorted(deletions(stage)) == [(f"held-{n}", 30.0, 30) for n in range(3)]
-            # What arrives while the pod stops counts, too.
-            assert len(targets(stage.pods_on("n1"))) == (3 if seconds < 7.0 else 0)
 
 
 async def test_a_pod_of_a_machine_that_shuts_down_is_marked() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.stage import Stage, a_budget_manifest, a_pod_manifest, staged, the_settings
-from support.stories import delete_at_start, deletions, draining, evictions, stamp, until, with_grace_period
+from support.stories import delete_at_start, draining, evictions, stamp, until
 
 from gracectl.model import names
 
@@ -91,14 +91,3 @@ async def test_a_deleted_budget_frees_its_pods_and_a_new_pod_was_under_none() ->
             await stage.call("DELETE", f"{BUDGETS}/primary")
             await until(stage, 20.0)
             assert sorted(evictions(stage)) == [("db-0", 10.0), ("db-1", 0.0), ("new", 10.0)]
-
-
-async def test_a_deadline_overrides_the_wait() -> None:
-    async with staged("n1", "n2", settings=with_grace_period("50s")) as stage:
-        await a_primary(stage)
-        async with draining(stage, "n1"):
-            await until(stage, 5.0)
-            await relabel(stage, "db-0", "standby")
-            await until(stage, 30.0)
-            assert evictions(stage) == [("db-1", 0.0)]
-            assert deletions(stage) == [("db-0", 20.0, 30)]

@@ -95,16 +95,6 @@ async def test_termination_protection_holds_the_node_until_it_is_taken_off() -> 
             assert stage.instance_state("n1") == "terminated"
 
 
-async def test_a_slow_provider_holds_up_no_other_node() -> None:
-    async with staged("n1", "n2", objects=[a_pod_manifest("a", "n2", **STOPS_AFTER_5)]) as stage:
-        stage.provider.seconds = 8.0
-        async with stage.settled():
-            start = await stage.delete_node("n1")
-            await stage.delete_node("n2")
-            assert await stage.until_gone("n1") - start == pytest.approx(2.0 + 16.0, abs=0.001)
-            assert await stage.until_gone("n2") - start == pytest.approx(5.0 + 16.0, abs=0.001)
-
-
 async def test_an_instance_that_is_gone_already_lets_a_node_go_at_once() -> None:
     async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)]) as stage, stage.settled():
         stage.cluster.cloud.terminate(stage.instances["n1"])
@@ -136,15 +126,6 @@ async def test_a_node_that_is_not_ready_but_has_its_instance_is_drained() -> Non
         asked = [instant - start for instant in stage.provider.instants_of("state")]
         assert asked[:2] == pytest.approx([0.0, 10.0], abs=0.002)
         assert asked[2] == pytest.approx(15.0, abs=0.002)  # the drain is over: is the instance?
-
-
-async def test_a_provider_that_cannot_tell_skips_nothing() -> None:
-    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
-    async with staged("n1", objects=objects, kubelet=SILENT) as stage, stage.settled():
-        await stage.patch_node("n1", NOT_READY, "/status")
-        stage.provider.moods.append(ProviderUnavailable("unreachable"))
-        start = await stage.delete_node("n1")
-        assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
 
 
 @pytest.mark.parametrize("answer", [InstanceState.UNKNOWN, InstanceState.ENDING])
@@ -195,17 +176,6 @@ async def test_a_node_without_provider_id_is_never_let_go_without_a_word_and_goe
             await stage.patch_node("bare", {"spec": {"providerID": "sim:///zone-a/i-unknown"}})
             start = stage.clock.monotonic()
             assert await stage.until_gone("bare") == start
-
-
-async def test_the_provider_none_ends_nothing_and_waits_for_nothing() -> None:
-    async with staged("n1") as stage:
-        none: Any = NoneProvider(NoneProvider.Options())
-        stage.provider = none
-        async with stage.settled():
-            start = await stage.delete_node("n1")
-            assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.001)
-            assert stage.instance_state("n1") == "running"
-        assert "InstanceTerminated" not in await reasons(stage, "n1")
 
 
 @pytest.mark.parametrize(
@@ -325,15 +295,6 @@ async def test_a_cancellation_that_none_asked_for_is_a_failure_of_the_provider()
         assert stage.instance_state("n1") == "terminated"
         said = [message for _, reason, message in await stage.events() if reason == "InstanceTerminationFailed"]
         assert said == ["provider stand-in: unexpected failure: CancelledError: ; retrying until the instance is gone"]
-
-
-async def test_a_provider_that_fails_unexpectedly_about_a_lost_node_holds_no_drain() -> None:
-    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
-    async with staged("n1", objects=objects, kubelet=SILENT) as stage, stage.settled():
-        await stage.patch_node("n1", NOT_READY, "/status")
-        stage.provider.moods.append(RuntimeError("boom"))
-        start = await stage.delete_node("n1")
-        assert await stage.until_gone("n1") - start == pytest.approx(5.0, abs=0.001)
 
 
 # -- what was gone stays gone ------------------------------------------------------------------------------------------

@@ -94,17 +94,6 @@ async def test_the_node_that_is_ready_goes_alone_until_the_left_over_one_is_dele
             assert terminations(stage) == 1
 
 
-async def test_a_claim_takes_all_its_nodes_along() -> None:
-    async with staged("n2", claim=CLAIM, kubelet=SILENT) as stage:
-        await add_left_over(stage, "n1", is_ready=True)
-        async with stage.settled():
-            await stage.delete_claim("n2-claim")
-            await stage.until_gone("n1", "n2")
-            await stage.until_claims_gone("n2-claim")
-            assert stage.instance_state("n2") == "terminated"
-            assert terminations(stage) == 1
-
-
 @pytest.mark.parametrize("left_over", ["n1", "n3"])
 @pytest.mark.parametrize("pause", [0.0, 0.005, 1.995, 2.005, 2.5])
 async def test_when_the_other_one_is_deleted_as_well_the_instance_ends(pause: float, left_over: str) -> None:
@@ -143,21 +132,6 @@ async def test_an_instance_is_not_left_to_a_node_that_goes_without_it_already(cl
             assert terminations(stage) == 1
 
 
-@pytest.mark.parametrize("after", [0.0, 0.015, 0.1, 1.9, 2.01, 2.03])
-async def test_a_restart_decides_likewise(after: float) -> None:
-    async with staged("n2", objects=[a_pod_manifest("a", "n2", **STOPS_AFTER_5)], claim=CLAIM, kubelet=SILENT) as stage:
-        await add_left_over(stage, "n1")
-        stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
-        async with stage.settled(mortal=True):
-            await stage.delete_node("n1")
-            await stage.clock.sleep(after)
-        await stage.clock.sleep(0.2)
-        async with stage.controller():
-            await stage.until_gone("n1")
-            await stage.clock.sleep(30)
-        assert lives(stage)
-
-
 @pytest.mark.parametrize("is_labelled", [False, True])
 async def test_neither_its_health_nor_its_label_terminates_the_node_that_lives(is_labelled: bool) -> None:
     """Nothing was deleted by hand: a node that is left over is unhealthy for ever."""
@@ -174,19 +148,6 @@ async def test_neither_its_health_nor_its_label_terminates_the_node_that_lives(i
             assert took == pytest.approx(2.0 if is_labelled else QUARTER + 2.0, abs=0.01)
             await stage.clock.sleep(60)
             assert lives(stage)
-
-
-async def test_of_a_machine_that_is_lost_under_both_names_nothing_stays() -> None:
-    async with staged("n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10") as stage:
-        await stage.add_nodes("n2", claim=CLAIM)
-        await add_left_over(stage, "n1")
-        async with stage.settled():
-            await lost_at(stage, "n1")
-            await lost_at(stage, "n2")
-            await stage.until_gone("n1", "n2")
-            await stage.until_claims_gone("n2-claim")
-            assert stage.instance_state("n2") == "terminated"
-            assert terminations(stage) == 1
 
 
 async def test_a_claim_that_cannot_be_deleted_is_let_be_when_another_node_comes() -> None:

@@ -9,7 +9,7 @@ import pytest
 from kubesim.controllers.client import MERGE
 from support.builders import a_node, a_pod, owned_by
 from support.eviction import EvictionServer
-from support.stage import Stage, a_pod_manifest, a_workload, staged, the_settings
+from support.stage import Stage, a_workload, staged, the_settings
 from support.stories import HOUR, delete_at_start, edit, lasting, made_at_start, protected, told, until
 
 from gracectl.app.controller import Controller
@@ -45,20 +45,6 @@ async def test_it_is_reported_at_once_without_a_termination(value: str) -> None:
         ]
         events = (await stage.call("GET", "/api/v1/events"))["items"]
         assert [each["type"] for each in events if each["reason"] == REASON] == ["Warning"]
-
-
-@pytest.mark.parametrize("value", ["true", "4h", "1h30m", "0.5s"])
-async def test_what_can_be_understood_is_not_reported(value: str) -> None:
-    async with staged("n1") as stage, stage.settled():
-        await stage.create(protected("job", value), a_pod_manifest("old", "n1", labels={names.DO_NOT_EVICT: "perhaps"}))
-        await stage.clock.sleep(10)
-        assert await warned(stage) == {}
-
-
-async def test_pods_that_are_there_already_are_reported_when_we_start() -> None:
-    async with staged("n1", objects=[protected("job", "never")]) as stage, stage.settled():
-        await stage.clock.sleep(0.01)
-        assert await warned(stage) == {"job": 1}
 
 
 async def test_a_deployment_is_one_event_however_many_pods_it_has_and_one_more_for_other_nonsense() -> None:

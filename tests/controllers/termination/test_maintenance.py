@@ -35,7 +35,6 @@ from support.stories import (
 from gracectl.model import names
 from gracectl.model.times import format_time
 
-CRITICAL = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
 MESSAGE = "drained, but for pods that stay with the node; to return it: gracectl uncordon n1, or kubectl uncordon n1"
 
 
@@ -108,21 +107,6 @@ async def test_a_rest_costs_nothing() -> None:
         assert controller.statistics().queues["nodes"].handed_out - looks < 60 + 3 * 3600 / 10
 
 
-async def test_waves_follow_each_other_and_daemons_are_in_none() -> None:
-    objects = [
-        a_pod_manifest("ordinary", "n1", behaviour={"stop-seconds": 4}),
-        a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 3}, **CRITICAL),
-        a_daemon_set("agent"),
-        a_daemon_set("network", pod=CRITICAL),
-    ]
-    async with staged("n1", objects=objects) as stage, stage.settled():
-        start = await keep(stage, "n1")
-        at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
-        assert at_rest - start == pytest.approx(7.0, abs=0.001)
-        assert asked(stage, start) == [("ordinary", 0.0), ("dns", 4.0)]
-        assert len(names_on(stage, "n1")) == 2
-
-
 async def test_a_budget_over_two_kept_nodes_and_one_that_ends_is_kept_by_one_lane() -> None:
     async with staged("n1", "n2", "n3") as stage:
         await stage.create(
@@ -154,20 +138,6 @@ async def test_a_protected_pod_is_waited_for(word: str, held: bool) -> None:
         assert "DrainBlocked" in await reasons(stage, "n1")
         await stage.call("DELETE", "/api/v1/namespaces/shop/pods/job")
         await stage.until(lambda: is_at_rest(stage, "n1"))
-
-
-async def test_a_protection_that_ends_is_waited_for_to_the_second() -> None:
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"}))  # created at 0
-        async with stage.settled():
-            await stage.clock.sleep(10)
-            await keep(stage, "n1")
-            await stage.until(lambda: is_at_rest(stage, "n1"))
-            assert asked(stage, 0.0) == [("job", 100.0)]
-        told = [
-            message for name, reason, message in await stage.events() if (name, reason) == ("job", "DoNotDisruptUntil")
-        ]
-        assert [message.split(":")[0] for message in told] == ["blocks the drain of node n1"]
 
 
 @pytest.mark.parametrize("claimed", [False, True])
@@ -215,51 +185,6 @@ async def test_a_late_pod_is_drained_too_and_then_the_node_rests_again() -> None
         (kept,) = controller.under_way()
         assert kept.step == "drained"
         assert (await reasons(stage, "n1")).count("Drained") == 2
-
-
-async def test_a_pod_bound_in_the_instant_of_the_cordon_is_drained_too() -> None:
-    async with staged("n1", "n2") as stage, stage.settled():
-        start = await keep(stage, "n1")
-        await stage.clock.sleep(1.5)
-        await stage.cluster.create(a_pod_manifest("late", "n1", **STOPS_AFTER_5))
-        at_rest = await stage.until(lambda: is_at_rest(stage, "n1"))
-        assert at_rest - start == pytest.approx(6.5, abs=0.001)
-
-
-async def test_volumes_of_drained_pods_are_waited_for() -> None:
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    templates = [{"metadata": {"name": "data"}, "spec": claim}]
-    async with staged("n1", detach_seconds=6.0) as stage:
-        await stage.create(a_workload("StatefulSet", "db", 1, serviceName="db", volumeClaimTemplates=templates))
-        await stage.add_nodes("n2")
-        await stage.clock.sleep(30)
-        async with stage.settled() as controller:
-            start = await keep(stage, "n1")
-            await stage.clock.sleep(3)
-            condition = stage.condition("n1", names.VOLUMES_DETACHED)
-            assert condition is not None
-            assert condition["status"] == "False"
-            (kept,) = controller.under_way()
-            assert kept.step == "volumes"
-
-            def is_detached() -> bool:
-                condition = stage.condition("n1", names.VOLUMES_DETACHED)
-                return condition is not None and condition["status"] == "True"
-
-            assert await stage.until(is_detached) - start == pytest.approx(6.0, abs=0.3)
-            await stage.clock.sleep(0.01)
-            (kept,) = controller.under_way()
-            assert kept.step == "drained"
-
-
-@pytest.mark.parametrize("value", ["", "true", "yesterday", "2026-13-45", "2999-01-01T00:00:00Z"])
-async def test_a_request_counts_whatever_its_value_says(value: str) -> None:
-    async with staged("n1") as stage, stage.settled() as controller:
-        await stage.clock.sleep(7)
-        start = await keep(stage, "n1", value)
-        await stage.until(lambda: is_at_rest(stage, "n1"))
-        (kept,) = controller.under_way()
-        assert kept.started == pytest.approx(stage.clock.now() - stage.clock.monotonic() + start, abs=0.001)
 
 
 async def test_the_node_requested_first_is_drained_first() -> None:
@@ -312,16 +237,6 @@ async def test_what_another_client_removes_of_the_cordon_is_restored_while_the_r
         await stage.patch_node("n1", {"metadata": {"annotations": {names.CORDONED: "nonsense"}}})
         await stage.clock.sleep(0.01)
         assert seen(stage, "n1").annotations[names.CORDONED] == "unschedulable"
-
-
-async def test_nodes_without_a_request_stay_as_they_are() -> None:
-    objects = [a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2")]
-    async with staged("n1", "n2", objects=objects) as stage, stage.settled():
-        before = remains(stage, "n2")
-        await keep(stage, "n1")
-        await stage.clock.sleep(100)
-        assert remains(stage, "n2") == before
-        assert names_on(stage, "n2") == ["b"]
 
 
 # -- nodes that are not ours -------------------------------------------------------------------------------------------

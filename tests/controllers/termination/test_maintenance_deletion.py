@@ -8,11 +8,10 @@ from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Partition, Rule
 from support.builders import a_node
-from support.disruption import NOT_TERMINABLE, ON_LOST_NODES, TERMINABLE, lost_at
+from support.disruption import NOT_TERMINABLE, TERMINABLE, lost_at
 from support.disruption import deletions as ended
 from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, a_workload, reasons, staged, the_settings
 from support.stories import (
-    WAYS_BACK,
     Way,
     a_daemon_set,
     asked,
@@ -124,17 +123,6 @@ async def test_its_deadline_counts_from_its_deletion(claimed: bool) -> None:
         assert len(await told(stage, "n1", "TerminationGracePeriodExpiring")) == 1
 
 
-async def test_its_claim_may_be_deleted_as_well() -> None:
-    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=ClaimSpec()) as stage:
-        async with stage.settled():
-            await keep(stage, "n1")
-            await stage.clock.sleep(60)
-            await stage.delete_claim("n1-claim")
-            await stage.until_gone("n1")
-            await stage.until_claims_gone("n1-claim")
-        assert stage.instance_state("n1") == "terminated"
-
-
 @pytest.mark.parametrize("path", ["nodes/n1$", "nodes/n1/status"])
 async def test_a_node_whose_keeping_hangs_ends_by_its_deadline_all_the_same(path: str) -> None:
     """Nothing of us reaches the node from before the request: neither the cordon nor a condition."""
@@ -152,23 +140,6 @@ async def test_a_node_whose_keeping_hangs_ends_by_its_deadline_all_the_same(path
         assert (12.0 if path.endswith("status") else 20.0) <= at <= 21.0
         stage.transport.before.remove(silence)
         await stage.until_gone("n1")
-
-
-async def test_a_node_that_comes_back_under_its_name_is_another_one() -> None:
-    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "100s"})]
-    async with staged("n1", "n2", objects=objects) as stage, stage.settled() as controller:
-        await keep(stage, "n1")
-        await stage.clock.sleep(10)
-        await stage.patch_node("n1", {"metadata": {"finalizers": []}})
-        await stage.delete_node("n1")
-        await stage.until_gone("n1")
-        await stage.add_nodes("n1")
-        await stage.create(a_pod_manifest("new", "n1"))
-        await stage.clock.sleep(200)
-        assert "new" in names_on(stage, "n1")
-        assert not is_cordoned(stage, "n1")
-        assert controller.under_way() == ()
-        assert controller.statistics().evictor.waiting == 0
 
 
 # -- asked for, or given back, while it ends ---------------------------------------------------------------------------
@@ -206,19 +177,6 @@ async def test_a_deletion_is_not_taken_back_by_an_uncordon() -> None:
             assert is_cordoned(stage, "n1")
             assert await stage.until_gone("n1") - start == pytest.approx(8.0, abs=0.001)
         assert "Uncordoned" not in await reasons(stage, "n1")
-
-
-@pytest.mark.parametrize("number", range(3))
-async def test_a_node_that_is_deleted_right_after_its_return_ends(number: int) -> None:
-    async with staged("n1", "n2") as stage, stage.settled() as controller:
-        await keep(stage, "n1")
-        await stage.clock.sleep(10)
-        await WAYS_BACK[number](stage, "n1")
-        await stage.delete_node("n1")
-        await stage.until_gone("n1")
-        await stage.clock.sleep(10)
-        assert controller.under_way() == ()
-        assert stage.instance_state("n1") == "terminated"
 
 
 # -- what ends nodes by itself -----------------------------------------------------------------------------------------
@@ -286,18 +244,6 @@ async def test_a_node_that_is_ready_in_time_has_nothing_to_fear_and_nothing_is_l
         assert remains(stage, "n1") == before
 
 
-async def test_a_lost_node_that_is_asked_for_in_the_last_second_is_kept() -> None:
-    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, tolerations=ON_LOST_NODES)]
-    async with staged("n1", "n2", objects=objects, settings=LENIENT) as stage, stage.settled() as controller:
-        lost = await lost_at(stage, "n1")
-        await stage.clock.sleep(lost + 899 - stage.clock.monotonic())
-        await keep(stage, "n1")
-        await stage.clock.sleep(3600)
-        assert ended(stage) == []
-        (kept,) = controller.under_way()
-        assert (kept.step, kept.pods_left) == ("drain", 1)
-
-
 async def test_a_node_in_maintenance_labelled_terminable_is_terminated() -> None:
     async with staged("n1", "n2") as stage:
         await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "300s"}))  # made at 0
@@ -313,13 +259,6 @@ async def test_a_node_in_maintenance_labelled_terminable_is_terminated() -> None
             await stage.patch_node("n1", TERMINABLE)
             await stage.until_gone("n1")
         assert stage.instance_state("n1") == "terminated"
-
-
-async def test_the_claim_of_a_kept_node_expires_to_the_second() -> None:
-    async with staged("n1", claim=ClaimSpec(expire_after="1h")) as stage, stage.settled():
-        await keep(stage, "n1")
-        await stage.until_gone("n1")
-        assert ended(stage, "nodeclaims") == [(3600.0, "n1-claim")]
 
 
 # -- patches -----------------------------------------------------------------------------------------------------------

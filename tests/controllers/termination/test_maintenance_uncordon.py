@@ -16,7 +16,6 @@ from support.stage import (
 )
 from support.stories import (
     RECORD,
-    WAYS_BACK,
     Way,
     asked,
     each_way_back,
@@ -24,7 +23,6 @@ from support.stories import (
     gracectl_uncordon,
     is_at_rest,
     is_cordoned,
-    keep,
     kubectl_uncordon,
     names_on,
     remains,
@@ -171,23 +169,6 @@ async def test_a_node_that_was_cordoned_before_takes_pods_again(give_back: Way) 
         assert remains(stage, "n1") == before
 
 
-async def test_what_was_removed_by_hand_already_is_no_hindrance() -> None:
-    async with staged("n1", "n2") as stage, stage.settled():
-        before = remains(stage, "n1")
-        await keep(stage, "n1")
-        await stage.clock.sleep(10)
-        everything: Any = {
-            "metadata": {
-                "annotations": {names.KEEP_DRAINED: None},
-                "labels": {names.EXCLUDE_FROM_LOAD_BALANCERS: None},
-            },
-            "spec": {"unschedulable": None, "taints": None},
-        }
-        await stage.patch_node("n1", everything)
-        await stage.clock.sleep(1)
-        assert remains(stage, "n1") == before
-
-
 # -- what the commands send --------------------------------------------------------------------------------------------
 
 
@@ -236,23 +217,6 @@ async def test_a_request_right_after_the_return_is_another_request(give_back: Wa
             await gracectl_uncordon(stage, "n1")
             await stage.clock.sleep(1)
             assert remains(stage, "n1") == before
-
-
-async def test_again_and_again() -> None:
-    async with staged("n1", "n2") as stage, stage.settled() as controller:
-        before = remains(stage, "n1")
-        for number in range(6):
-            await stage.cluster.create(a_pod_manifest(f"p{number}", "n1"))
-            start = await gracectl_keep(stage, "n1")
-            await stage.until(lambda: is_at_rest(stage, "n1"))
-            await stage.clock.sleep(0.001)
-            assert asked(stage, start)[-1] == (f"p{number}", 0.0)
-            await WAYS_BACK[number % 3](stage, "n1")
-            await stage.until(lambda: remains(stage, "n1") == before)
-            await stage.clock.sleep(0.01 + number / 3)
-        told = await reasons(stage, "n1")
-        assert told.count("Drained") == told.count("Uncordoned") == 1  # within five minutes
-        assert len(controller.finished()) == 6
 
 
 async def test_a_request_while_the_last_one_is_being_cleared_up() -> None:

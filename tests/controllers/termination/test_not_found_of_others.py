@@ -9,7 +9,6 @@ import anyio
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from support.disruption import POOL, TERMINABLE, create_node_budget, deletions, status_of
 from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, finalizers_of, staged
 
 from gracectl.model import names
@@ -80,34 +79,3 @@ async def test_a_finalizer_that_could_not_be_added_is_added_later() -> None:
         stage.transport.before.remove(rule)
         with anyio.fail_after(3 * SECONDS):
             await stage.until(lambda: names.FINALIZER in finalizers_of(stage.nodes()[0]))
-
-
-async def test_a_voluntary_deletion_is_sent_again() -> None:
-    async with staged() as stage, stage.controller() as controller:
-        await stage.add_nodes("n1")
-        await stage.settle(controller)
-        rule = refuse(stage, "DELETE", "/nodes/n1")
-        await stage.patch_node("n1", TERMINABLE)
-        await stage.clock.sleep(SECONDS)
-        assert stage.node("n1") is not None
-        stage.transport.before.remove(rule)
-        with anyio.fail_after(3 * SECONDS):
-            await stage.until_gone("n1")
-
-
-async def test_a_node_budget_that_cannot_be_written_admits_nothing_and_is_written_later() -> None:
-    async with staged() as stage, stage.controller() as controller:
-        await stage.add_nodes("n0", "n1", labels=POOL)
-        await create_node_budget(stage, maxUnavailable=1)
-        await stage.settle(controller)
-        await stage.clock.sleep(1)
-        rule = refuse(stage, "PATCH", "/nodedisruptionbudgets")
-        await stage.patch_node("n0", TERMINABLE)
-        await stage.clock.sleep(SECONDS)
-        assert deletions(stage) == []
-        assert stage.transport.before.struck(rule) < MANY
-        stage.transport.before.remove(rule)
-        with anyio.fail_after(3 * SECONDS):
-            await stage.until_gone("n0")
-        await stage.clock.sleep(1)
-        assert status_of(stage)["expectedNodes"] == 1

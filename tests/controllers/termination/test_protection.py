@@ -24,7 +24,6 @@ from support.stories import (
     evictions,
     lasting,
     made_at_start,
-    patiently,
     protected,
     stamp,
     told,
@@ -60,17 +59,6 @@ def refused_or_not(stage: Stage) -> int:
 # -- the four examples -------------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_job_that_takes_less_than_its_two_hours_is_not_disturbed() -> None:
-    async with lasting("n1") as stage, stage.settled():
-        await made_at_start(stage, a_job("2h", minutes=90))
-        await delete_at_start(stage, "n1")
-        await until(stage, 90 * MINUTE - 0.001)
-        assert len(stage.pods_on("n1")) == 1
-        assert await stage.until_gone("n1") - START == 90 * MINUTE
-        assert refused_or_not(stage) == 0
-        assert deletions(stage) == []
-
-
 async def test_a_batch_job_that_takes_longer_is_evicted_after_two_hours_and_begins_anew_elsewhere() -> None:
     async with lasting("n1") as stage, stage.settled():
         await made_at_start(stage, a_job("2h", minutes=180))
@@ -84,32 +72,6 @@ async def test_a_batch_job_that_takes_longer_is_evicted_after_two_hours_and_begi
         await stage.until(lambda: len(stage.pods_on("n2")) == 1)
         [again] = stage.pods_on("n2")
         assert again["metadata"]["annotations"][names.DO_NOT_DISRUPT] == "2h"
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "seconds"), [("ml-training", "24h", 24 * HOUR), ("quick-task", "30m", 30 * MINUTE)]
-)
-async def test_a_pod_is_protected_for_its_duration_and_leaves_then(name: str, value: str, seconds: float) -> None:
-    async with lasting("n1") as stage, stage.settled():
-        await made_at_start(stage, protected(name, value))
-        await delete_at_start(stage, "n1")
-        await until(stage, seconds - 0.001)
-        assert len(stage.pods_on("n1")) == 1
-        await stage.until_gone("n1")
-        assert evictions(stage) == [(name, seconds)]
-        assert refused_or_not(stage) == 1
-
-
-async def test_a_critical_service_is_protected_for_ever_and_leaves_at_once_when_that_is_taken_back() -> None:
-    async with lasting("n1", parts=frozenset({"kubelet"})) as stage, stage.settled():
-        await made_at_start(stage, protected("critical-service", "true"))
-        await delete_at_start(stage, "n1")
-        await until(stage, 2 * DAY)
-        assert refused_or_not(stage) == 0
-        assert len(stage.pods_on("n1")) == 1
-        await edit(stage, "critical-service", None)
-        await stage.until_gone("n1")
-        assert evictions(stage) == [("critical-service", 2 * DAY)]
 
 
 # -- four hours of protection, 72 hours of termination grace period ----------------------------------------------------
@@ -186,20 +148,6 @@ async def test_a_voluntary_termination_does_not_begin_before_the_protection_is_o
 
 
 # -- nothing polls -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("value", "days"), [("true", 4), ("200h", 1)])
-async def test_a_drain_that_is_blocked_for_days_is_looked_at_a_handful_of_times(value: str, days: int) -> None:
-    """Bounded by the events, not by the time: with the settings as they are by default."""
-    settings = msgspec.convert({"leaderElection": {"enabled": False}}, Settings)
-    async with lasting("n1", settings=settings) as stage, stage.settled() as controller:
-        await made_at_start(stage, protected("job", value))
-        await delete_at_start(stage, "n1")
-        await until(stage, 2 * MINUTE)
-        looks = controller.statistics().queues["nodes"].handed_out
-        assert looks <= 10
-        await until(stage, days * DAY)
-        assert controller.statistics().queues["nodes"].handed_out == looks
 
 
 async def test_a_drain_that_a_budget_blocks_is_looked_at_when_the_budget_changes() -> None:
@@ -290,51 +238,6 @@ async def test_an_annotation_that_is_edited_in_the_middle_of_a_drain_counts_at_o
             assert evictions(stage) == [("job", 7 * HOUR)]
 
 
-async def test_an_annotation_that_comes_in_the_middle_of_a_drain_protects() -> None:
-    """Its budget has blocked it so far; when that allows a disruption, it is protected."""
-    async with lasting("n1") as stage, stage.settled():
-        await made_at_start(stage, protected("job", None), a_budget_manifest("job", minAvailable=1))
-        await delete_at_start(stage, "n1")
-        await until(stage, HOUR)
-        await edit(stage, "job", "4h")
-        await until(stage, 2 * HOUR)
-        await stage.call("PATCH", f"{BUDGET}/job", {"spec": {"minAvailable": 0}}, MERGE)
-        await stage.until_gone("n1")
-        assert evictions(stage) == [("job", 4 * HOUR)]
-        assert len(await told(stage, "job", "DoNotDisruptUntil")) == 1
-
-
-# -- from when, and how long at most -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("reference", "leaves"), [("creation", 4 * HOUR), ("start", 4 * HOUR + 600)])
-async def test_protection_counts_from_what_the_administrator_says(reference: str, leaves: float) -> None:
-    """The pod waits ten minutes for a node that has room for it."""
-    settings = patiently(protection={"from": reference})
-    async with lasting(settings=settings) as stage, stage.controller() as controller:
-        await until(stage, 0.0)
-        await stage.cluster.create(protected("job", "4h", node=""))
-        await until(stage, 600.0)
-        await stage.add_nodes("n1")
-        await stage.until(lambda: len(stage.pods_on("n1")) == 1)
-        await stage.settle(controller)
-        await stage.delete_node("n1")
-        await stage.until_gone("n1")
-        assert evictions(stage) == [("job", leaves)]
-
-
-@pytest.mark.parametrize(
-    ("value", "leaves"), [("true", HOUR), ("4h", HOUR), ("for ever", HOUR), ("30m", 30 * MINUTE), (None, 0.0)]
-)
-async def test_no_pod_is_protected_for_longer_than_the_administrator_grants(value: str | None, leaves: float) -> None:
-    async with lasting("n1", settings=patiently(protection={"maximumSeconds": HOUR})) as stage:
-        async with stage.settled():
-            await made_at_start(stage, protected("job", value))
-            await delete_at_start(stage, "n1")
-            await stage.until_gone("n1")
-        assert evictions(stage) == [("job", leaves)]
-
-
 # -- do-not-evict: the older word --------------------------------------------------------------------------------------
 
 
@@ -354,56 +257,3 @@ async def test_do_not_evict_holds_every_pod_of_its_node_until_it_is_taken_off(wh
         await stage.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/holder", off, MERGE)
         await stage.until_gone("n1")
         assert sorted(evictions(stage)[1:]) == [(name, 3 * HOUR) for name in ("holder", "job", "web")]
-
-
-async def test_do_not_evict_blocks_its_node_until_the_pod_is_gone_not_until_it_terminates() -> None:
-    async with lasting("n1") as stage, stage.settled():
-        holder = a_pod_manifest("holder", "n1", labels={names.DO_NOT_EVICT: "true"}, behaviour={"stop-seconds": 25})
-        await made_at_start(stage, holder, protected("web", None))
-        await delete_at_start(stage, "n1")
-        await until(stage, HOUR)
-        await stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/holder")
-        await stage.until_gone("n1")
-        assert evictions(stage) == [("web", HOUR + 25)]
-
-
-async def test_a_cap_ends_do_not_evict_as_well_and_what_else_protects_the_pod_goes_on() -> None:
-    async with lasting("n1", settings=patiently(protection={"maximumSeconds": 2 * HOUR})) as stage:
-        async with stage.settled():
-            both = protected("both", "1h", labels={names.DO_NOT_EVICT: "true"})
-            await made_at_start(stage, both, protected("web", None))
-            await delete_at_start(stage, "n1")
-            await stage.until_gone("n1")
-        assert sorted(evictions(stage)) == [("both", 2 * HOUR), ("web", 2 * HOUR)]
-
-
-# -- above budgets, below the deadline ---------------------------------------------------------------------------------
-
-
-async def test_protection_is_looked_at_before_budgets_and_does_not_replace_them() -> None:
-    """No eviction is sent as long as the pod is protected; then the budget counts as for any pod."""
-    async with lasting("n1") as stage, stage.settled():
-        await made_at_start(stage, protected("job", "4h"), a_budget_manifest("job", minAvailable=1))
-        await delete_at_start(stage, "n1")
-        await until(stage, HOUR)
-        message = (stage.condition("n1", names.DRAINED) or {})["message"]
-        assert message == '1 pod left: shop/job (protected by do-not-disrupt "4h" until 2026-01-01T04:01:40Z)'
-        await until(stage, 4 * HOUR - 0.001)
-        assert stage.evictions == []
-        await until(stage, 6 * HOUR)
-        assert evictions(stage) == []
-        await stage.call("PATCH", f"{BUDGET}/job", {"spec": {"minAvailable": 0}}, MERGE)
-        await stage.until_gone("n1")
-        assert evictions(stage) == [("job", 6 * HOUR)]
-
-
-@pytest.mark.parametrize("value", ["true", "4h", "for ever"])
-@pytest.mark.parametrize("word", [names.DO_NOT_DISRUPT, names.DO_NOT_EVICT])
-async def test_the_deadline_stands_above_protection_and_budgets(word: str, value: str) -> None:
-    async with lasting("n1", settings=with_grace_period("1h")) as stage, stage.settled():
-        job = a_pod_manifest("job", "n1", annotations={word: value}, terminationGracePeriodSeconds=300)
-        await made_at_start(stage, job, a_budget_manifest("job", minAvailable=1))
-        await delete_at_start(stage, "n1")
-        await stage.until_gone("n1")
-        assert evictions(stage) == []
-        assert deletions(stage) == [("job", 55 * MINUTE, 300)]

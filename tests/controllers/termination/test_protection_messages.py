@@ -186,21 +186,6 @@ async def test_the_event_of_the_node_names_pods_without_an_end_first(values: lis
 # -- how often ---------------------------------------------------------------------------------------------------------
 
 
-async def test_forty_pods_with_one_end_are_two_events_of_their_node_and_two_of_each_pod() -> None:
-    async with lasting("n1") as stage, stage.settled():
-        await made_at_start(stage, *(protected(f"job-{n}", "1h") for n in range(40)))
-        await delete_at_start(stage, "n1")
-        await stage.until_gone("n1")
-        await stage.clock.sleep(1)  # Events come behind what they tell
-        assert await told(stage, "n1", ELAPSED) == [
-            "40 pods are no longer protected, evicted as budgets allow: shop/job-0, shop/job-1, shop/job-10, "
-            "and 37 more"
-        ]
-        seen = await count(stage, UNTIL, ELAPSED)
-        assert seen == {"n1": 2, **{f"job-{n}": 2 for n in range(40)}}
-        assert {name for name, _ in evictions(stage)} == {f"job-{n}" for n in range(40)}
-
-
 async def test_pods_whose_protection_ends_at_different_times_do_not_swallow_each_other() -> None:
     """Within the five minutes in which repeats are counted only."""
     async with lasting("n1") as stage, stage.settled():
@@ -289,36 +274,7 @@ async def test_a_successor_that_comes_after_the_expiry_evicts_at_once_without_ev
             assert await count(stage, ELAPSED) == {}
 
 
-async def test_what_changes_after_a_restart_makes_events() -> None:
-    async with lasting("n1") as stage:
-        async with stage.settled(mortal=True) as controller:
-            await made_at_start(stage, protected("job", "4h"))
-            await delete_at_start(stage, "n1")
-            await until(stage, HOUR)
-        async with stage.controller() as controller:
-            await controller.wait_live()
-            await until(stage, 2 * HOUR)
-            await edit(stage, "job", "8h")
-            await until(stage, 3 * HOUR)
-            for name in ("job", "n1"):
-                assert stamp(stage, 8 * HOUR) in (await told(stage, name, UNTIL))[-1]
-
-
 # -- voluntary terminations -------------------------------------------------------------------------------------------
-
-
-async def test_a_due_node_gets_one_event_when_the_last_of_its_protections_is_over() -> None:
-    async with lasting("n1") as stage, stage.settled():
-        await made_at_start(stage, *(protected(f"job-{hours}", f"{hours}h") for hours in (1, 3, 2)))
-        await stage.patch_node("n1", TERMINABLE)
-        await until(stage, 3 * HOUR - 0.001)
-        assert await count(stage, ELAPSED) == {}
-        await stage.until_gone("n1")
-        assert await told(stage, "n1", ELAPSED) == [
-            "termination due (node n1 has the label karpenter.sh/lifecycle-phase=terminable): pod shop/job-3 was "
-            f'protected by do-not-disrupt "3h" until {stamp(stage, 3 * HOUR)}; 2 more had ended before'
-        ]
-        assert posted(stage, ELAPSED) == [100.0 + 3 * HOUR]
 
 
 async def test_a_node_that_something_else_blocks_gets_an_event_that_the_protection_is_over_and_what_blocks() -> None:

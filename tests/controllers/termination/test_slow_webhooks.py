@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
-from kubesim.server.api import JsonObject
-from support.stage import STOPS_AFTER_5, a_budget_manifest, a_pod_manifest, staged
+from support.stage import STOPS_AFTER_5, a_pod_manifest, staged
 from support.stories import (
     START,
     asked_to_end,
@@ -23,7 +22,6 @@ from gracectl.kube.transport import Request, Response
 from gracectl.model import names
 
 SECONDS = [10.5, 30.5]
-OWNER = {"apiVersion": "example.com/v1", "kind": "Flock", "name": "web", "uid": "flock-web", "controller": True}
 
 
 def slow(seconds: float, method: str, path: str) -> Rule:
@@ -69,58 +67,6 @@ async def test_the_deadline_is_kept_while_everything_is_slow() -> None:
         await stage.until_claims_gone("n1-claim")
         (deleted,) = stage.transport.of("delete", "nodeclaims")
         assert deleted.instant - START == pytest.approx(25.0, abs=0.5)
-
-
-async def test_a_condition_that_is_slow_is_written_all_the_same() -> None:
-    objects = [a_pod_manifest("a", "n1", annotations={names.DO_NOT_DISRUPT: "true"})]
-    async with staged("n1", objects=objects) as stage, stage.settled():
-        stage.transport.before.add(slow(10.5, "PATCH", "/nodes/n1/status"))
-        await delete_at_start(stage, "n1")
-        await until(stage, 15.0)
-        drained = stage.condition("n1", names.DRAINED)
-        assert drained is not None
-        assert drained["reason"] == "Draining"
-
-
-@pytest.mark.parametrize("seconds", [10.0, 30.0])
-@pytest.mark.parametrize(("budgets", "first"), [((), 0.0), ((a_budget_manifest("web", minAvailable=0),), 1.0)])
-async def test_a_webhook_that_hangs_for_one_pod_delays_no_other_of_its_workload(
-    seconds: float, budgets: tuple[JsonObject, ...], first: float
-) -> None:
-    """With a budget for one second, the first time: until it is known that this eviction hangs."""
-    async with staged("n1", "n2", "n3") as stage:
-        for node in ("n1", "n2"):
-            for number in range(6):
-                pod = a_pod_manifest(f"{node}-{number}", node, labels={"app": "web"}, owners=[OWNER])
-                await stage.create(pod)
-        for budget in budgets:
-            await stage.create(budget)
-        async with stage.settled():
-            stage.transport.before.add(slow(seconds, "POST", "/pods/n1-0/eviction"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 5.0)
-            await stage.delete_node("n2")
-            await until(stage, 100.0)
-            left = dict(evictions(stage))
-            assert left.pop("n1-0") == seconds
-            assert left == {f"n1-{n}": first for n in range(1, 6)} | {f"n2-{n}": 5.0 for n in range(6)}
-
-
-@pytest.mark.parametrize("seconds", [10.0, 30.0])
-async def test_a_webhook_that_hangs_for_one_pod_costs_no_other_of_its_workload_its_grace(seconds: float) -> None:
-    async with staged("n1", settings=with_grace_period("60s")) as stage:
-        protected = {"annotations": {names.DO_NOT_DISRUPT: "true"}, "behaviour": {"ignores-sigterm": "true"}}
-        for number in range(6):
-            grace = {"terminationGracePeriodSeconds": 25 + number}
-            pod = a_pod_manifest(f"web-{number}", "n1", labels={"app": "web"}, owners=[OWNER], **protected, **grace)
-            await stage.create(pod)
-        await stage.create(a_budget_manifest("web", minAvailable=0))
-        async with stage.settled():
-            stage.transport.before.add(slow(seconds, "DELETE", "/pods/web-5"))
-            await delete_at_start(stage, "n1")
-            await until(stage, 59.0)
-            others = [each for each in deletions(stage) if each[0] != "web-5"]
-            assert others == [(f"web-{n}", 35.0 - n, 25 + n) for n in (4, 3, 2, 1, 0)]
 
 
 async def test_a_status_webhook_that_hangs_for_many_nodes_holds_a_hundred_requests_and_no_other_node() -> None:

@@ -94,52 +94,6 @@ async def test_a_pod_stuck_in_terminating_is_given_up_after_exactly_a_minute() -
         assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
 
 
-async def test_all_waves_of_a_dead_node_wait_once_for_its_kubelet() -> None:
-    critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
-    tolerations = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in ("unreachable", "not-ready")]
-    objects = [
-        a_pod_manifest("web", "n1", terminationGracePeriodSeconds=20, tolerations=tolerations),
-        a_pod_manifest("dns", "n1", terminationGracePeriodSeconds=30, tolerations=tolerations, **critical),
-    ]
-    async with staged("n1", objects=objects) as stage, stage.settled():
-        stage.cluster.kubelet.partition("n1")
-        await stage.clock.sleep(60)
-        start = await stage.delete_node("n1")
-        assert await stage.until_gone("n1") - start == pytest.approx(20.0 + 60.0, abs=0.001)
-        asked = [(each.operation.name, round(each.instant - start, 3)) for each in stage.evictions]
-        assert asked == [("web", 0.0), ("dns", 80.0)]
-
-
-async def test_waves_follow_each_other_when_the_pods_are_gone() -> None:
-    critical = {"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000}
-    objects = [
-        a_pod_manifest("ordinary", "n1", behaviour={"stop-seconds": 4}),
-        a_pod_manifest("dns", "n1", behaviour={"stop-seconds": 3}, **critical),
-    ]
-    async with staged("n1", objects=objects) as stage, stage.settled():
-        start = await stage.delete_node("n1")
-        end = await stage.until_gone("n1")
-        asked = [(each.operation.name, round(each.instant - start, 3)) for each in stage.evictions]
-        assert asked == [("ordinary", 0.0), ("dns", 4.0)]
-        assert end - start == pytest.approx(7.0, abs=0.001)
-
-
-async def test_a_protected_pod_holds_the_node_until_the_instant_of_its_expiry() -> None:
-    protected = {names.DO_NOT_DISRUPT: "100s"}
-    async with staged("n1") as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations=protected))  # created at 0
-        async with stage.settled():
-            await stage.clock.sleep(10)
-            await stage.delete_node("n1")
-            await stage.clock.sleep(1)
-            condition = stage.condition("n1", names.DRAINED)
-            assert condition is not None
-            assert condition["message"] == (
-                '1 pod left: shop/job (protected by do-not-disrupt "100s" until 2026-01-01T00:01:40Z)'
-            )
-            assert await stage.until_gone("n1") == pytest.approx(100.0, abs=0.001)
-
-
 async def test_volumes_of_drained_pods_are_waited_for() -> None:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     templates = [{"metadata": {"name": "data"}, "spec": claim}]
@@ -184,20 +138,6 @@ async def test_volumes_of_pods_that_stay_are_not_waited_for_and_looked_up_once(e
             start = await stage.delete_node("n1")
             assert await stage.until_gone("n1") - start == pytest.approx(looks, abs=0.1)
         assert len(stage.transport.of("get", "persistentvolumeclaims")) == 1
-
-
-async def test_a_held_node_that_is_not_managed_is_left_alone_and_told_about() -> None:
-    async with staged("master", labels={names.CONTROL_PLANE_ROLE: ""}) as stage:
-        await stage.patch_node("master", {"metadata": {"finalizers": [names.FINALIZER]}})
-        async with stage.controller() as controller:
-            await controller.wait_live()
-            await stage.delete_node("master")
-            await stage.clock.sleep(60)
-            node = stage.node("master")
-            assert node is not None
-            assert "unschedulable" not in node["spec"]
-            assert stage.transport.of("patch", "nodes") == []
-        assert await reasons(stage, "master") == ["UnmanagedNodeHeld"]
 
 
 async def test_a_node_recreated_under_the_same_name_is_another_node() -> None:
