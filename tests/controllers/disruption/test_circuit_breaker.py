@@ -111,14 +111,6 @@ async def test_the_partition_of_a_whole_zone_terminates_no_node() -> None:
             assert {stage.instance_state(name) for name in zones} == {"running"}
 
 
-async def test_when_all_are_cut_off_at_once_none_is_ended() -> None:
-    async with staged(*TEN) as stage, stage.settled():
-        await cut_off(stage, *TEN)
-        await stage.clock.sleep(2000)
-        assert deleted(stage) == {}
-        assert (await held(stage)).keys() == set(TEN)
-
-
 async def test_as_many_as_may_be_are_ended_in_one_instant() -> None:
     async with staged(*TEN, settings=the_settings(**AT_ONCE)) as stage, stage.settled():
         await cut_off(stage, "n0", "n1")
@@ -163,28 +155,6 @@ async def test_a_node_that_is_being_deleted_counts_until_it_is_gone() -> None:
             "n2": pytest.approx(gone),
             "n3": pytest.approx(gone),
         }
-
-
-async def test_others_that_come_make_room() -> None:
-    async with staged(*TEN[:5], settings=the_settings(**AT_ONCE)) as stage, stage.settled():
-        await cut_off(stage, "n0", "n1")
-        await stage.clock.sleep(1000)
-        assert deleted(stage) == {}
-        await stage.add_nodes("n5")
-        start = await stage.until(lambda: status(stage, "n5") == "True")
-        await stage.until_gone("n0", "n1")
-        assert set(deleted(stage).values()) == {start}
-
-
-async def test_only_managed_nodes_count() -> None:
-    settings = the_settings(nodeSelector={"matchLabels": {"pool": "mine"}})
-    async with staged(*TEN[:5], labels={"pool": "mine"}, settings=settings) as stage:
-        await stage.add_nodes(*TEN[5:])
-        async with stage.controller() as controller:
-            await controller.wait_live()
-            await cut_off(stage, "n0", *TEN[5:])
-            await stage.clock.sleep(1000)
-            assert deleted(stage).keys() == {"n0"}
 
 
 @pytest.mark.parametrize(
@@ -264,17 +234,6 @@ async def test_a_node_that_does_not_recover_with_the_others_is_terminated_in_the
         # Two may be: the last one, and one of those that have come back.
         assert second > first + 90
         assert deleted(stage) == {TEN[5]: pytest.approx(second + 300.0, abs=1.0)}
-
-
-async def test_a_restart_counts_anew_before_it_decides() -> None:
-    async with staged(*TEN) as stage:
-        async with stage.settled(mortal=True):
-            await cut_off(stage, *TEN[:3])
-        await stage.clock.sleep(1000)
-        async with stage.controller():
-            await stage.clock.sleep(1000)
-            assert deleted(stage) == {}
-            assert (await held(stage)).keys() == set(TEN[:3])
 
 
 async def test_a_node_that_is_due_while_others_recover_is_terminated_when_they_have() -> None:

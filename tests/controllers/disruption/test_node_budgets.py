@@ -8,20 +8,16 @@ from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
 from support.collector import figures as figures_of
 from support.disruption import (
-    AT_ONCE,
     POOL,
     TERMINABLE,
     create_node_budget,
     deletions,
-    figures,
-    lost_at,
     patch_node_budget,
 )
 from support.stage import (
     Stage,
     a_pod_manifest,
     staged,
-    the_settings,
 )
 
 from gracectl.model import names
@@ -41,28 +37,6 @@ async def held(stage: Stage, name: str) -> list[str]:
 def unavailable(stage: Stage) -> int:
     """Of the nodes that the server has, those that are being deleted."""
     return sum("deletionTimestamp" in node["metadata"] for node in stage.nodes())
-
-
-async def test_labelled_nodes_end_as_fast_as_their_budget_allows_and_no_faster() -> None:
-    async with staged(settings=the_settings(**AT_ONCE)) as stage, stage.controller() as controller:
-        await stage.add_nodes(*pool(10), labels=POOL)
-        await create_node_budget(stage, minAvailable=8)
-        await stage.settle(controller)
-        for name in pool(10):
-            await stage.patch_node(name, TERMINABLE)
-        most = 0
-        while len(stage.nodes()) > 8:
-            await stage.clock.sleep(0.5)
-            most = max(most, unavailable(stage))
-        assert most == 2
-        await stage.clock.sleep(600)
-        assert len(stage.nodes()) == 8
-        assert figures(stage) == (8, 8, 8, 0)
-        # Two replacements are two more that may end.
-        await stage.add_nodes("new-1", "new-2", labels=POOL)
-        await stage.clock.sleep(60)
-        assert len(stage.nodes()) == 8
-        assert {"new-1", "new-2"} <= {node["metadata"]["name"] for node in stage.nodes()}
 
 
 async def test_a_waiting_node_sends_no_request_and_is_woken_in_the_instant_in_which_the_budget_frees() -> None:
@@ -192,26 +166,6 @@ async def test_the_deadline_of_a_claim_stands_above_the_budget_and_its_pods_have
         assert gone - start <= 901.0
         await stage.clock.sleep(10_000)
         assert stage.node("n1") is not None  # without a deadline it waits
-
-
-async def test_a_node_that_is_unavailable_ends_whatever_its_budget_says() -> None:
-    settings = the_settings(health={"maximumUnhealthy": "100%"})
-    async with staged(settings=settings) as stage, stage.controller() as controller:
-        await stage.add_nodes("n0", "n1", labels=POOL)
-        await create_node_budget(stage, maxUnavailable=0)
-        await stage.settle(controller)
-        lost = await lost_at(stage, "n0")
-        await stage.until_gone("n0")
-        [(at, name)] = deletions(stage)
-        assert name == "n0"
-        assert at == pytest.approx(lost + 900, abs=1)
-        assert stage.node("n1") is not None
-
-
-async def test_a_cluster_without_the_definition_has_no_such_budgets() -> None:
-    async with staged("n0", definitions=()) as stage, stage.settled():
-        await stage.patch_node("n0", TERMINABLE)
-        assert await stage.until_gone("n0")
 
 
 async def test_a_record_that_cannot_be_written_lets_no_node_terminate() -> None:

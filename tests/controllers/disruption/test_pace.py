@@ -20,7 +20,7 @@ from support.disruption import (
     deletions,
     lost_at,
 )
-from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, reasons, staged, the_settings
+from support.stage import Stage, a_pod_manifest, a_workload, reasons, staged, the_settings
 
 from gracectl.controllers.disruption import pace
 from gracectl.kube.cache import Cache
@@ -130,17 +130,6 @@ async def test_a_protected_pod_keeps_no_slot_from_a_node_that_is_not_ready(head_
         assert [pod["metadata"]["name"] for pod in stage.pods_on("held")] == ["job"]
 
 
-async def test_a_labelled_node_that_is_not_ready_passes_a_slot_that_a_budget_keeps() -> None:
-    settings = the_settings(health={"maximumUnhealthy": "100%"})
-    objects = [a_pod_manifest("web", "held", labels={"app": "web"}), a_budget_manifest("web", minAvailable=1)]
-    async with staged("held", "lost", "ready", objects=objects, settings=settings) as stage, stage.settled():
-        await lost_at(stage, "lost")
-        held = await stage.delete_node("held")
-        await label(stage, "ready", "lost")
-        await stage.until_gone("lost")
-        assert ended(stage) == pytest.approx({"lost": held + PATIENCE}, abs=0.001)
-
-
 async def test_the_patience_with_a_blocked_drain_counts_from_the_last_pod_that_left() -> None:
     settings = the_settings(health={"maximumUnhealthy": "100%"})
     async with staged("held", "lost", settings=settings) as stage:
@@ -174,32 +163,6 @@ async def test_a_node_whose_deletion_the_watch_does_not_show_yet_waits_for_no_tu
             assert stage.condition("n0", names.TERMINATION_PENDING) is None
             await stage.until_gone("n0")
         assert "DisruptionHeld" not in await reasons(stage, "n0")
-
-
-async def test_claims_of_one_age_are_terminated_one_after_the_other() -> None:
-    async with staged(*TEN[:5], claim=ClaimSpec(expire_after="600s")) as stage, stage.settled():
-        assert await most_until(stage, going, *TEN[:5]) == 1
-        instants = [at for at, _ in deletions(stage, "nodeclaims")]
-        assert len(set(instants)) == 5
-
-
-async def test_a_label_taken_back_while_the_node_waits_means_that_nothing_happens() -> None:
-    async with staged(*TEN[:3]) as stage, stage.settled():
-        await label(stage, *TEN[:3])
-        await stage.patch_node("n1", NOT_TERMINABLE)
-        await stage.until_gone("n0", "n2")
-        await stage.clock.sleep(600)
-        assert [name for _, name in deletions(stage)] == ["n0", "n2"]
-        assert stage.condition("n1", names.TERMINATION_PENDING) is None
-        assert not (stage.node("n1") or {})["spec"].get("unschedulable")
-
-
-async def test_a_node_that_pods_block_lets_others_pass() -> None:
-    async with staged(*TEN[:3]) as stage, stage.settled():
-        await stage.create(a_pod_manifest("job", "n0", annotations={names.DO_NOT_DISRUPT: "true"}))
-        await label(stage, *TEN[:3])
-        await stage.until_gone("n1", "n2")
-        assert stage.node("n0") is not None
 
 
 async def test_more_at_once_count_from_the_next_second() -> None:
@@ -392,13 +355,6 @@ async def test_a_termination_that_waits_for_its_turn_shows_so_once_on_the_node()
         assert stage.condition("n1", names.TERMINATION_PENDING) is None
 
 
-async def test_a_node_that_is_terminated_at_once_never_shows_pending() -> None:
-    async with staged("n0", "n1") as stage, stage.settled():
-        await label(stage, "n0")
-        await stage.until_gone("n0")
-        assert "DisruptionHeld" not in await reasons(stage, "n0")
-
-
 # -- the cordon of those that wait -------------------------------------------------------------------------------------
 
 
@@ -558,14 +514,3 @@ async def test_a_node_without_a_claim_expires_with_its_group_whatever_has_restar
         assert ended(stage) == pytest.approx(due, abs=0.01)
         assert len(told) == 1
         assert "has reached the age of its node group" in told[0]
-
-
-async def test_a_node_that_has_expired_waits_for_its_protected_pods() -> None:
-    group = {"selector": {}, "expireAfter": "10m", "expireJitter": 0}
-    async with staged(*TEN[:2], settings=the_settings(nodeGroups=[group])) as stage, stage.settled():
-        await stage.create(a_pod_manifest("job", "n0", annotations={names.DO_NOT_DISRUPT: "1h"}))
-        await stage.until_gone("n1")
-        await stage.clock.sleep(600)
-        assert stage.node("n0") is not None
-        assert not is_cordoned(stage, "n0")
-        await stage.until_gone("n0")

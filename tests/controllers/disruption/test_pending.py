@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.collector import figures
-from support.disruption import NOT_TERMINABLE, TERMINABLE, deletions, instant_of, lost_at, refusing
+from support.disruption import TERMINABLE, deletions, instant_of, lost_at, refusing
 from support.stage import Stage, reasons, staged, the_settings
 
 from gracectl.app.controller import Controller
@@ -89,16 +89,6 @@ async def test_a_refused_deletion_is_pending_until_it_is_accepted() -> None:
         assert counted(controller) == {}
 
 
-async def test_what_is_due_no_more_is_pending_no_more() -> None:
-    async with staged("n0", "n1") as stage, stage.settled() as controller, refusing(stage, "/api/v1/nodes/n0"):
-        await stage.patch_node("n0", TERMINABLE)
-        await stage.until(lambda: hold(stage, "n0") == "DeletionRefused")
-        await stage.patch_node("n0", NOT_TERMINABLE)
-        await stage.clock.sleep(0.1)
-        assert hold(stage, "n0") is None
-        assert counted(controller) == {}
-
-
 # -- without a provider ------------------------------------------------------------------------------------------------
 
 NO_PROVIDER: Any = {"provider": {"name": "none"}}
@@ -135,15 +125,6 @@ async def test_with_provider_none_an_unhealthy_node_is_cordoned_and_reported_unt
         assert (await reasons(stage, "n0")).count("Uncordoned") == 1
 
 
-@pytest.mark.parametrize("health", [{"enabled": True}, {"enabled": True, "force": True}])
-async def test_health_that_is_enabled_by_name_needs_no_provider(health: Any) -> None:
-    settings = the_settings(**NO_PROVIDER, health=health)
-    async with staged(*TEN, settings=settings) as stage, stage.settled():
-        began = await lost_at(stage, "n0")
-        await stage.until_gone("n0")
-        assert deletions(stage) == [(round(began, 3) + 900, "n0")]
-
-
 async def test_force_alone_ends_no_node_with_provider_none() -> None:
     settings = the_settings(**NO_PROVIDER, health={"force": True})
     async with staged(*TEN, settings=settings) as stage, stage.settled():
@@ -169,16 +150,6 @@ async def test_many_unhealthy_nodes_are_not_cordoned_even_with_provider_none() -
         assert at == pytest.approx(healed + 300, abs=1.001)
         await stage.clock.sleep(0.1)
         assert hold(stage, "n0") == "ProviderNone"
-
-
-async def test_a_label_ends_an_unhealthy_node_with_provider_none() -> None:
-    async with staged(*TEN, settings=the_settings(**NO_PROVIDER)) as stage, stage.settled():
-        await lost_at(stage, "n0")
-        await stage.until(lambda: hold(stage, "n0") == "ProviderNone")
-        at = stage.clock.monotonic()
-        await stage.patch_node("n0", TERMINABLE)
-        await stage.until_gone("n0")
-        assert deletions(stage) == [(round(at, 3), "n0")]
 
 
 async def test_a_provider_that_is_chosen_while_nodes_wait_ends_them() -> None:

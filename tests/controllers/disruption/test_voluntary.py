@@ -6,7 +6,6 @@ from typing import Any
 
 import anyio
 import pytest
-from kubesim.controllers.client import STRATEGIC
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
 from support.disruption import (
@@ -24,10 +23,6 @@ from gracectl.app.controller import Controller
 from gracectl.cli.crds import shipped_definitions
 from gracectl.model import names
 from gracectl.model.times import format_time
-
-NETWORK = {"type": "NetworkUnavailable", "status": "True", "tolerationSeconds": 60}
-READY = {"type": "Ready", "status": "Unknown", "tolerationSeconds": 900}
-
 
 # -- health ------------------------------------------------------------------------------------------------------------
 
@@ -48,46 +43,6 @@ async def test_a_lost_node_is_ended_after_fifteen_minutes_to_the_second() -> Non
             f"terminating: node n1 is unhealthy: its condition Ready has been Unknown since {since}, and 900 s of that "
             "are tolerated"
         )
-
-
-async def test_a_node_that_is_back_in_time_is_left_alone() -> None:
-    async with staged("n1", "n2") as stage, stage.settled():
-        lost = await lost_at(stage, "n1")
-        await stage.clock.sleep(lost + 899 - stage.clock.monotonic())
-        stage.cluster.kubelet.heal("n1")
-        await stage.clock.sleep(3600)
-        assert deletions(stage) == []
-        assert await reasons(stage, "n1") == []
-
-
-async def test_a_node_that_never_became_ready_counts_from_its_creation() -> None:
-    async with staged("n1") as stage, stage.settled():
-        await stage.clock.sleep(30)
-        stage.cluster.kubelet.partition("n2")
-        await stage.add_nodes("n2")
-        created = created_at(stage, stage.node("n2"))
-        await stage.until_gone("n2")
-        assert deletions(stage) == [(created + 900.0, "n2")]
-
-
-async def test_of_several_conditions_the_one_that_ends_first_counts() -> None:
-    settings = the_settings(health={"conditions": [READY, NETWORK], "maximumUnhealthy": 2})
-    async with staged("n1", "n2", settings=settings) as stage, stage.settled():
-        lost = await lost_at(stage, "n1")
-        await stage.clock.sleep(lost + 100.25 - stage.clock.monotonic())
-        now = stage.clock.monotonic() - 0.25
-        for node, since in (("n1", 0.0), ("n2", -20.0)):
-            condition = {
-                "type": "NetworkUnavailable",
-                "status": "True",
-                "reason": "NoRoute",
-                "message": "",
-                "lastTransitionTime": format_time(stage.clock.now() + since),
-            }
-            patch = {"status": {"conditions": [condition]}}
-            await stage.call("PATCH", f"/api/v1/nodes/{node}/status", patch, STRATEGIC)
-        await stage.until_gone("n1", "n2")
-        assert deletions(stage) == [(now + 40.0, "n2"), (now + 60.0, "n1")]
 
 
 async def test_the_search_for_unhealthy_nodes_can_be_switched_off() -> None:
@@ -179,13 +134,6 @@ async def test_the_label_terminates_a_node_at_once() -> None:
         assert deletions(stage) == [(start, "n1")]
         told = {reason: words for name, reason, words in await stage.events() if name == "n1"}
         assert told["NodeTerminable"] == "terminating: node n1 has the label karpenter.sh/lifecycle-phase=terminable"
-
-
-async def test_a_node_that_has_the_label_from_its_first_moment_gets_the_finalizer_before_it_is_deleted() -> None:
-    async with staged("n1") as stage, stage.settled():
-        await stage.add_nodes("n2", labels=TERMINABLE["metadata"]["labels"])
-        await stage.until_gone("n2")
-        assert stage.instance_state("n2") == "terminated"
 
 
 async def test_a_node_that_cannot_get_the_finalizer_is_not_deleted() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from kubesim.controllers.client import MERGE
 from kubesim.controllers.nodeclaims import ClaimSpec
-from support.disruption import NOT_TERMINABLE, TERMINABLE
-from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
+from support.disruption import TERMINABLE
+from support.stage import Stage, a_budget_manifest, a_pod_manifest, a_workload, staged
 
 from gracectl.model import names
 from gracectl.model.times import parse_time
@@ -52,18 +52,6 @@ async def test_the_node_is_deleted_in_the_very_second_in_which_the_last_protecti
             'pod shop/job-300 is protected by do-not-disrupt "300s" until '
         )
         assert "(and 2 more pods)" in message
-
-
-async def test_a_label_removed_while_a_pod_blocks_means_that_nothing_happens() -> None:
-    async with staged("n1") as stage, stage.settled():
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "600s"}))
-        await stage.patch_node("n1", TERMINABLE)
-        await stage.clock.sleep(300)
-        await stage.patch_node("n1", NOT_TERMINABLE)
-        await stage.clock.sleep(1200)
-        assert deleted(stage) == []
-        await stage.patch_node("n1", TERMINABLE)
-        assert await stage.until_gone("n1")
 
 
 @pytest.mark.parametrize("way", ["the pod goes", "the annotation goes"])
@@ -130,20 +118,6 @@ async def test_a_pod_under_two_budgets_holds_its_node_until_one_of_them_is_gone(
         assert deleted(stage) == [(start, "n1")]
 
 
-async def test_pods_that_do_not_count_hold_nothing() -> None:
-    async with staged("n1", "n2") as stage, stage.settled():
-        stays = [{"key": names.DISRUPTED_TAINT_KEY, "operator": "Exists"}]
-        await stage.create(
-            a_pod_manifest("stays", "n1", annotations=FOR_EVER, tolerations=stays),
-            a_pod_manifest("done", "n1", annotations=FOR_EVER, restartPolicy="Never", behaviour={"exit-seconds": 1}),
-        )
-        await stage.clock.sleep(5)
-        await stage.patch_node("n1", TERMINABLE)
-        start = stage.clock.monotonic()
-        await stage.until_gone("n1")
-        assert deleted(stage) == [(start, "n1")]
-
-
 # -- eventual disruption -----------------------------------------------------------------------------------------------
 
 
@@ -161,20 +135,6 @@ async def test_with_a_grace_period_a_claim_expires_in_spite_of_the_pods_and_its_
             assert await told(stage, "n1") == []
             assert stage.node("n2") is not None
             assert len(await told(stage, "n2")) == len(await told(stage, "n2-claim")) == 1
-
-
-async def test_the_grace_period_of_a_group_counts_as_well() -> None:
-    groups = [{"selector": {"matchLabels": {"pool": "batch"}}, "terminationGracePeriod": "60s"}]
-    async with staged("n1", labels={"pool": "batch"}, settings=the_settings(nodeGroups=groups)) as stage:
-        await stage.add_nodes("n2")
-        for node in ("n1", "n2"):
-            await stage.create(a_pod_manifest(f"on-{node}", node, annotations=FOR_EVER))
-        async with stage.settled():
-            for node in ("n1", "n2"):
-                await stage.patch_node(node, TERMINABLE)
-            start = stage.clock.monotonic()
-            await stage.clock.sleep(1000)
-            assert deleted(stage) == [(start, "n1")]
 
 
 async def test_all_nodes_of_a_claim_count() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
-from kubesim.faults import LateWatch, Partition, Reset, Rule
+from kubesim.faults import LateWatch, Partition, Rule
 from support.disruption import (
     AT_ONCE,
     NOT_TERMINABLE,
@@ -154,14 +154,6 @@ async def test_a_webhook_that_says_when_to_come_back_is_obeyed() -> None:
         assert stage.node("n1") is not None
 
 
-async def test_an_answer_that_is_lost_is_no_reason_to_ask_twice() -> None:
-    async with staged("n1") as stage, stage.settled():
-        stage.transport.behind.add(Rule(fault=Reset(carried_out=True), method="DELETE", path="nodes/n1", count=1))
-        await stage.patch_node("n1", TERMINABLE)
-        await stage.until_gone("n1")
-        assert len(deletions(stage)) == 1
-
-
 async def test_while_the_watch_is_late_no_delete_is_sent_twice() -> None:
     async with staged("n1", claim=ClaimSpec()) as stage, stage.settled():
         stage.transport.before.add(Rule(fault=LateWatch(2.0, 2.0), path="nodeclaims"))
@@ -224,17 +216,6 @@ async def test_a_node_that_is_well_again_after_a_crash_gets_its_deadline_back(
             await stage.clock.sleep(600)
             assert deadlines_on(stage, claimed) == stood
             assert deletions(stage) == deletions(stage, "nodeclaims") == []
-
-
-async def test_a_deadline_that_was_tightened_meanwhile_stays() -> None:
-    async with staged("n1", settings=FORCED) as stage:
-        await pulled_and_killed(stage, "nodes")
-        tighter = {names.TERMINATION_TIMESTAMP: format_time(stage.clock.now() - 5000)}
-        await stage.patch_node("n1", {"metadata": {"annotations": tighter}})
-        async with stage.controller() as controller:
-            await controller.wait_live()
-            await stage.clock.sleep(10)
-            assert deadlines_on(stage, claimed=False) == tighter
 
 
 async def test_a_node_that_is_unhealthy_after_a_crash_is_still_terminated_by_force() -> None:

@@ -151,19 +151,6 @@ async def test_a_claim_that_may_not_be_deleted_stops_neither_drain_nor_deadline_
             assert "NodeClaimDeletionFailed" in await reasons(stage, name)
 
 
-async def test_a_claim_that_refuses_every_write_stops_no_drain() -> None:
-    objects = [a_pod_manifest("a", "n1", **STOPS_AFTER_5)]
-    async with staged("n1", objects=objects, claim=QUARTER) as stage, stage.settled():
-        stage.transport.before.add(Rule(fault=Refuse(403), method="PATCH|DELETE", path="nodeclaims"))
-        await stage.delete_node("n1")
-        await stage.clock.sleep(20)
-        assert [each.status for each in stage.evictions] == [201]
-        assert stage.instance_state("n1") == "terminated"
-        stage.transport.before.clear()
-        await stage.until_claims_gone("n1-claim")
-        await stage.until_gone("n1")
-
-
 async def test_a_node_that_may_not_be_deleted_makes_an_event_on_the_claim_and_is_retried() -> None:
     async with staged("n1", claim=CLAIM) as stage:
         stage.transport.before.add(Rule(fault=Refuse(403), method="DELETE", path="nodes"))

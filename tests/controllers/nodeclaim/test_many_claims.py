@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Callable
-from itertools import cycle
 
 import pytest
-from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
-from kubesim.faults import DropWatch, Latency, Refuse, Reset, Rule
+from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
 from support.inprocess import Stutter
-from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged, unregistered
-
-from gracectl.model import names
+from support.stage import Stage, a_pod_manifest, staged
 
 QUARTER = ClaimSpec(termination_grace_period="15m")
 WRITES = 9
@@ -69,140 +63,6 @@ async def test_many_at_once_do_not_wait_for_each_other_and_do_not_fight(deleted:
         assert len(terminated) == len(nodes)
 
 
-async def test_a_claim_whose_provider_fails_delays_no_other() -> None:
-    async with staged() as stage:
-        for name in ("n1", "n2"):
-            await stage.add_nodes(name, claim=QUARTER)
-        stage.cluster.cloud.protect(stage.instances["n1"])
-        await stage.create(a_pod_manifest("a", "n2", **STOPS_AFTER_5))
-        async with stage.settled():
-            await stage.delete_claim("n1-claim")
-            start = await stage.delete_claim("n2-claim")
-            assert await stage.until_claims_gone("n2-claim") - start == pytest.approx(5.0, abs=0.001)
-            assert stage.claim("n1-claim") is not None
-
-
-@pytest.mark.parametrize(
-    ("after", "deleted"),
-    list(
-        zip(
-            [0.0, 0.005, 0.015, 0.1, 2.5, 5.0, 5.015, 5.03, 5.06, 5.5, 6.1, 6.2], cycle(["claim", "node"]), strict=False
-        )
-    ),
-)
-async def test_a_kill_at_any_point_is_survived(after: float, deleted: str) -> None:
-    async with staged("n1", claim=QUARTER, cloud=CloudSettings(terminate_delay=1.0)) as stage:
-        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
-        # Answers take 10 ms, so that a kill finds requests that were carried out and never answered.
-        stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
-        async with stage.settled(mortal=True) as controller:
-            await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
-            await stage.clock.sleep(after)
-        await stage.clock.sleep(0.2)
-        async with stage.controller() as controller:
-            await stage.until_claims_gone("n1-claim")
-            await stage.until_gone("n1")
-            await stage.clock.sleep(1)
-            assert (controller.under_way(), controller.claims_under_way()) == ((), ())
-        assert set(stage.agreed().values()) == {1}
-        assert stage.instance_state("n1") == "terminated"
-        assert the_end_was_in_order(stage)
-
-
-async def test_two_controllers_by_mistake_break_nothing() -> None:
-    async with staged(cloud=CloudSettings(terminate_delay=1.0)) as stage:
-        for name in ("n1", "n2", "n3"):
-            await stage.add_nodes(name, claim=QUARTER)
-            await stage.cluster.create(a_pod_manifest(f"on-{name}", name, **STOPS_AFTER_5))
-        await stage.cluster.until_ready()
-        stage.transport.behind.add(Rule(fault=Latency(0.01, 0.05)))
-        async with stage.controller() as one, stage.controller() as other:
-            await stage.settle(one)
-            await stage.settle(other)
-            await stage.delete_claim("n1-claim")
-            await stage.delete_node("n2")
-            await stage.until_claims_gone("n1-claim", "n2-claim")
-            await stage.until_gone("n1", "n2")
-            await stage.clock.sleep(1)
-            assert one.claims_under_way() == other.claims_under_way() == ()
-        assert [stage.instance_state(name) for name in ("n1", "n2", "n3")] == ["terminated", "terminated", "running"]
-        assert all(each["refused"] <= 10 for each in writes_per_claim(stage).values())
-        assert the_end_was_in_order(stage)
-
-
-async def test_the_deadline_is_kept_though_the_server_goes_away_after_the_cordon() -> None:
-    async with staged("n1", claim=ClaimSpec(termination_grace_period="60s")) as stage:
-        await stage.create(a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}))
-        async with stage.settled() as controller:
-            start = await stage.delete_claim("n1-claim")
-            await stage.clock.sleep(5)
-            node = stage.node("n1")
-            assert node is not None
-            assert node["spec"]["unschedulable"]
-            deadline = controller.claims_under_way()[0].deadline
-            assert deadline is not None
-            stage.transport.is_listening = False
-            await stage.clock.sleep(100)
-            asked = stage.provider.instants_of("terminate")[0]
-            assert asked - (deadline - stage.clock.now() + stage.clock.monotonic()) <= 1.001
-            assert asked - start <= 61.001
-            stage.transport.is_listening = True
-            await stage.until_claims_gone("n1-claim")
-            await stage.until_gone("n1")
-
-
-@pytest.mark.seeds(4)
-async def test_through_a_storm_every_claim_ends(seed: int) -> None:
-    chance = random.Random(f"claims/{seed}")
-    nodes = [f"n{number}" for number in range(4)]
-    cloud = CloudSettings(terminate_delay=chance.uniform(0, 4), failure_probability=chance.choice([0.0, 0.3]))
-    async with staged(seed=seed, cloud=cloud) as stage:
-        for node in nodes:
-            await stage.add_nodes(node, claim=QUARTER)
-            stop = {"stop-seconds": chance.randint(0, 20)}
-            await stage.cluster.create(a_pod_manifest(f"on-{node}", node, behaviour=stop))
-        await stage.cluster.until_ready()
-        await stage.patch_claim("n3-claim", {"status": unregistered()}, "/status")
-        async with stage.mortal() as controller:
-            await stage.settle(controller)
-        rain(stage, chance)
-        deleted = nodes[1:]
-        for _ in range(3):
-            async with stage.mortal():
-                for node in deleted:
-                    which = chance.choice([stage.node, stage.claim, None])
-                    await delete(stage, node, is_node=which == stage.node, is_claim=which == stage.claim)
-                await stage.clock.sleep(chance.uniform(0, 15))
-        stage.transport.before.clear()
-        stage.transport.behind.clear()
-        stage.transport.stutter = Stutter()
-        async with stage.controller() as controller:
-            for node in deleted:
-                await delete(stage, node, is_claim=True)
-            await stage.until_claims_gone(*(f"{node}-claim" for node in deleted))
-            await stage.until_gone(*deleted)
-            await stage.clock.sleep(1)
-            assert (controller.under_way(), controller.claims_under_way()) == ((), ())
-        assert [stage.instance_state(node) for node in nodes] == ["running", *["terminated"] * 3]
-        assert the_end_was_in_order(stage)
-
-
-def rain(stage: Stage, chance: random.Random) -> None:
-    before, behind = stage.transport.before, stage.transport.behind
-    stage.transport.stutter = Stutter(chance.uniform(0.0, 0.5), chance.choice([0.05, 0.5, 5.0]))
-    kinds: list[Callable[[float], object]] = [
-        lambda p: before.add(Rule(fault=Refuse(500), probability=p)),
-        lambda p: before.add(Rule(fault=Reset(), probability=p)),
-        lambda p: behind.add(Rule(fault=Reset(carried_out=True), probability=p)),
-        lambda p: behind.add(Rule(fault=Refuse(500), probability=p)),
-        lambda p: behind.add(Rule(fault=Latency(0.0, 2.0))),
-        lambda p: before.add(Rule(fault=DropWatch(chance.uniform(0.1, 20)), probability=p)),
-    ]
-    for kind in kinds:
-        if chance.random() < 0.5:
-            kind(chance.uniform(0.05, 0.4))
-
-
 async def delete(stage: Stage, node: str, *, is_node: bool = False, is_claim: bool = False) -> None:
     """Unless it is gone, or going already."""
     if is_node and is_there(stage.node(node)):
@@ -213,23 +73,3 @@ async def delete(stage: Stage, node: str, *, is_node: bool = False, is_claim: bo
 
 def is_there(thing: JsonObject | None) -> bool:
     return thing is not None and "deletionTimestamp" not in thing["metadata"]
-
-
-def the_end_was_in_order(stage: Stage) -> bool:
-    """From the server's own history: no claim went before a node that had registered for it, or before its instance."""
-    gone_nodes = {
-        change.object["spec"]["providerID"]: change.revision
-        for change in stage.server.store.table("nodes").changes(0)
-        if change.type == "DELETED"
-    }
-    for change in stage.server.store.table("nodeclaims.karpenter.sh").changes(0):
-        if change.type != "DELETED":
-            continue
-        status = change.object["status"]
-        registered = next(each["status"] for each in status["conditions"] if each["type"] == "Registered")
-        if registered == "True" and gone_nodes.get(status["providerID"], change.revision) >= change.revision:
-            return False
-        id_ = status["providerID"].rsplit("/", 1)[-1]
-        if next(each.state for each in stage.cluster.cloud.instances if each.id == id_) != "terminated":
-            return False
-    return True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
@@ -12,7 +10,6 @@ from support.stage import (
     STOPS_AFTER_5,
     Stage,
     a_pod_manifest,
-    finalizers_of,
     instants,
     reasons,
     staged,
@@ -20,7 +17,7 @@ from support.stage import (
     unregistered,
 )
 
-from gracectl.cloud.provider import ProviderRefused, ProviderUnavailable
+from gracectl.cloud.provider import ProviderUnavailable
 from gracectl.model import names
 
 CLAIM = ClaimSpec()
@@ -102,39 +99,6 @@ async def test_all_nodes_of_a_claim_are_gone_before_its_instance_ends() -> None:
             assert len(stage.transport.of("delete", "nodes")) == 2
 
 
-async def test_a_node_left_over_under_an_old_name_takes_no_instance_with_it() -> None:
-    """The same machine, registered anew under another name: the end of the old object is not the end of the machine."""
-    async with staged("n2") as stage:
-        node = stage.node("n2")
-        assert node is not None
-        await stage.call(
-            "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
-        )
-        async with stage.settled():
-            await stage.delete_node("n1")
-            await stage.until_gone("n1")
-            assert stage.instance_state("n2") == "running"
-            await stage.delete_node("n2")
-            await stage.until_gone("n2")
-            assert stage.instance_state("n2") == "terminated"
-        assert "InstanceShared" in await reasons(stage, "n1")
-
-
-async def test_of_two_nodes_of_one_instance_that_go_together_one_terminates_it() -> None:
-    async with staged("n2") as stage:
-        node = stage.node("n2")
-        assert node is not None
-        await stage.call(
-            "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"providerID": node["spec"]["providerID"]}}
-        )
-        async with stage.settled():
-            await stage.delete_node("n1")
-            start = await stage.delete_node("n2")
-            assert await stage.until_gone("n1", "n2") - start <= 4.0
-            assert len(stage.provider.instants_of("terminate")) == 1
-            assert stage.instance_state("n2") == "terminated"
-
-
 # -- the deadline ------------------------------------------------------------------------------------------------------
 
 
@@ -158,31 +122,6 @@ async def test_with_a_grace_period_the_deadline_and_its_event_are_on_both(delete
 
 
 TGP = "TerminationGracePeriodExpiring"
-
-
-async def test_without_a_grace_period_there_is_no_deadline() -> None:
-    async with staged("n1", objects=[a_pod_manifest("a", "n1", **STOPS_AFTER_5)], claim=CLAIM) as stage:
-        async with stage.settled():
-            await stage.delete_claim("n1-claim")
-            await stage.clock.sleep(1)
-            for thing in (stage.node("n1"), stage.claim("n1-claim")):
-                assert thing is not None
-                assert names.TERMINATION_TIMESTAMP not in thing["metadata"].get("annotations", {})
-            await stage.until_claims_gone("n1-claim")
-        assert TGP not in await reasons(stage, "n1-claim")
-
-
-async def test_an_earlier_deadline_that_stands_on_the_claim_is_kept() -> None:
-    objects = [a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "true"}, **STOPS_AFTER_5)]
-    async with staged("n1", objects=objects, claim=QUARTER) as stage, stage.settled():
-        early = {"metadata": {"annotations": {names.TERMINATION_TIMESTAMP: "2026-01-01T00:02:00Z"}}}
-        await stage.patch_claim("n1-claim", early)
-        await stage.delete_claim("n1-claim")
-        await stage.clock.sleep(1)
-        for thing in (stage.node("n1"), stage.claim("n1-claim")):
-            assert thing is not None
-            assert thing["metadata"]["annotations"][names.TERMINATION_TIMESTAMP] == "2026-01-01T00:02:00Z"
-        assert await stage.until_claims_gone("n1-claim") <= 120.0
 
 
 async def test_a_claim_without_a_grace_period_has_that_of_the_group_of_its_node() -> None:
@@ -291,39 +230,7 @@ async def test_a_claim_whose_node_and_instance_are_gone_goes_without_requests() 
             assert stage.provider.calls == [(round(start, 3), "state")]
 
 
-async def test_a_lost_node_whose_instance_is_gone_does_not_block_its_claim() -> None:
-    async with staged("n1", objects=[a_pod_manifest("a", "n1")], claim=CLAIM) as stage, stage.settled():
-        stage.cluster.cloud.terminate(stage.instances["n1"])
-        await stage.clock.sleep(45)
-        node = stage.condition("n1", "Ready")
-        assert node is None or node["status"] != "True"
-        start = await stage.delete_claim("n1-claim")
-        assert await stage.until_claims_gone("n1-claim") == start
-        assert stage.provider.instants_of("terminate") == []
-
-
 # -- the provider ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_provider_that_fails_is_asked_again_and_the_claim_waits() -> None:
-    async with staged("n1", claim=CLAIM) as stage:
-        await stage.patch_claim("n1-claim", {"status": unregistered()}, "/status")
-        stage.provider.moods.extend(ProviderUnavailable("throttled") for _ in range(5))
-        async with stage.settled() as controller:
-            start = await stage.delete_claim("n1-claim")
-            await stage.clock.sleep(0.2)
-            condition = stage.claim_condition("n1-claim", names.INSTANCE_TERMINATING)
-            assert condition is not None
-            message = "provider stand-in: throttled; retrying until the instance is gone"
-            assert (condition["status"], condition["message"]) == ("False", message)
-            (progress,) = controller.claims_under_way()
-            assert progress.waits_for == message
-            await stage.until_claims_gone("n1-claim")
-            asked = [instant - start for instant in stage.provider.instants_of("state")]
-            for pause, size in zip([b - a for a, b in pairwise(asked)], [1.0, 2.0, 4.0, 8.0, 16.0], strict=False):
-                assert size / 2 <= pause <= size
-            assert len(stage.provider.instants_of("terminate")) == 1
-        assert "InstanceTerminationFailed" in await reasons(stage, "n1-claim")
 
 
 async def test_a_node_that_another_client_releases_during_its_cordon_leaves_its_instance_to_the_claim() -> None:
@@ -340,31 +247,3 @@ async def test_a_node_that_another_client_releases_during_its_cordon_leaves_its_
             assert [step.step for step in controller.claims_under_way()] == ["instance"]
             assert await stage.until_claims_gone("n1-claim") - start > 12.0
             assert stage.instance_state("n1") == "terminated"
-
-
-async def test_termination_protection_holds_the_claim_and_names_the_remedy() -> None:
-    async with staged("n1", claim=CLAIM) as stage:
-        stage.provider.moods.extend([ProviderRefused("termination protection is on", "take it off instance i-1")] * 30)
-        async with stage.settled():
-            await stage.delete_claim("n1-claim")
-            await stage.clock.sleep(3600)
-            for condition in (
-                stage.condition("n1", names.INSTANCE_TERMINATING),
-                stage.claim_condition("n1-claim", names.INSTANCE_TERMINATING),
-            ):
-                assert condition is not None
-                assert condition["status"] == "False"
-                assert "take it off instance i-1" in condition["message"]
-            assert len(stage.provider.calls) < 30
-            stage.provider.moods.clear()
-            await stage.until_claims_gone("n1-claim")
-            assert stage.instance_state("n1") == "terminated"
-
-
-async def test_an_instance_that_takes_its_time_keeps_node_and_claim() -> None:
-    async with staged("n1", claim=CLAIM, cloud=CloudSettings(terminate_delay=60.0)) as stage, stage.settled():
-        start = await stage.delete_claim("n1-claim")
-        await stage.clock.sleep(61)
-        assert names.FINALIZER in finalizers_of(stage.claim("n1-claim") or {"metadata": {}})
-        assert await stage.until_claims_gone("n1-claim") - start >= 62.0
-        assert finalizers_off(stage, "nodes") <= finalizers_off(stage, "nodeclaims")
