@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from kubesim.apiserver import ApiServer
 from kubesim.faults import Refuse, Rule
-from kubesim_support.accounts import RBAC, account_token, as_admin, grant, guarded, rule
+from kubesim_support.accounts import RBAC, as_admin, grant, guarded, rule
 from support.inprocess import InProcessTransport
 from support.stage import CloudProvider, Stage, staged, the_settings
 
@@ -45,14 +45,6 @@ EVERYTHING = (
 """What docs/permissions.md lists, no more."""
 
 OUR_LEASE = ("kube-system", "gracectl")
-
-OF_OUR_KINDS = (
-    rule("get list watch patch delete", "nodeclaims", "karpenter.sh"),
-    rule("patch", "nodeclaims/status", "karpenter.sh"),
-    rule("get list watch", "nodedisruptionbudgets", "termination.karpenter.sh"),
-    rule("patch", "nodedisruptionbudgets/status", "termination.karpenter.sh"),
-)
-"""And where the cluster has NodeClaims and NodeDisruptionBudgets."""
 
 
 def a_controller(server: ApiServer, clock: LoopClock, token: str = "") -> tuple[Controller, InProcessTransport]:
@@ -112,27 +104,6 @@ async def test_permissions_on_leases_are_checked_in_their_namespace_and_only_wit
     }
     await as_admin(server, "POST", f"{RBAC}/namespaces/shop/rolebindings", binding)
     await Controller(settings, transport, clock, provider).check()
-
-
-@pytest.mark.parametrize("has_ours", [True, False])
-async def test_a_drain_by_an_account_that_has_the_documented_rights_and_no_others(has_ours: bool) -> None:
-    """The rights to our kinds are asked for where the cluster has such, and not missed where it has none."""
-    definitions = shipped_definitions() if has_ours else ()
-    async with staged("n1", objects=[{**POD}], definitions=definitions, settings=Settings()) as stage:
-        token = await account_token(stage.server, "gracectl", "kube-system")
-        account = {"kind": "ServiceAccount", "name": "gracectl", "namespace": "kube-system"}
-        await grant(stage.server, account, *EVERYTHING, *(OF_OUR_KINDS if has_ours else ()))
-        stage.transport = InProcessTransport(stage.server, stage.clock, token=token)
-        async with stage.controller() as controller:
-            await controller.check()
-            await stage.settle(controller)
-            await stage.delete_node("n1")
-            await stage.until_gone("n1")
-        assert {each.operation.verb for each in stage.transport.executed} >= {"patch", "create"}
-        refused = {each.operation.plural for each in stage.transport.executed if each.status in (401, 403)}
-        # A server refuses before it looks what it serves.
-        assert refused == (set() if has_ours else {"nodeclaims", "nodedisruptionbudgets"})
-        assert not stage.cluster.pods()
 
 
 async def test_check_lists_every_right_that_is_missing() -> None:

@@ -99,41 +99,6 @@ async def test_a_labelled_node_without_finalizer_is_followed_to_its_end(caplog: 
         ]
 
 
-async def test_a_protected_pod_holds_in_a_dry_run_as_long_as_it_would(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    async with staged("n1", objects=[a_pod_manifest("job", "n1", annotations={names.DO_NOT_DISRUPT: "1h"})]) as stage:
-        await held(stage, "n1")
-        await stage.delete_node("n1")
-        stage.is_dry_run = True
-        async with stage.controller() as controller:
-            await controller.wait_live()
-            await stage.clock.sleep(3500)
-            assert "evict pod shop/job" not in would(caplog)
-            assert len(controller.under_way()) == 1
-            await stage.clock.sleep(200)
-            assert "evict pod shop/job" in would(caplog)
-        assert written(stage) == []
-
-
-async def test_a_budget_that_allows_nothing_blocks_without_end_and_without_repeats(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with staged("n1") as stage:
-        await stage.create(a_workload("StatefulSet", "db", 2), a_budget_manifest("db", maxUnavailable=0))
-        await held(stage, "n1")
-        await stage.delete_node("n1")
-        stage.is_dry_run = True
-        async with stage.controller() as controller:
-            await controller.wait_live()
-            await stage.clock.sleep(60)
-            await stage.clock.sleep(3600)
-            asked = stage.transport.of("get", "pods")
-        assert len(asked) <= 61  # once in eviction.probeSeconds, as without a dry run
-        assert [each for each in would(caplog) if "pod" in each] == []
-        assert written(stage) == []
-
-
 async def test_the_drain_for_a_maintenance_ends_with_the_node_at_rest_and_follows_its_return(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

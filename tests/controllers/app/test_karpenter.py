@@ -69,12 +69,6 @@ async def test_a_lease_that_is_not_renewed_stops_nothing_for_longer_than_a_minut
         await a_controller(stage).check()
 
 
-async def test_a_lease_from_the_far_future_stops_nothing() -> None:
-    async with staged("n1") as stage:
-        await karpenter_leads(stage, renewTime="9999-12-31T23:59:59.000000Z", leaseDurationSeconds=2**31 - 1)
-        await a_controller(stage).check()
-
-
 async def test_a_lease_where_no_karpenter_is_installed_stops_nothing() -> None:
     async with staged("n1") as stage:
         await karpenter_leads(stage, is_installed=False)
@@ -334,16 +328,6 @@ async def test_a_leader_that_cannot_ask_goes_on() -> None:
         await stage.delete_node("n1")
         start = stage.clock.monotonic()
         assert await stage.until_gone("n1") - start == pytest.approx(2.0, abs=0.01)
-
-
-async def test_a_karpenter_where_none_is_looked_for_stops_nothing() -> None:
-    settings = the_settings(karpenter={"namespaces": []}, leaderElection={"enabled": False, "namespace": "ours"})
-    async with staged("n1", settings=settings) as stage, stage.settled():
-        await karpenter_leads(stage)
-        await karpenter_renews(stage, 40)
-        await stage.delete_node("n1")
-        await stage.until_gone("n1")
-        assert await reported(stage) == {}
 
 
 async def test_a_standby_keeps_nothing_of_the_terminations_that_it_worked_on() -> None:

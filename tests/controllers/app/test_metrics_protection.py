@@ -55,14 +55,6 @@ def held(controller: Controller) -> dict[tuple[str, ...], tuple[int, float]]:
     }
 
 
-async def test_every_series_is_there_from_the_beginning() -> None:
-    async with staged("n1") as stage, stage.settled() as controller:
-        samples = list(filter(None, controller.process.samples()))
-        samples = [sample for sample in samples if sample.metric.name in {*GAUGES, PROTECTION_HELD.name}]
-        assert len(samples) == len({(sample.metric.name, sample.labels) for sample in samples}) == 5 + 5 + 2 + 8
-        assert (gauges(controller), held(controller)) == ({}, {})
-
-
 async def test_protected_pods_are_counted_by_what_protects_them_and_until_when() -> None:
     settings = patiently(nodeSelector={"matchLabels": {"pool": "mine"}})
     async with lasting(settings=settings) as stage, stage.controller() as controller:
@@ -101,21 +93,6 @@ async def test_protected_pods_are_counted_by_what_protects_them_and_until_when()
         assert gauges(controller) == {**expected, (LONGEST, "do-not-disrupt"): HOUR / 2}
 
 
-async def test_a_cap_gives_every_protection_an_end() -> None:
-    settings = patiently(protection={"maximumSeconds": HOUR})
-    async with lasting("n1", settings=settings) as stage, stage.settled() as controller:
-        evict = a_pod_manifest("old", "n1", annotations={names.DO_NOT_EVICT: "true"})
-        await made_at_start(stage, protected("ever", "true"), protected("odd", "always"), evict)
-        await until(stage, 600.0)
-        assert gauges(controller) == {
-            (PODS, "do-not-disrupt", "time"): 1,
-            (PODS, "do-not-disrupt", "invalid"): 1,
-            (PODS, "do-not-evict", "time"): 1,
-            (LONGEST, "do-not-disrupt"): HOUR - 600,
-            (LONGEST, "do-not-evict"): HOUR - 600,
-        }
-
-
 async def test_how_long_each_has_held_the_drain_and_why_that_ended() -> None:
     async with lasting("n1", settings=with_grace_period("2h")) as stage, stage.settled() as controller:
         await made_at_start(
@@ -143,17 +120,6 @@ async def test_how_long_each_has_held_the_drain_and_why_that_ended() -> None:
             ("do-not-disrupt", "left"): (2, 700.0),
             ("do-not-disrupt", "deadline"): (2, pytest.approx(2 * (2 * HOUR - 60), abs=1.0)),
         }
-
-
-async def test_do_not_evict_holds_until_the_pod_is_gone() -> None:
-    async with lasting("n1") as stage, stage.settled() as controller:
-        holder = a_pod_manifest("old", "n1", labels={names.DO_NOT_EVICT: "true"}, behaviour={"stop-seconds": 25})
-        await made_at_start(stage, holder)
-        await delete_at_start(stage, "n1")
-        await until(stage, 1000.0)
-        await stage.call("DELETE", "/api/v1/namespaces/shop/pods/old")
-        await stage.until_gone("n1")
-        assert held(controller) == {("do-not-evict", "left"): (1, 1025.0)}
 
 
 async def test_after_a_restart_a_pod_has_held_the_drain_since_it_began() -> None:

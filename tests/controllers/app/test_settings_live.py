@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 from kubesim.faults import Latency, LateWatch, Refuse, Rule
-from support.disruption import ON_LOST_NODES, lost_at
 from support.disruption import deletions as ends
+from support.disruption import lost_at
 from support.stage import (
     STOPS_AFTER_5,
     Stage,
@@ -99,20 +99,6 @@ async def test_another_rate_of_evictions_counts_at_once_for_waiting_pods() -> No
     assert set(stage.agreed().values()) == {1}
 
 
-async def test_a_slower_rate_and_less_room_delay_pods_not_yet_requested() -> None:
-    async with governed("n1", settings=with_rate(1)) as (stage, rule):
-        await stage.create(*(a_pod_manifest(f"p{n}", "n1") for n in range(20)))
-        async with ruled(stage, "n1"):
-            await rule.say(5, with_rate(0.1, maxInFlight=1))
-            await rule.say(30, with_rate(0, maxInFlight=50))
-            await stage.until_gone("n1")
-    instants = [instant for _, instant in evictions(stage)]
-    assert instants[:6] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    assert instants[6:8] == [15.0, 25.0]
-    assert instants[8:] == [30.0] * 12
-    assert set(stage.agreed().values()) == {1}
-
-
 async def test_a_pod_under_request_is_not_requested_again_and_more_room_is_used_at_once() -> None:
     """Answers take 8 s, and watches are late: nothing but memory knows who has agreed to go."""
     async with governed("n1", settings=with_rate(0, maxInFlight=2)) as (stage, rule):
@@ -183,20 +169,6 @@ async def test_health_that_is_switched_on_later_and_tolerates_less_counts_from_w
             assert lost < 1000
 
 
-async def test_a_forced_end_for_health_counts_for_a_node_that_budgets_hold() -> None:
-    async with governed("n1", "n2", settings=the_settings(health={"maximumUnhealthy": 2})) as (stage, rule):
-        await stage.create(a_pod_manifest("a", "n1", tolerations=ON_LOST_NODES, **PROTECTED))
-        await until(stage, -91)
-        async with stage.settled():
-            lost = await lost_at(stage, "n1") - START
-            await until(stage, lost + 950)
-            assert ends(stage) == []
-            rule.said = the_settings(health={"maximumUnhealthy": 2, "force": True})
-            await stage.until_gone("n1")
-            [(instant, _)] = ends(stage)
-            assert instant - START - lost <= 957
-
-
 async def test_other_waves_count_for_a_drain_that_is_under_way() -> None:
     one = [{"priority": 0, "shutdownGracePeriodSeconds": 60}]
     two = [*one, {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": 1}]
@@ -244,38 +216,6 @@ async def test_a_deadline_that_could_not_be_written_is_kept_all_the_same() -> No
             assert deletions(stage) == [("a", 90.0, 30)]
 
 
-async def test_a_group_gives_a_deadline_to_what_had_none_and_one_that_has_passed_ends_it_at_once() -> None:
-    async with governed("n1", "n2") as (stage, rule):
-        await stage.create(a_pod_manifest("a", "n1", **PROTECTED), a_pod_manifest("b", "n2", **PROTECTED))
-        async with ruled(stage, "n1"):
-            await rule.say(30, with_grace_period("5m"))
-            await until(stage, 31)
-            assert written_on(stage.node("n1")) == stamp(stage, 300)
-            await stage.until_gone("n1")
-            assert deletions(stage) == [("a", 270.0, 30)]
-            await rule.say(310, the_settings())
-            await until(stage, 311)
-            await stage.delete_node("n2")
-            await rule.say(400, with_grace_period("1m"))
-            await stage.until_gone("n2")
-            assert deletions(stage)[1:] == [("b", 400.0, 1)]
-
-
-async def test_timers_that_are_armed_stay_armed() -> None:
-    async with governed("n1", settings=with_grace_period("2m")) as (stage, rule):
-        await stage.create(a_pod_manifest("a", "n1", **PROTECTED, terminationGracePeriodSeconds=30))
-        async with ruled(stage, "n1") as controller:
-            await until(stage, 60)
-            before = controller.statistics().deleter.wheel.armed
-            for instant in range(65, 90, 5):
-                await rule.say(instant, with_grace_period("2m", eviction={"maxInFlight": instant}))
-            assert controller.statistics().deleter.wheel.armed == before
-            # In the very instant in which it fires.
-            await rule.say(90, with_grace_period("2m", eviction={"qps": 7}))
-            await stage.until_gone("n1")
-    assert deletions(stage) == [("a", 90.0, 30)]
-
-
 async def test_pauses_of_the_provider_are_shorter_from_the_next_one_on() -> None:
     async with governed("n1", settings=the_settings(drain={"minimumSeconds": 0})) as (stage, rule):
         stage.provider.moods.extend(ProviderUnavailable("down") for _ in range(40))
@@ -290,17 +230,6 @@ async def test_pauses_of_the_provider_are_shorter_from_the_next_one_on() -> None
     pauses = [after - before for before, after in pairwise(asked_to_end(stage)[asked + 1 :])]
     assert len(pauses) > 20
     assert all(1.0 <= pause <= 2.0 for pause in pauses)
-
-
-async def test_nonsense_in_the_middle_of_a_drain_changes_nothing() -> None:
-    async with governed("n1", settings=with_rate(0.1)) as (stage, rule):
-        await stage.create(*(a_pod_manifest(f"p{n}", "n1") for n in range(4)))
-        async with ruled(stage, "n1"):
-            await rule.say(5, ConfigError("settings file x: is not YAML"))
-            await until(stage, 15)
-            await rule.say(20, with_rate(0.1))
-            await stage.until_gone("n1")
-    assert [instant for _, instant in evictions(stage)] == [0.0, 10.0, 20.0, 30.0]
 
 
 async def test_what_needs_a_restart_is_not_taken_over() -> None:

@@ -6,25 +6,15 @@ import anyio
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Refuse, Rule
-from kubesim_support.accounts import account_token, grant, rule
 from support.clients import a_client, asked_pods, named
-from support.inprocess import InProcessTransport
-from support.stage import CLAIMS, NAMESPACE, Stage, a_budget_manifest, a_pod_manifest, staged, without_v1
+from support.stage import NAMESPACE, Stage, a_budget_manifest, a_pod_manifest, staged
 
-from gracectl.cli.crds import shipped_definitions
 from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.inspect.watcher import snapshot
 from gracectl.kube import errors
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.model.node import Node
-
-READING = (
-    rule("list", "nodes pods"),
-    rule("list", "poddisruptionbudgets", "policy"),
-    rule("list", "volumeattachments", "storage.k8s.io"),
-)
-OF_CLAIMS = rule("list", "nodeclaims", "karpenter.sh")
 
 
 def attachment(node: str) -> dict[str, object]:
@@ -107,36 +97,6 @@ async def test_a_cluster_without_node_claims_has_none() -> None:
     async with staged("n1", definitions=()) as stage:
         cluster = await snapshot(a_client(stage), named("n1"))
         assert (is_live(cluster), len(cluster.claims)) == (True, 0)
-
-
-async def test_where_only_v1beta1_is_served_it_is_read() -> None:
-    async with staged("n1", definitions=(without_v1(),)) as stage:
-        reference = {"apiVersion": "karpenter.k8s.aws/v1beta1", "kind": "EC2NodeClass", "name": "default"}
-        claim = {"metadata": {"name": "c"}, "spec": {"nodeClassRef": reference, "requirements": []}}
-        await stage.call(
-            "POST",
-            CLAIMS.replace("/v1/", "/v1beta1/"),
-            {"apiVersion": "karpenter.sh/v1beta1", "kind": "NodeClaim", **claim},
-        )
-        cluster = await snapshot(a_client(stage), named("n1"))
-        assert [each.name for each in cluster.claims.values()] == ["c"]
-
-
-@pytest.mark.parametrize("has_claims", [True, False])
-async def test_a_right_to_node_claims_is_missed_only_where_there_are_such(has_claims: bool) -> None:
-    definitions = shipped_definitions() if has_claims else ()
-    async with staged("n1", definitions=definitions) as stage:
-        token = await account_token(stage.server, "reader")
-        account = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}
-        await grant(stage.server, account, *READING)
-        client = KubeClient(InProcessTransport(stage.server, stage.clock, token=token), stage.clock)
-        if not has_claims:
-            assert len((await snapshot(client, named("n1"))).nodes) == 1
-            return
-        with pytest.raises(errors.Forbidden, match="add the verb list on nodeclaims of API group"):
-            await snapshot(client, named("n1"))
-        await grant(stage.server, account, OF_CLAIMS, name="more")
-        assert is_live(await snapshot(client, named("n1")))
 
 
 async def test_the_first_failure_is_told_as_it_comes_and_ends_the_rest() -> None:

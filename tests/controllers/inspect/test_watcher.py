@@ -9,9 +9,8 @@ from kubesim_support.accounts import account_token, grant, rule
 from support.builders import a_pod
 from support.clients import a_client, asked_pods, being_deleted, named, pods_seen, seeing
 from support.inprocess import InProcessTransport
-from support.stage import NAMESPACE, NOT_READY, SILENT, Stage, a_budget_manifest, a_pod_manifest, staged, without_v1
+from support.stage import NAMESPACE, NOT_READY, SILENT, Stage, a_budget_manifest, a_pod_manifest, staged
 
-from gracectl.cli.crds import shipped_definitions
 from gracectl.controllers.cluster.informers import MANY
 from gracectl.inspect.watcher import ClusterWatcher
 from gracectl.kube import errors
@@ -20,7 +19,6 @@ from gracectl.model.node import Node
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NO_POD = a_pod("none")
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HELD = {"metadata": {"finalizers": ["example.com/hold"]}}
 CHOSEN = {"metadata": {"labels": {"chosen": "yes"}}}
 NOT_CHOSEN = {"metadata": {"labels": {"chosen": None}}}
@@ -165,24 +163,6 @@ async def test_a_chosen_node_that_goes_before_its_pods_were_listed_delays_nothin
 
 
 # -- node claims -------------------------------------------------------------------------------------------------------
-
-
-async def test_claims_that_are_not_served_are_not_missed_and_found_when_they_are() -> None:
-    async with staged("n1", definitions=()) as stage, seeing(stage, named("n1")) as sight:
-        assert len(sight.cluster.claims) == 0
-        await stage.clock.sleep(10)
-        for definition in shipped_definitions():
-            await stage.call("POST", DEFINITIONS, definition)
-        await stage.clock.sleep(1)
-        await stage.create_claim("c")
-        await stage.clock.sleep(60)
-        assert [claim.name for claim in sight.cluster.claims.values()] == ["c"]
-
-
-async def test_where_only_v1beta1_is_served_it_is_followed() -> None:
-    async with staged("n1", definitions=(without_v1(),)) as stage, seeing(stage, named("n1")):
-        asked = [each.request.path for each in stage.transport.executed if each.operation.plural == "nodeclaims"]
-        assert [path.split("/")[3] for path in asked] == ["v1", "v1beta1", "v1beta1"]
 
 
 @pytest.mark.parametrize("missing", ["list pods", "watch pods", "list nodeclaims"])

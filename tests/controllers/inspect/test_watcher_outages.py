@@ -110,17 +110,6 @@ async def test_a_server_that_never_answered_leaves_nothing_to_date() -> None:
             group.cancel_scope.cancel()
 
 
-async def test_a_refusal_under_way_is_waited_out_for_a_node_that_is_chosen_meanwhile() -> None:
-    objects = [a_pod_manifest("a", "n1"), a_pod_manifest("b", "n2")]
-    async with staged("n1", "n2", objects=objects) as stage, seeing(stage, is_labelled) as sight:
-        await label(stage, "n1", "yes")
-        await stage.clock.sleep(1)
-        stage.transport.before.add(Rule(fault=Refuse(401), path="pods", count=3))
-        await label(stage, "n2", "yes")
-        await stage.clock.sleep(10)
-        assert pods_seen(sight, "n1", "n2") == {"n1": ["a"], "n2": ["b"]}
-
-
 # -- storms ------------------------------------------------------------------------------------------------------------
 
 
