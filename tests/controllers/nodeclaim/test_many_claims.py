@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import cycle
 
 import pytest
+from kubesim.controllers.cloud import CloudSettings
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
 from support.inprocess import Stutter
-from support.stage import Stage, a_pod_manifest, staged
+from support.stage import STOPS_AFTER_5, Stage, a_pod_manifest, staged
 
 QUARTER = ClaimSpec(termination_grace_period="15m")
 WRITES = 9
@@ -63,6 +65,54 @@ async def test_many_at_once_do_not_wait_for_each_other_and_do_not_fight(deleted:
         assert len(terminated) == len(nodes)
 
 
+@pytest.mark.parametrize(
+    ("after", "deleted"),
+    list(
+        zip(
+            [0.0, 0.005, 0.015, 0.1, 2.5, 5.0, 5.015, 5.03, 5.06, 5.5, 6.1, 6.2], cycle(["claim", "node"]), strict=False
+        )
+    ),
+)
+async def test_a_kill_at_any_point_is_survived(after: float, deleted: str) -> None:
+    async with staged("n1", claim=QUARTER, cloud=CloudSettings(terminate_delay=1.0)) as stage:
+        await stage.create(a_pod_manifest("a", "n1", **STOPS_AFTER_5))
+        # Answers take 10 ms, so that a kill finds requests that were carried out and never answered.
+        stage.transport.behind.add(Rule(fault=Latency(0.01, 0.01)))
+        async with stage.settled(mortal=True) as controller:
+            await (stage.delete_claim("n1-claim") if deleted == "claim" else stage.delete_node("n1"))
+            await stage.clock.sleep(after)
+        await stage.clock.sleep(0.2)
+        async with stage.controller() as controller:
+            await stage.until_claims_gone("n1-claim")
+            await stage.until_gone("n1")
+            await stage.clock.sleep(1)
+            assert (controller.under_way(), controller.claims_under_way()) == ((), ())
+        assert set(stage.agreed().values()) == {1}
+        assert stage.instance_state("n1") == "terminated"
+        assert the_end_was_in_order(stage)
+
+
+async def test_two_controllers_by_mistake_break_nothing() -> None:
+    async with staged(cloud=CloudSettings(terminate_delay=1.0)) as stage:
+        for name in ("n1", "n2", "n3"):
+            await stage.add_nodes(name, claim=QUARTER)
+            await stage.cluster.create(a_pod_manifest(f"on-{name}", name, **STOPS_AFTER_5))
+        await stage.cluster.until_ready()
+        stage.transport.behind.add(Rule(fault=Latency(0.01, 0.05)))
+        async with stage.controller() as one, stage.controller() as other:
+            await stage.settle(one)
+            await stage.settle(other)
+            await stage.delete_claim("n1-claim")
+            await stage.delete_node("n2")
+            await stage.until_claims_gone("n1-claim", "n2-claim")
+            await stage.until_gone("n1", "n2")
+            await stage.clock.sleep(1)
+            assert one.claims_under_way() == other.claims_under_way() == ()
+        assert [stage.instance_state(name) for name in ("n1", "n2", "n3")] == ["terminated", "terminated", "running"]
+        assert all(each["refused"] <= 10 for each in writes_per_claim(stage).values())
+        assert the_end_was_in_order(stage)
+
+
 async def delete(stage: Stage, node: str, *, is_node: bool = False, is_claim: bool = False) -> None:
     """Unless it is gone, or going already."""
     if is_node and is_there(stage.node(node)):
@@ -73,3 +123,23 @@ async def delete(stage: Stage, node: str, *, is_node: bool = False, is_claim: bo
 
 def is_there(thing: JsonObject | None) -> bool:
     return thing is not None and "deletionTimestamp" not in thing["metadata"]
+
+
+def the_end_was_in_order(stage: Stage) -> bool:
+    """From the server's own history: no claim went before a node that had registered for it, or before its instance."""
+    gone_nodes = {
+        change.object["spec"]["providerID"]: change.revision
+        for change in stage.server.store.table("nodes").changes(0)
+        if change.type == "DELETED"
+    }
+    for change in stage.server.store.table("nodeclaims.karpenter.sh").changes(0):
+        if change.type != "DELETED":
+            continue
+        status = change.object["status"]
+        registered = next(each["status"] for each in status["conditions"] if each["type"] == "Registered")
+        if registered == "True" and gone_nodes.get(status["providerID"], change.revision) >= change.revision:
+            return False
+        id_ = status["providerID"].rsplit("/", 1)[-1]
+        if next(each.state for each in stage.cluster.cloud.instances if each.id == id_) != "terminated":
+            return False
+    return True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from kubesim.server.api import JsonObject
 from support.collector import figures
 from support.stage import Stage, a_workload, staged
-from support.stories import draining, evictions, stamp, told, until
+from support.stories import delete_at_start, deletions, draining, evictions, stamp, told, until, with_grace_period
 
 from gracectl.model import names
 
@@ -41,6 +42,14 @@ async def test_pods_bound_by_name_are_evicted_less_and_less_often() -> None:
         await until(stage, 250.0)
         assert instants(stage) == [0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 124.0, 184.0, 244.0]
         assert len(await told(stage, "n1", "PodsReturn")) == 1
+
+
+async def test_a_deadline_does_not_wait_for_them() -> None:
+    async with staged("n1", "n2", objects=[pinned(1)], settings=with_grace_period("40s")) as stage, stage.settled():
+        await delete_at_start(stage, "n1")
+        assert await stage.until_gone("n1") == pytest.approx(140.0, abs=1.0)
+        assert instants(stage) == [0.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+        assert [(at, grace) for _, at, grace in deletions(stage)][:1] == [(35.0, 5)]
 
 
 async def test_a_stateful_set_that_comes_back_elsewhere_does_not_wait() -> None:
