@@ -87,6 +87,7 @@ class PodAnnotations(Object):
     released_from: str | None = msgspec.field(default=None, name=names.RELEASED_FROM)
     replacement_failed: str | None = msgspec.field(default=None, name=names.REPLACEMENT_FAILED)
     mirror_pod: str | None = msgspec.field(default=None, name=names.MIRROR_POD)
+    autoscaler_daemon_pod: str | None = msgspec.field(default=None, name=names.AUTOSCALER_DAEMON_POD)
     a8r_owner: str | None = msgspec.field(default=None, name=names.A8R_OWNER)
     owner: str | None = None
     team: str | None = None

@@ -30,6 +30,8 @@ class DrainOwner(StrEnum):
     """Controllers that drain nodes, as people know them."""
 
     KARPENTER = "Karpenter"
+    CLUSTER_AUTOSCALER = "Cluster Autoscaler"
+    CLUSTER_API = "Cluster API"
 
 
 class Ownership(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from gracectl.policy.evictability import (
 )
 from gracectl.policy.maintenance import maintenance_since
 from gracectl.policy.membership import LostBudget
+from gracectl.policy.other_drains import Held, OtherDrain
 from gracectl.policy.protection import Protection, asks_for_protection, protection_of
 from gracectl.policy.release import release_of
 from gracectl.policy.replacement import (
@@ -86,6 +87,13 @@ class NodeView(msgspec.Struct, frozen=True):
     """Reason, other than a budget, for which the server refused an eviction, by pod UID."""
     workloads: Mapping[tuple[str, str], WorkloadFacts] = {}
     """What was read of workloads with pods that may be replaced before their eviction, by `facts_key`."""
+    other: OtherDrain | None = None
+    """The drain of another owner: nothing is evicted or deleted that this owner would not evict or delete now."""
+
+    @property
+    def keeps_daemon_sets(self) -> bool:
+        """Whether the pods of DaemonSets stay on the node."""
+        return self.is_maintenance or (self.other is not None and self.other.keeps_daemon_sets)
 
 
 class Outcome(StrEnum):
@@ -132,6 +140,8 @@ class Blocker(StrEnum):
     """The server refuses its eviction, and not for a budget: an admission webhook, say."""
     REPLACEMENT = "replacement"
     """The pod is replaced before its eviction, and waits for that."""
+    OWNER = "owner"
+    """The other owner that drains the node does not evict the pod now."""
     UNDECODABLE = "undecodable"
     """The pod's object cannot be decoded, so no decision is possible."""
 
@@ -210,7 +220,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     """DaemonSet pods leave now, so that no new one may come."""
     awaited: frozenset[str] = frozenset()
     """By UID, the pods of which the last must be gone before anything else can happen: those of the current wave. Empty
-    where the end of a single pod may change more (a pod of another one is protected for the whole node)."""
+    where the end of a single pod may change more (a pod of another one is protected for the whole node, or another
+    owner drains it)."""
 
     @cached_property
     def left(self) -> tuple[PodPlan, ...]:
@@ -241,7 +252,8 @@ def plan(view: NodeView, now: float) -> Plan:
     settled = settled_at(view)
     is_overdue = view.deadline is not None and view.deadline <= now and not view.is_maintenance
     is_empty = all(entry.outcome is Outcome.IGNORED for entry in pods)
-    instants = (*planner.instants(pods), settled if is_empty else None, view.deadline)
+    owners_change = None if view.other is None else view.other.changes_at(now)
+    instants = (*planner.instants(pods), settled if is_empty else None, view.deadline, owners_change)
     is_drained = is_overdue or (is_empty and settled is not None and settled <= now)
     is_stuck = is_drained and view.is_maintenance and any(entry.is_stuck for entry in pods)
     return Plan(
@@ -264,7 +276,7 @@ def _excludes_daemon_sets(
     view: NodeView, pods: tuple[PodPlan, ...], detaching: tuple[VolumeAttachment, ...], now: float
 ) -> bool:
     """See Plan. Before their wave DaemonSet pods serve the pods that are still there, also after a rollout."""
-    if view.is_maintenance:
+    if view.is_maintenance or view.other is not None:
         return False
     left = [entry for entry in pods if entry.outcome is not Outcome.IGNORED]
     if (view.deadline is not None and view.deadline <= now) or not (left or detaching):
@@ -280,7 +292,7 @@ def _excludes_daemon_sets(
 
 def _prepare(view: NodeView, now: float) -> _PodPlanner:
     """Collect inputs about all pods before planning each."""
-    order = view.settings.order_of(view.node.labels)
+    order = view.settings.order_of(view.node.labels) if view.other is None else DEFAULT_ORDER
     began = maintenance_since(view.node, now) if view.is_maintenance else view.node.deletion_timestamp
     waves = {pod.uid: order.wave_of(pod) for pod in view.pods}
     # Ignored pods need no time; which are ignored depends on the deadlines: on the earliest ones there can be.
@@ -291,7 +303,7 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
     is_kubelet_gone = is_silent(view.node) and _has_stuck_pod(view.pods, waves, deadlines, now)
     for pod in (pod for pod in view.pods if not isinstance(pod, UnknownPod)):
         earliest = deadlines.earliest_of(waves[pod.uid])
-        verdict = ignored(pod, now, deadlines.node, earliest, is_maintenance=view.is_maintenance)
+        verdict = ignored(pod, now, deadlines.node, earliest, is_maintenance=view.keeps_daemon_sets)
         if verdict is None and is_kubelet_gone:
             verdict = ignored_without_kubelet(pod)
         if verdict is None:
@@ -312,7 +324,7 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
     protections = {
         pod.uid: protection
         for pod in waited_for
-        if asks_for_protection(pod) and (protection := protection_of(pod, now, view.settings.protection))
+        if asks_for_protection(pod) and (protection := _protection(view, pod, now))
     }
     return _PodPlanner(
         view=view,
@@ -333,7 +345,13 @@ def _prepare(view: NodeView, now: float) -> _PodPlanner:
         },
         verdicts={},
         replacing=set(),
+        held=view.other.held(view.pods, now) if view.other is not None else {},
     )
+
+
+def _protection(view: NodeView, pod: Pod, now: float) -> Protection | None:
+    settings = view.settings.protection
+    return protection_of(pod, now, settings) if view.other is None else view.other.protection(pod, now, settings)
 
 
 def came_late(view: NodeView, pod: Pod) -> ReturnedPod | None:
@@ -403,6 +421,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
     """Under budgets, and whether it takes a disruption, by what that depends on: hundreds of pods have the same."""
     replacing: set[tuple[str, str]]
     """ReplicaSets of which a pod is being replaced, by `facts_key`."""
+    held: Mapping[str, Held]
+    """By UID, the pods that another owner of the drain does not evict now."""
 
     def plan_pod(self, pod: Pod) -> PodPlan:
         wave = self.waves[pod.uid]
@@ -415,7 +435,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
             is_stuck = verdict.is_stuck and is_kubelet_alive(self.view.node)
             return PodPlan(pod, Outcome.IGNORED, wave, verdict.reason, stays=verdict.stays, is_stuck=is_stuck)
         limit = self.deadlines.of(wave)
-        at = None if limit is None else delete_at(pod, limit, self.now)
+        is_deleted = limit is not None and (self.view.other is None or self.view.other.deletes(pod))
+        at = delete_at(pod, limit, self.now) if limit is not None and is_deleted else None
         budgets = tuple([budget.key for budget in self.view.budgets.get(pod.uid, ())])
         is_due = at is not None and at <= self.now
         decided = _deletion_due(pod) if is_due else self._before_deadline(pod, wave, budgets, at)
@@ -449,6 +470,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
         if self.wave is not None and wave > self.wave:
             reason = f"waiting for {self.order.waves[self.wave].pods}"
             return _Decision(Outcome.WAITING, reason, blocker=Blocker.WAVE)
+        if held := self.held.get(pod.uid):
+            return _Decision(Outcome.WAITING, held.reason, held.until, blocker=Blocker.OWNER)
         if self.attached and waits_for_volumes(pod):
             reason = f"waiting for volumes of drained pods to detach: {listed_attachments(self.attached)}"
             return _Decision(Outcome.WAITING, reason, blocker=Blocker.VOLUME)
@@ -457,7 +480,8 @@ class _PodPlanner(msgspec.Struct, frozen=True):
         lost = None if budgets or pod.phase in UNCHARGED_PHASES else self.view.lost_budgets.get(pod.uid)
         if lost is not None and lost.until > self.now:
             return _Decision(Outcome.WAITING, lost.reason, lost.until, blocker=Blocker.SETTLING)
-        if may_be_replaced(pod, self.view.settings.replace_first) or release_of(pod) is not None:
+        is_asked = may_be_replaced(pod, self.view.settings.replace_first) or release_of(pod) is not None
+        if is_asked and self.view.other is None:  # another owner evicts it without a replacement
             return self._replaced_first(pod, budgets, ends)
         return self._under_budget(pod, budgets)
 
@@ -502,7 +526,7 @@ class _PodPlanner(msgspec.Struct, frozen=True):
 
     def awaited(self, pods: tuple[PodPlan, ...]) -> frozenset[str]:
         """See Plan."""
-        if self.node_blocker is not None or self.wave is None:
+        if self.node_blocker is not None or self.wave is None or self.view.other is not None:
             return frozenset()
         return frozenset([p.pod.uid for p in pods if p.wave == self.wave and p.outcome is not Outcome.IGNORED])
 

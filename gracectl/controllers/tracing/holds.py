@@ -45,6 +45,8 @@ def hold_of(entry: PodPlan, plan: Plan, wave: int) -> str | None:
         return "blocked by an object that cannot be decoded"
     if entry.blocker is Blocker.WAVE:
         return f"waiting for wave {plan.order.waves[wave].name}"
+    if entry.blocker is Blocker.OWNER:
+        return "waiting for the owner of the drain"
     if entry.blocker is Blocker.VOLUME:
         return "waiting for volumes to detach"
     if entry.blocker is Blocker.NEIGHBOUR:
