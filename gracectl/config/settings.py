@@ -10,7 +10,7 @@ from gracectl.admission.settings import AdmissionSettings
 from gracectl.agent.settings import AgentSettings, FeatureGates
 from gracectl.cloud.provider import NONE, ProviderSettings
 from gracectl.config.errors import prefix_errors
-from gracectl.controllers.settings import InstanceSettings, KarpenterSettings, TerminationSettings
+from gracectl.controllers.settings import AssistSettings, InstanceSettings, KarpenterSettings, TerminationSettings
 from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.interruption.source import InterruptionSettings
 from gracectl.kube.leader.settings import LeaderElectionSettings
@@ -53,6 +53,7 @@ RELOADABLE: Final = (
     "interruption.leadTime",
     "eviction",
     "instance",
+    "assist",
     "plan",
     "log.level",
     "tracing",
@@ -165,6 +166,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     client: ClientSettings = ClientSettings()
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
     karpenter: KarpenterSettings = KarpenterSettings()
+    assist: AssistSettings = AssistSettings()
     plan: PlanSettings = PlanSettings()
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
@@ -183,7 +185,7 @@ class Settings(ShutdownPeriods, frozen=True, rename="camel", forbid_unknown_fiel
     @property
     def termination(self) -> TerminationSettings:
         """Settings of the controllers."""
-        joined = TerminationSettings(instance=self.instance, policy=self._policy())
+        joined = TerminationSettings(instance=self.instance, assist=self.assist, policy=self._policy())
         if self.node_selector is None:
             return joined
         is_named = isinstance(self.node_selector, NamedNodes)

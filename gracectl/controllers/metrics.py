@@ -11,7 +11,7 @@ import msgspec
 
 from gracectl.controllers.disruption.pace import STATES, DisruptionStatistics
 from gracectl.controllers.interruption.recorder import Counts
-from gracectl.controllers.termination import maintenance, nodeclaim, steps
+from gracectl.controllers.termination import assist, maintenance, nodeclaim, steps
 from gracectl.controllers.termination.pod_counts import ProtectedPodCounts, RemainingPods
 from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import (
@@ -39,6 +39,7 @@ STEPS: Final[Mapping[TerminationKind, tuple[str, ...]]] = {
     "node": tuple(step.name for step in steps.STEPS),
     "nodeclaim": tuple(step.name for step in nodeclaim.STEPS),
     "maintenance": tuple(step.name for step in (*maintenance.KEEPING, *maintenance.GIVING_BACK)),
+    **{kind: tuple(step.name for step in assist.ASSISTING) for kind in assist.KINDS.values()},
 }
 
 RESTING: Final = maintenance.KEEPING[-1].name

@@ -34,6 +34,13 @@ class KarpenterSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     namespaces: tuple[Namespace, ...] = ("kube-system", "karpenter")
 
 
+class AssistSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Other owners of drains whose pods gracectl evicts and deletes, as they would, but by watch (ADR 0077)."""
+
+    karpenter: bool = False
+    cluster_autoscaler: bool = False
+
+
 class TerminationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Settings of node terminations."""
 
@@ -43,4 +50,5 @@ class TerminationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_un
     status_interval_seconds: Seconds = 10.0
     """The condition that names what blocks a drain is written at most this often."""
     instance: InstanceSettings = InstanceSettings()
+    assist: AssistSettings = AssistSettings()
     policy: PolicySettings = PolicySettings()

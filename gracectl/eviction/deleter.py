@@ -301,8 +301,9 @@ class PodDeleter:
     def _mark_before(self, state: _DeletionState) -> None:
         deletion = state.deletion
         pod = self._pending.pod(deletion.namespace, deletion.name, deletion.uid)
-        if pod is None or pod.deletion_timestamp is not None:
-            self._marker.skip(deletion.uid)  # an eviction has marked it; other clients mean no disruption
+        # An eviction has marked a terminating pod; other clients mean no disruption. Other owners write no condition.
+        if pod is None or pod.deletion_timestamp is not None or deletion.owner:
+            self._marker.skip(deletion.uid)
         else:
             self._marker.schedule(deletion, state.due)
 

@@ -16,7 +16,8 @@ class ScheduledDeletion(msgspec.Struct, frozen=True):
 
     `cause`: why that is before the deadline of the node; empty if it is the same. `begins` (Unix seconds): the
     deletion is sent then, even if the grace would fit later, and is not shortened once it was sent in time.
-    `node_goal`: what the node must be by its deadline, for messages.
+    `node_goal`: what the node must be by its deadline, for messages. `owner`: another owner of the drain; empty:
+    gracectl drains the node itself.
     """
 
     namespace: str
@@ -27,6 +28,7 @@ class ScheduledDeletion(msgspec.Struct, frozen=True):
     cause: str = ""
     begins: float | None = None
     node_goal: str = "gone"
+    owner: str = ""
 
     @property
     def key(self) -> tuple[str, str]:

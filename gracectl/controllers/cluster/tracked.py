@@ -38,6 +38,8 @@ class TrackedObject(Generic[H]):
         self.uid = latest.uid
         self.written: dict[str, WrittenCondition] = {}
         self.wanted: dict[str, ConditionUpdate] = {}  # desired conditions, written or not
+        self.is_ours = True
+        """Whether conditions may be written to it: nothing is written to a node that another owner drains."""
         self.next_try = 0.0  # monotonic: when to retry what could not be written
 
     @property

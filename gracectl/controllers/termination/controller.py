@@ -15,6 +15,7 @@ import anyio
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.termination import events
+from gracectl.controllers.termination.assist import ASSISTING, AssistState, other_drain
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.deadline_timer import DeadlineTimer
 from gracectl.controllers.termination.drain import cancel_drain, schedule_deletions
@@ -29,6 +30,7 @@ from gracectl.kube.errors import ApiError
 from gracectl.kube.resources import NODES
 from gracectl.model.node import Node
 from gracectl.policy.maintenance import is_begun_by_another
+from gracectl.policy.other_drains import OtherDrain
 from gracectl.runtime.backoff import Backoff
 from gracectl.runtime.queue import QueueStatistics, WorkQueue
 from gracectl.runtime.shares import Shares
@@ -75,6 +77,8 @@ class NodeController:
             return self._leave_alone(name)
         if isinstance(state, MaintenanceState):
             return await run_maintenance(self._context, self._runner, state)
+        if isinstance(state, AssistState):
+            return await self._runner.run(ASSISTING, state)
         try:
             return await self._runner.run(STEPS, state)
         finally:
@@ -86,32 +90,39 @@ class NodeController:
         node = self._context.cluster.node(name)
         state = self.registry.get(name)
         if state is not None and (node is None or not state.matches_node(node)):
-            if node is None or node.uid != state.uid or not is_finalizing(node):
+            if node is None or node.uid != state.uid or state.other is not None or not is_finalizing(node):
                 self._cancel(name)
             self._close(state)
             state = None
-        if node is None or not is_requested(node):
+        other = None if node is None else self._other_drain(node)
+        if node is None or not (is_requested(node) or other):
             self.registry.forget(name)
             return None
-        if not self._is_managed(node):
+        if other is None and not self._is_managed(node):
             return None
-        state = state or self._open(node)
+        state = state or self._open(node, other)
         state.tracked.refresh(node)
         return state
 
-    def _open(self, node: Node) -> NodeState:
+    def _other_drain(self, node: Node) -> OtherDrain | None:
+        """The drain of another owner to assist; a command assists none."""
+        return other_drain(self._context, node) if self._manages is None else None
+
+    def _open(self, node: Node, other: OtherDrain | None) -> NodeState:
         instance, now = InstanceMemo.of(self._context.settings.instance, self._backoff), self._context.clock.now()
+        if other is not None:
+            return self.registry.open(AssistState(node, instance, now, self._context, other))
         kind = NodeState if is_finalizing(node) else MaintenanceState
         return self.registry.open(kind(node, instance, now))
 
     def _close(self, state: NodeState) -> None:
-        """The termination or the maintenance is finished."""
-        is_maintenance = isinstance(state, MaintenanceState)
+        """The termination, the maintenance or the drain of another owner is finished."""
+        is_termination = state.kind == "node"
         now = self._context.clock.now()
         is_done = state.progress(now).step == STEPS[-1].name
         self.registry.close(state)
-        outcomes = self._context.pod_outcomes.close(state.node.name, state.labels, is_over=not is_maintenance)
-        if not is_maintenance:
+        outcomes = self._context.pod_outcomes.close(state.node.name, state.labels, is_over=is_termination)
+        if is_termination:
             reason = state.reason(self._context.settings.policy)
             self._context.statistics.results[reason, state.result, *state.labels] += 1
             event = events.terminated(state.tracked, outcomes, now - state.started, is_done=is_done)

@@ -176,7 +176,8 @@ def schedule_deletions(context: StepContext, state: NodeState, decision: Plan | 
     """
     node = state.node
     if decision is None:
-        deadline = earliest_deadline(state.deadline, cached_deadline(context, node))
+        cached = cached_deadline(context, node) if state.other is None else None
+        deadline = earliest_deadline(state.deadline, cached)
         if deadline is None or context.clock.is_disputed():
             return
         decision = plan(view_without_budgets(context, state, deadline), context.clock.now())
@@ -222,7 +223,7 @@ def _stall(
 def view_without_budgets(context: StepContext, state: NodeState, deadline: Deadline | None) -> NodeView:
     """View of the node for decisions that no budget changes: which pods stay, and which the deadline deletes."""
     view = context.cluster.view_without_budgets(state.node, context.settings.policy, deadline)
-    return msgspec.structs.replace(view, cordoned_at=state.cordon.at)
+    return msgspec.structs.replace(view, cordoned_at=state.cordon.at, other=state.other)
 
 
 async def _view_of(context: StepContext, state: NodeState) -> NodeView:
@@ -239,7 +240,12 @@ async def _view_of(context: StepContext, state: NodeState) -> NodeView:
     if state.drain.plan is None:
         state.drain.present = uids
     return msgspec.structs.replace(
-        view, cordoned_at=state.cordon.at, lost_budgets=lost, late=uids - state.drain.present, refusals=refusals
+        view,
+        cordoned_at=state.cordon.at,
+        lost_budgets=lost,
+        late=uids - state.drain.present,
+        refusals=refusals,
+        other=state.other,
     )
 
 
@@ -271,6 +277,7 @@ def _scheduled_deletions(decision: Plan, state: NodeState) -> list[ScheduledDele
             deadline=entry.deadline,
             cause=_reserved(decision, entry),
             node_goal=state.goal,
+            owner="" if state.other is None else state.other.owner,
         )
         for entry in decision.left
         if entry.delete_at is not None and entry.deadline is not None

@@ -398,7 +398,8 @@ def _deletion_reason(pod: ScheduledDeletion) -> str:
     if pod.cause:
         activity = "is being terminated" if pod.node_goal == "gone" else "is drained for maintenance"
         return f"node {pod.node} {activity}, and must be {pod.node_goal} by {end} ({pod.cause})"
-    return f"node {pod.node} must be {pod.node_goal} by {end}"
+    drained = f" is drained by {pod.owner}, and" if pod.owner else ""
+    return f"node {pod.node}{drained} must be {pod.node_goal} by {end}"
 
 
 def disruption_target(pod: ScheduledDeletion) -> ConditionUpdate:

@@ -173,7 +173,8 @@ async def set_condition(
     logged. A write that takes longer than `patience` is completed in the background; until then no further update of
     the condition is sent.
     """
-    if not context.leaves_marks:
+    objects = [tracked for tracked in objects if tracked.is_ours]
+    if not context.leaves_marks or not objects:
         return math.inf
     now = context.clock.now()
     for tracked in objects:

@@ -26,6 +26,7 @@ from gracectl.model.node import Node
 from gracectl.policy.cordon import Mark
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.explain import stuck_text
+from gracectl.policy.other_drains import OtherDrain
 from gracectl.policy.plan import Plan
 from gracectl.policy.protected_pods import ProtectedPod
 from gracectl.policy.settings import PolicySettings
@@ -339,7 +340,11 @@ class VolumesMemo(msgspec.Struct):
 
 
 class NodeState(TerminationState[Node]):
-    """State of the termination of a node, or (MaintenanceState) of its maintenance."""
+    """State of the termination of a node, or of its maintenance (MaintenanceState), or of the drain of another owner
+    (AssistState)."""
+
+    other: OtherDrain | None = None
+    """The drain of another owner."""
 
     def __init__(self, node: Node, instance: InstanceMemo, now: float) -> None:
         super().__init__(TrackedObject(NODES, node), instance, now)

@@ -14,13 +14,13 @@ from gracectl.runtime.histogram import Distribution, Histogram, SpanRef
 from gracectl.telemetry.metrics import PROTECTION_HELD, STEP_DURATION, TERMINATION_DURATION
 from gracectl.telemetry.node_labels import NodeLabels
 
-TerminationKind = Literal["node", "nodeclaim", "maintenance"]
-"""A termination of a node or claim, or a maintenance of a node."""
+TerminationKind = Literal["node", "nodeclaim", "maintenance", "karpenter", "cluster-autoscaler"]
+"""A termination of a node or claim, a maintenance of a node, or the drain of another owner that gracectl assists."""
 
 TerminationResult = Literal["drained", "deadline", "released"]
 """How the termination of a node has ended: its pods had left, its deadline had come, or its instance was gone."""
 
-TERMINATION_KINDS: Final[tuple[TerminationKind, ...]] = ("node", "nodeclaim", "maintenance")
+TERMINATION_KINDS: Final[tuple[TerminationKind, ...]] = get_args(TerminationKind)
 
 
 class TerminationDurations:

@@ -12,6 +12,7 @@ import anyio
 import msgspec
 
 from gracectl.controllers.cluster.cache import is_finalizing
+from gracectl.controllers.termination.assist import AssistState, other_drain
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.deadline import cached_deadline
 from gracectl.controllers.termination.deadline_timer import DeadlineTimer
@@ -77,10 +78,12 @@ class NodeWakeups:
             group.start_soon(run_workers, self._changed_budgets, self._add_blocked, 1)
 
     def configured(self) -> None:
-        """Add all nodes in progress, and rearm the timers."""
+        """Add all nodes in progress, and the nodes that are assisted from now on; rearm the timers."""
         self._add_all()
         for node in self._context.cluster.nodes.values():
             self._arm(node)
+            if other_drain(self._context, node) is not None:
+                self._queue.add(node.name)
 
     def _add_all(self) -> None:
         for state in self._registry.states():
@@ -115,7 +118,9 @@ class NodeWakeups:
             if node is not None and (node.name in self._registry or is_requested(node)):
                 self._queue.add(node.name)
         if new is not None:
-            self._stop_maintenance_if_withdrawn(new)
+            if other_drain(self._context, new) is not None:
+                self._queue.add(new.name)
+            self._stop_if_withdrawn(new)
             self._arm(new)
             if is_finalizing(new) and (old is None or not is_finalizing(old)):
                 self._wake_others_of_instance(new)
@@ -130,9 +135,12 @@ class NodeWakeups:
             if other.name in self._registry:
                 self._queue.add(other.name)
 
-    def _stop_maintenance_if_withdrawn(self, node: Node) -> None:
-        """A maintenance that is no longer requested stops now, however slow the server is."""
+    def _stop_if_withdrawn(self, node: Node) -> None:
+        """A maintenance that is no longer requested, or the drain of another owner that has ended, stops now, however
+        slow the server is."""
         state = self._registry.get(node.name)
+        if isinstance(state, AssistState) and not state.matches_node(node):
+            cancel_drain(self._context, node.name)
         if isinstance(state, MaintenanceState):
             state.interrupt(node)
             if not is_maintenance_requested(node) and not is_finalizing(node):
@@ -158,7 +166,8 @@ class NodeWakeups:
         self._timer.changed(pod.node_name)
         if old is not None and old.deletion_timestamp is not None and _has_ended(old, new):
             self._pod_ended(old, state)
-        elif _only_stops(old, new) and not is_silent(state.node):  # else it may count as gone from now on
+        elif _only_stops(old, new) and not is_silent(state.node) and state.other is None:
+            # Of a silent node it may count as gone from now on; another owner may no longer delete it.
             self._add_for_report(state)
         else:
             self._add_coalesced(state)

@@ -83,12 +83,18 @@ def test_the_deadline_of_karpenter_is_the_annotation_of_the_claim(
     claims: list[NodeClaim], found: KarpenterDrain | None
 ) -> None:
     assert karpenter_drain(a_node(**OF_KARPENTER), claims) == found
-    assert karpenter_drain(a_node(**OF_KARPENTER | {"annotations": {names.TERMINATION_TIMESTAMP: LATER}}), ()) == KARPENTER
+    annotated = a_node(**OF_KARPENTER | {"annotations": {names.TERMINATION_TIMESTAMP: LATER}})
+    assert karpenter_drain(annotated, ()) == KARPENTER
 
 
 # -- Karpenter: which pods ---------------------------------------------------------------------------------------------
 
-GROUPS = [a_pod("web"), a_pod("agent", **DAEMON), a_pod("dns", **CLUSTER_CRITICAL), a_pod("cni", **CLUSTER_CRITICAL | DAEMON)]
+GROUPS = [
+    a_pod("web"),
+    a_pod("agent", **DAEMON),
+    a_pod("dns", **CLUSTER_CRITICAL),
+    a_pod("cni", **CLUSTER_CRITICAL | DAEMON),
+]
 
 
 def test_only_the_first_group_leaves_and_the_others_name_it() -> None:
@@ -252,7 +258,7 @@ def pods_of(names_of: Collection[str]) -> st.SearchStrategy[list[Pod]]:
         owners=st.sampled_from([*owners, owned_by("Node"), owned_by("Node", group="x.io")]),
         priority=st.sampled_from([None, 0, 5, 2_000_000_000]),
         priority_class=st.sampled_from(["", "", "gold", "system-cluster-critical", "system-node-critical"]),
-        tolerations=st.sampled_from([(), (), tolerating("Exists")["tolerations"], tolerating("Equal", "x")["tolerations"]]),
+        tolerations=st.sampled_from([(), (), *(tolerating(*each)["tolerations"] for each in (["Exists"], ["Equal", "x"]))]),
         created=st.just(NOW - 3600),
         started=st.sampled_from([None, NOW - 4000, NOW - 3590, NOW - 1800, NOW - 1]),
         annotations=st.sampled_from([{}, {}, *({names.DO_NOT_DISRUPT: each} for each in ("true", "soon", *SECONDS))]),
@@ -352,5 +358,6 @@ def test_only_the_lowest_priority_is_certainly_in_the_first_group_of_cluster_aut
 
 def test_there_is_no_deadline_of_cluster_autoscaler() -> None:
     assert EVICTING.owner is DrainOwner.CLUSTER_AUTOSCALER
-    assert EVICTING.deadline is None and not EVICTING.deletes(a_pod())
+    assert EVICTING.deadline is None
+    assert not EVICTING.deletes(a_pod())
     assert protection_of(a_pod(), NOW, ProtectionSettings()) is None

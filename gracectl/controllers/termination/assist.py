@@ -1,0 +1,84 @@
+"""Assistance to the drain of another owner: evict and delete the pods of its node as soon as the owner would.
+
+Two steps over the state, the plan, the PDB queues and the deleter of our own drains. Invariant: nothing is written but
+evictions, deletions of pods, and Events: no node, claim, taint, finalizer or condition (ADR 0077). The drain ends when
+the objects of the owner no longer show it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from gracectl.controllers.termination.context import Answer, Next, Step, StepContext
+from gracectl.controllers.termination.drain import drain
+from gracectl.controllers.termination.state import InstanceMemo, NodeState
+from gracectl.controllers.termination.statistics import TerminationKind
+from gracectl.model.node import Node
+from gracectl.policy.deadlines import Deadline
+from gracectl.policy.maintenance import is_in_maintenance
+from gracectl.policy.other_drains import OtherDrain, autoscaler_drain, karpenter_drain
+from gracectl.policy.owners import DrainOwner
+
+KINDS: Final[Mapping[DrainOwner, TerminationKind]] = {
+    DrainOwner.KARPENTER: "karpenter",
+    DrainOwner.CLUSTER_AUTOSCALER: "cluster-autoscaler",
+}
+"""Kinds of their drains, for the metrics."""
+
+
+def other_drain(context: StepContext, node: Node) -> OtherDrain | None:
+    """The drain of this node by another owner that the settings assist; None: there is none now."""
+    wanted = context.settings.assist
+    if wanted.karpenter and (found := karpenter_drain(node, context.cluster.claims_of(node))) is not None:
+        return found
+    # Our own maintenance drains the node already.
+    return autoscaler_drain(node) if wanted.cluster_autoscaler and not is_in_maintenance(node) else None
+
+
+class AssistState(NodeState):
+    """State of the drain of another owner."""
+
+    outcome = "is no longer drained by its owner"
+
+    def __init__(self, node: Node, instance: InstanceMemo, now: float, context: StepContext, other: OtherDrain) -> None:
+        super().__init__(node, instance, now)
+        self.tracked.is_ours = False
+        self.kind = KINDS[other.owner]
+        self.activity = f"is drained by {other.owner}"
+        self._context = context
+        self.take(other)
+
+    def take(self, other: OtherDrain) -> None:
+        """Take over what the objects of the owner show now: its deadline may move either way."""
+        self.other = other
+        self.deadline = None if other.deadline is None else Deadline(other.deadline)
+
+    def matches_node(self, node: Node) -> bool:
+        """Whether this object is the node of this state, and still drained by the same owner."""
+        found = other_drain(self._context, node) if node.uid == self.uid else None
+        return found is not None and self.other is not None and found.owner == self.other.owner
+
+
+async def find_owner(context: StepContext, state: AssistState) -> Answer:
+    """Find what the owner of the drain evicts, and by when."""
+    found = other_drain(context, state.node)
+    if found is None:
+        return Answer(Next.WAIT, 0.0, "its owner no longer drains it")
+    state.take(found)
+    return Answer(Next.PROCEED)
+
+
+async def drain_for_owner(context: StepContext, state: AssistState) -> Answer:
+    """Evict and delete what the owner would; what follows is the owner's."""
+    answer = await drain(context, state)
+    if state.drain.plan is None or state.drain.plan.left or state.other is None:
+        return answer
+    reason = f"all pods are gone; {state.other.owner} continues"
+    return msgspec.structs.replace(answer, next=Next.WAIT, seconds=math.inf, reason=reason)
+
+
+ASSISTING: Final = (Step("owner", find_owner), Step("drain", drain_for_owner))
