@@ -249,6 +249,9 @@ def deleted_by_karpenter(pods: list[Pod], deadline: float | None, now: float) ->
     return {pod.uid for pod in pods if waits(pod, now) and needs_force(pod, deadline, now)}
 
 
+TOLERATIONS = [tolerating("Exists")["tolerations"], tolerating("Equal", "x")["tolerations"]]
+
+
 def pods_of(names_of: Collection[str]) -> st.SearchStrategy[list[Pod]]:
     owners = [owned_by("ReplicaSet", group="apps"), *(owned_by("DaemonSet", group=group) for group in ("apps", "x.io"))]
     pod = st.builds(
@@ -258,7 +261,7 @@ def pods_of(names_of: Collection[str]) -> st.SearchStrategy[list[Pod]]:
         owners=st.sampled_from([*owners, owned_by("Node"), owned_by("Node", group="x.io")]),
         priority=st.sampled_from([None, 0, 5, 2_000_000_000]),
         priority_class=st.sampled_from(["", "", "gold", "system-cluster-critical", "system-node-critical"]),
-        tolerations=st.sampled_from([(), (), *(tolerating(*each)["tolerations"] for each in (["Exists"], ["Equal", "x"]))]),
+        tolerations=st.sampled_from([(), (), *TOLERATIONS]),
         created=st.just(NOW - 3600),
         started=st.sampled_from([None, NOW - 4000, NOW - 3590, NOW - 1800, NOW - 1]),
         annotations=st.sampled_from([{}, {}, *({names.DO_NOT_DISRUPT: each} for each in ("true", "soon", *SECONDS))]),
