@@ -28,7 +28,7 @@ AGENT_SCOPE: Final = ReloadScope(
     live=(*SHUTDOWN_PERIODS, "nodeGroups", "featureGates", "log.level"),
     ignored=(
         *("nodeSelector", "drain", "protection", "replaceFirst", "health", "voluntary", "interruption", "instance"),
-        *("provider", "leaderElection", "karpenter", "plan", "metrics.labels", "tracing", "admission"),
+        *("provider", "leaderElection", "karpenter", "assist", "plan", "metrics.labels", "tracing", "admission"),
     ),
 )
 
