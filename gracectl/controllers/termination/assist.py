@@ -11,17 +11,21 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+import anyio
 import msgspec
 
+from gracectl.controllers.cluster.cache import ClusterCache
 from gracectl.controllers.termination.context import Answer, Next, Step, StepContext
 from gracectl.controllers.termination.drain import drain
 from gracectl.controllers.termination.state import InstanceMemo, NodeState
 from gracectl.controllers.termination.statistics import TerminationKind
+from gracectl.controllers.termination.steps import StepRunner
 from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.maintenance import is_in_maintenance
 from gracectl.policy.other_drains import OtherDrain, autoscaler_drain, karpenter_drain
 from gracectl.policy.owners import DrainOwner
+from gracectl.runtime.workers import Requeue
 
 KINDS: Final[Mapping[DrainOwner, TerminationKind]] = {
     DrainOwner.KARPENTER: "karpenter",
@@ -49,6 +53,7 @@ class AssistState(NodeState):
         self.tracked.is_ours = False
         self.kind = KINDS[other.owner]
         self.activity = f"is drained by {other.owner}"
+        self.scope = anyio.CancelScope()  # of the run in progress, or the last one
         self._context = context
         self.take(other)
 
@@ -62,13 +67,16 @@ class AssistState(NodeState):
         found = other_drain(self._context, node) if node.uid == self.uid else None
         return found is not None and self.other is not None and found.owner == self.other.owner
 
+    def interruption(self, cluster: ClusterCache, step: str) -> str:
+        """The owner may have ended its drain by now."""
+        node = cluster.node(self.node.name)
+        return "" if node is not None and self.matches_node(node) else "its owner no longer drains it"
+
 
 async def find_owner(context: StepContext, state: AssistState) -> Answer:
     """Find what the owner of the drain evicts, and by when."""
-    found = other_drain(context, state.node)
-    if found is None:
-        return Answer(Next.WAIT, 0.0, "its owner no longer drains it")
-    state.take(found)
+    if (found := other_drain(context, state.node)) is not None:
+        state.take(found)
     return Answer(Next.PROCEED)
 
 
@@ -82,3 +90,10 @@ async def drain_for_owner(context: StepContext, state: AssistState) -> Answer:
 
 
 ASSISTING: Final = (Step("owner", find_owner), Step("drain", drain_for_owner))
+
+
+async def run_assistance(runner: StepRunner, state: AssistState) -> Requeue | None:
+    """Run the steps until the owner ends its drain; returns when to run them again. Raises ApiError."""
+    with anyio.CancelScope() as state.scope:
+        return await runner.run(ASSISTING, state)
+    return None  # interrupted by an event, which has queued the node, too

@@ -15,7 +15,7 @@ import anyio
 from gracectl.controllers.cluster.cache import is_finalizing
 from gracectl.controllers.cluster.tracked import TrackedObject
 from gracectl.controllers.termination import events
-from gracectl.controllers.termination.assist import ASSISTING, AssistState, other_drain
+from gracectl.controllers.termination.assist import AssistState, other_drain, run_assistance
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.deadline_timer import DeadlineTimer
 from gracectl.controllers.termination.drain import cancel_drain, schedule_deletions
@@ -78,7 +78,7 @@ class NodeController:
         if isinstance(state, MaintenanceState):
             return await run_maintenance(self._context, self._runner, state)
         if isinstance(state, AssistState):
-            return await self._runner.run(ASSISTING, state)
+            return await run_assistance(self._runner, state)
         try:
             return await self._runner.run(STEPS, state)
         finally:

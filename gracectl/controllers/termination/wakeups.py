@@ -140,6 +140,7 @@ class NodeWakeups:
         slow the server is."""
         state = self._registry.get(node.name)
         if isinstance(state, AssistState) and not state.matches_node(node):
+            state.scope.cancel()
             cancel_drain(self._context, node.name)
         if isinstance(state, MaintenanceState):
             state.interrupt(node)

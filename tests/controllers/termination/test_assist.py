@@ -10,10 +10,11 @@ from typing import Any
 import anyio
 import pytest
 from kubesim.controllers.karpenter import Karpenter, karpenters
+from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
 from support.inprocess import Stutter
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
-from support.stories import deletions, evictions, stamp, staying, told, until
+from support.stories import CROWD, deletions, evictions, few_workers, stamp, staying, told, until
 
 from gracectl.app.controller import Controller
 from gracectl.config import Settings
@@ -161,6 +162,27 @@ async def test_evictions_end_in_the_instant_in_which_karpenter_takes_its_taint_o
 async def begin_again(stage: Stage, *nodes: str) -> None:
     for node in nodes:
         await stage.patch_node(node, {"spec": {"taints": [TAINT]}})
+
+
+async def test_evictions_end_with_the_event_although_all_workers_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_workers(monkeypatch)
+    async with staged(*CROWD, settings=KARPENTER) as stage:
+        await stage.add_nodes("k1", labels=POOL)
+        await stage.patch_node("k1", {"metadata": {"finalizers": [names.FINALIZER]}})
+        labels = {"app": "web"}
+        await stage.create(*(a_pod_manifest(name, "k1", labels=labels, **STOPS_AFTER_5) for name in ("a", "b")))
+        await stage.create(a_budget_manifest("web", minAvailable=1))
+        async with stage.settled():
+            await until(stage, 0.0)
+            await begin(stage, "k1")
+            await until(stage, 10.0)
+            stage.transport.before.add(Rule(fault=Latency(30.0, 30.0), method="PATCH", path="/nodes/n"))
+            for node in CROWD:
+                await stage.delete_node(node)
+            await stage.patch_node("k1", {"spec": {"taints": []}})
+            await stage.create(a_pod_manifest("c", "n0", labels=labels))  # the budget allows the eviction of the other
+            await until(stage, 11.0)
+            assert len(evictions(stage)) == 1
 
 
 async def test_it_is_switched_on_and_off_while_it_runs() -> None:
