@@ -26,7 +26,7 @@ RESOURCES = (
     "nodedisruptionbudgets.termination.karpenter.sh",
 )
 LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "gracectl_drains_stalled": (("node", "maintenance"),),
+    "gracectl_drains_stalled": (("node", "maintenance", "karpenter", "cluster-autoscaler"),),
     "gracectl_pods_left": (
         ("delete", "evict", "replace", "replacing", "return", "blocked", "waiting", "protected", "terminating"),
     ),
@@ -34,7 +34,7 @@ LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
     "gracectl_blocked_pods": (
         (
             *("budget", "unobserved-budget", "misconfiguration", "protection", "neighbour", "wave", "volume"),
-            *("returned", "settling-budget", "refused", "replacement", "undecodable"),
+            *("returned", "settling-budget", "refused", "replacement", "owner", "undecodable"),
         ),
     ),
     "gracectl_pods_drained_total": (("evicted", "deleted", "left", "abandoned"),),
@@ -93,6 +93,9 @@ OF_AGENTS = "gracectl_shutdown"
 """How the metrics begin that only the agent of a node has."""
 
 
+KINDS = ("node", "nodeclaim", "maintenance", "karpenter", "cluster-autoscaler")
+
+
 def expected(name: str, labels: tuple[str, ...]) -> set[tuple[str, ...]]:
     """The series of a metric."""
     match name, labels:
@@ -115,7 +118,7 @@ def expected(name: str, labels: tuple[str, ...]) -> set[tuple[str, ...]]:
             ends = ("elapsed", "lifted", "left", "deadline")
             return {(name, kind, ended) for kind in ("do-not-disrupt", "do-not-evict") for ended in ends}
         case (("gracectl_termination_duration_seconds" | "gracectl_termination_oldest_seconds"), _):
-            return {(name, kind) for kind in ("node", "nodeclaim", "maintenance")}
+            return {(name, kind) for kind in KINDS}
     product: list[tuple[str, ...]] = [()]
     for values in LABELS[name]:
         product = [(*each, value) for each in product for value in values]
@@ -131,6 +134,8 @@ async def test_every_series_is_there_from_the_beginning_and_no_other() -> None:
             "node": ("claim", "deadline", "notice", "cordon", "drain", "volumes", "instance", "finalizer"),
             "nodeclaim": ("rivals", "deadline", "nodes", "instance", "finalizer"),
             "maintenance": ("cordon", "drain", "volumes", "drained", "uncordon", "conditions"),
+            "karpenter": ("owner", "drain"),
+            "cluster-autoscaler": ("owner", "drain"),
         }
 
 

@@ -47,7 +47,8 @@ def test_the_table_has_only_reasons_that_exist_and_all_that_block_for_ever() -> 
     ends_by_itself = {WarningKind.OVERDUE, WarningKind.MAY_NEVER_DRAIN}  # the latter has the remedy of its pod
     assert {kind for kind in WarningKind if kind.is_blocking} - ends_by_itself <= set(REMEDIES)
     named_by_reason = {Blocker.RETURNED, Blocker.REFUSED, Blocker.SETTLING}
-    assert set(Blocker) - named_by_reason - {Blocker.NEIGHBOUR, Blocker.WAVE, Blocker.MISCONFIGURATION} <= set(REMEDIES)
+    follows_another = {Blocker.NEIGHBOUR, Blocker.WAVE, Blocker.OWNER, Blocker.MISCONFIGURATION}
+    assert set(Blocker) - named_by_reason - follows_another <= set(REMEDIES)
 
 
 @pytest.mark.parametrize(("pod", "budgets", "expected"), [
