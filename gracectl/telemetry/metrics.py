@@ -123,8 +123,8 @@ BLOCKED_PODS: Final = _gauge(
     "blocked_pods{reason}",
     "Pods that cannot be evicted now: `budget`, `unobserved-budget` (for milliseconds), `misconfiguration` (never "
     "resolves), `protection`, `neighbour`, `wave`, `volume`, `returned` (made after the cordon), "
-    "`settling-budget` (has just lost its budget), `replacement` (is replaced first), `refused`, `owner` (another owner "
-    "of the drain waits), `undecodable`.",
+    "`settling-budget` (has just lost its budget), `replacement` (is replaced first), `refused`, `owner` "
+    "(another owner of the drain waits), `undecodable`.",
 )
 PODS_DRAINED: Final = _counter(
     "pods_drained_total{how}",
