@@ -316,8 +316,9 @@ class _Simulation:
             self._detach(name, decision)
         before = {entry.pod.uid: entry for entry in self._plans[name].leaving} if name in self._plans else {}
         self._plans[name] = decision
-        # Without a kubelet pods get stuck, and volumes are detached between two pods of a wave.
-        self._awaited[name] = set() if decision.attached or not node.view.node.ready else set(decision.awaited)
+        # Without a kubelet pods get stuck; between two pods of a wave volumes are detached, and replacements decided.
+        is_uneven = decision.attached or any(entry.asks_for_replacement for entry in decision.pods)
+        self._awaited[name] = set() if is_uneven or not node.view.node.ready else set(decision.awaited)
         if decision.next_change is not None:
             heapq.heappush(self._plan_changes, (decision.next_change, name))
         is_drained = decision.drained or decision.is_stuck  # when stuck pods end is unknown
