@@ -61,17 +61,6 @@ async def test_an_absent_bus_is_awaited_and_reported_once(tmp_path: Path, caplog
         assert complaints(caplog, logging.ERROR) == []
 
 
-async def test_a_logind_that_is_away_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with a_stand_in(tmp_path) as (machine, _):
-        await machine.stop_logind()
-        async with watching(machine) as (_, listener):
-            await listener.until(has_problem)
-            assert "Get of org.freedesktop.login1: not available" in listener.state.problem
-            await machine.start_logind()
-            await listener.until(is_well)
-        assert len(complaints(caplog, logging.WARNING)) == 1
-
-
 async def test_a_shutdown_that_began_while_the_bus_was_away_is_told(tmp_path: Path) -> None:
     async with a_stand_in(tmp_path) as (machine, logind), watching(machine) as (watch, listener):
         await listener.until(is_well)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from kubesim.faults import DropWatch, Expire, Latency, LateWatch, Partition, Refuse, Reset, Rule
-from kubesim.faults.rules import Fault
+from kubesim.faults import DropWatch, Expire, Latency, Partition, Refuse, Rule
 from support.shutdowns import NODE, a_classed_pod, machine_with, of_all_classes
-from support.stage import NAMESPACE
 
 from gracectl.policy.waves import by_priority
 
@@ -83,31 +81,6 @@ async def test_a_pod_refused_for_ever_blocks_its_own_range_only() -> None:
         assert len(machine.ears.refused) == count  # no request is sent after the end
 
 
-@pytest.mark.parametrize("fault", [
-    Latency(1.5, 1.5), Latency(15.0, 15.0), Refuse(status=500), Refuse(status=429, retry_after=3), Reset(),
-], ids=["slow", "too slow", "fault", "busy", "reset"])  # fmt: skip
-async def test_an_api_server_in_trouble_is_asked_until_it_agrees_and_then_no_more(fault: Fault) -> None:
-    async with machine_with(*of_all_classes(["regular", "c"], stop_seconds=30)) as machine:
-        machine.stage.transport.before.add(Rule(fault=fault, method=DELETES, count=2))
-        await machine.shut_down()
-        agreed = [each for each in machine.stage.transport.of("delete", "pods") if each.status == 200]
-        assert sorted(each.operation.name for each in agreed) == ["c", "regular"]
-        assert [name for name, _ in machine.ears.granted] == ["regular", "c"]
-        assert machine.names == []
-        assert machine.elapsed <= 180
-
-
-@pytest.mark.parametrize("fault", [Reset(carried_out=True), Refuse(status=500)], ids=["reset", "fault"])
-async def test_a_deletion_with_a_lost_answer_is_not_repeated(fault: Fault) -> None:
-    async with machine_with(*of_all_classes(["regular", "c"])) as machine:
-        where = machine.stage.transport.behind if isinstance(fault, Refuse) else machine.stage.transport.before
-        where.add(Rule(fault=fault, method=DELETES))
-        machine.stage.transport.before.add(Rule(fault=LateWatch(2.0, 2.0)))
-        await machine.shut_down()
-        assert machine.asked == [("regular", 0, 60), ("c", 60, 120)]
-        assert machine.elapsed == 180
-
-
 async def test_a_machine_whose_clock_was_wrong_grants_no_more_when_it_learns_that() -> None:
     """A hundred seconds ahead of the server for the first ten; each time seconds count from when they were promised."""
     async with machine_with(*of_all_classes(), ahead=100.0) as machine:
@@ -117,15 +90,6 @@ async def test_a_machine_whose_clock_was_wrong_grants_no_more_when_it_learns_tha
             machine.clock.offset = 0.0
         assert machine.asked == [("regular", 0, 60), ("c", 60, 120), ("b", 180, 180), ("a", 360, 300)]
         assert machine.elapsed == 660
-
-
-async def test_a_watch_that_lags_causes_no_second_request() -> None:
-    async with machine_with(*of_all_classes(["regular", "c"], stop_seconds=5)) as machine:
-        machine.stage.transport.before.add(Rule(fault=LateWatch(7.0, 7.0)))
-        await machine.shut_down()
-        # Seven seconds until its end is seen.
-        assert machine.asked == [("regular", 0, 60), ("c", 12, 120)]
-        assert machine.names == []
 
 
 async def test_a_pod_deleted_late_by_a_slow_server_is_shortened_to_be_gone_in_time() -> None:
@@ -185,19 +149,6 @@ async def test_a_cache_that_never_becomes_live_is_never_acted_upon() -> None:
         assert (machine.asked, machine.elapsed) == ([], 660)
         assert (result.is_known, result.left) == (False, ())
         assert machine.ears.result == result
-
-
-async def test_a_namesake_that_came_meanwhile_is_not_deleted_for_the_pod_that_was_meant() -> None:
-    """The watch has not shown yet that the pod is another: the uid in the request says which one is meant."""
-    async with machine_with(a_classed_pod("regular", stop_seconds=5)) as machine:
-        await machine.until(-2)
-        machine.stage.transport.before.add(Rule(fault=LateWatch(10.0, 10.0)))
-        await machine.stage.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/regular", {"gracePeriodSeconds": 0})
-        await machine.until(-1)
-        await machine.stage.cluster.create(a_classed_pod("regular", stop_seconds=5))
-        await machine.shut_down()
-        assert [each.status for each in machine.stage.transport.of("delete", "pods")] == [409]
-        assert machine.names == ["regular"]
 
 
 @pytest.mark.parametrize("cancelled_at", [5, 20])

@@ -57,13 +57,6 @@ def test_with_the_feature_gate_off_it_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_both_forms_are_an_error(tmp_path: Path) -> None:
-    ended = agent(tmp_path, f"{RANGES}shutdownGracePeriod: 1m\n")
-    assert ended.exit_code == 2
-    assert "shutdownGracePeriodByPodPriority: conflicts with shutdownGracePeriod" in ended.stderr
-    assert "keep one of the two" in ended.stderr
-
-
 def test_a_kubeconfig_that_is_none_is_an_error(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text("not: a kubeconfig\n")

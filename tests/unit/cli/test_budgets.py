@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from e2e_support import manifests
 from kubesim_support.accounts import RBAC
 from rich.cells import cell_len
 from rich.console import Console
 from support.builders import NOW, READY, a_node, cluster
 from support.disruption import NODE_BUDGETS, a_node_budget_manifest
-from support.fleet import PODS, RUN, Fleet, fleet, overheard
+from support.fleet import Fleet, fleet, overheard
 from support.schemas import names_in
 
 from gracectl.cli.budgets.report import BudgetUsages, budgets_table
@@ -182,18 +181,6 @@ def test_with_permissions_in_one_namespace_its_budgets_are_shown(place: Fleet) -
     assert "add the verb list on nodes" in told["note"]
     assert [each["name"] for each in told["podBudgets"]] == ["web"]
     assert place.run("budgets", as_=narrow).exit_code == 3
-
-
-def test_a_pod_that_no_node_has_yet_is_there_all_the_same(place: Fleet) -> None:
-    place.ask(
-        "POST", PODS, manifests.pod("homeless", RUN, labels={"app": "homeless"}, spec={"nodeSelector": {"no": "where"}})
-    )
-    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "homeless"}}
-    budget["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {"app": "homeless"}}}
-    place.ask("POST", PDBS, budget)
-    (found,) = (each for each in in_json(place, "-n", "default")["podBudgets"] if each["name"] == "homeless")
-    assert (found["problem"], found["missing"]) == (None, 0)
-    assert found["unavailable"] == [{"name": "default/homeless", "reason": "pending", "since": None}]
 
 
 def test_nothing_is_written(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,12 +146,6 @@ class TestWholeDemo:
             assert process.stderr.read() == ""
 
 
-def test_another_kind_of_output_is_refused() -> None:
-    result = CliRunner().invoke(root, ["demo", "-o", "xml"])
-    assert result.exit_code == 2
-    assert "'xml' is not one of 'text', 'json', 'yaml'" in result.stderr
-
-
 def test_slow_worlds_have_more_time() -> None:
     assert [Order(2, 1, 1, speed).guard for speed in (0.5, 1, 10)] == [240, 120, 120]
 

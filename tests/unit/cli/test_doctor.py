@@ -159,13 +159,6 @@ def test_webhooks_are_tried_without_a_trace(place: Fleet, monkeypatch: pytest.Mo
     assert place.ask("GET", "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets")["items"] == []
 
 
-def test_webhooks_that_api_servers_do_not_trust(place: Fleet) -> None:
-    with registered(place, b""):
-        found = found_in(place)["certificate"]
-    assert found["message"] == "caBundle is empty: API servers trust no certificate of the webhooks"
-    assert found["remedy"] == "gracectl webhooks --apply"
-
-
 def test_a_table_has_a_line_for_each_and_what_helps(place: Fleet) -> None:
     result = place.run("doctor")
     assert result.exit_code == 1

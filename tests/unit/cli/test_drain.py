@@ -63,15 +63,6 @@ def test_nodes_are_deleted_and_watched_until_they_are_gone(place: Fleet) -> None
     assert not place.pod_is_there("on-gone-1")
 
 
-def test_nodes_are_chosen_by_their_labels(place: Fleet) -> None:
-    for name, pool in (("pool-1", "x"), ("pool-2", "x"), ("pool-3", "y")):
-        place.add(name, managed=True, pool=pool)
-    result = place.run("terminate", "--yes", "-l", "pool=x", "--no-wait")
-    assert (result.exit_code, errors(result.stderr)) == (0, "")
-    assert told(result.stdout) == [f"pool-1: {ASKED}", f"pool-2: {ASKED}", "to watch: gracectl status -w pool-1 pool-2"]
-    assert not place.is_deleted("pool-3")
-
-
 def test_one_that_is_being_deleted_already_is_followed(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     place.held("before")
     place.delete("before")
@@ -158,24 +149,6 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
     place.release("bare-2")
 
 
-def test_a_node_that_the_settings_do_not_match_is_not_drained_either(place: Fleet, tmp_path: Path) -> None:
-    place.held("master", **{names.CONTROL_PLANE_ROLE: ""})
-    result = place.run("terminate", "--yes", "master")
-    assert result.exit_code == 3
-    assert ("  - master: not managed: no nodeSelector match; gracectl does not drain it\n") in result.stderr
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("nodeSelector: {matchLabels: {pool: b}}\n")
-    place.held("pool-a")
-    result = place.run("terminate", "--yes", "pool-a", "--config", str(settings))
-    assert result.exit_code == 3
-    assert errors(result.stderr).endswith("not managed: no nodeSelector match; gracectl does not drain it\n")
-    assert not place.is_deleted("master")
-    assert not place.is_deleted("pool-a")
-    settings.write_text("{}\n")
-    assert place.run("terminate", "--yes", "pool-a", "--no-wait", "--config", str(settings)).exit_code == 0
-    place.release("pool-a")
-
-
 @pytest.mark.parametrize(("arguments", "message"), [
     ([], "name one node or more, or choose them with -l SELECTOR"),
     (["n1", "-l", "a=b"], "give names or a selector, not both"),
@@ -214,22 +187,6 @@ def test_without_a_terminal_a_deletion_must_be_confirmed_by_an_option(arguments:
 
 
 # -- what the server refuses -------------------------------------------------------------------------------------------
-
-
-def test_one_is_refused_and_the_others_go_on(place: Fleet) -> None:
-    for name in ("ours", "theirs"):
-        place.add(name, managed=True, shared="yes")
-    rules: list[Any] = roles()["gracectl-reader"]
-    rules = [*rules, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"], "resourceNames": ["ours"]}]
-    result = place.run("terminate", "--yes", "-l", "shared=yes", as_=place.user("sharer", *rules))
-    assert result.exit_code == 3
-    assert [after(line) for line in told(result.stdout)] == [f"ours: {ASKED}", "ours: terminated after <time>"]
-    notice, refusal = errors(result.stderr).splitlines()
-    assert notice.startswith("gracectl: settings: defaults are assumed: may not list ConfigMaps; ")
-    assert refusal.startswith(
-        "gracectl: theirs: delete nodes theirs: forbidden: add the verb delete on nodes to the role of the user"
-    )
-    assert not place.is_deleted("theirs")
 
 
 def test_without_a_right_to_a_forecast_it_says_so_and_goes_on(place: Fleet) -> None:
@@ -502,16 +459,6 @@ def test_when_the_time_is_over_it_says_what_is_left(place: Fleet) -> None:
     place.release("slow")
 
 
-def test_seconds_will_do_and_none_are_endless(place: Fleet) -> None:
-    place.held("patient")
-    result = place.run("terminate", "--yes", "patient", "--timeout", "1.5")
-    assert (result.exit_code, "the node is not terminated after 1.5s: patient" in result.stderr) == (4, True)
-    with place.running("terminate", "--yes", "patient", "--timeout", "0") as process:
-        process.until("patient: terminating for")
-        place.release("patient")
-        assert process.ended() == (0, "")
-
-
 # -- maintenance -------------------------------------------------------------------------------------------------------
 
 
@@ -602,6 +549,3 @@ def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) 
     assert "refused  not drained" in result.stdout
     assert errors(result.stderr).startswith("gracectl: nothing was changed: not all of these nodes can be drained:\n")
     assert place.run("terminate", "nope", "--dry-run").exit_code == 3
-
-
-# -- as a program ------------------------------------------------------------------------------------------------------

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import ssl
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kubesim_support.patience import PATIENCE
-from support.fleet import STRICTLY, Fleet, errors, fleet, started
+from support.fleet import STRICTLY, Fleet, fleet, started
 from support.servers import mute
 
 from gracectl.model import names
@@ -22,8 +15,6 @@ from gracectl.model import names
 pytestmark = pytest.mark.real_time
 
 ASKED = "deletion requested"
-CERTIFICATES = Path(__file__).parents[3] / "kubesim/tests/unit/certificates"
-VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
 @pytest.fixture(scope="module")
@@ -92,70 +83,3 @@ def test_interrupted_while_it_asks_it_names_requested_and_unknown_nodes(tmp_path
                 f"unknown: {', '.join(silent)}; not requested: waiting-1, waiting-2\n",
             )
         assert not server.asked["waiting-1"].is_set()
-
-
-# -- webhooks ----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def refusing(place: Fleet, status: dict[str, Any]) -> Iterator[None]:
-    """A webhook that denies the deletion of nodes with the label `guarded`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            answer = {"uid": review["request"]["uid"], "allowed": False, "status": status}
-            body = json.dumps({**review, "request": None, "response": answer}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """No process reads it."""
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(CERTIFICATES / "webhook.pem")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        client = {
-            "url": f"https://127.0.0.1:{server.server_address[1]}/",
-            "caBundle": base64.b64encode((CERTIFICATES / "authority.pem").read_bytes()).decode(),
-        }
-        hook = {
-            "name": "guard.example.com", "clientConfig": client,
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["nodes"]}],
-            "objectSelector": {"matchLabels": {"guarded": "yes"}}, "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-        }  # fmt: skip
-        place.ask("POST", VALIDATING, {"metadata": {"name": "guard"}, "webhooks": [hook]})
-        try:
-            yield
-        finally:
-            place.ask("DELETE", f"{VALIDATING}/guard")
-            server.shutdown()
-            thread.join()
-
-
-@pytest.mark.parametrize(("status", "words"), [
-    ({"code": 403, "message": "not on a Friday"}, "not on a Friday)\n"),
-    ({"code": 429, "message": "one a minute", "details": {"retryAfterSeconds": 30}},
-     "one a minute); retry after 30 s\n"),
-])  # fmt: skip
-def test_a_webhook_s_words_are_told_and_the_others_go_on(place: Fleet, status: dict[str, Any], words: str) -> None:
-    guarded, free = f"guarded-{status['code']}", f"free-{status['code']}"
-    place.held(guarded, guarded="yes")
-    place.add(free, managed=True)
-    with refusing(place, status):
-        result = place.run("terminate", "--yes", guarded, free)
-    assert result.exit_code == 3
-    assert f"{free}: terminated after" in result.stdout
-    assert errors(result.stderr) == (
-        f"gracectl: {guarded}: delete nodes {guarded}: denied by an admission webhook or policy "
-        f'(server: admission webhook "guard.example.com" denied the request: {words}'
-    )
-    assert not place.is_deleted(guarded)

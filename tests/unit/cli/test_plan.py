@@ -16,7 +16,6 @@ import yaml
 from click.testing import CliRunner, Result
 from e2e_support.target import embedded_cluster
 from kubesim_support.patience import PATIENCE
-from support.disruption import a_node_budget_manifest
 from support.fleet import Fleet, overheard
 
 from gracectl.cli.root import root
@@ -134,22 +133,6 @@ def test_nodes_by_their_labels_are_predicted_together(place: Place) -> None:
     }  # fmt: skip
 
 
-def test_a_node_budget_that_would_refuse_is_shown_with_permission_to_read_it(place: Place, tmp_path: Path) -> None:
-    cluster = Fleet(place.admin, tmp_path)
-    path = "/apis/termination.karpenter.sh/v1alpha2/nodedisruptionbudgets"
-    cluster.call("POST", path, a_node_budget_manifest("pool", {"pool": "a"}, maxUnavailable=0))
-    try:
-        told = forecast(place.admin, "worker-1", "plain")
-        warnings = {node["name"]: [each["kind"] for each in node["warnings"]] for node in told["nodes"]}
-        assert "NodeBudgetBlocks" in warnings["worker-1"]
-        assert "NodeBudgetBlocks" not in warnings["plain"]
-        assert "deletion would be refused: node disruption budget pool" in plan(place.admin, "worker-1").stdout
-        (unseen,) = forecast(place.reader, "worker-1")["nodes"]
-        assert "NodeBudgetBlocks" not in [each["kind"] for each in unseen["warnings"]]
-    finally:
-        cluster.call("DELETE", f"{path}/pool")
-
-
 def test_the_longest_time_of_a_replacement_is_the_settings_or_what_is_said(place: Place, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("plan: {replacementSeconds: 90}\neviction: {qps: 7, burst: 3}\n")
@@ -162,15 +145,6 @@ def test_the_longest_time_of_a_replacement_is_the_settings_or_what_is_said(place
     assert told["assumptions"]["replacementSeconds"] == 600.0
     assert max(pod["removalWindow"]["latestSeconds"] for node in told["nodes"] for pod in node["pods"]) == 300.0
     assert f"Settings: file {settings}." in plan(place.reader, "plain", "--config", str(settings)).stdout
-
-
-def test_waves_and_groups_are_those_of_the_settings(place: Place, tmp_path: Path) -> None:
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("nodeGroups: [{selector: {matchLabels: {pool: b}}, terminationGracePeriod: 10m}]\n")
-    (node,) = forecast(place.reader, "plain", "--config", str(settings))["nodes"]
-    assert (node["deadline"]["atSeconds"], node["deadline"]["holder"]) == (600.0, "nodeGroups[0]")
-    (before,) = forecast(place.reader, "plain")["nodes"]
-    assert (before["deadline"], before["drained"]["answer"]) == (None, "never")
 
 
 def test_a_node_that_never_drains_says_so_and_is_no_failure(place: Place) -> None:
@@ -203,15 +177,6 @@ def test_a_picture_and_a_page_are_written_beside_the_answer(place: Place, tmp_pa
 
 
 # -- what it refuses ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("output", ["table", "json"])
-def test_all_unknown_nodes_are_told_and_nothing_else(place: Place, output: str, tmp_path: Path) -> None:
-    svg = tmp_path / "plan.svg"
-    result = plan(place.reader, "nope", "worker-1", "neither", "-o", output, "--svg", str(svg))
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == "gracectl: there are no nodes nope, neither; `kubectl get nodes` lists all nodes\n"
-    assert not svg.exists()
 
 
 def test_a_selector_that_no_node_matches_is_no_failure(place: Place) -> None:

@@ -267,10 +267,3 @@ def test_on_a_terminal_the_end_of_several_nodes_leaves_a_line() -> None:
             frame = a_scene(cluster(*map(going, nodes)))
             view.show(msgspec.structs.replace(frame, progress=updated(tracker, frame, *terminated)))
     assert file.getvalue().count("2 of 2 nodes, 0 of 0 pods; 1:40 elapsed\n") == 1
-
-
-def test_another_budget_is_another_cause() -> None:
-    pods = (replica("a"), replica("b"), replica("x", labels={"app": "api"}), replica("y", labels={"app": "api"}))
-    budgets = (a_budget(), a_budget("api", selector=LabelSelector({"app": "api"})))
-    found = causes_of(a_scene(cluster(going(), pods=pods, budgets=budgets)))
-    assert [cause.partition(":")[0] for cause in found] == ["budget shop/web", "budget shop/api"]

@@ -87,13 +87,6 @@ def test_commands_evaluate_nodes_by_the_settings_of_the_controller(place: Fleet,
     assert not place.is_deleted("b-1")
 
 
-def test_a_variable_overrides_them(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRACECTL__NODE_SELECTOR", "{matchLabels: {pool: b}}")
-    with config_map(place, POOL_A):
-        source, kinds = warnings(place)
-    assert (source, "NotManaged" in kinds) == ("configmap gracectl/gracectl", False)
-
-
 BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghijklmnopqrstuvw"))
 """Aliases of aliases: a few hundred characters, and four million values."""
 
@@ -153,13 +146,6 @@ def test_invalid_settings_name_the_config_map_and_the_field(place: Fleet, text: 
     assert result.stderr.endswith("--config FILE\n")
 
 
-def test_a_config_map_without_the_key(place: Fleet) -> None:
-    with config_map(place, "{}", key="settings.yaml"):
-        result = place.run("status")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "ConfigMap gracectl/gracectl: has no key config.yaml" in result.stderr
-
-
 def test_without_the_right_to_read_it_the_defaults_are_assumed(place: Fleet) -> None:
     reader = place.user("reader", *RULES)
     with config_map(place, POOL_A):
@@ -202,13 +188,6 @@ def test_a_file_and_a_config_map_exclude_each_other(place: Fleet) -> None:
     assert "give --config or --config-map, not both" in result.stderr
 
 
-def test_an_invalid_variable_is_reported_before_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRACECTL__EVICTION__QPS", "fast")
-    result = Fleet(tmp_path / "missing", tmp_path).run("plan", "b-1")
-    assert result.exit_code == 2
-    assert "variable GRACECTL__EVICTION__QPS: eviction.qps: Expected `float`" in result.stderr
-
-
 # -- whether it is installed -------------------------------------------------------------------------------------------
 
 
@@ -230,9 +209,3 @@ def test_a_plan_says_that_no_controller_leads(place: Fleet, holder: str, reason:
         assert answer(place, "plan", "b-1")["note"] == f"no controller leads: {reason}; the forecast assumes one"
     finally:
         place.ask("DELETE", f"{LEASES}/gracectl")
-
-
-def test_with_a_config_map_it_is_installed(place: Fleet) -> None:
-    with config_map(place, "{}"):
-        note = answer(place, "plan", "b-1")["note"]
-    assert note == "no controller leads: there is no Lease gracectl; the forecast assumes one"

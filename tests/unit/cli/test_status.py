@@ -10,16 +10,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
-from e2e_support.target import embedded_cluster
 from kubesim_support.patience import PATIENCE
-from support.fleet import STRICTLY, Fleet, fleet, overheard, started
+from support.fleet import Fleet, fleet, overheard
 
 from gracectl.model import names
 from gracectl.runtime.clock import SystemClock
@@ -119,21 +117,6 @@ def test_a_node_without_a_controller_says_so(place: Fleet) -> None:
     assert result.stdout == "No node that matches the selector kubernetes.io/hostname=quiet is active.\n"
 
 
-def test_settings_decide_which_deadline_holds(place: Fleet, tmp_path: Path) -> None:
-    ending(place, "soon", "patient")
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("nodeGroups: [{selector: {}, terminationGracePeriod: 10m}]\n")
-    told = in_json(place, "soon", "--config", str(settings))
-    assert told["settings"] == f"file {settings}"
-    (node,) = told["nodes"]
-    assert (node["deadline"]["holder"], node["deadline"]["gracePeriodSeconds"]) == ("nodeGroups[0]", 600.0)
-    assert node["pods"][0]["deleteAt"] is not None
-    result = place.run("status", "soon", "--config", str(settings))
-    assert "termination grace period 10m0s of nodeGroups[0]" in result.stdout
-    assert "--config" not in result.stdout
-    place.release("soon")
-
-
 def test_it_only_reads(place: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     ending(place, "looked-at", "seen")
     place.held("other")
@@ -205,31 +188,6 @@ def test_without_names_it_watches_until_it_is_interrupted(place: Fleet) -> None:
         process.until("comes: terminated after")
         process.interrupt()
         assert process.ended() == (130, "gracectl: interrupted\n")
-
-
-def test_machines_read_an_object_a_line(place: Fleet) -> None:
-    ending(place, "counted", "stays-3", **FOR_EVER)
-    with place.running("status", "-w", "-o", "json", "counted") as process:
-        process.until('"podsLeft":1')
-        place.release("counted")
-        assert process.ended() == (0, "")
-    told = [msgspec.json.decode(line) for line in process.out.splitlines()]
-    assert [node["name"] for node in told[0]["nodes"]] == ["counted"]
-    assert ([node["name"] for node in told[-1]["terminated"]], told[-1]["nodes"]) == (["counted"], [])
-
-
-def test_a_server_that_goes_away_is_told_once_and_nothing_else_is(tmp_path: Path) -> None:
-    with ExitStack() as cluster:
-        kubeconfig = cluster.enter_context(embedded_cluster(tmp_path, "--nodes", "2", "--pods", "1"))
-        command = [*STRICTLY, "status", "-w", "--kubeconfig", str(kubeconfig)]
-        with started(command) as process:
-            Fleet(kubeconfig, tmp_path).held("n1")
-            Fleet(kubeconfig, tmp_path).delete("n1")
-            process.until("n1: terminating for")
-            cluster.close()
-            process.until("connection lost, retrying; this status is 0:")
-            process.interrupt()
-            assert process.ended() == (130, "gracectl: interrupted\n")
 
 
 @pytest.mark.parametrize("columns", [80, 160])

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from click.testing import CliRunner
 from support.fleet import Fleet, fleet
 
-from gracectl.cli.root import root
 from gracectl.model import names
 
 pytestmark = pytest.mark.real_time
@@ -87,15 +85,6 @@ def test_what_is_being_deleted_cannot_be_taken_back_and_the_others_are(place: Fl
     place.release("going")
 
 
-def test_all_unknown_nodes_are_told_and_nothing_is_done(place: Fleet) -> None:
-    place.add("known")
-    place.patch("known", {"spec": {"unschedulable": True}})
-    result = place.run("uncordon", "nope", "known", "neither")
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr.startswith("gracectl: there are no nodes nope, neither; ")
-    assert (place.node("known") or {})["spec"]["unschedulable"] is True
-
-
 def test_a_selector_that_no_node_matches_is_no_failure(place: Fleet) -> None:
     result = place.run("uncordon", "-l", "pool=none")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No node matches the selector pool=none.\n")
@@ -112,9 +101,3 @@ def test_a_right_that_is_missing_for_some_of_them_is_told_with_their_names(place
     assert result.stderr.startswith(
         "gracectl: theirs: patch nodes theirs: forbidden: add the verb patch on nodes to the role"
     )
-
-
-def test_a_node_or_a_selector_is_required() -> None:
-    result = CliRunner().invoke(root, ["uncordon", "--kubeconfig", "/nowhere"])
-    assert result.exit_code == 2
-    assert "name one node or more, or choose them with -l SELECTOR" in result.stderr

@@ -5,17 +5,15 @@ from __future__ import annotations
 import anyio
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
-from kubesim.faults import Latency, Partition, Refuse, Rule
+from kubesim.faults import Latency, Rule
 from kubesim_support.accounts import account_token, grant, rule
 from support.clients import LEASE, WEBHOOKS, Leaving, configure, held, outcomes
 from support.disruption import TERMINABLE
-from support.karpenter import karpenter_leads
 from support.stage import Stage, a_pod_manifest, finalizers_of, staged, the_settings
 from support.stories import keep
 
 from gracectl.cli.uninstall.report import RemovalOutcome
 from gracectl.config import ConfigError, Settings
-from gracectl.controllers.karpenter import LiveKarpenter
 from gracectl.kube.errors import Forbidden
 from gracectl.model import names
 
@@ -49,23 +47,6 @@ async def test_beside_a_controller_that_runs_no_finalizer_comes_back() -> None:
             assert held(stage) == ["claimed", "claimed-claim", "late", "n1", "n2"]
 
 
-async def test_a_late_write_of_the_leader_is_found_and_taken_off() -> None:
-    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
-        await stage.settle(controller)
-
-        async def arrive() -> None:
-            # Sent before the leader knew better, and on its way for long.
-            await stage.clock.sleep(14)
-            assert held(stage) == []
-            await stage.patch_node("n1", {"metadata": {"finalizers": [names.FINALIZER]}})
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(arrive)
-            report = await Leaving(stage).run()
-        assert held(stage) == []
-        assert report.failures == ()
-
-
 async def test_the_lease_is_kept_however_long_it_takes() -> None:
     nodes = [f"n{number}" for number in range(60)]
     async with staged(*nodes, settings=Settings()) as stage, stage.controller() as first, stage.controller() as second:
@@ -79,17 +60,6 @@ async def test_the_lease_is_kept_however_long_it_takes() -> None:
         assert held(stage) == []
         elections = [each.statistics().election for each in (first, second)]
         assert sum(each.terms for each in elections if each is not None) == 1
-
-
-async def test_a_leader_that_is_cut_off_and_comes_back_writes_nothing() -> None:
-    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        stage.transport.before.add(Rule(fault=Partition()))
-        await stage.clock.sleep(1)
-        await Leaving(stage).run()
-        stage.transport.before.clear()
-        await stage.clock.sleep(120)
-        assert held(stage) == []
 
 
 async def test_what_is_being_deleted_vanishes_and_is_named_with_its_instance_and_pods() -> None:
@@ -194,19 +164,6 @@ async def test_broken_off_at_any_moment_and_begun_again_nothing_is_left(after: f
             assert held(stage) == []
 
 
-async def test_three_hundred_nodes_and_conflicts_with_kubelets() -> None:
-    nodes = [f"n{number}" for number in range(300)]
-    async with staged(*nodes, settings=Settings()) as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        leaving = Leaving(stage)
-        leaving.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path="nodes", probability=0.3))
-        leaving.wire.before.add(Rule(fault=Refuse(500), probability=0.02))
-        report = await leaving.run()
-        assert held(stage) == []
-        assert report.failures == ()
-        assert set(outcomes(report, "Node")) == set(nodes)
-
-
 async def test_webhooks_that_do_not_answer_hinder_nothing_and_those_of_others_stay() -> None:
     async with staged("n1", settings=Settings()) as stage:
         await stage.call("POST", SECRETS, SECRET)
@@ -259,16 +216,6 @@ async def test_nodes_that_were_cordoned_while_they_waited_are_named_with_what_op
             report = await Leaving(stage).run()
         (cordoned,) = report.cordoned_nodes
         assert cordoned.commands == ("kubectl uncordon n1", "kubectl annotate node n1 gracectl.io/pending-cordoned-")
-
-
-async def test_beside_a_live_karpenter_nothing_is_done() -> None:
-    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        await karpenter_leads(stage, "karpenter")
-        leaving = Leaving(stage)
-        with pytest.raises(LiveKarpenter):
-            await leaving.run()
-        assert {each.request.method for each in leaving.wire.executed} == {"GET"}
 
 
 async def test_without_a_lease_it_goes_on_and_says_what_that_means() -> None:

@@ -13,9 +13,6 @@ from gracectl.cli.uninstall.report import RemovalOutcome, closing_lines
 from gracectl.config import Settings
 from gracectl.model import names
 
-SECRETS = "/api/v1/namespaces/kube-system/secrets"
-SECRET = {"metadata": {"name": "gracectl-webhook-tls", "labels": {names.MANAGED_BY: "gracectl"}}}
-
 
 async def test_a_leader_that_does_not_hear_of_it_is_outlasted() -> None:
     """Its keeper puts the finalizer back at once, again and again, until it may not write any more."""
@@ -42,25 +39,6 @@ async def test_what_is_said_at_the_end_lets_a_controller_that_has_seen_it_all_be
         await stage.call("PATCH", LEASE, patch, "application/merge-patch+json")
         await stage.clock.sleep(20)
         assert held(stage) == ["n1"]
-
-
-async def test_webhooks_that_a_leader_makes_late_are_taken_away_as_well() -> None:
-    async with staged("n1", settings=Settings()) as stage, stage.controller() as controller:
-        await stage.settle(controller)
-        await stage.call("POST", SECRETS, SECRET)
-
-        async def arrive() -> None:
-            await stage.clock.sleep(12)
-            await configure(stage, "validating", names.NODE_DELETION_WEBHOOK)
-            await stage.call("POST", SECRETS, SECRET)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(arrive)
-            report = await Leaving(stage).run()
-        assert report.failures == ()
-        for path in (WEBHOOKS.format(kind="validating") + "/gracectl", f"{SECRETS}/gracectl-webhook-tls"):
-            status, _ = await stage.cluster.api.call("GET", path)
-            assert status == 404, path
 
 
 async def test_webhooks_that_always_come_back_are_no_endless_loop() -> None:

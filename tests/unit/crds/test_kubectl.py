@@ -109,13 +109,6 @@ async def test_the_definitions_are_applied_again_and_again(lonely_kubectl: Kubec
     assert len(cells(await kubectl("get", "nodeclaims"))) == 2
 
 
-async def test_the_definition_is_applied_over_the_one_that_is_there(claimed: tuple[Kubectl, Place]) -> None:
-    kubectl, _ = claimed
-    await kubectl("apply", "--server-side", "-f", "-", stdin=manifests())
-    await kubectl("apply", "-f", "-", stdin=manifests())
-    assert len(cells(await kubectl("get", "nodeclaims"))) == 1
-
-
 async def test_manifests_of_both_versions_are_applied_and_applied_again(claimed: tuple[Kubectl, Place]) -> None:
     kubectl, _ = claimed
     assert await kubectl.apply(FULL_V1) == "nodeclaim.karpenter.sh/general-7x2kq created\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from support.builders import NOW, a_budget, a_pod
-from support.eviction import PROCESSING, SPENT, TWO_BUDGETS, EvictionStage, busy, evicting, loose, web
+from support.eviction import PROCESSING, TWO_BUDGETS, EvictionStage, busy, evicting, loose, web
 
 from gracectl.model.selectors import LabelSelector
 
@@ -24,20 +24,6 @@ async def test_a_lane_asks_once_per_freed_disruption_at_the_instant_it_is_freed(
             assert stage.server.asked[number:] == [(float(number), pod.name)]
             stage.show(a_budget())
         assert stage.evictor.statistics().results == {"Evicted": 3}
-
-
-async def test_lanes_of_different_budgets_do_not_wait_for_each_other() -> None:
-    async with evicting(seconds=1.0) as stage:
-        other = a_pod("api-1", labels={"app": "api"})
-        stage.show(a_budget(), a_budget("api", selector=LabelSelector({"app": "api"})), *web(2), other)
-        stage.set_pods("n1", *web(2), other)
-        await stage.clock.sleep(0.5)
-        assert stage.server.asked == [(0.0, "api-1"), (0.0, "web-1")] or stage.server.asked == [
-            (0.0, "web-1"),
-            (0.0, "api-1"),
-        ]
-        assert stage.evictor.statistics().pdb_queues == 2
-        assert stage.evictor.statistics().waiting == 3
 
 
 async def test_the_crowd_is_bounded_by_max_in_flight() -> None:
@@ -84,18 +70,6 @@ async def test_lanes_are_not_counted_by_the_limit_of_the_crowd() -> None:
         assert [instant for instant, _ in stage.server.asked] == [0.0] * 20
 
 
-async def test_want_replaces_the_set_of_a_node() -> None:
-    async with evicting() as stage:
-        pods = web(3)
-        stage.show(a_budget(disruptions_allowed=0), *pods)
-        stage.set_pods("n1", pods[0], pods[1])
-        stage.set_pods("n1", pods[2])
-        assert stage.evictor.statistics().waiting == 1
-        stage.show(a_budget())
-        await stage.clock.sleep(0.1)
-        assert stage.server.names == ["web-3"]
-
-
 async def test_withdrawn_pods_are_not_asked_for_and_their_lane_is_forgotten() -> None:
     async with evicting() as stage:
         stage.show(a_budget(disruptions_allowed=0), *web(2))
@@ -116,18 +90,6 @@ async def test_a_pod_withdrawn_while_it_waits_for_a_token_is_not_evicted() -> No
         stage.set_pods("n1")  # all of them are protected now
         await stage.clock.sleep(10)
         assert stage.server.asked == [(0.0, "job-0")]
-
-
-async def test_a_pod_that_vanishes_while_it_waits_is_not_asked_for() -> None:
-    async with evicting() as stage:
-        pods = web(2)
-        stage.show(a_budget(disruptions_allowed=0), *pods)
-        stage.set_pods("n1", *pods)
-        await stage.clock.sleep(1)
-        stage.pods.remove(pods[0].key)
-        stage.show(a_budget())
-        await stage.clock.sleep(1)
-        assert stage.server.asked == [(1.0, "web-2")]
 
 
 async def test_a_namesake_under_another_uid_is_never_asked_for_in_place_of_the_pod() -> None:
@@ -230,17 +192,6 @@ async def test_a_lane_whose_last_pod_leaves_while_its_answer_is_out_remembers_th
         stage.show(a_budget())
         await stage.clock.sleep(0.1)
         assert stage.server.asked[1:] == [(2.4, "web-2")]
-
-
-async def test_statistics_say_what_waits_and_what_was_answered() -> None:
-    async with evicting() as stage:
-        stage.show(a_budget(), *web(3), *loose(2))
-        stage.server.answers["web-1"].append(SPENT)
-        stage.set_pods("n1", *web(3), *loose(2))
-        await stage.clock.sleep(0.05)
-        numbers = stage.evictor.statistics()
-        assert (numbers.pdb_queues, numbers.waiting, numbers.requests) == (1, 3, 3)
-        assert numbers.results == {"Evicted": 2, "BudgetExhausted": 1}
 
 
 async def test_nothing_is_asked_before_it_runs() -> None:

@@ -122,17 +122,6 @@ async def test_a_batch_that_all_callers_have_left_is_never_sent_and_takes_no_mor
     assert desk.calls == [(0.07, ["c"])]
 
 
-async def test_callers_cancelled_together_send_nothing_more() -> None:
-    desk = Desk()
-    with anyio.move_on_after(0.5):
-        async with anyio.create_task_group() as group:
-            for key in ("a", "b", "c"):
-                group.start_soon(desk.ask, key)
-    await desk.clock.sleep(5)
-    assert desk.calls == [(0.05, ["a", "b", "c"])]
-    assert desk.cut == [["a", "b", "c"]]
-
-
 @pytest.mark.parametrize("after", [0.01, 0.5], ids=["before it left", "while it was on its way"])
 async def test_closing_ends_what_is_on_its_way_and_tells_all(after: float) -> None:
     desk = Desk()

@@ -71,15 +71,6 @@ async def test_a_timer_fires_at_the_first_slot_that_is_not_before_its_instant(at
     assert watch.fired == [("a", fires)]
 
 
-async def test_the_resolution_may_be_another() -> None:
-    watch = Watch()
-    watch.wheel = TimerWheel(watch.clock, watch.note, resolution=0.25)
-    watch.wheel.arm("a", 1.01)
-    watch.wheel.arm("b", 1.5)
-    await watch.run_for(2)
-    assert watch.fired == [("a", 1.25), ("b", 1.5)]
-
-
 @pytest.mark.parametrize("first", [0.5, 20.0, HOUR])
 @pytest.mark.parametrize("second", [0.5, 20.0, HOUR])
 async def test_a_timer_that_is_armed_anew_fires_once_at_its_new_instant(first: float, second: float) -> None:

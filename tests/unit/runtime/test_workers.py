@@ -90,15 +90,6 @@ async def test_looking_again_at_once_goes_behind_those_that_wait() -> None:
     assert [key for key, _ in shop.seen] == ["a", "b", "a"]
 
 
-async def test_no_more_workers_than_asked_for() -> None:
-    shop = Shop()
-    for key in "abcde":
-        shop.answers[key] = [10.0]
-        shop.queue.add(key)
-    await shop.work(100, workers=2)
-    assert [instant for _, instant in shop.seen] == [0, 0, 10, 10, 20]
-
-
 async def test_a_cancelled_reconcile_leaves_its_key_in_the_queue() -> None:
     shop = Shop()
     shop.answers["a"] = [50.0]

@@ -7,7 +7,6 @@ import tracemalloc
 
 import anyio
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,18 +108,6 @@ def test_a_new_list_of_what_is_held_needs_no_second_view() -> None:
         tracemalloc.stop()
     assert told == [(things[-1], None)]
     assert peak < 64 * len(things)  # a key of each alone would have 56 bytes
-
-
-def test_an_object_moves_between_the_values_of_an_index() -> None:
-    cache, _ = a_cache()
-    cache.put(Thing("a", groups=("x", "y")))
-    moved = Thing("a", resource_version="2", groups=("y", "z"))
-    cache.put(moved)
-    assert [cache.by_index("group", value) for value in "xyz"] == [(), (moved,), (moved,)]
-    # A value that finds nothing any more is forgotten: nodes come and go.
-    assert cache.statistics().index_values == 2
-    with pytest.raises(KeyError):
-        cache.by_index("colour", "red")
 
 
 def test_what_was_read_does_not_change_while_one_looks_at_it() -> None:

@@ -54,32 +54,6 @@ def test_a_list_of_a_part_takes_nothing_from_the_others() -> None:
     assert cache.statistics().replaced == 3
 
 
-def test_a_partition_that_is_not_followed_any_more_takes_its_objects_with_it() -> None:
-    cache, told = a_cache()
-    here, there = cache.partition("place", "x"), cache.partition("place", "y")
-    things = [Thing("a", "x"), Thing("b", "x")]
-    here.replace(things)
-    there.put(Thing("c", "y"))
-    told.clear()
-    here.drop()
-    assert told == [(thing, None) for thing in things]
-    assert [thing.name for thing in cache.values()] == ["c"]
-
-
-def test_a_late_write_to_a_dropped_partition_changes_nothing() -> None:
-    cache, told = a_cache()
-    dropped, again = cache.partition("place", "x"), cache.partition("place", "x")
-    dropped.put(Thing("a", "x"))
-    dropped.drop()
-    again.put(Thing("b", "x"))
-    told.clear()
-    dropped.put(Thing("c", "x"))
-    dropped.remove(("n", "b"))
-    dropped.replace([Thing("d", "x")])
-    dropped.drop()
-    assert (len(dropped), len(again), told) == (0, 1, [])
-
-
 def test_a_namesake_elsewhere_survives_the_late_news_of_its_predecessor() -> None:
     cache, told = a_cache()
     here, there = cache.partition("place", "x"), cache.partition("place", "y")

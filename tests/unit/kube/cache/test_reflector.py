@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable
-from itertools import pairwise
 
 import anyio
 import pytest
@@ -15,7 +13,6 @@ from gracectl.kube import errors
 from gracectl.kube.cache.reflector import ReflectorSettings
 from gracectl.kube.client import ClientSettings
 from gracectl.kube.transport import Request, Response
-from gracectl.model.envelope import UndecodableObject
 from gracectl.model.meta import Lease
 
 
@@ -67,19 +64,6 @@ async def test_a_broken_stream_is_resumed_after_a_pause_that_doubles_until_one_l
         pauses = [0.0, 0.0, 0.2, 0.2 + 0.4, 0.6 + 1.0 + 0.8, 2.4 + 20.0 + 0.2, 22.6 + 0.4]
         assert world.transport.instants == pytest.approx(pauses)
         assert set(world.transport.story[1:]) == {"watch leases @7"}
-
-
-async def test_pauses_are_bounded_and_jittered_by_up_to_a_half() -> None:
-    world = World(ReflectorSettings(maximum_pause=2.0), random.Random(7))
-    world.transport.answers.append(page(7))
-    world.transport.streams.extend([LOST] * 12)
-    async with world.running(60):
-        instants = world.transport.instants[1:]
-    pauses = [later - earlier for earlier, later in pairwise(instants)]
-    sizes = [min(0.2 * 2**number, 2.0) for number in range(12)]
-    assert len(pauses) == 12
-    assert all(size / 2 <= pause <= size for pause, size in zip(pauses, sizes, strict=True))
-    assert len({round(pause, 6) for pause in pauses}) == 12
 
 
 async def test_a_server_that_ends_every_stream_at_once_is_not_asked_in_a_tight_loop() -> None:
@@ -136,24 +120,6 @@ async def test_a_list_of_few_objects_may_come_from_the_servers_cache_but_never_l
         (None, None, "500"),  # a cache that has not come so far is not waited for
         ("9", "NotOlderThan", None),
     ]
-
-
-async def test_a_new_list_is_no_second_view_of_what_has_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    taken_over: list[list[Lease]] = []
-    replace = world.cache.replace
-
-    def replaced(objects: Iterable[Lease], undecodable: Iterable[UndecodableObject] = ()) -> None:
-        taken_over.append(list(objects))
-        replace(taken_over[-1], undecodable)
-
-    monkeypatch.setattr(world.cache, "replace", replaced)
-    world.transport.answers.extend([page(7, lease("a", 3), lease("b", 5)), page(9, lease("a", 3), lease("b", 8))])
-    world.transport.streams.extend([[expired()], [FOREVER]])
-    async with world.running(10):
-        (a, b), (same_a, new_b) = taken_over
-        assert same_a is a
-        assert (new_b.resource_version, b.resource_version) == ("8", "5")
 
 
 @pytest.mark.parametrize("end", [[expired()], refusal(410, "Expired")])

@@ -81,14 +81,6 @@ async def test_a_pod_comes_to_its_node_by_being_bound() -> None:
         assert world.told == ["+here", "+new", "~here", "-here"]
 
 
-async def test_what_leaves_the_selection_is_gone() -> None:
-    world = World(Selection(labels="app=web"))
-    async with world.running():
-        label = {"metadata": {"labels": {"app": "other"}}}
-        await world.ask("PATCH", f"{PATH}/here", label, "application/merge-patch+json")
-        assert world.told == ["+here", "+there", "-here"]
-
-
 async def test_resuming_and_listing_anew_keep_to_the_selection(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Selection(fields="spec.nodeName=n1"))
     with caplog.at_level(logging.INFO):

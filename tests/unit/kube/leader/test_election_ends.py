@@ -129,31 +129,6 @@ async def test_what_leads_ends_and_so_does_the_election() -> None:
     assert (await place.lease())["holderIdentity"] == ""
 
 
-class SleepyClock(LoopClock):
-    """`monotonic` has missed so many seconds."""
-
-    missed = 0.0
-
-    def elapsed(self) -> float:
-        return self.monotonic() + self.missed
-
-
-async def test_after_the_machine_has_slept_nothing_is_written_until_the_lease_is_renewed() -> None:
-    place = Hustings()
-    clock = SleepyClock()
-    a = place.contender("a", clock)
-    async with place.running(a):
-        await place.until(5)
-        clock.missed = 60.0
-        assert not a.fence.is_open()
-        await place.until(6)
-        assert a.fence.is_open()
-        assert a.terms == [[0.0]]  # it was not taken meanwhile
-        await place.edit(holderIdentity="b")
-        await place.until(6.5)
-        assert not a.fence.is_open()
-
-
 async def test_a_failure_is_told_once_and_again_when_it_is_another(caplog: pytest.LogCaptureFixture) -> None:
     place = Hustings()
     a = place.contender("a")
