@@ -205,32 +205,9 @@ async def test_events_are_listed_for_one_object(kubectl: Kubectl, place: Place) 
     assert "Scheduled" in await kubectl("events", "--for", f"pod/{name}")
 
 
-async def test_rights_are_asked_for(kubectl: Kubectl) -> None:
-    assert await kubectl("auth", "can-i", "delete", "nodes") == "yes\n"
-    assert "system:masters" in await kubectl("auth", "whoami")
-
-
 async def test_an_unknown_field_is_refused_before_anything_changes(kubectl: Kubectl) -> None:
     wrong = deployment("web", terminationGracePeriodSecond=5)
     refused = await kubectl.run("apply", "-f", "-", stdin=str(wrong).replace("'", '"'))
     assert refused.code == 1
     assert 'unknown field "spec.template.spec.terminationGracePeriodSecond"' in refused.err
     assert (await kubectl.run("get", "deployment", "web")).code == 1
-
-
-async def test_kinds_are_explained(kubectl: Kubectl) -> None:
-    explained = await kubectl("explain", "pod.spec.terminationGracePeriodSeconds")
-    assert "terminationGracePeriodSeconds <integer>" in explained
-    assert "nodeclaims" not in await kubectl("api-resources")
-
-
-async def test_server_side_apply_tells_about_conflicts(kubectl: Kubectl) -> None:
-    await kubectl.apply(deployment("web", replicas=2), options=("--server-side", "--field-manager=one"))
-    text = str(deployment("web", replicas=3)).replace("'", '"')
-    command = ("apply", "-f", "-", "--server-side", "--field-manager=two")
-    refused = await kubectl.run(*command, stdin=text)
-    assert refused.code == 1
-    assert 'conflict with "one": .spec.replicas' in refused.err
-    await kubectl(*command, "--force-conflicts", stdin=text)
-    assert (await kubectl.json("get", "deployment", "web"))["spec"]["replicas"] == 3
-    assert "manager: two" in await kubectl("get", "deployment", "web", "-o", "yaml", "--show-managed-fields")

@@ -49,18 +49,6 @@ async def following(cluster: EmbeddedCluster) -> AsyncIterator[list[tuple[str, s
         group.cancel_scope.cancel()
 
 
-async def test_follow_lists_then_watches() -> None:
-    cluster = await an_empty_server()
-    await cluster.create(pod("one"))
-    async with following(cluster) as seen:
-        assert seen == [("ADDED", "one"), ("SYNCED", "")]
-        await cluster.create(pod("two"))
-        await cluster.api.call("DELETE", path_of(PODS, NAMESPACE, "one"))
-        await quiet()
-        # Even a pod that goes at once is MODIFIED (grace 0) before it is DELETED.
-        assert seen[2:] == [("ADDED", "two"), ("MODIFIED", "one"), ("DELETED", "one")]
-
-
 async def test_a_broken_watch_is_resumed_where_it_was() -> None:
     cluster = await an_empty_server()
     await cluster.create(pod("one"))

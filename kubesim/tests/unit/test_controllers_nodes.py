@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kubesim.cluster import EmbeddedCluster
 from kubesim.controllers.objects import condition_of, is_ready
-from kubesim.controllers.paths import BUDGETS, EVENTS, LEASES, NODES, PODS, path_of
+from kubesim.controllers.paths import BUDGETS, EVENTS, LEASES, NODES, path_of
 from kubesim.server.api import JsonObject
-from kubesim_support.clusters import NAMESPACE, budget, get, patch, pod, quiet, running, workload
+from kubesim_support.clusters import NAMESPACE, budget, get, patch, quiet, running, workload
 
 pytestmark = pytest.mark.anyio
 
@@ -37,13 +37,6 @@ async def reasons(cluster: EmbeddedCluster) -> list[tuple[str, str]]:
     return [(event["reason"], event["involvedObject"]["name"]) for event in answer["items"]]
 
 
-async def pods_left(cluster: EmbeddedCluster) -> dict[str, bool]:
-    """Name: is its deletion under way?"""
-    await quiet()
-    _, answer = await cluster.api.call("GET", path_of(PODS, NAMESPACE))
-    return {item["metadata"]["name"]: "deletionTimestamp" in item["metadata"] for item in answer["items"]}
-
-
 async def test_a_silent_node_is_unknown_after_forty_seconds_and_its_pods_are_not_ready() -> None:
     async with running("a", "b") as cluster:
         await cluster.create(workload("Deployment", "web", 1, spec={"nodeSelector": {"kubernetes.io/hostname": "a"}}))
@@ -67,22 +60,6 @@ async def test_a_silent_node_is_unknown_after_forty_seconds_and_its_pods_are_not
         assert await readiness(cluster) == ("True", "KubeletReady")
         assert await taints(cluster) == []
         assert [is_ready(found) for found in cluster.pods()] == [True]
-
-
-async def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
-    async with running("a") as cluster:
-        await cluster.create(pod("one", "a"))
-        await quiet()
-        for _ in range(3):  # Each time the five minutes begin anew.
-            cluster.kubelet.partition("a")
-            await cluster.pace.clock.sleep(320)
-            cluster.kubelet.heal("a")
-            await cluster.pace.clock.sleep(10)
-        assert await pods_left(cluster) == {"one": False}
-        _, answer = await cluster.api.call("GET", EVENTS)
-        assert {e["message"] for e in answer["items"] if e["reason"] == "TaintManagerEviction"} == {
-            "Cancelling deletion of Pod test/one"
-        }
 
 
 async def test_a_lease_that_promises_longer_is_waited_for() -> None:

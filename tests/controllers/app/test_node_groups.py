@@ -36,25 +36,6 @@ def policy(tmp_path: Path, text: str) -> PolicySettings:
 
 
 @pytest.mark.parametrize(
-    ("labels", "seconds", "minimum"),
-    [
-        ({"pool": "batch"}, 5400.0, 5.0),
-        ({"pool": "batch", "also": "web"}, 5400.0, 5.0),
-        ({"pool": "web"}, None, 0.0),
-        ({}, 0.0, 5.0),
-    ],
-)
-def test_the_first_group_that_matches_counts(
-    tmp_path: Path, labels: dict[str, str], seconds: float | None, minimum: float
-) -> None:
-    settings = policy(tmp_path, GROUPS)
-    group = settings.group_of(labels)
-    assert group is not None
-    assert group.termination_grace_seconds == seconds
-    assert settings.drain_of(labels) == DrainSettings(minimum_seconds=minimum)
-
-
-@pytest.mark.parametrize(
     ("labels", "order"),
     [
         ({"pool": "batch"}, by_priority([(0, 120), (2_000_000_000, 60)])),

@@ -194,31 +194,6 @@ async def test_force_does_not_close_the_circuit_breaker() -> None:
         assert all(names.TERMINATION_TIMESTAMP not in node["metadata"].get("annotations", {}) for node in stage.nodes())
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-async def test_an_outage_is_not_over_with_the_first_that_recover(is_restarted: bool) -> None:
-    """Those that need a little longer are not ended for it; not even by a controller that has seen nothing of it."""
-    async with staged(*TEN) as stage:
-        async with stage.settled(mortal=True):
-            await cut_off(stage, *TEN[:6])
-            await stage.clock.sleep(1500)
-            if not is_restarted:
-                for node in TEN[:5]:
-                    stage.cluster.kubelet.heal(node)
-                await stage.clock.sleep(200)
-                stage.cluster.kubelet.heal(TEN[5])
-                await stage.clock.sleep(1000)
-                assert deleted(stage) == {}
-        for node in TEN[:5]:
-            stage.cluster.kubelet.heal(node)
-        await stage.clock.sleep(60)
-        async with stage.controller():
-            await stage.clock.sleep(150)
-            assert deleted(stage) == {}
-            stage.cluster.kubelet.heal(TEN[5])
-            await stage.clock.sleep(1500)
-            assert deleted(stage) == {}
-
-
 async def test_a_node_that_does_not_recover_with_the_others_is_terminated_in_the_end() -> None:
     async with staged(*TEN) as stage, stage.settled():
         await cut_off(stage, *TEN[:6])
@@ -234,20 +209,3 @@ async def test_a_node_that_does_not_recover_with_the_others_is_terminated_in_the
         # Two may be: the last one, and one of those that have come back.
         assert second > first + 90
         assert deleted(stage) == {TEN[5]: pytest.approx(second + 300.0, abs=1.0)}
-
-
-async def test_a_node_that_is_due_while_others_recover_is_terminated_when_they_have() -> None:
-    """Though nothing happens to any node in that moment."""
-    async with staged(*TEN) as stage, stage.settled():
-        await stage.clock.sleep(1000)
-        await cut_off(stage, *TEN[:3])
-        start = stage.clock.monotonic()
-        await stage.clock.sleep(800)
-        for node in TEN[1:3]:
-            stage.cluster.kubelet.heal(node)
-        await stage.until(lambda: all(status(stage, node) == "True" for node in TEN[1:3]))
-        back = stage.clock.monotonic()
-        assert back < start + 900
-        await stage.until_gone("n0")
-        assert deleted(stage) == {"n0": pytest.approx(back + 300.0, abs=10.0)}
-        assert deleted(stage)["n0"] > start + 1000

@@ -219,28 +219,6 @@ def test_a_continued_watch_knows_since_when() -> None:
 # -- who should act ----------------------------------------------------------------------------------------------------
 
 
-def kinds(node: Node, *pods: Pod, **caches: Any) -> list[WarningKind]:
-    return [warning.kind for warning in status_of(node, *pods, **caches).warnings]
-
-
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [
-        (going(since=14, taints=()), []),
-        (going(since=15, taints=()), [WarningKind.NO_CONTROLLER]),
-        (going(since=15), []),
-        (kept(since=15, taints=()), [WarningKind.NO_CONTROLLER]),
-        (kept(since=15, taints=(), unschedulable=False), []),
-        (going(finalizers=("a.io/x",)), [WarningKind.FINALIZER_MISSING]),
-        (going(finalizers=("a.io/x",), conditions=(DRAINED,)), []),
-        (going(labels={names.CONTROL_PLANE_ROLE: ""}, taints=()), [WarningKind.NOT_MANAGED]),
-        (kept(labels={names.CONTROL_PLANE_ROLE: ""}), [WarningKind.NOT_MANAGED]),
-    ],
-)
-def test_what_keeps_a_node_from_ending_as_it_should(node: Node, expected: list[WarningKind]) -> None:
-    assert kinds(node, replica()) == expected
-
-
 @pytest.mark.parametrize("node", [going(), kept(), a_node(finalizers=(names.FINALIZER,))])
 def test_that_the_machine_of_a_node_shuts_down_is_told_whatever_else_is_done_to_it(node: Node) -> None:
     says = Condition(names.SHUTTING_DOWN, names.TRUE, "WaitingForPods", "priority 0: it is the turn of 1 pod")

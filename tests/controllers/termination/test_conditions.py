@@ -172,33 +172,3 @@ async def test_what_a_termination_waits_for_is_still_known_after_a_look_that_cha
         provider_id = f"sim:///zone-a/{stage.instances['n1']}"
         assert {waits for step, waits in seen if step == "instance"} == {f"instance {provider_id} is ending"}
         assert {step for step, _ in seen} <= {"drain", "instance"}
-
-
-async def test_the_condition_follows_the_budget_ten_seconds_after_its_first_change() -> None:
-    """The pod that changes it is another node's: nothing else makes this one worth a look."""
-    async with staged("n1", "n2") as stage:
-        await stage.create(
-            a_pod_manifest("web-0", "n1", labels={"app": "web"}),
-            *(a_pod_manifest(f"web-{n}", "n2", labels={"app": "web"}) for n in (1, 2, 3)),
-            a_budget_manifest("web", minAvailable=4),
-        )
-
-        def shown() -> str:
-            condition = stage.condition("n1", names.DRAINED)
-            assert condition is not None
-            return str(condition["message"])
-
-        async with stage.settled():
-            await stage.delete_node("n1")
-            await stage.clock.sleep(20)
-            assert "4 of 4 healthy" in shown()
-            for name in ("web-1", "web-2"):
-                await stage.call("DELETE", f"/api/v1/namespaces/shop/pods/{name}", {"gracePeriodSeconds": 0})
-                await stage.clock.sleep(4.9)
-            assert "4 of 4 healthy" in shown()
-            await stage.clock.sleep(0.3)
-            assert "2 of " in shown()
-            await stage.clock.sleep(20)
-            await stage.call("DELETE", "/api/v1/namespaces/shop/pods/web-3", {"gracePeriodSeconds": 0})
-            await stage.clock.sleep(10.2)
-            assert "1 of" in shown()

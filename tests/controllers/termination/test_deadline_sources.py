@@ -285,22 +285,6 @@ async def running(stage: Stage, clock: ShiftedClock) -> AsyncIterator[None]:
         stop.set()
 
 
-@pytest.mark.parametrize("offset", [-400.0, 400.0])
-@pytest.mark.parametrize("learns", [-10.0, 200.0, 390.3])
-async def test_deadlines_are_instants_of_the_server(offset: float, learns: float) -> None:
-    """The server's clock is so many seconds ahead; from when that is known, everything happens by it."""
-    async with staged("n1", objects=[staying("a", 100)], settings=QUARTER, clock_offset_seconds=offset) as stage:
-        clock = ShiftedClock(stage.clock)
-        async with running(stage, clock):
-            await until(stage, min(learns, 0.0))
-            clock.offset = offset if learns < 0 else 0.0
-            await delete_at_start(stage, "n1")
-            await until(stage, max(learns, 0.5))
-            clock.offset = offset
-            assert await stage.until_gone("n1") == START + 900
-            assert deletions(stage)[0] == ("a", 800.0, 100)
-
-
 async def test_a_deadline_that_turns_out_to_have_passed_is_obeyed_in_that_instant() -> None:
     """Though nothing happens on the node: only the minimum drain time is waited for."""
     settings = with_grace_period("15m", drain={"minimumSeconds": 3600})

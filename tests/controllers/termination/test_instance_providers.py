@@ -16,8 +16,7 @@ from support.instances import DEFINITION, MACHINES, ClusterApi
 from support.stage import Stage, a_pod_manifest, reasons, staged
 
 from gracectl.cli.crds import shipped_definitions
-from gracectl.cloud.provider import Provider, ProviderSettings, UsesCluster, load_provider
-from gracectl.kube.rbac import Permission
+from gracectl.cloud.provider import Provider, ProviderSettings, load_provider
 from gracectl.model import names
 
 DEFINITIONS = (*shipped_definitions(), DEFINITION)
@@ -71,22 +70,6 @@ async def test_cluster_api_deletes_the_node_that_we_hold_and_neither_waits_for_t
             assert capi.drained == []
             assert capi.machine("m-n1") is None
             assert capi.machine("m-n2") is not None
-
-
-async def test_nothing_is_asked_of_machines_that_is_not_among_the_rights() -> None:
-    async with staged("n1", "n2", definitions=DEFINITIONS) as stage:
-        capi = ClusterApi(stage)
-        for node in ("n1", "n2"):
-            await capi.add(node)
-        provider = load_provider(ProviderSettings("clusterapi"))
-        plug(stage, provider)
-        async with capi.working(), stage.settled():
-            await stage.delete_node("n1")
-            await stage.until_gone("n1")
-        done = [each.operation for each in stage.transport.executed if each.operation.plural == "machines"]
-        assert isinstance(provider, UsesCluster)
-        used = {Permission(each.verb, each.plural, each.group, each.subresource) for each in done}
-        assert used == {*provider.rights()}
 
 
 async def test_a_machine_that_another_client_deletes_takes_its_node_with_it() -> None:

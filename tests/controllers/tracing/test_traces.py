@@ -27,7 +27,6 @@ from gracectl.cloud.provider import ProviderUnavailable
 from gracectl.controllers.termination.steps import STEPS
 from gracectl.controllers.tracing.pods import WORDS
 from gracectl.model import names
-from gracectl.telemetry.spans import Trace
 
 
 async def test_the_tree_of_a_termination() -> None:
@@ -60,22 +59,6 @@ async def test_the_tree_of_a_termination() -> None:
             "  instance 6-15.519",
             "  finalizer 15.519-15.519",
         ]
-
-
-async def test_ids_follow_from_the_node_and_the_instant_of_its_deletion() -> None:
-    async with staged("n1", objects=[a_pod_manifest("a", "n1")]) as stage:
-        node = stage.node("n1")
-        assert node is not None
-        collector = await terminated(stage, "n1")
-        root = collector.the("terminate node")
-        assert root.trace == Trace.of(node["metadata"]["uid"], stage.clock.now() - stage.clock.monotonic())
-        assert root.id == root.trace.root
-        assert {span.trace for span in collector.spans} == {root.trace}
-        assert root.attributes["k8s.node.name"] == "n1"
-        assert root.attributes["k8s.node.uid"] == node["metadata"]["uid"]
-        assert root.attributes["gracectl.instance"] == node["spec"]["providerID"]
-        assert root.attributes["gracectl.pods.evicted"] == 1
-        assert root.attributes["gracectl.reason"] == "by hand"
 
 
 async def test_node_and_claim_name_the_trace() -> None:
