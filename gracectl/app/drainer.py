@@ -88,8 +88,8 @@ class Setup(msgspec.Struct, frozen=True):
     manner: Manner = OWN_MANNER
 
 
-class _Client(KubeClient):
-    """Client whose evictions leave in the `manner` of the command."""
+class EvictingClient(KubeClient):
+    """Client whose evictions are sent in the `manner` of the command."""
 
     manner = OWN_MANNER
 
@@ -132,7 +132,7 @@ class Drainer:
         self._writes_events = setup.writes_events
         rng = random.Random()
         once = ClientSettings(retry=RetrySettings(attempts=1))
-        client = _Client(transport, clock, rng=rng, witness=cluster.witness)
+        client = EvictingClient(transport, clock, rng=rng, witness=cluster.witness)
         client.manner = setup.manner
         self._recorder = EventRecorder(client, clock, instance=socket.gethostname(), settings=FLUSH)
         self._means = Dependencies(

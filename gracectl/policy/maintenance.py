@@ -83,14 +83,15 @@ def drain_deadline(node: Node) -> Deadline | None:
 
 def maintenance_request(node: Node, now: float, seconds: float | None = None) -> dict[str, str | None]:
     """Annotations to write (None: to remove) so that maintenance is requested at `now`, with a deadline after `seconds`
-    unless an earlier one is written. The deadline of a maintenance that has ended does not count."""
+    unless an earlier one is written. One that has passed, or is of a maintenance that has ended, does not count: nobody
+    means it, and it would force the pods now."""
     annotations: dict[str, str | None] = {}
     known = written_deadline(node, names.DRAIN_DEADLINE)
     if not is_maintenance_requested(node):
         annotations[names.KEEP_DRAINED] = format_time(now)
         if names.DRAIN_DEADLINE in node.annotations:
             annotations[names.DRAIN_DEADLINE], known = None, None
-    if seconds is not None and (known is None or now + seconds < known):
+    if seconds is not None and (known is None or known <= now or now + seconds < known):
         annotations[names.DRAIN_DEADLINE] = format_time(now + seconds)
     return annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,11 +15,12 @@ import anyio.abc
 import pytest
 from e2e_support.accounts import access_with, account_with, token_of
 from e2e_support.story import Story
-from kubesim_support.kubectl import Lines
+from kubesim_support.kubectl import Lines, needs_kubectl
 from kubesim_support.patience import PATIENCE
 
-from gracectl.app.drainer import EVENTS, RIGHTS
+from gracectl.app.drainer import EVENTS, OWN_MANNER, RIGHTS, rights_for
 from gracectl.model import names
+from gracectl.model.times import parse_time
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_time, pytest.mark.anyio]
 
@@ -103,11 +105,16 @@ async def test_a_controller_that_begins_meanwhile_takes_over(story: Story) -> No
     assert names.EXCLUDE_FROM_LOAD_BALANCERS in story.sees("Node", node)["metadata"]["labels"]
 
 
-def as_person(story: Story, *arguments: str, command: str = "drain") -> list[str]:
-    """With all rights, and blind to the Leases of other stories."""
+def settings_of(story: Story) -> Path:
+    """Settings with which a command is blind to the Leases of other stories."""
     settings = story.folder / "settings.yaml"
     settings.write_text(f"leaderElection: {{namespace: {story.namespace}}}\n")
-    return drain(story.target.kubeconfig, *arguments, "--config", str(settings), command=command)
+    return settings
+
+
+def as_person(story: Story, *arguments: str, command: str = "drain") -> list[str]:
+    """With all rights."""
+    return drain(story.target.kubeconfig, *arguments, "--config", str(settings_of(story)), command=command)
 
 
 async def test_one_node_after_the_other_and_one_that_would_never_drain_is_left_out(story: Story) -> None:
@@ -142,3 +149,110 @@ async def test_terminate_drains_from_here_and_deletes_the_node_object(story: Sto
     assert "when drained, the Node objects are deleted; from here no instance is terminated\n" in done.stderr.decode()
     assert story.sight.asked(pod) is not None
     await story.until_gone(node)
+
+
+async def test_a_deadline_ends_what_a_budget_would_block_forever(story: Story) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    pod = await story.pod("web", on=node)
+    await story.budget("strict", "web", minAvailable=1)
+    async with account_with(story, (*rights_for(OWN_MANNER, has_deadline=True), EVENTS)) as account:
+        kubeconfig = access_with(story, await token_of(story, account), "laptop").kubeconfig
+        async with running(kubeconfig, node, "--deadline", "20s", "--yes") as (process, lines):
+            await lines.until(f"{node}: drain requested; deadline ")
+            await lines.until("Z  ", f"{node}: ")
+            deadline = story.sees("Node", node)["metadata"]["annotations"][names.DRAIN_DEADLINE]
+            process.kill()
+        with anyio.fail_after(PATIENCE):
+            done = await anyio.run_process(drain(kubeconfig, node, "--deadline", "20s", "--yes"), check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert f"; deadline {deadline}".encode() in done.stdout
+    left = story.sight.asked(pod)
+    assert left is not None
+    assert parse_time(left.object["metadata"]["deletionTimestamp"]) >= parse_time(deadline) - 1
+    assert names.DRAIN_DEADLINE not in story.sees("Node", node)["metadata"]["annotations"]
+
+
+async def test_two_laptops_drain_the_same_node(story: Story) -> None:
+    (node,) = await story.nodes("a", managed=False)
+    pods = await story.workload("Deployment", "web", 3, replicas=3)
+    await story.budget("strict", "web", maxUnavailable=1)
+    await story.nodes("b", managed=False)
+    done: list[int] = []
+
+    async def run(kubeconfig: Path) -> None:
+        found = await anyio.run_process(drain(kubeconfig, node), check=False)
+        assert f"{node}: drained for maintenance".encode() in found.stdout, found.stderr.decode()
+        done.append(found.returncode)
+
+    async with laptop(story) as kubeconfig:
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as group:
+                group.start_soon(run, kubeconfig)
+                group.start_soon(run, kubeconfig)
+    assert done == [0, 0]
+    assert all(story.sight.asked(pod) for pod in pods)
+    assert story.most_ending() <= 1
+
+
+async def test_a_connection_that_is_cut_is_taken_up_again(story: Story) -> None:
+    """The watches are cut in the middle of the drain, and no new connection is possible for a while."""
+    (node,) = await story.nodes("a", managed=False)
+    pod = await story.pod("web", on=node)
+    await story.budget("strict", "web", minAvailable=1)
+    wire = await story.wire()
+    async with running(wire.kubeconfig, node, "--config", str(settings_of(story))) as (process, lines):
+        await lines.until("Z  ", f"{node}: ")
+        wire.cut()
+        await story.delete("PodDisruptionBudget", "strict")
+        await story.clock.sleep(3)
+        assert story.sight.asked(pod) is None
+        wire.join()
+        with anyio.fail_after(PATIENCE):
+            assert await process.wait() == 0
+    assert story.sight.asked(pod) is not None
+
+
+RUNBOOK = """set -eu
+for node in $(kubectl get nodes -l upgrade=$POOL -o name); do
+    kubectl cordon "$node"
+done
+for node in $(kubectl get nodes -l upgrade=$POOL -o name); do
+    $DRAIN --ignore-daemonsets --delete-emptydir-data --force --grace-period=5 --timeout=120s "$node"
+    kubectl uncordon "$node"
+done
+"""
+"""As public guides to upgrades of node pools have it."""
+
+
+@needs_kubectl
+@pytest.mark.parametrize("command", ["kubectl drain", "kubectl grace drain"])
+async def test_a_script_of_an_upgrade_runbook(story: Story, command: str) -> None:
+    nodes = await story.nodes("a", "b", managed=False)
+    for node in nodes:
+        await story.patch("Node", node, {"metadata": {"labels": {"upgrade": story.run}}})
+    scratch = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
+    pods = await story.workload("Deployment", "web", 3, replicas=3, spec=scratch)
+    daemons = await story.workload("DaemonSet", "agent", 2)
+    naked = await story.pod("naked", on=nodes[0])
+    await story.budget("strict", "web", maxUnavailable=1)
+    await story.nodes("c", managed=False)
+    folder = story.folder / "bin"
+    folder.mkdir()
+    plugin = folder / "kubectl-grace"
+    plugin.write_text(
+        f'#!/bin/sh\nname=$1; shift\nexec {sys.executable} -m gracectl "$name" --config {settings_of(story)} "$@"\n'
+    )
+    plugin.chmod(0o755)
+    environment = {
+        **os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "HOME": str(story.folder),
+        "KUBECONFIG": str(story.target.kubeconfig), "POOL": story.run, "DRAIN": command,
+    }  # fmt: skip
+    with anyio.fail_after(PATIENCE):
+        done = await anyio.run_process(["sh", "-c", RUNBOOK], check=False, env=environment)
+    assert done.returncode == 0, done.stderr.decode()
+    assert all(story.sight.asked(pod) for pod in (*pods, naked))
+    assert [story.sight.asked(pod) for pod in daemons] == [None, None]
+    assert story.most_ending() <= 1
+    await story.sight.until(
+        "both nodes take pods", lambda: all("unschedulable" not in story.sees("Node", node)["spec"] for node in nodes)
+    )

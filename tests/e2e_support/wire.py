@@ -6,6 +6,7 @@ hears of them or before the controller hears the answer: the instants in which a
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -52,6 +53,8 @@ class Wire:
         """The names of the pods in requests for deletion, once for each request."""
         self.is_dead = False
         """From now on no request comes to an answer."""
+        self._is_cut = False
+        self._open: set[asyncio.Transport] = set()
         self._relay = relay
         self._hold: Hold | None = None
 
@@ -67,8 +70,30 @@ class Wire:
         """The uids of the pods that the server has agreed to evict, once per agreement."""
         return [eviction.uid for eviction in self.evictions if eviction.status == 201]
 
+    def cut(self) -> None:
+        """Break every connection, watches included, and each new one until `join`."""
+        self._is_cut = True
+        for each in self._open:
+            each.abort()
+
+    def join(self) -> None:
+        """Pass requests on again."""
+        self._is_cut = False
+
     async def serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
         """Pass a request on and its answer back."""
+        transport = incoming.transport
+        assert transport is not None
+        self._open.add(transport)
+        try:
+            if self._is_cut:
+                transport.abort()
+                raise web.HTTPServiceUnavailable
+            return await self._served(incoming)
+        finally:
+            self._open.discard(transport)
+
+    async def _served(self, incoming: web.BaseRequest) -> web.StreamResponse:
         body = await incoming.read()
         if self.is_dead:
             await anyio.sleep_forever()

@@ -43,7 +43,12 @@ def request_options(command: Command) -> Command:
             metavar="DURATION",
             help="Delete pods that are still there, with their grace before this time after the request.",
         ),
-        click.option("--dry-run", is_flag=True, help="Print what would happen; change nothing."),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="Print what would happen; change nothing. --dry-run=server: also send the requests, as dry runs.",
+        ),
+        click.option("--on-server", is_flag=True, hidden=True),
         click.option("--no-wait", is_flag=True, help="Exit after the requests; do not wait."),
         click.option(
             "--skip-stuck", is_flag=True, help="Leave out nodes that would never be drained; name them at the end."
@@ -114,13 +119,18 @@ def terminate(target: ClusterTarget, nodes: NodeChoice, *, yes: bool, **options:
     _run(target, nodes, DrainOptions(for_maintenance=False, yes=yes, **options))
 
 
-def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> None:
+def _check_together(options: DrainOptions) -> None:
+    """Raise UsageError for options that exclude each other."""
     if options.no_wait and options.timeout is not None:
         raise click.UsageError("--timeout and --no-wait exclude each other")
     if options.no_wait and options.at_once is not None:
         raise click.UsageError("--at-once and --no-wait exclude each other")
-    if options.dry_run and (options.no_wait or options.timeout is not None):
-        raise click.UsageError("--dry-run waits for nothing: leave out --no-wait and --timeout")
+    if options.dry_run and options.no_wait:
+        raise click.UsageError("--dry-run waits for nothing: leave out --no-wait")
+
+
+def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> None:
+    _check_together(options)
     if not options.dry_run and (not options.for_maintenance or options.deadline is not None):
         require_confirmation(yes=options.yes)
     refusals = (UnknownNodes, Undrainable, NeverDrained, MissingRights)
@@ -142,6 +152,8 @@ def _run(target: ClusterTarget, nodes: NodeChoice, options: DrainOptions) -> Non
                 print_error("no Events are written: missing permission: create events")
             action = _preview(found, forecast, options)
             if options.dry_run:
+                if options.on_server and not run_async(lambda: request.dry_run(found, forecast)):
+                    sys.exit(REFUSED)
                 return
             if question := _question(action, found, options):
                 require_confirmation(yes=options.yes)

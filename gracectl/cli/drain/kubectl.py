@@ -74,16 +74,32 @@ def _needed(pod: Pod) -> Iterator[str]:
 
 
 class DryRunCommand(click.Command):
-    """Command with `--dry-run=none|client|server`, as kubectl has it: without a value it takes no following argument.
-
-    `server` is the same as `client`: the rights are checked on the server in any case.
+    """Command with values of flags as kubectl has them: `--dry-run=none|client|server`, `--force=true`. Without one, a
+    flag takes no following argument.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See click.Command."""
         end = args.index("--") if "--" in args else len(args)
-        options = ["--dry-run" if each in ("--dry-run=client", "--dry-run=server") else each for each in args[:end]]
-        return super().parse_args(ctx, [*(each for each in options if each != "--dry-run=none"), *args[end:]])
+        return super().parse_args(ctx, [*(word for each in args[:end] for word in _without_value(each)), *args[end:]])
+
+
+_DRY_RUNS: Final = {"none": (), "client": ("--dry-run",), "server": ("--dry-run", "--on-server")}
+_TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
+
+
+def _without_value(word: str) -> tuple[str, ...]:
+    """The flags that a word of the command line stands for."""
+    flag, equals, value = word.partition("=")
+    if not equals or flag not in ("--dry-run", "--disable-eviction", *PERMITS):
+        return (word,)
+    if flag == "--dry-run" and value in _DRY_RUNS:
+        return _DRY_RUNS[value]
+    if value not in (*_TRUE, *_FALSE):
+        choice = "none, client or server" if flag == "--dry-run" else "true or false"
+        raise click.UsageError(f"Invalid value for '{flag}': {value!r}; give {choice}")
+    return (flag,) if value in _TRUE else ()
 
 
 def kubectl_flags(command: Command) -> Command:
@@ -110,7 +126,7 @@ def kubectl_flags(command: Command) -> Command:
     for flag in PERMITS:
         wrapped = click.option(flag, is_flag=True, hidden=True)(wrapped)
     for flag in ("--chunk-size", "--skip-wait-for-delete-timeout"):
-        wrapped = click.option(flag, type=click.IntRange(min=0), default=0, hidden=True)(wrapped)
+        wrapped = click.option(flag, type=int, default=0, hidden=True)(wrapped)
     wrapped = click.option("--grace-period", type=int, default=-1, hidden=True)(wrapped)
     wrapped = click.option("--pod-selector", default="", callback=_selector, hidden=True)(wrapped)
     wrapped = click.option("--disable-eviction", is_flag=True, hidden=True)(wrapped)

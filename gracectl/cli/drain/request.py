@@ -26,6 +26,7 @@ from gracectl.cli.drain.here import (
 from gracectl.cli.drain.kubectl import Strictness, refused_by_controller
 from gracectl.cli.drain.preview import endless
 from gracectl.cli.drain.progress import DrainProgress
+from gracectl.cli.drain.server_side import DRY, dry, evict_dry
 from gracectl.cli.drain.turns import Turns, quickest_first
 from gracectl.cli.failures import REFUSED, UNFINISHED, print_error
 from gracectl.cli.format import elapsed
@@ -57,7 +58,11 @@ from gracectl.model.times import format_time
 from gracectl.policy.deadlines import written_deadline
 from gracectl.policy.explain import listed
 from gracectl.policy.maintenance import drain_deadline, is_maintenance_requested, maintenance_since
+from gracectl.policy.plan import Outcome
 from gracectl.runtime.supervise import ungrouped
+
+LEAVING = (Outcome.EVICT, Outcome.BLOCKED, Outcome.WAITING)
+"""Pods that are evicted now or later: not protected, and not terminating."""
 
 TURN_SECONDS = 1.0
 """Between two looks at whose turn it is: as often as frames."""
@@ -76,15 +81,16 @@ class DrainOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the command line. `timeout`: seconds; None or 0: no limit. `for_maintenance`: the nodes are not
     deleted.
 
-    `deadline`: seconds after the request. `force`: also nodes that would never drain. `ignore_stuck`: stuck pods do not
-    count. `at_once`: nodes that are drained at the same time; None: all. `skip_stuck`: nodes that would never drain are
-    left out. `manner` and `strictness`: flags of kubectl.
+    `on_server`: the dry run sends requests. `deadline`: seconds after the request. `force`: also nodes that would never
+    drain. `ignore_stuck`: stuck pods do not count. `at_once`: nodes that are drained at the same time; None: all.
+    `skip_stuck`: nodes that would never drain are left out. `manner` and `strictness`: flags of kubectl.
     """
 
     for_maintenance: bool
     no_wait: bool
     dry_run: bool
     timeout: float | None
+    on_server: bool = False
     deadline: float | None = None
     yes: bool = False
     force: bool = False
@@ -286,6 +292,20 @@ class DrainRequest:
             echo(f"to watch: {command('status', '-w', *(node.name for node in requested))}")
         return self._code
 
+    async def dry_run(self, found: ReadNodes, forecast: DrainForecast | None) -> bool:
+        """Send the requests as dry runs. Returns whether the server would refuse none, but for budgets."""
+        self._here = found.here
+        pods = [
+            pod.entry.pod
+            for node in (() if forecast is None else forecast.nodes)
+            for pod in node.forecast.pods
+            if node.name in found.here and pod.is_waited_for and pod.entry.outcome in LEAVING
+        ]
+        async with connected(self._target) as connection:
+            sends = dry(connection)
+            await self._request(sends, found.nodes, connection.clock.now(), DRY)
+            return await evict_dry(sends, pods, self._options.manner) and not self._bulk.has_failed
+
     def interrupted(self) -> str:
         """Message for an interruption: what was requested and continues."""
         if self._progress is not None:
@@ -322,7 +342,7 @@ class DrainRequest:
         )
         return [now.get(node.uid, node) for node in found.nodes]
 
-    async def _request(self, connection: Connection, nodes: Sequence[Node], now: float) -> None:
+    async def _request(self, connection: Connection, nodes: Sequence[Node], now: float, remark: str = "") -> None:
         new = []
         for node in nodes:
             if node.deletion_timestamp is not None and self._options.deadline is None:
@@ -333,7 +353,7 @@ class DrainRequest:
         async def send(node: Node) -> str:
             stays = self._options.for_maintenance or node.name in self._here
             request = _request_maintenance if stays else _request_deletion
-            return await request(connection, node, self._options.deadline)
+            return await request(connection, node, self._options.deadline) + remark
 
         await self._bulk.run(new, send)
 

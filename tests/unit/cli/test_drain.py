@@ -162,7 +162,7 @@ def test_if_one_would_be_gone_at_once_nothing_is_asked_of_any(place: Fleet) -> N
     (["n1", "--deadline", "nan"], "Invalid value for '--deadline': 'nan' is no duration"),
     (["n1", "--timeout", "5s", "--no-wait"], "--timeout and --no-wait exclude each other"),
     (["n1", "--dry-run", "--no-wait"], "--dry-run waits for nothing"),
-    (["n1", "--dry-run", "--timeout", "0"], "--dry-run waits for nothing"),
+    (["n1", "--dry-run=soon"], "Invalid value for '--dry-run': 'soon'; give none, client or server"),
 ])  # fmt: skip
 def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(root, ["terminate", "--yes", "--kubeconfig", "/nowhere", *arguments])
@@ -172,8 +172,10 @@ def test_invalid_arguments_are_refused_before_any_request(arguments: list[str], 
 
 def test_flags_of_kubectl_drain_that_are_always_so_are_accepted() -> None:
     flags = ["--ignore-daemonsets", "--delete-emptydir-data", "--force"]
-    also = ["--dry-run=none", "--chunk-size=500", "--skip-wait-for-delete-timeout=30", "--grace-period", "-1"]
-    result = CliRunner().invoke(root, ["drain", "worker-7", *flags, *also, "--kubeconfig", "/does/not/exist"])
+    also = ["--dry-run=none", "--disable-eviction=false", "--chunk-size=-1", "--grace-period", "-1"]
+    more = ["--chunk-size=500", "--skip-wait-for-delete-timeout=30"]
+    valued = ["--ignore-daemonsets=true", "--delete-emptydir-data=1", "--force"]
+    result = CliRunner().invoke(root, ["drain", "worker-7", *valued, *also, *more, "--kubeconfig", "/does/not/exist"])
     notes, (failure,) = result.stderr.splitlines()[:-1], result.stderr.splitlines()[-1:]
     assert [note.split(": not needed: ")[0] for note in notes] == [f"gracectl: {flag}" for flag in flags]
     assert "/does/not/exist" in failure
@@ -380,6 +382,13 @@ def test_without_a_controller_rights_of_kubectl_drain_are_enough(place: Fleet, m
     place.add("alone-1")
     place.pod("on-alone-1", "alone-1", behaviour={"stop-seconds": "1"})
     alone = place.user("alone", *rules)
+    tried = place.run("drain", "alone-1", "--dry-run=server", as_=alone)
+    assert tried.exit_code == 0, tried.stderr
+    assert tried.stdout.endswith(
+        "alone-1: drain requested (server dry run)\ndefault/on-alone-1: evicted (server dry run)\n"
+    )
+    assert place.pod_is_there("on-alone-1")
+    assert [name for name in place.annotations("alone-1") if "gracectl" in name] == []
     asked = overheard(monkeypatch)
     result = place.run("drain", "alone-1", as_=alone)
     first = "cannot see whether a controller runs (missing permission: list leases): draining from here; "
@@ -540,6 +549,22 @@ def test_a_dry_run_foretells_and_changes_nothing(place: Fleet, monkeypatch: pyte
     assert "default/on-predicted has data in an emptyDir: when it leaves, the data is lost" in stays.stdout
     assert "deadline" not in stays.stdout
     assert {request.method for request in asked} == {"GET"}
+
+
+def test_a_dry_run_on_the_server_sends_every_request_and_stores_none(
+    place: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.held("tried")
+    asked = overheard(monkeypatch)
+    result = place.run("terminate", "tried", "--dry-run=server", "--deadline", "1h", "--timeout", "5s")
+    assert (result.exit_code, errors(result.stderr)) == (0, "")
+    assert "tried: deletion requested; deadline 20" in result.stdout
+    assert result.stdout.endswith("Z (server dry run)\n")
+    writes = [each for each in asked if each.method != "GET" and "/apis/authorization" not in each.path]
+    assert [each.method for each in writes] == ["DELETE", "PATCH"]
+    assert not place.is_deleted("tried")
+    assert names.TERMINATION_TIMESTAMP not in place.annotations("tried")
+    place.release("tried")
 
 
 def test_a_dry_run_ends_as_the_drain_would_if_it_would_be_refused(place: Fleet) -> None:
