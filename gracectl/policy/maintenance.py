@@ -83,7 +83,7 @@ def drain_deadline(node: Node) -> Deadline | None:
 
 def maintenance_request(node: Node, now: float, seconds: float | None = None) -> dict[str, str | None]:
     """Annotations to write (None: to remove) so that maintenance is requested at `now`, with a deadline after `seconds`
-    unless an earlier one is written. One that has passed, or is of a maintenance that has ended, does not count: it would
+    unless an earlier one is written. A deadline that has passed, or of an earlier maintenance, does not count: it would
     force the pods now."""
     annotations: dict[str, str | None] = {}
     known = written_deadline(node, names.DRAIN_DEADLINE)

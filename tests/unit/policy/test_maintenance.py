@@ -86,7 +86,7 @@ def requested(deadline: float | None, **fields: Any) -> Node:
 @pytest.mark.parametrize(("known", "seconds", "deadline"), [
     (None, None, None), (None, 60.0, NOW + 60), (NOW + 30, None, NOW + 30),
     (NOW + 90, 60.0, NOW + 60), (NOW + 60, 60.0, NOW + 60), (NOW + 30, 60.0, NOW + 30),
-    # Whoever gives a minute does not mean now.
+    # An option that says a minute does not mean now.
     (NOW - 30, 60.0, NOW + 60), (NOW - 30, None, NOW - 30),
 ])  # fmt: skip
 def test_a_repeated_request_makes_the_deadline_earlier_and_never_later(
