@@ -94,9 +94,9 @@ def decode(value: str) -> Interruption:
     """Interruption of an annotation, which any client may have written. Raises ValueError."""
     kind, when, source, text = (*value.split(" ", 3), "", "", "", "")[:4]
     if kind not in list(Kind):
-        raise ValueError(f"{harmless(kind)!r} is not one of {', '.join(Kind)}")
+        raise ValueError(f'"{harmless(kind)}" is none of ' + ", ".join(Kind))
     if SOURCE.fullmatch(source) is None:
-        raise ValueError(f"{harmless(source)!r} is no source: lower-case letters, digits and hyphens")
+        raise ValueError(f'"{harmless(source)}" is no source: lower-case letters, digits and hyphens')
     at = None if when == UNKNOWN_TIME else parse_time(when)
     return interruption(Kind(kind), at, source, text)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 from hypothesis import strategies as st
+from support.aws_messages import a_lifecycle_action, a_spot_notice
 from support.builders import NOW, a_node, a_pod
 from support.forecasts import predicted
 
@@ -50,6 +51,7 @@ from gracectl.cli.report import to_json
 from gracectl.cloud.responses import decode_response, display_text
 from gracectl.config.errors import ConfigError
 from gracectl.config.loading import load_settings
+from gracectl.interruption.aws_events import read_event
 from gracectl.kube.auth.credentials import ClusterAddress, CredentialsError
 from gracectl.kube.auth.kubeconfig import read_context
 from gracectl.kube.auth.user import read_plugin_answer
@@ -100,6 +102,8 @@ from gracectl.model.workloads import decode_pending, decode_room, decode_service
 from gracectl.policy.budgets import eviction_verdict
 from gracectl.policy.deadlines import deadline_of, parse_grace_period
 from gracectl.policy.explain import explain, summarize
+from gracectl.policy.interruption import decode as decode_interruption
+from gracectl.policy.interruption import encode as encode_interruption
 from gracectl.policy.nodebudgets import desired_of, invalid_reason
 from gracectl.policy.owners import ManagedNodes
 from gracectl.policy.placement import OtherNode, is_pinned, no_node_fits
@@ -363,6 +367,15 @@ def _refuses(parse: Callable[[str], object], refusal: type[Exception] = ValueErr
     return run
 
 
+def _text(body: bytes) -> str:
+    return body.decode("utf-8", "replace")
+
+
+def _interruption(text: str) -> None:
+    found = decode_interruption(text)
+    assert decode_interruption(encode_interruption(found)) == found
+
+
 def _duration(text: str) -> None:
     nanoseconds = parse_duration(text)
     assert parse_duration(format_duration(nanoseconds)) == nanoseconds
@@ -489,6 +502,13 @@ TARGETS: Final = (
         _refuses(lambda text: read_selector(_plain(text)), SelectorError),
         is_text=True,
     ),
+    Target(
+        "aws-messages",
+        json_bytes(a_spot_notice("i-12345678", 0.0), a_lifecycle_action("i-12345678", 0.0)).map(_text),
+        _refuses(lambda text: read_event(text, "us-west-2", frozenset({"terminated"}))),
+        is_text=True,
+    ),
+    Target("interruptions", texts("spot 2026-01-01T00:02:00Z aws soon"), _refuses(_interruption), is_text=True),
     Target("traceparents", texts(TRACEPARENT, alphabet="0123456789abcdef-"), _trace, is_text=True),
     *OUTSIDE,
 )
