@@ -86,6 +86,7 @@ NARROWER: Final[Mapping[str, dict[str, Any]]] = {
     "agent.settings": {"$ref": "#/$defs/Settings"},
     "rbac.nodeClaims": CHOICE,
     "rbac.nodeDisruptionBudgets": CHOICE,
+    "rbac.replaceFirst": CHOICE,
     "protectionPolicy.enabled": CHOICE,
     "admission.certManager.enabled": CHOICE,
     "protectionPolicy.action": {"enum": ["Warn", "Deny"]},

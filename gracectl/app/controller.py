@@ -217,7 +217,8 @@ class Controller:
         """
         client = KubeClient(self._transport, self._clock, settings=INTERACTIVE)
         version = await client.server_version()
-        rights = await rights_for(client, None if self._election is None else self._lease)
+        lease = None if self._election is None else self._lease
+        rights = await rights_for(client, lease, replaces=self._settings.replace_first.is_wanted)
         rights += admission_permissions(self._settings.admission) + self._provider_rights
         if self._is_dry_run:
             rights = tuple(right for right in rights if right.verb in READS)

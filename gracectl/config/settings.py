@@ -83,6 +83,11 @@ class ReplaceFirstSettings(msgspec.Struct, frozen=True, rename="camel", forbid_u
     patience: str = "10m"
     always: bool = False
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether these settings choose pods."""
+        return self.namespace_selector is not None or self.pod_selector is not None or self.always
+
     def replace_first(self, expected: float) -> ReplaceFirst:
         """Settings for the policy. ValueError, with the field in front, for an invalid value."""
         selectors = {"namespaceSelector": self.namespace_selector, "podSelector": self.pod_selector}

@@ -6,7 +6,7 @@ from gracectl.kube.cache.reading import is_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.rbac import Permission
 from gracectl.kube.requests import Key
-from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIM_VERSIONS
+from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIM_VERSIONS, ROLLOUTS
 from gracectl.model.names import KARPENTER_GROUP
 
 RIGHTS = (
@@ -34,6 +34,18 @@ NODE_BUDGET_RIGHTS = (
 )
 """Also where the cluster has node disruption budgets."""
 
+REPLACE_FIRST_RIGHTS = (
+    Permission("patch", "pods"),
+    *(Permission("get", plural, "apps") for plural in ("replicasets", "deployments")),
+    *(Permission("get", plural) for plural in ("namespaces", "persistentvolumes")),
+    *(Permission("list", plural) for plural in ("services", "resourcequotas")),
+    Permission("list", "networkpolicies", "networking.k8s.io"),
+)
+"""Also to replace pods before their eviction (docs/replace-first.md)."""
+
+ROLLOUT_RIGHTS = (Permission("get", ROLLOUTS.plural, ROLLOUTS.group),)
+"""Also to do that where the cluster has Rollouts of Argo."""
+
 
 def lease_rights(lease: Key) -> tuple[Permission, ...]:
     """Also for leader election by that Lease; `create` cannot be granted by name."""
@@ -51,8 +63,15 @@ class MissingPermissions(Exception):
         self.rights = rights
 
 
-async def rights_for(client: KubeClient, lease: Key | None = None) -> tuple[Permission, ...]:
-    """Permissions that the controller needs on this cluster; `lease` None: without leader election. Raises ApiError."""
+async def rights_for(client: KubeClient, lease: Key | None = None, *, replaces: bool = False) -> tuple[Permission, ...]:
+    """Permissions that the controller needs on this cluster; `lease` None: without leader election. `replaces`: pods
+    are replaced before their eviction. Raises ApiError."""
     claims = CLAIM_RIGHTS if await is_served(client, NODE_CLAIM_VERSIONS) else ()
     budgets = NODE_BUDGET_RIGHTS if await is_served(client, (NODE_BUDGETS,)) else ()
-    return RIGHTS + claims + budgets + (() if lease is None else lease_rights(lease))
+    replacing = await replace_first_rights(client) if replaces else ()
+    return RIGHTS + claims + budgets + replacing + (() if lease is None else lease_rights(lease))
+
+
+async def replace_first_rights(client: KubeClient) -> tuple[Permission, ...]:
+    """Permissions to replace pods before their eviction on this cluster. Raises ApiError."""
+    return REPLACE_FIRST_RIGHTS + (ROLLOUT_RIGHTS if await is_served(client, (ROLLOUTS,)) else ())

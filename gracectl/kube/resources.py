@@ -29,6 +29,7 @@ from gracectl.model.envelope import UndecodableObject, decode_birth, decode_enve
 from gracectl.model.machine import decode_machine
 from gracectl.model.names import CLUSTER_API_GROUP, KARPENTER_GROUP, TERMINATION_GROUP, TERMINATION_VERSION
 from gracectl.model.untrusted import Decoder
+from gracectl.model.workloads import decode_workload
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -136,6 +137,8 @@ NODE_BUDGETS = Resource(
 MACHINES = Resource(CLUSTER_API_GROUP, "v1beta2", "machines", "Machine", decode_machine, cancellable=True)
 MACHINE_VERSIONS = (MACHINES, msgspec.structs.replace(MACHINES, version="v1beta1"))
 """In order of preference. A cluster without Cluster API serves none."""
+ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout", decode_workload)
+"""Served where Argo Rollouts is installed."""
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", decode_lease)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", decode_config_map)
 EVENTS = Resource("", "v1", "events", "Event", verbatim, cancellable=True)

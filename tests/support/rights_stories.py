@@ -255,6 +255,30 @@ async def machines_end(place: Place) -> None:
         assert stage.instance_state("n1") == "terminated"
 
 
+async def single_pods_are_replaced_first(place: Place) -> None:
+    """One whose volume can be shared: its replacement is Ready before it is evicted."""
+    stage = place.stage
+    await stage.add_nodes("n1", "n2")
+    core = "/api/v1"
+    labels = {"metadata": {"labels": place.installed.settings["replaceFirst"]["namespaceSelector"]["matchLabels"]}}
+    await stage.call("PATCH", f"{core}/namespaces/{NAMESPACE}", labels, "application/merge-patch+json")
+    shared = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    files = {"name": "files", "namespace": NAMESPACE}
+    await stage.cluster.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": files, "spec": shared})
+    volume = {"name": "files", "persistentVolumeClaim": {"claimName": "files"}}
+    await stage.create(
+        a_workload("Deployment", "web", 1, behaviour={"ready-seconds": 3}, pod={"volumes": [volume]}),
+        a_budget_manifest("web", minAvailable=1),
+    )
+    await stage.clock.sleep(10)
+    async with leading(place):
+        (pod,) = stage.server.store.table("pods")
+        node = pod["spec"]["nodeName"]
+        await stage.delete_node(node)
+        await stage.until_gone(node)
+    assert place.executed("patch", "pods")
+
+
 STORIES: Mapping[str, Story] = {
     story.__name__: story
     for story in (
@@ -268,6 +292,7 @@ STORIES: Mapping[str, Story] = {
         leaders_follow_each_other,
         admission_is_asked,
         machines_end,
+        single_pods_are_replaced_first,
     )
 }
 
@@ -362,6 +387,11 @@ NEEDS: Mapping[str, str] = {
 """Stories that need a cluster which serves this."""
 
 
+def replaces_first(installed: Installed) -> bool:
+    """Whether the settings choose pods that are replaced before their eviction."""
+    return bool((installed.settings.get("replaceFirst") or {}).get("namespaceSelector"))
+
+
 class ValueSet(msgspec.Struct, frozen=True):
     """A way to install. `values`: of `--set`; None: the file for kubectl, without helm."""
 
@@ -383,6 +413,8 @@ class ValueSet(msgspec.Struct, frozen=True):
             left_out.add("admission_is_asked")
         if installed.settings["provider"]["name"] != "clusterapi":
             left_out.add("machines_end")
+        if not replaces_first(installed):
+            left_out.add("single_pods_are_replaced_first")
         return {name: story for name, story in STORIES.items() if name not in left_out}
 
 
@@ -425,6 +457,7 @@ SETS = (
     ValueSet("cert-manager", (), ("cert-manager.io/v1/Certificate",)),
     ValueSet("no leader election", ("settings.leaderElection.enabled=false", "replicaCount=1")),
     ValueSet("machines", ("settings.provider.name=clusterapi",), (MACHINES,)),
+    ValueSet("replace first", ("settings.replaceFirst.namespaceSelector.matchLabels.replace=first",)),
     ValueSet(
         "machines of one namespace",
         ("settings.provider.name=clusterapi", f"settings.provider.options.namespace={PLACE}"),

@@ -23,7 +23,9 @@ from gracectl.admission.webhooks import (
     admission_permissions,
 )
 from gracectl.cli.doctor.clocks import CLOCKS, check_clocks
+from gracectl.cli.doctor.deployments import Deployment, only_observe, visible_deployments
 from gracectl.cli.doctor.objects import ANNOTATIONS, BUDGETS, annotation_finding, budget_finding, node_findings
+from gracectl.cli.doctor.replacements import REPLACEMENTS, check_replacements
 from gracectl.cli.doctor.report import CheckState, Finding
 from gracectl.cli.doctor.surroundings import SURROUNDINGS, ClientCheck
 from gracectl.cli.format import elapsed
@@ -39,7 +41,7 @@ from gracectl.kube.errors import ApiError, Forbidden, NotFound, NotServed, Reque
 from gracectl.kube.leader.leases import LONGEST_HELD_SECONDS
 from gracectl.kube.leader.settings import DEFAULT_NAMESPACE
 from gracectl.kube.rbac import READS, missing_permissions, own_username
-from gracectl.kube.requests import Key, Selection
+from gracectl.kube.requests import Key
 from gracectl.kube.resources import (
     BUDGETS as POD_BUDGETS,
 )
@@ -48,13 +50,11 @@ from gracectl.kube.resources import (
     NODE_CLAIM_VERSIONS,
     NODES,
     PODS,
-    Resource,
 )
 from gracectl.kube.transport.skew import SkewEstimate
 from gracectl.model import names
 from gracectl.model.foreign import harmless
 from gracectl.model.times import format_time
-from gracectl.model.untrusted import Decoder
 from gracectl.policy.explain import listed
 from gracectl.policy.protection import invalid_annotation
 from gracectl.runtime.certificates import authorities_in, certificate_info
@@ -70,7 +70,6 @@ RENEWAL_SECONDS: Final = 7 * 86_400
 """A certificate that expires sooner has not been renewed in time."""
 
 INSTALL: Final = "helm install gracectl helm/gracectl -n gracectl --create-namespace (docs/install.md)"
-COMPONENT: Final = "app.kubernetes.io/name=gracectl,app.kubernetes.io/component=controller"
 
 
 class Doctor(msgspec.Struct, frozen=True):
@@ -177,7 +176,7 @@ async def check_controller(doctor: Doctor) -> Sequence[Finding]:
     settings = doctor.settings.leader_election
     leases = await read_leases(doctor.client, settings) if settings.enabled else ()
     found = leadership_of(leases, doctor.clock.now())
-    deployments = await _visible_deployments(doctor.client)
+    deployments = await visible_deployments(doctor.client)
     ready = "".join(f"; {each.readiness}" for each in deployments)
     if found.state is LeaderState.ACTIVE:
         ago = "" if found.renewed is None else f", renewed {elapsed(max(doctor.clock.now() - found.renewed, 0))} ago"
@@ -186,7 +185,7 @@ async def check_controller(doctor: Doctor) -> Sequence[Finding]:
         return (_of_deployments(message, unready, CheckState.WARNING) if unready else _passed(message),)
     if deployments and not any(each.ready for each in deployments):
         return (_of_deployments(f"no replica is Ready{ready}", deployments, CheckState.FAILED),)
-    if _only_observe(deployments):
+    if only_observe(deployments):
         message = f"dry run: no node is protected or drained{ready}"
         return (
             Finding(
@@ -215,7 +214,7 @@ def _passed(message: str) -> Finding:
     return Finding(CONTROLLER, CheckState.OK, message)
 
 
-def _of_deployments(message: str, deployments: Sequence[_Deployment], state: CheckState) -> Finding:
+def _of_deployments(message: str, deployments: Sequence[Deployment], state: CheckState) -> Finding:
     if not deployments:
         return Finding(CONTROLLER, state, message, f"start it; to install: {INSTALL}")
     first = deployments[0].metadata
@@ -225,7 +224,7 @@ def _of_deployments(message: str, deployments: Sequence[_Deployment], state: Che
 async def check_permissions(doctor: Doctor) -> Sequence[Finding]:
     """Check the permissions of the controller's account; without a Deployment, the permissions of the current
     credentials."""
-    deployments = await _visible_deployments(doctor.client)
+    deployments = await visible_deployments(doctor.client)
     if not deployments:
         missing, number = await _missing(doctor, None, None)
         if missing:
@@ -238,7 +237,7 @@ async def check_permissions(doctor: Doctor) -> Sequence[Finding]:
     return [await _permissions_of(doctor, each) for each in deployments]
 
 
-async def _permissions_of(doctor: Doctor, deployment: _Deployment) -> Finding:
+async def _permissions_of(doctor: Doctor, deployment: Deployment) -> Finding:
     account = deployment.account
     missing, number = await _missing(doctor, account, deployment)
     called = f"service account {'/'.join(account)}"
@@ -249,12 +248,13 @@ async def _permissions_of(doctor: Doctor, deployment: _Deployment) -> Finding:
     return Finding(PERMISSIONS, CheckState.OK, f"{called} has all permissions of the controller ({number})")
 
 
-async def _missing(doctor: Doctor, account: Key | None, deployment: _Deployment | None) -> tuple[tuple[str, ...], int]:
+async def _missing(doctor: Doctor, account: Key | None, deployment: Deployment | None) -> tuple[tuple[str, ...], int]:
     """Missing permissions, and the number of needed ones."""
     settings = doctor.settings
     election = settings.leader_election
     namespace = election.namespace or (account[0] if account else DEFAULT_NAMESPACE)
-    needed = await rights_for(doctor.client, (namespace, election.name) if election.enabled else None)
+    lease = (namespace, election.name) if election.enabled else None
+    needed = await rights_for(doctor.client, lease, replaces=settings.replace_first.is_wanted)
     needed += admission_permissions(settings.admission)
     try:
         provider = load_provider(settings.provider)
@@ -296,7 +296,7 @@ async def check_webhooks(doctor: Doctor) -> Sequence[Finding]:
         return (Finding(WEBHOOKS, CheckState.UNKNOWN, message, "give them with --config FILE"),)
     if not settings.is_wanted:
         return (Finding(WEBHOOKS, CheckState.OK, "admission is off (admission.listen)"),)
-    if _only_observe(await _visible_deployments(doctor.client)):
+    if only_observe(await visible_deployments(doctor.client)):
         return (Finding(WEBHOOKS, CheckState.OK, "none: the controller runs with --dry-run"),)
     ours: list[dict[str, Any]] = []
     for kind, resource in CONFIGURATIONS.items():
@@ -418,81 +418,7 @@ CHECKS: Final[dict[str, Check]] = {
     "nodes": check_nodes,
     BUDGETS: check_budgets,
     ANNOTATIONS: check_annotations,
+    REPLACEMENTS: lambda doctor: check_replacements(doctor.client),
     **{name: _of_client(check) for name, check in SURROUNDINGS.items()},
 }
 """Findings for checks that cannot be done, by name."""
-
-
-# -- objects -----------------------------------------------------------------------------------------------------------
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    name: str
-    namespace: str = ""
-
-
-class _Container(msgspec.Struct, frozen=True):
-    args: tuple[str, ...] | None = None
-
-
-class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    service_account_name: str | None = None
-    containers: tuple[_Container, ...] = ()
-
-
-class _Template(msgspec.Struct, frozen=True):
-    spec: _PodSpec = _PodSpec()
-
-
-class _DeploymentSpec(msgspec.Struct, frozen=True):
-    template: _Template = _Template()
-    replicas: int | None = None
-
-
-class _DeploymentStatus(msgspec.Struct, frozen=True, rename="camel"):
-    ready_replicas: int | None = None
-
-
-class _Deployment(msgspec.Struct, frozen=True):
-    """A Deployment of the controller."""
-
-    metadata: _Meta
-    spec: _DeploymentSpec = _DeploymentSpec()
-    status: _DeploymentStatus = _DeploymentStatus()
-
-    @property
-    def account(self) -> Key:
-        return self.metadata.namespace, self.spec.template.spec.service_account_name or "default"
-
-    @property
-    def wanted(self) -> int:
-        return 1 if self.spec.replicas is None else self.spec.replicas
-
-    @property
-    def ready(self) -> int:
-        return self.status.ready_replicas or 0
-
-    @property
-    def readiness(self) -> str:
-        """`2 of 2 replicas Ready`."""
-        return f"{self.ready} of {self.wanted} replicas Ready"
-
-    @property
-    def only_observes(self) -> bool:
-        """Whether it runs with --dry-run, and so needs only to read."""
-        return any("--dry-run" in (each.args or ()) for each in self.spec.template.spec.containers)
-
-
-async def _visible_deployments(client: KubeClient) -> Sequence[_Deployment]:
-    """Deployments of controllers; empty without the permission to list them."""
-    try:
-        return await read_all(client, _DEPLOYMENTS, Selection(labels=COMPONENT))
-    except Forbidden:
-        return ()
-
-
-def _only_observe(deployments: Sequence[_Deployment]) -> bool:
-    return bool(deployments) and all(each.only_observes for each in deployments)
-
-
-_DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Decoder(_Deployment).decode)

@@ -39,11 +39,11 @@ def doctor(target: ClusterTarget, output: Output) -> None:
     """Check whether everything that a termination needs is in place.
 
     API server, credentials, settings, definitions, the controller and its rights, webhooks and their certificate,
-    Karpenter, clocks, finalizers, machines and owners of nodes, budgets, annotations of pods, workloads without a
-    budget, local volumes, volumes left attached, load balancers and Pending pods: a line for each, with the remedy
-    below. Nothing is changed. It also works before the installation. With --config it compares the file with the
-    settings of the controller. It marks checks for which you lack permissions with ?. docs/doctor.md explains every
-    check.
+    Karpenter, clocks, finalizers, machines and owners of nodes, budgets, annotations of pods, replacements of pods,
+    workloads without a budget, local volumes, volumes left attached, load balancers and Pending pods: a line for each,
+    with the remedy below. Nothing is changed. It also works before the installation. With --config it compares the
+    file with the settings of the controller. It marks checks for which you lack permissions with ?. docs/doctor.md
+    explains every check.
 
     \b
     -o json prints one object:

@@ -1,7 +1,8 @@
 """Removal of gracectl from a cluster, in an order that leaves no node stuck.
 
 First the leader is stopped by taking its Lease; then the webhooks are removed, which put the finalizer on new nodes;
-then finalizers are removed, until a list shows none that was made after the last request of a controller can arrive.
+then finalizers are removed, until a list shows none that was made after the last request of a controller can arrive;
+then pods that were released for their replacement return to their ReplicaSets.
 It can be interrupted and repeated at any point: each step finds out by itself what is left.
 """
 
@@ -18,7 +19,9 @@ import msgspec
 from gracectl.admission.webhooks import Leftover, delete_leftover, leftovers
 from gracectl.cli.uninstall.report import (
     NO_LEADER,
+    POD,
     RECREATED,
+    UNSEEN_PODS,
     WITHOUT_ELECTION,
     CordonedNodeReport,
     LeaseReport,
@@ -43,6 +46,7 @@ from gracectl.controllers.finalizer.cleanup import (
     take_inventory,
 )
 from gracectl.controllers.karpenter import KarpenterWatch
+from gracectl.controllers.termination.replacing import released_pods, try_return
 from gracectl.inspect.leadership import LeaderState, leadership_of
 from gracectl.kube.auth.credentials import own_namespace
 from gracectl.kube.cache.reading import is_served, read_all
@@ -54,6 +58,7 @@ from gracectl.kube.leader.takeover import Takeover
 from gracectl.kube.requests import Selection
 from gracectl.kube.resources import LEASES, NODE_BUDGETS
 from gracectl.model.meta import Lease
+from gracectl.model.pod import Pod
 from gracectl.model.times import format_time
 from gracectl.runtime.supervise import ungrouped
 
@@ -201,6 +206,8 @@ class Uninstall:
             self._note(leftover, RemovalOutcome.WOULD_BE_REMOVED if not leftover.reason else RemovalOutcome.FAILED)
         for kind, things in (("Node", inventory.nodes), ("NodeClaim", inventory.claims)):
             self._removals += [Removal(kind, thing.name, RemovalOutcome.WOULD_BE_REMOVED) for thing in things]
+        released = await self._released()
+        self._removals += [Removal(POD, pod.full_name, RemovalOutcome.WOULD_BE_REMOVED) for pod in released]
         found = None if lease is None else LeaseReport(*lease.key, previous_holder=lease.holder)
         return self._report(found, inventory, await orphaned_instances(self._client, inventory))
 
@@ -218,7 +225,18 @@ class Uninstall:
                 break
         self._removals += [Removal(kind, name, RemovalOutcome.REMOVED) for kind, name in cleanup.removed]
         self._removals += [Removal(*key, RemovalOutcome.FAILED, why) for key, why in cleanup.failed.items()]
+        for pod in await self._released():  # now that no controller releases others
+            why = await try_return(self._client, pod)
+            outcome = RemovalOutcome.FAILED if why else RemovalOutcome.REMOVED
+            self._removals.append(Removal(POD, pod.full_name, outcome, why))
         return self._report(None, inventory, tuple(cleanup.orphaned.values()))
+
+    async def _released(self) -> list[Pod]:
+        try:
+            return await released_pods(self._client)
+        except Forbidden:
+            self._notes.append(UNSEEN_PODS)
+            return []
 
     async def _remove_admission(self, namespace: str, *, gives_up: bool = False) -> bool:
         """Whether anything was deleted. `gives_up`: the remaining objects are recreated repeatedly, and only

@@ -32,7 +32,9 @@ class RemovalOutcome(StrEnum):
 
 
 class Removal(JsonObject, frozen=True):
-    """An object of gracectl, or the finalizer of a Node or NodeClaim. `reason`: why it is not removed."""
+    """An object of gracectl, the finalizer of a Node or NodeClaim, or the release of a Pod from its ReplicaSet.
+    `reason`: why it is not removed.
+    """
 
     kind: str
     name: str
@@ -94,8 +96,15 @@ RECREATED: Final = (
 )
 NO_LEADER: Final = "no controller leads: nothing was waited for"
 
-_OF: Final = {"Node": "node", "NodeClaim": "nodeclaim"}
+UNSEEN_PODS: Final = (
+    "could not check whether pods are released from their ReplicaSets for a replacement (needs list on pods)"
+)
+
+POD: Final = "Pod"
+_OF: Final = {"Node": "finalizer of {}node", "NodeClaim": "finalizer of {}nodeclaim", POD: "{}released pod"}
+"""What is counted, with its number."""
 _DONE: Final = {RemovalOutcome.REMOVED: "removed", RemovalOutcome.WOULD_BE_REMOVED: "would be removed"}
+_RETURNED: Final = {RemovalOutcome.REMOVED: "returned", RemovalOutcome.WOULD_BE_REMOVED: "would be returned"}
 _DELETED: Final = {
     RemovalOutcome.REMOVED: "deleted",
     RemovalOutcome.WOULD_BE_REMOVED: "would be deleted",
@@ -172,17 +181,17 @@ def orphaned_instance_text(orphan: OrphanedInstanceReport, *, is_dry_run: bool) 
 
 
 def removal_rows(report: UninstallReport) -> Iterator[tuple[str, str]]:
-    """Rows of the removals with their outcomes; finalizers are counted, failures are named."""
+    """Rows of the removals with their outcomes; finalizers and pods are counted, failures are named."""
     for each in report.removals:
         if each.kind not in _OF and each.outcome in _DELETED:
             yield f"{each.kind} {each.name}", _DELETED[each.outcome] + (f": {each.reason}" if each.reason else "")
     counts = Counter((each.kind, each.outcome) for each in report.removals if each.kind in _OF)
     for (kind, outcome), count in counts.items():
         if outcome in _DONE:
-            yield f"finalizer of {count} {_OF[kind]}{'' if count == 1 else 's'}", _DONE[outcome]
+            what = f"{_OF[kind].format(f'{count} ')}{'' if count == 1 else 's'}"
+            yield what, (_RETURNED if kind == POD else _DONE)[outcome]
     for each in report.failures:
-        what = f"finalizer of {_OF[each.kind]} {each.name}" if each.kind in _OF else f"{each.kind} {each.name}"
-        yield what, f"FAILED: {each.reason}"
+        yield f"{_OF.get(each.kind, each.kind).format('')} {each.name}", f"FAILED: {each.reason}"
 
 
 def closing_lines(report: UninstallReport) -> Iterator[str]:

@@ -15,7 +15,7 @@ from gracectl.kube.cache.reading import read_all
 from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import Forbidden, NotFound, NotServed
 from gracectl.kube.requests import Key, Selection
-from gracectl.kube.resources import NAMESPACES, PODS, VOLUME_CLAIMS, Resource
+from gracectl.kube.resources import NAMESPACES, PODS, ROLLOUTS, VOLUME_CLAIMS, Resource
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.workloads import (
@@ -42,7 +42,6 @@ NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "Netwo
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", decode_quota)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", decode_workload)
 DEPLOYMENTS: Resource[Workload] = msgspec.structs.replace(REPLICA_SETS, plural="deployments", kind="Deployment")
-ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout", decode_workload)
 PENDING_PODS: Resource[PendingPod] = Resource("", "v1", "pods", "Pod", decode_pending)
 LABELED_NAMESPACES = NAMESPACES.read_by(decode_labels)
 ABOVE: Final = {each.kind: each for each in (DEPLOYMENTS, ROLLOUTS)}

@@ -24,7 +24,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.errors import AdmissionDenied, ApiError, Conflict, Forbidden, Invalid, NotFound
 from gracectl.kube.events import Subject
 from gracectl.kube.requests import Key, MergePatch, Selection, bound_to
-from gracectl.kube.resources import PODS
+from gracectl.kube.resources import NODES, PODS
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod
 from gracectl.model.workloads import Workload
@@ -46,6 +46,8 @@ CONFLICT_SECONDS: Final = 0.5
 MOST_WORKLOADS: Final = 1_000
 """Known workloads, beyond which all are read again."""
 CONCURRENCY: Final = 16
+ATTEMPTS: Final = 5
+"""Writes of a command to a pod that others write, too."""
 FIRST_RETRY, LAST_RETRY = 0.05, 60.0
 
 
@@ -188,6 +190,34 @@ async def return_pods_of(client: KubeClient, node: str) -> int:
         with suppress(Conflict):  # a controller was faster
             number += await return_pod(client, pod) is not None
     return number
+
+
+async def released_pods(client: KubeClient) -> list[Pod]:
+    """Released pods of all nodes, except of nodes that are gone: Kubernetes deletes those. Raises ApiError."""
+    found = await read_all(client, PODS, keep=lambda pod: release_of(pod) is not None)
+    nodes = {node.name for node in await read_all(client, NODES)} if found else ()
+    return [pod for pod in found if pod.node_name in nodes]
+
+
+async def try_return(client: KubeClient, pod: Pod) -> str:
+    """Return a released pod where no controller runs; "", or why it could not be returned."""
+    for last in (*(False,) * (ATTEMPTS - 1), True):
+        try:
+            await return_pod(client, pod)
+        except Conflict as error:  # its kubelet was faster
+            if last:
+                return str(error)
+        except ApiError as error:
+            return str(error)
+        else:
+            return ""
+        try:
+            pod = await client.get(PODS, pod.key)
+        except NotFound:
+            return ""
+        except ApiError as error:
+            return str(error)
+    return ""
 
 
 class ReleasedPods:

@@ -168,6 +168,15 @@ true
 {{- end -}}
 {{- end }}
 
+{{/* Whether pods may be replaced before their eviction. */}}
+{{- define "gracectl.replaceFirst" -}}
+{{- $settings := .Values.settings.replaceFirst | default dict -}}
+{{- if eq (toString .Values.rbac.replaceFirst) "auto" -}}
+{{- if or $settings.namespaceSelector $settings.podSelector $settings.always }}true{{ end -}}
+{{- else if eq (toString .Values.rbac.replaceFirst) "true" -}}true
+{{- end -}}
+{{- end }}
+
 {{- define "gracectl.nodeDisruptionBudgets" -}}
 {{- $served := .Capabilities.APIVersions.Has "termination.karpenter.sh/v1alpha2/NodeDisruptionBudget" -}}
 {{- if eq (toString .Values.rbac.nodeDisruptionBudgets) "auto" -}}

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.sockets
 TOLERATED: Final = Permission("get", "leases", "coordination.k8s.io", name=KARPENTER_LEASE)
 """Not asked for at the start: who may not look for a Karpenter sees none, and says so."""
 
-MOST: Final = [each for each in (PLAIN, *SETS) if each.name in (PLAIN.name, "definitions of claims", "machines")]
+MOST: Final = [
+    each for each in (PLAIN, *SETS) if each.name in (PLAIN.name, "definitions of claims", "machines", "replace first")
+]
 """Between them they have every right that there is."""
 OTHERS: Final = [each for each in (PLAIN, *SETS) if each not in MOST]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kubesim.controllers.nodeclaims import ClaimSpec
 from kubesim.faults import Refuse, Rule
-from support.clients import Leaving, configure, held
+from support.clients import Leaving, configure, held, outcomes
 from support.rights import Account, Installed, Place, component_of, grants_of
 from support.rights_stories import (
     CONFIGURATIONS,
@@ -19,17 +19,20 @@ from support.rights_stories import (
     all_told,
     each_is_missed,
     leading,
+    replaces_first,
 )
-from support.stage import a_pod_manifest
+from support.stage import NAMESPACE, a_pod_manifest, a_workload
 
+from gracectl.cli.uninstall.report import RemovalOutcome
 from gracectl.kube.rbac import Permission
 from gracectl.model import names
+from gracectl.policy.release import Release, release_patch
 
 pytestmark = pytest.mark.sockets
 
 EVERY = [pytest.param(one, id=one.name) for one in SETS if one.values is not None]
 """Only the chart has the hook."""
-MOST = [each for each in EVERY if each.id in ("definitions of claims", "other names")]
+MOST = [each for each in EVERY if each.id in ("definitions of claims", "replace first", "other names")]
 
 
 def components_of_jobs(installed: Installed) -> list[str]:
@@ -83,7 +86,31 @@ async def _leave(place: Place) -> None:
     assert status == 404
 
 
-STORIES: Mapping[str, Story] = {"it is taken off": it_is_taken_off}
+async def released_pods_return(place: Place) -> None:
+    """One of a ReplicaSet, and one of a ReplicaSet that is gone; their controller was killed."""
+    stage = place.stage
+    await stage.add_nodes("n1")
+    await stage.create(a_workload("Deployment", "web", 1), a_pod_manifest("orphan", "n1"))
+    await stage.clock.sleep(5)
+    (web,) = (pod for pod in stage.server.store.table("pods") if pod["metadata"]["labels"].get("app") == "web")
+    name, value = web["metadata"]["name"], web["metadata"]["labels"][names.POD_TEMPLATE_HASH]
+    for pod, digest in ((name, value), ("orphan", "gone")):
+        release = Release(stage.clock.now(), "Deployment", "web", names.POD_TEMPLATE_HASH, digest)
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}"
+        await stage.call("PATCH", path, release_patch(release), "application/merge-patch+json")
+    await stage.clock.sleep(5)
+    place.wire.before.add(Rule(fault=Refuse(409), method="PATCH", path=f"/pods/{name}$", count=1))
+    namespace = place.stage.settings.admission.namespace
+    report = await Leaving(stage, namespace=namespace).run(place.wire)
+    assert outcomes(report, "Pod") == dict.fromkeys(("shop/orphan", f"shop/{name}"), RemovalOutcome.REMOVED)
+    await stage.clock.sleep(5)
+    assert [pod["metadata"]["name"] for pod in stage.server.store.table("pods")] == [name]
+
+
+def stories_of(installed: Installed) -> Mapping[str, Story]:
+    """What the hook does with these values."""
+    stories: dict[str, Story] = {"it is taken off": it_is_taken_off}
+    return {**stories, "released pods return": released_pods_return} if replaces_first(installed) else stories
 
 
 @pytest.mark.parametrize("value_set", EVERY)
@@ -91,15 +118,15 @@ async def test_nothing_is_left_with_these_rights_and_each_of_them_is_needed(
     value_set: ValueSet, tmp_path: Path
 ) -> None:
     installed = value_set.installed()
-    told = await all_told(installed, hook_of(installed), STORIES, tmp_path)
+    told = await all_told(installed, hook_of(installed), stories_of(installed), tmp_path)
     assert told.unused == []
 
 
 @pytest.mark.parametrize("value_set", MOST)
 async def test_with_one_right_less_just_that_is_refused(value_set: ValueSet, tmp_path: Path) -> None:
     installed = value_set.installed()
-    told = await all_told(installed, hook_of(installed), STORIES, tmp_path)
-    await each_is_missed(told, installed, hook_of(installed), STORIES, tmp_path)
+    told = await all_told(installed, hook_of(installed), stories_of(installed), tmp_path)
+    await each_is_missed(told, installed, hook_of(installed), stories_of(installed), tmp_path)
 
 
 @pytest.mark.parametrize("value_set", EVERY)

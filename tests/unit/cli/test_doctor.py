@@ -25,8 +25,10 @@ from support.servers import mute
 from gracectl.admission.settings import AdmissionSettings
 from gracectl.admission.webhooks import WEBHOOKS, manifest
 from gracectl.cli.console import text_of
-from gracectl.cli.doctor.checks import COMPONENT, certificate_finding, run_check
+from gracectl.cli.doctor.checks import certificate_finding, run_check
+from gracectl.cli.doctor.deployments import COMPONENT
 from gracectl.cli.doctor.objects import annotation_finding, budget_finding, node_findings
+from gracectl.cli.doctor.replacements import released_finding
 from gracectl.cli.doctor.report import CheckState, Finding, doctor_table, summary
 from gracectl.cli.doctor.surroundings import (
     attachment_finding,
@@ -45,6 +47,7 @@ from gracectl.model.meta import Condition
 from gracectl.model.pod import VolumeAttachment
 from gracectl.model.times import format_micro_time
 from gracectl.model.workloads import PendingPod, PersistentVolume, Service, Workload
+from gracectl.policy.release import Release
 from gracectl.runtime.certificates import issue
 from gracectl.runtime.clock import SystemClock
 
@@ -107,7 +110,7 @@ def test_before_the_installation_it_says_what_is_missing(place: Fleet) -> None:
     found = found_in(place)
     assert list(found) == [
         *("API server", "credentials", "settings", "definitions", "controller", "permissions", "webhooks", "Karpenter"),
-        *("clocks", "finalizers", "machines", "owners", "budgets", "annotations"),
+        *("clocks", "finalizers", "machines", "owners", "budgets", "annotations", "replacements"),
         *("workloads", "volumes", "attachments", "load balancers", "scheduling"),
     ]
     assert found["API server"]["state"] == "ok"
@@ -287,6 +290,7 @@ def test_what_it_may_not_see_is_not_checked_and_fails(place: Fleet) -> None:
             "nodes",
             "budgets",
             "annotations",
+            "replacements",
         ),
         *("workloads", "volumes", "attachments", "load balancers", "scheduling"),
     }
@@ -513,3 +517,44 @@ def test_nodes_of_another_owner_are_counted_with_the_reason() -> None:
     assert owners.message == "2 nodes not managed: drained by Karpenter (n1: label karpenter.sh/nodepool=general)"
     assert finalizers.message == "on all managed nodes (1), and on no other"
     assert machines.state == CheckState.OK
+
+
+def test_released_pods_of_nodes_that_are_not_drained() -> None:
+    release = Release(NOW, "Deployment", "web", names.POD_TEMPLATE_HASH, "6d4cf56db6")
+    labels = {names.POD_TEMPLATE_HASH: names.RELEASED}
+    pods = [
+        a_pod(f"web-{n}", node_name=f"n{n}", labels=labels, annotations={names.RELEASED_FROM: release.text})
+        for n in (10, 2, 1)
+    ]
+    asking = a_pod("db-0", node_name="n1", annotations={names.REPLACE_FIRST: "true"})
+    finding = released_finding([*pods, asking], {"n1", "n10"})
+    assert finding is not None
+    assert (finding.state, finding.objects) == (CheckState.WARNING, ("shop/web-1", "shop/web-10"))
+    assert finding.message == (
+        "shop/web-1, shop/web-10: released from their ReplicaSet, but n1, n10 are not drained; a controller that leads "
+        "returns them"
+    )
+    assert finding.remedy == "gracectl uncordon n1 n10"
+    assert released_finding([*pods, asking], {"n3"}) is None
+
+
+def test_a_pod_that_asks_for_its_replacement_needs_rights_of_the_controller(place: Fleet) -> None:
+    pod = {
+        "metadata": {"name": "asks", "annotations": {names.REPLACE_FIRST: "true"}},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "c", "image": "pause"}]},
+    }
+    spec = {"containers": [{"name": "c", "image": "gracectl"}]}
+    labels = dict(each.split("=") for each in COMPONENT.split(","))
+    controller = {
+        "metadata": {"name": "gracectl", "labels": labels},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }
+    deployments = "/apis/apps/v1/namespaces/gracectl/deployments"
+    with existing(place, f"{NAMESPACES}/default/pods", pod), existing(place, deployments, controller):
+        found = found_in(place)["replacements"]
+    assert (found["state"], found["objects"]) == ("failed", ["default/asks"])
+    assert found["message"].startswith(
+        "default/asks asks to be replaced before its eviction; service account gracectl/default: missing permissions: "
+        "patch pods, get replicasets in API group apps, get deployments in API group apps, and 5 more"
+    )
+    assert found["remedy"].startswith("helm upgrade with rbac.replaceFirst=true")
