@@ -12,7 +12,8 @@ from benchmarks.micro.conftest import Measure
 from benchmarks.micro.covered import budget_over, decoded
 from benchmarks.micro.pods import namespace_of
 from gracectl.controllers.cluster.cache import empty_cluster_cache
-from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, EvictionSettings, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.policy.budgets import BudgetKey
 from gracectl.runtime.backoff import Backoff
 

@@ -26,7 +26,7 @@ from gracectl.agent.shutdown import AgentStatistics, MachineShutdown, ShutdownDe
 from gracectl.agent.watch import Machine, WatchState
 from gracectl.eviction.deleter import Deletion, PodDeleter
 from gracectl.eviction.deletions import ScheduledDeletion
-from gracectl.eviction.pdb_queue import EvictionSettings
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.cache import Cache, T
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings
 from gracectl.kube.client import KubeClient

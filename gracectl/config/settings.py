@@ -11,7 +11,7 @@ from gracectl.agent.settings import AgentSettings, FeatureGates
 from gracectl.cloud.provider import NONE, ProviderSettings
 from gracectl.config.errors import prefix_errors
 from gracectl.controllers.settings import AssistSettings, InstanceSettings, KarpenterSettings, TerminationSettings
-from gracectl.eviction.pdb_queue import EvictionSettings
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.interruption.source import InterruptionSettings
 from gracectl.kube.leader.settings import LeaderElectionSettings
 from gracectl.kube.transport.skew import LARGEST_OFFSET

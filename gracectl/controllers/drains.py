@@ -21,14 +21,15 @@ from gracectl.controllers.settings import TerminationSettings
 from gracectl.controllers.termination.context import StepContext
 from gracectl.controllers.termination.controller import NodeController
 from gracectl.controllers.termination.events import disruption_target
+from gracectl.controllers.termination.pod_events import PodEventReporter
 from gracectl.controllers.termination.replacing import ReleasedPods
-from gracectl.controllers.termination.report import STATUS_WRITES, PodEventReporter, status_group
+from gracectl.controllers.termination.report import STATUS_WRITES, status_group
 from gracectl.controllers.termination.statistics import TerminationStatistics
 from gracectl.controllers.tracing.tracer import Tracer
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.evictor import Evictor
-from gracectl.eviction.pdb_queue import EvictionSettings
 from gracectl.eviction.pod_outcomes import PodOutcomeTracker
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.interruption.source import Source
 from gracectl.kube.client import KubeClient
 from gracectl.kube.events import EventRecorder

@@ -23,7 +23,7 @@ from gracectl.controllers.termination.nodeclaim import NodeClaimController
 from gracectl.controllers.termination.undecodable import report_undecodable
 from gracectl.eviction.deleter import DeleterStatistics
 from gracectl.eviction.evictor import EvictorStatistics
-from gracectl.eviction.pdb_queue import EvictionSettings
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.nodebudgets.status_controller import StatusController
 from gracectl.runtime.queue import QueueStatistics
 from gracectl.runtime.supervise import Component, run_components

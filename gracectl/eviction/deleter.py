@@ -37,7 +37,7 @@ from gracectl.eviction.deletions import (
 )
 from gracectl.eviction.disruption_target import DisruptionMarker
 from gracectl.eviction.fairness import Workload, namespace_of, workload_of
-from gracectl.eviction.pdb_queue import PLACES_PER_NAMESPACE, EvictionSettings
+from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import KubeClient

@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 
 from gracectl.eviction.deletions import ScheduledDeletion
-from gracectl.eviction.pdb_queue import PLACES_PER_NAMESPACE, EvictionSettings
+from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.client import KubeClient
 from gracectl.kube.conditions import ConditionUpdate

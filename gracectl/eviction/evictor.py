@@ -18,16 +18,8 @@ import anyio
 import msgspec
 
 from gracectl.eviction.fairness import Workload, namespace_of, workload_of
-from gracectl.eviction.pdb_queue import (
-    PLACES_PER_NAMESPACE,
-    Evict,
-    EvictionCandidate,
-    EvictionSettings,
-    Idle,
-    PdbQueue,
-    PodLookup,
-    Wait,
-)
+from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.settings import PLACES_PER_NAMESPACE, EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.cache.reading import read_all

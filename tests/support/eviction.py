@@ -20,7 +20,8 @@ from gracectl.controllers.termination.events import disruption_target
 from gracectl.eviction.deleter import Deletion, PodDeleter
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.evictor import Evictor
-from gracectl.eviction.pdb_queue import EvictionCandidate, EvictionSettings
+from gracectl.eviction.pdb_queue import EvictionCandidate
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.cache.reflector import Reflector

@@ -23,7 +23,7 @@ from gracectl.app.agent import NodeAgent
 from gracectl.config import Settings
 from gracectl.eviction.deleter import Deletion, PodDeleter
 from gracectl.eviction.deletions import ScheduledDeletion
-from gracectl.eviction.pdb_queue import EvictionSettings
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube import errors
 from gracectl.kube.cache import Cache
 from gracectl.kube.cache.reflector import Reflector, ReflectorSettings

@@ -15,9 +15,10 @@ from gracectl.controllers.termination import events
 from gracectl.controllers.termination.context import Answer, Next, StepContext
 from gracectl.controllers.termination.deadline import cached_deadline
 from gracectl.controllers.termination.events import Event
+from gracectl.controllers.termination.pod_events import pod_subject
 from gracectl.controllers.termination.protection import protection_events
 from gracectl.controllers.termination.replacing import replace_first
-from gracectl.controllers.termination.report import emit, pod_subject, record
+from gracectl.controllers.termination.report import emit, record
 from gracectl.controllers.termination.state import STALL_REPORTED, DrainMemo, NodeState
 from gracectl.controllers.termination.volumes import (
     note_volume_claims,

@@ -19,7 +19,7 @@ from gracectl.controllers.disruption import controller as voluntary
 from gracectl.controllers.finalizer import controller as keeper
 from gracectl.controllers.rbac import CLAIM_RIGHTS, NODE_BUDGET_RIGHTS, RIGHTS, MissingPermissions, lease_rights
 from gracectl.eviction.deleter import PLACES_FACTOR
-from gracectl.eviction.pdb_queue import PLACES_PER_NAMESPACE
+from gracectl.eviction.settings import PLACES_PER_NAMESPACE
 from gracectl.kube.errors import ServerError, Unauthorized, Unreachable
 from gracectl.kube.http import HttpSettings
 from gracectl.kube.rbac import Permission

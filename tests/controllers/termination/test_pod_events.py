@@ -7,7 +7,7 @@ from support.builders import NOW
 from support.eviction import DENIED, FAULT, LOST, EvictionServer, busy
 
 from gracectl.controllers.termination.events import deletion_message, is_cut
-from gracectl.controllers.termination.report import PodEventReporter
+from gracectl.controllers.termination.pod_events import PodEventReporter
 from gracectl.eviction.deleter import Deletion
 from gracectl.eviction.deletions import PendingDeletion, ScheduledDeletion
 from gracectl.kube.client import KubeClient

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, EvictionSettings, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.pod import Pod
 from gracectl.runtime.backoff import Backoff

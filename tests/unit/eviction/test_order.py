@@ -9,16 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.pdb_queue import (
-    Evict,
-    EvictionCandidate,
-    EvictionSettings,
-    Idle,
-    PdbQueue,
-    PodLookup,
-    Wait,
-    _UnobservedEviction,
-)
+from gracectl.eviction.pdb_queue import Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait, _UnobservedEviction
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.policy.budgets import Allowance, eviction_verdict
 from gracectl.runtime.backoff import Backoff
 

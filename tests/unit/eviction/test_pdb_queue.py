@@ -9,16 +9,8 @@ import msgspec
 import pytest
 from support.builders import NOW, a_budget, a_pod
 
-from gracectl.eviction.pdb_queue import (
-    UNOBSERVED_SECONDS,
-    Evict,
-    EvictionCandidate,
-    EvictionSettings,
-    Idle,
-    PdbQueue,
-    PodLookup,
-    Wait,
-)
+from gracectl.eviction.pdb_queue import UNOBSERVED_SECONDS, Evict, EvictionCandidate, Idle, PdbQueue, PodLookup, Wait
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.model.budget import PodDisruptionBudget, UnknownBudget
 from gracectl.model.pod import Pod
 from gracectl.model.selectors import LabelSelector

@@ -15,7 +15,7 @@ from gracectl.controllers.termination.events import disruption_target
 from gracectl.eviction.deleter import PodDeleter
 from gracectl.eviction.deletions import ScheduledDeletion
 from gracectl.eviction.evictor import Evictor
-from gracectl.eviction.pdb_queue import EvictionSettings
+from gracectl.eviction.settings import EvictionSettings
 from gracectl.kube.cache import Cache
 from gracectl.kube.client import ClientSettings, KubeClient
 from gracectl.kube.client.retry import RetrySettings
