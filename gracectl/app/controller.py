@@ -37,7 +37,7 @@ from gracectl.controllers.interruption.recorder import Counts, Recorder
 from gracectl.controllers.karpenter import KarpenterWatch
 from gracectl.controllers.manager import ControllerManager, ManagerStatistics, open_manager
 from gracectl.controllers.metrics import Work, interruption_samples, protection_samples, work_samples
-from gracectl.controllers.rbac import MissingPermissions, rights_for
+from gracectl.controllers.rbac import CLUSTER_API_RIGHTS, MissingPermissions, rights_for
 from gracectl.controllers.termination.pod_counts import count_protected_pods
 from gracectl.controllers.termination.state import Progress
 from gracectl.controllers.termination.statistics import TerminationStatistics
@@ -164,6 +164,7 @@ class Controller:
             reflectors.of_pods(cluster.pods),
             *reflectors.whole,
             reflectors.of_node_budgets(self._admitter.budgets),
+            *((reflectors.of_machines(cluster.machines),) if settings.assist.cluster_api else ()),
         )
         self._deleting = KubeClient(transport, clock, settings=once, rng=rng, witness=cluster.witness)
         self._stop = anyio.Event()
@@ -220,6 +221,7 @@ class Controller:
         lease = None if self._election is None else self._lease
         rights = await rights_for(client, lease, replaces=self._settings.replace_first.is_wanted)
         rights += admission_permissions(self._settings.admission) + self._provider_rights
+        rights += CLUSTER_API_RIGHTS if self._settings.assist.cluster_api else ()
         if self._is_dry_run:
             rights = tuple(right for right in rights if right.verb in READS)
         if missing := await missing_permissions(client, rights):

@@ -6,7 +6,7 @@ from gracectl.kube.cache.reading import is_served
 from gracectl.kube.client import KubeClient
 from gracectl.kube.rbac import Permission
 from gracectl.kube.requests import Key
-from gracectl.kube.resources import LEASES, NODE_BUDGETS, NODE_CLAIM_VERSIONS, ROLLOUTS
+from gracectl.kube.resources import DRAIN_RULES, LEASES, MACHINES, NODE_BUDGETS, NODE_CLAIM_VERSIONS, ROLLOUTS
 from gracectl.model.names import KARPENTER_GROUP
 
 RIGHTS = (
@@ -45,6 +45,12 @@ REPLACE_FIRST_RIGHTS = (
 
 ROLLOUT_RIGHTS = (Permission("get", ROLLOUTS.plural, ROLLOUTS.group),)
 """Also to do that where the cluster has Rollouts of Argo."""
+
+CLUSTER_API_RIGHTS = (
+    *(Permission(verb, MACHINES.plural, MACHINES.group) for verb in ("list", "watch")),
+    Permission("list", DRAIN_RULES.plural, DRAIN_RULES.group),
+)
+"""Also to assist drains of Cluster API."""
 
 
 def lease_rights(lease: Key) -> tuple[Permission, ...]:

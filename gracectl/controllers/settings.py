@@ -39,6 +39,7 @@ class AssistSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
     karpenter: bool = False
     cluster_autoscaler: bool = False
+    cluster_api: bool = msgspec.field(default=False, name="clusterAPI")
 
 
 class TerminationSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -139,6 +139,8 @@ MACHINE_VERSIONS = (MACHINES, msgspec.structs.replace(MACHINES, version="v1beta1
 """In order of preference. A cluster without Cluster API serves none."""
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout", decode_workload)
 """Served where Argo Rollouts is installed."""
+DRAIN_RULES = Resource(CLUSTER_API_GROUP, "v1beta2", "machinedrainrules", "MachineDrainRule", untyped)
+DRAIN_RULE_VERSIONS = (DRAIN_RULES, msgspec.structs.replace(DRAIN_RULES, version="v1beta1"))
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", decode_lease)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", decode_config_map)
 EVENTS = Resource("", "v1", "events", "Event", verbatim, cancellable=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -9,7 +10,8 @@ import msgspec
 from gracectl.model import names, wire
 from gracectl.model.bounds import cut
 from gracectl.model.meta import NamespacedObject
-from gracectl.model.parts import identity
+from gracectl.model.parts import identity, instant
+from gracectl.model.times import in_range
 from gracectl.model.untrusted import Decoder
 
 
@@ -29,6 +31,10 @@ class Machine(NamespacedObject, frozen=True, gc=False):
     """The node that Cluster API has found for it; empty: none so far."""
     deletion_message: str = ""
     """Message of Cluster API about its deletion; empty without one."""
+    is_draining: bool = False
+    """Whether Cluster API drains its node now."""
+    drain_ends: float | None = None
+    """When Cluster API gives up the drain (Unix seconds); None: never."""
 
     def __str__(self) -> str:
         return f"Machine {self.namespace}/{self.name}"
@@ -46,9 +52,14 @@ class Membership(msgspec.Struct, frozen=True):
     owner_kind: str = ""
 
 
+class _DeletionSpec(wire.Object):
+    node_drain_timeout_seconds: int | None = None
+
+
 class _Spec(wire.Object):
     cluster_name: str | None = None
     provider_id: str | None = msgspec.field(default=None, name="providerID")
+    deletion: _DeletionSpec | None = None
 
 
 class _Conditions(wire.Object):
@@ -59,7 +70,12 @@ class _NodeRef(wire.Object):
     name: str | None = None
 
 
+class _DeletionStatus(wire.Object):
+    node_drain_start_time: datetime | None = None
+
+
 class _Status(_Conditions):
+    deletion: _DeletionStatus | None = None
     phase: str | None = None
     node_ref: _NodeRef | None = None
     v1beta2: _Conditions | None = None
@@ -105,7 +121,9 @@ def decode_machine(raw: bytes | msgspec.Raw) -> Machine:
     annotations = _OBEYED & (meta.annotations or {}).keys()
     # v1beta1 has its own conditions, and the v1beta2 conditions in a separate field (from Cluster API 1.9).
     conditions = {each.type: each for each in (*(status.conditions or ()), *_apart(status))}
-    paused = conditions.get("Paused")
+    paused, deleting = conditions.get("Paused"), conditions.get("Deleting")
+    began = instant(status.deletion.node_drain_start_time) if status.deletion else None
+    seconds = spec.deletion.node_drain_timeout_seconds if spec.deletion else None
     return Machine(
         namespace=meta.namespace or "",
         name=meta.name,
@@ -118,6 +136,8 @@ def decode_machine(raw: bytes | msgspec.Raw) -> Machine:
         is_paused=names.CLUSTER_API_PAUSED in annotations or (paused is not None and paused.status == names.TRUE),
         node_name=identity("status.nodeRef.name", status.node_ref.name if status.node_ref else None),
         deletion_message=cut(_deletion_message(status, conditions)),
+        is_draining=deleting is not None and (deleting.status, deleting.reason) == (names.TRUE, "DrainingNode"),
+        drain_ends=in_range(began + seconds) if began is not None and seconds else None,
     )
 
 

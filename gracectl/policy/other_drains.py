@@ -7,17 +7,18 @@ settings are unknown, the strictest reading counts (ADR 0077).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
+from gracectl.model.machine import Machine
 from gracectl.model.node import DISRUPTED_TAINT, Node, Taint, tolerates
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.policy.deadlines import invalid_deadline, written_deadline
-from gracectl.policy.evictability import FINISHED
+from gracectl.policy.evictability import FINISHED, is_silent
 from gracectl.policy.owners import DrainOwner, other_owner
 from gracectl.policy.protection import Protection, protection_of
 from gracectl.policy.settings import ProtectionSettings
@@ -181,6 +182,52 @@ def _priority(pod: Pod) -> int:
 
 def _is_autoscalers_daemon(pod: Pod) -> bool:
     return is_daemon(pod) or pod.annotations.get(names.AUTOSCALER_DAEMON_POD) == "true"
+
+
+class ClusterApiDrain(OtherDrain, frozen=True, kw_only=True):
+    """Cluster API evicts all pods but those of DaemonSets, unless a label or a MachineDrainRule says otherwise.
+
+    Which pods a rule is about is not decided here: with any rule in the namespace of the Machine, Cluster API drains
+    alone. Source: Cluster API 1.14, `core/reconcilers/machine` (reconcileDelete, drainNode) and its `drain`.
+    """
+
+    owner = DrainOwner.CLUSTER_API
+    keeps_daemon_sets = True
+    machine: tuple[str, str]
+    """Namespace and name."""
+    ends: float | None = None
+    """When Cluster API gives up (Unix seconds); None: never."""
+    has_rules: bool | None = None
+    """None: unknown."""
+
+    def held(self, pods: Sequence[Pod], now: float) -> Mapping[str, Held]:
+        """See OtherDrain."""
+        if self.has_rules is not False:
+            reason = "Cluster API has MachineDrainRules" if self.has_rules else "MachineDrainRules are not read yet"
+            return dict.fromkeys((pod.uid for pod in pods), Held(reason))
+        if self.ends is not None and self.ends <= now:
+            return dict.fromkeys((pod.uid for pod in pods), Held("Cluster API evicts no longer: its drain timed out"))
+        labeled = Held(f"label {names.CLUSTER_API_DRAIN}: Cluster API does not evict it")
+        return {pod.uid: labeled for pod in pods if names.CLUSTER_API_DRAIN in pod.labels}
+
+    def changes_at(self, now: float) -> float | None:
+        """See OtherDrain: when it gives up."""
+        return self.ends if self.ends is not None and self.ends > now else None
+
+
+def cluster_api_drain(node: Node, machines: Collection[Machine]) -> ClusterApiDrain | None:
+    """The drain of a node by Cluster API; None: it does not drain the node now. `machines`: the Machines with the
+    providerID of the node.
+
+    On a node without a kubelet it grants pods one second: gracectl does not.
+    """
+    if node.deletion_timestamp is not None or is_silent(node) or len(machines) != 1:
+        return None
+    (machine,) = machines
+    is_excluded = machine.is_paused or names.EXCLUDE_NODE_DRAINING in machine.annotations
+    if is_excluded or not (machine.is_deleted and machine.is_draining) or machine.node_name != node.name:
+        return None
+    return ClusterApiDrain(machine=machine.key, ends=machine.drain_ends)
 
 
 def _taint(node: Node, key: str) -> Taint | None:

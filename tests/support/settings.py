@@ -116,6 +116,7 @@ EXAMPLES: Final[dict[str, tuple[str, Any, str]]] = {
     "leaderElection.retryPeriodSeconds": ("3", 3.0, NOTHING),
     "assist.karpenter": ("true", True, NOTHING),
     "assist.clusterAutoscaler": ("true", True, NOTHING),
+    "assist.clusterAPI": ("true", True, NOTHING),
     "karpenter.namespaces": ("[a, b]", ("a", "b"), "karpenter: {namespaces: [c]}"),
     "plan.replacementSeconds": ("60", 60.0, NOTHING),
     "log.format": ("json", "json", NOTHING),

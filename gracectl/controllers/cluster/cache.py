@@ -17,6 +17,7 @@ from gracectl.kube.transport.operation import Operation
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim, belongs, only_claim, surviving_nodes
+from gracectl.model.machine import Machine
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.selectors import LabelSelector
@@ -55,6 +56,8 @@ class ClusterCache(msgspec.Struct, frozen=True):
     attachments: Cache[VolumeAttachment]
     claims: Cache[NodeClaim]
     """Live and empty where the cluster has no node claims."""
+    machines: Cache[Machine]
+    """Machines of Cluster API; not live unless their drains are assisted."""
     instance_key: InstanceKey
     """Canonical key of an instance, by its providerID."""
     matcher: BudgetMatcher
@@ -73,13 +76,13 @@ class ClusterCache(msgspec.Struct, frozen=True):
     def scoped_subscriptions(self) -> Iterator[None]:
         """Subscriptions made while the block runs end with it."""
         with ExitStack() as stack:
-            for cache in self.caches:
+            for cache in (*self.caches, self.machines):
                 stack.enter_context(cache.scoped_subscriptions())
             yield
 
     @property
     def caches(self) -> tuple[Cache[Any], ...]:
-        """All caches."""
+        """All caches that must be live."""
         return (self.nodes, self.pods, self.budgets, self.attachments, self.claims)
 
     def witness(self, operation: Operation) -> Callable[[], None] | None:
@@ -123,6 +126,10 @@ class ClusterCache(msgspec.Struct, frozen=True):
         left over.
         """
         return None if self.is_left_over(node) else only_claim(self.claims_of(node))
+
+    def machines_of(self, node: Node) -> tuple[Machine, ...]:
+        """The Machines with the providerID of a node: one, unless something is wrong or it has none."""
+        return self.machines.by_index(BY_PROVIDER_ID, node.provider_id) if node.provider_id else ()
 
     def is_left_over(self, node: Node) -> bool:
         """Whether another node of its claim lives on, so that this one is deleted without it (see `surviving_nodes`).
@@ -283,6 +290,7 @@ def empty_cluster_cache(instance_key: InstanceKey = str.strip) -> ClusterCache:
                 BY_PROVIDER_ID: of_instance,
             },
         ),
+        machines=Cache("machines", {BY_PROVIDER_ID: lambda machine: (machine.provider_id,)}),
         matcher=BudgetMatcher(budgets),
         slices=Slices(),
         volumes={},

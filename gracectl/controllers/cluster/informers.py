@@ -19,6 +19,7 @@ from gracectl.kube.client import KubeClient
 from gracectl.kube.requests import ALL, Selection
 from gracectl.kube.resources import (
     BUDGETS,
+    MACHINE_VERSIONS,
     NODE_BUDGETS,
     NODE_CLAIM_VERSIONS,
     NODES,
@@ -29,6 +30,7 @@ from gracectl.kube.resources import (
 from gracectl.model.budget import NodeDisruptionBudget, PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
 from gracectl.model.decode import BudgetDecoder, ClaimDecoder, NodeBudgetDecoder, NodeDecoder, PodDecoder
+from gracectl.model.machine import Machine
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.model.sharing import Sharing
@@ -106,6 +108,10 @@ class Reflectors:
         """Reflector of the budgets of one namespace."""
         settings = msgspec.structs.replace(self._settings, namespace=namespace)
         return self._reflector(self._sources.budgets, into, settings)
+
+    def of_machines(self, into: Writable[Machine]) -> Reflector[Machine]:
+        """Reflector of the Machines of Cluster API; empty where the cluster has no such kind."""
+        return self._reflector(MACHINE_VERSIONS, into, msgspec.structs.replace(self._settings, optional=True))
 
     def of_node_budgets(self, into: Writable[NodeDisruptionBudget]) -> Reflector[NodeDisruptionBudget]:
         """Reflector of all node disruption budgets; empty where the cluster has no such kind."""

@@ -20,27 +20,40 @@ from gracectl.controllers.termination.drain import drain
 from gracectl.controllers.termination.state import InstanceMemo, NodeState
 from gracectl.controllers.termination.statistics import TerminationKind
 from gracectl.controllers.termination.steps import StepRunner
+from gracectl.kube.cache.reading import read_served
+from gracectl.kube.resources import DRAIN_RULE_VERSIONS
 from gracectl.model.node import Node
 from gracectl.policy.deadlines import Deadline
 from gracectl.policy.maintenance import is_in_maintenance
-from gracectl.policy.other_drains import OtherDrain, autoscaler_drain, karpenter_drain
+from gracectl.policy.other_drains import (
+    ClusterApiDrain,
+    OtherDrain,
+    autoscaler_drain,
+    cluster_api_drain,
+    karpenter_drain,
+)
 from gracectl.policy.owners import DrainOwner
 from gracectl.runtime.workers import Requeue
 
 KINDS: Final[Mapping[DrainOwner, TerminationKind]] = {
     DrainOwner.KARPENTER: "karpenter",
     DrainOwner.CLUSTER_AUTOSCALER: "cluster-autoscaler",
+    DrainOwner.CLUSTER_API: "cluster-api",
 }
 """Kinds of their drains, for the metrics."""
+
+RULES_SECONDS: Final = 20.0
+"""Cluster API reads its MachineDrainRules again after this time."""
 
 
 def other_drain(context: StepContext, node: Node) -> OtherDrain | None:
     """The drain of this node by another owner that the settings assist; None: there is none now."""
-    wanted = context.settings.assist
-    if wanted.karpenter and (found := karpenter_drain(node, context.cluster.claims_of(node))) is not None:
+    wanted, cluster = context.settings.assist, context.cluster
+    found: OtherDrain | None = karpenter_drain(node, cluster.claims_of(node)) if wanted.karpenter else None
+    if found is not None or is_in_maintenance(node):  # our own maintenance drains the node already
         return found
-    # Our own maintenance drains the node already.
-    return autoscaler_drain(node) if wanted.cluster_autoscaler and not is_in_maintenance(node) else None
+    found = autoscaler_drain(node) if wanted.cluster_autoscaler else None
+    return cluster_api_drain(node, cluster.machines_of(node)) if found is None and wanted.cluster_api else found
 
 
 class AssistState(NodeState):
@@ -54,6 +67,9 @@ class AssistState(NodeState):
         self.kind = KINDS[other.owner]
         self.activity = f"is drained by {other.owner}"
         self.scope = anyio.CancelScope()  # of the run in progress, or the last one
+        self.has_rules: bool | None = None
+        """Whether there are MachineDrainRules, as read at `read_at` (monotonic)."""
+        self.read_at = -math.inf
         self._context = context
         self.take(other)
 
@@ -75,7 +91,14 @@ class AssistState(NodeState):
 
 async def find_owner(context: StepContext, state: AssistState) -> Answer:
     """Find what the owner of the drain evicts, and by when."""
-    if (found := other_drain(context, state.node)) is not None:
+    if isinstance(found := other_drain(context, state.node), ClusterApiDrain):
+        now, (namespace, _) = context.clock.monotonic(), found.machine
+        if now >= state.read_at + RULES_SECONDS:
+            rules = await read_served(context.client, DRAIN_RULE_VERSIONS)
+            state.has_rules, state.read_at = any(each["metadata"]["namespace"] == namespace for each in rules), now
+        state.take(msgspec.structs.replace(found, has_rules=state.has_rules))
+        return Answer(Next.PROCEED, state.read_at + RULES_SECONDS - now)
+    if found is not None:
         state.take(found)
     return Answer(Next.PROCEED)
 

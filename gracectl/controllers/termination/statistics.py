@@ -14,7 +14,7 @@ from gracectl.runtime.histogram import Distribution, Histogram, SpanRef
 from gracectl.telemetry.metrics import PROTECTION_HELD, STEP_DURATION, TERMINATION_DURATION
 from gracectl.telemetry.node_labels import NodeLabels
 
-TerminationKind = Literal["node", "nodeclaim", "maintenance", "karpenter", "cluster-autoscaler"]
+TerminationKind = Literal["node", "nodeclaim", "maintenance", "karpenter", "cluster-autoscaler", "cluster-api"]
 """A termination of a node or claim, a maintenance of a node, or the drain of another owner that gracectl assists."""
 
 TerminationResult = Literal["drained", "deadline", "released"]

@@ -26,6 +26,7 @@ from gracectl.kube.errors import ApiError
 from gracectl.model import names
 from gracectl.model.budget import PodDisruptionBudget
 from gracectl.model.claim import NodeClaim
+from gracectl.model.machine import Machine
 from gracectl.model.node import Node
 from gracectl.model.pod import Pod, VolumeAttachment
 from gracectl.policy.budgets import BudgetKey
@@ -69,6 +70,7 @@ class NodeWakeups:
         cluster.budgets.subscribe(self._budget_changed)
         cluster.attachments.subscribe(self._attachment_changed)
         cluster.claims.subscribe(self._claim_changed, replay=True)
+        cluster.machines.subscribe(self._machine_changed, replay=True)
         context.clock.subscribe(self._clock_jumped)
 
     async def run(self) -> None:
@@ -154,6 +156,13 @@ class NodeWakeups:
                     if node.name in self._registry:
                         self._queue.add(node.name)
                         self._arm(node)
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        for machine in (old, new):
+            node = None if machine is None else self._context.cluster.node(machine.node_name)
+            if node is not None and (node.name in self._registry or other_drain(self._context, node) is not None):
+                self._stop_if_withdrawn(node)
+                self._queue.add(node.name)
 
     # -- pods and their volumes ----------------------------------------------------------------------------------------
 

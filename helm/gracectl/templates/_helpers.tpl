@@ -143,6 +143,7 @@ true
 {{- $settings := include "gracectl.settings" . | fromYaml -}}
 {{- $log := omit $settings.log "level" -}}
 {{- $interruption := omit $settings.interruption "leadTime" -}}
+{{- $settings = set $settings "assist" (pick $settings.assist "clusterAPI") -}}
 {{- $settings = omit $settings "drain" "eviction" "health" "instance" "nodeGroups" "plan" "protection" "replaceFirst" "shutdownGracePeriod" "shutdownGracePeriodByPodPriority" "shutdownGracePeriodCriticalPods" "tracing" "voluntary" "agent" "featureGates" -}}
 {{ toYaml (set (set $settings "log" $log) "interruption" $interruption) }}
 {{- end }}

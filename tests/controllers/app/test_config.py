@@ -61,7 +61,7 @@ DEFAULTS: dict[str, Any] = {
         "retryPeriodSeconds": 2.0,
     },
     "karpenter": {"namespaces": ("kube-system", "karpenter")},
-    "assist": {"karpenter": False, "clusterAutoscaler": False},
+    "assist": {"karpenter": False, "clusterAutoscaler": False, "clusterAPI": False},
     "plan": {"replacementSeconds": 30.0},
     "log": {"format": "auto", "level": "info"},
     "metrics": {"listen": "", "labels": ()},

@@ -26,7 +26,7 @@ RESOURCES = (
     "nodedisruptionbudgets.termination.karpenter.sh",
 )
 LABELS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "gracectl_drains_stalled": (("node", "maintenance", "karpenter", "cluster-autoscaler"),),
+    "gracectl_drains_stalled": (("node", "maintenance", "karpenter", "cluster-autoscaler", "cluster-api"),),
     "gracectl_pods_left": (
         ("delete", "evict", "replace", "replacing", "return", "blocked", "waiting", "protected", "terminating"),
     ),
@@ -93,7 +93,7 @@ OF_AGENTS = "gracectl_shutdown"
 """How the metrics begin that only the agent of a node has."""
 
 
-KINDS = ("node", "nodeclaim", "maintenance", "karpenter", "cluster-autoscaler")
+KINDS = ("node", "nodeclaim", "maintenance", "karpenter", "cluster-autoscaler", "cluster-api")
 
 
 def expected(name: str, labels: tuple[str, ...]) -> set[tuple[str, ...]]:
@@ -136,6 +136,7 @@ async def test_every_series_is_there_from_the_beginning_and_no_other() -> None:
             "maintenance": ("cordon", "drain", "volumes", "drained", "uncordon", "conditions"),
             "karpenter": ("owner", "drain"),
             "cluster-autoscaler": ("owner", "drain"),
+            "cluster-api": ("owner", "drain"),
         }
 
 

@@ -12,13 +12,16 @@ import pytest
 from kubesim.controllers.karpenter import Karpenter, karpenters
 from kubesim.faults import Latency, Rule
 from kubesim.server.api import JsonObject
-from support.inprocess import Stutter
+from support.inprocess import Executed, Stutter
+from support.instances import DEFINITION, MACHINES, ClusterApi
+from support.karpenter import DEFINITIONS
 from support.stage import STOPS_AFTER_5, Stage, a_budget_manifest, a_pod_manifest, a_workload, staged, the_settings
 from support.stories import CROWD, deletions, evictions, few_workers, stamp, staying, told, until
 
 from gracectl.app.controller import Controller
 from gracectl.config import Settings
 from gracectl.model import names
+from gracectl.model.times import format_time
 
 KARPENTER = the_settings(assist={"karpenter": True})
 AUTOSCALER = the_settings(assist={"clusterAutoscaler": True})
@@ -377,3 +380,93 @@ async def test_maintenance_is_ours_although_cluster_autoscaler_drains() -> None:
             assert condition is not None
             assert condition["status"] == "True"
         assert await told(stage, "web", "Evicted") == ["evicted by gracectl: node n1 is drained for maintenance"]
+
+
+# -- Cluster API -------------------------------------------------------------------------------------------------------
+
+CLUSTER_API = the_settings(assist={"clusterAPI": True})
+LOOSE: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+NO_LABEL: JsonObject = {"metadata": {"labels": {names.CLUSTER_API_DRAIN: None}}}
+RULES: JsonObject = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "machinedrainrules.cluster.x-k8s.io"},
+    "spec": {
+        "group": "cluster.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"plural": "machinedrainrules", "singular": "machinedrainrule", "kind": "MachineDrainRule"},
+        "versions": [{"name": "v1beta2", "served": True, "storage": True, "schema": {"openAPIV3Schema": LOOSE}}],
+    },
+}
+DRAIN_RULES = f"{MACHINES.removesuffix('machines')}machinedrainrules"
+A_RULE: JsonObject = {
+    "apiVersion": "cluster.x-k8s.io/v1beta2",
+    "kind": "MachineDrainRule",
+    "metadata": {"name": "r1", "namespace": "fleet"},
+    "spec": {"drain": {"behavior": "Skip"}},
+}
+
+
+@asynccontextmanager
+async def with_machine(*rules: JsonObject) -> AsyncIterator[Stage]:
+    """A node with a deleted Machine, and a pod on it that stops after five seconds."""
+    async with staged("n1", settings=CLUSTER_API) as stage:
+        for definition in (DEFINITION, RULES):
+            await stage.call("POST", DEFINITIONS, definition)
+        await stage.clock.sleep(1)
+        node = stage.node("n1")
+        assert node is not None
+        await ClusterApi(stage).add_alone("m1", providerID=node["spec"]["providerID"])
+        for rule in rules:
+            await stage.call("POST", DRAIN_RULES, rule)
+        await stage.call("DELETE", f"{MACHINES}/m1")
+        await stage.create(a_pod_manifest("web", "n1", **STOPS_AFTER_5))
+        yield stage
+        assert not {"nodes/status", "machines"} & {each.operation.resource for each in written(stage)}
+
+
+def written(stage: Stage) -> list[Executed]:
+    return [each for each in stage.transport.executed if each.request.method != "GET"]
+
+
+async def drain_machine(stage: Stage, reason: str = "DrainingNode") -> None:
+    """What Cluster API writes when it begins, or ends, the drain."""
+    status = {
+        "nodeRef": {"name": "n1"},
+        "deletion": {"nodeDrainStartTime": format_time(stage.clock.now())},
+        "conditions": [{"type": "Deleting", "status": "True", "reason": reason, "message": ""}],
+    }
+    await stage.call("PATCH", f"{MACHINES}/m1/status", {"status": status}, "application/merge-patch+json")
+
+
+async def test_the_drain_of_a_machine_is_assisted_from_when_cluster_api_shows_it() -> None:
+    async with with_machine() as stage, watching(stage):
+        await until(stage, 0.0)
+        assert not stage.evictions
+        await drain_machine(stage)
+        await until(stage, 10.0)
+        assert evictions(stage) == [("web", 0.0)]
+        assert await told(stage, "web", "Evicted") == ["evicted by gracectl: node n1 is drained by Cluster API"]
+
+
+async def test_with_a_machine_drain_rule_cluster_api_drains_alone_until_it_is_gone() -> None:
+    async with with_machine(A_RULE) as stage, watching(stage):
+        await until(stage, 0.0)
+        await drain_machine(stage)
+        await until(stage, 30.0)
+        assert not stage.evictions
+        await stage.call("DELETE", f"{DRAIN_RULES}/r1")
+        await until(stage, 50.0)
+        assert evictions(stage) == [("web", 40.0)]
+
+
+async def test_the_assistance_of_a_machine_ends_with_its_drain() -> None:
+    async with with_machine() as stage, watching(stage):
+        await stage.create(a_pod_manifest("late", "n1", labels={names.CLUSTER_API_DRAIN: "skip"}))
+        await until(stage, 0.0)
+        await drain_machine(stage)
+        await until(stage, 10.0)
+        await drain_machine(stage, "WaitingForVolumeDetach")
+        await stage.call("PATCH", "/api/v1/namespaces/shop/pods/late", NO_LABEL, "application/merge-patch+json")
+        await until(stage, 100.0)
+        assert evictions(stage) == [("web", 0.0)]

@@ -13,7 +13,8 @@ from support.builders import NOW, a_node, a_pod, entry, outcomes, owned_by, reas
 
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.model.meta import OwnerReference
+from gracectl.model.machine import Machine
+from gracectl.model.meta import Condition, OwnerReference
 from gracectl.model.node import Node, Taint
 from gracectl.model.pod import Pod, UnknownPod
 from gracectl.model.times import format_time
@@ -21,9 +22,11 @@ from gracectl.policy.other_drains import (
     DELAY_SECONDS,
     RETRY_SECONDS,
     AutoscalerDrain,
+    ClusterApiDrain,
     KarpenterDrain,
     OtherDrain,
     autoscaler_drain,
+    cluster_api_drain,
     karpenter_drain,
 )
 from gracectl.policy.owners import DrainOwner
@@ -364,3 +367,51 @@ def test_there_is_no_deadline_of_cluster_autoscaler() -> None:
     assert EVICTING.deadline is None
     assert not EVICTING.deletes(a_pod())
     assert protection_of(a_pod(), NOW, ProtectionSettings()) is None
+
+
+# -- Cluster API -------------------------------------------------------------------------------------------------------
+
+OF_MACHINE: dict[str, Any] = {"is_deleted": True, "is_draining": True, "node_name": "n1", "drain_ends": NOW + 60}
+
+
+def a_machine(**fields: Any) -> Machine:
+    return Machine("fleet", "m1", "u1", **OF_MACHINE | fields)
+
+
+@pytest.mark.parametrize(("machines", "node", "is_draining"), [
+    ([a_machine()], {}, True), ([], {}, False), ([a_machine(), a_machine()], {}, False),
+    ([a_machine(is_deleted=False)], {}, False), ([a_machine(is_draining=False)], {}, False),
+    ([a_machine(is_paused=True)], {}, False), ([a_machine(node_name="n2")], {}, False),
+    ([a_machine(annotations=frozenset({names.EXCLUDE_NODE_DRAINING}))], {}, False),
+    ([a_machine()], {"deletion_timestamp": NOW}, False),
+    ([a_machine()], {"conditions": (Condition("Ready", "Unknown"),)}, False),
+])  # fmt: skip
+def test_cluster_api_drains_the_node_of_a_deleted_machine_that_is_draining(
+    machines: list[Machine], node: dict[str, Any], is_draining: bool
+) -> None:
+    found = cluster_api_drain(a_node(**node), machines)
+    assert found == (ClusterApiDrain(machine=("fleet", "m1"), ends=NOW + 60) if is_draining else None)
+
+
+WITHOUT_RULES = ClusterApiDrain(machine=("fleet", "m1"), has_rules=False, ends=NOW + 60)
+
+
+@pytest.mark.parametrize(("fields", "outcome"), [
+    ({}, Outcome.EVICT), (DAEMON, Outcome.IGNORED), (CLUSTER_CRITICAL, Outcome.EVICT),
+    ({"labels": {"cluster.x-k8s.io/drain": "skip"}}, Outcome.WAITING),
+    ({"labels": {"cluster.x-k8s.io/drain": "Wait-Completed"}}, Outcome.WAITING),
+    ({"annotations": {names.DO_NOT_DISRUPT: "true"}}, Outcome.PROTECTED),
+])  # fmt: skip
+def test_cluster_api_evicts_all_pods_without_its_label(fields: dict[str, Any], outcome: Outcome) -> None:
+    assert outcomes(decide(a_pod(**fields), other=WITHOUT_RULES)) == {"web-1": outcome}
+
+
+@pytest.mark.parametrize("has_rules", [None, True])
+def test_with_machine_drain_rules_cluster_api_drains_alone(has_rules: bool | None) -> None:
+    other = ClusterApiDrain(machine=("fleet", "m1"), has_rules=has_rules)
+    assert not decide(a_pod(), other=other).leaving
+
+
+def test_a_drain_of_cluster_api_times_out() -> None:
+    assert decide(a_pod(), other=WITHOUT_RULES).next_change == NOW + 60
+    assert not decide(a_pod(), other=WITHOUT_RULES, at=NOW + 60).leaving
