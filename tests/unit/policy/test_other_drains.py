@@ -13,7 +13,8 @@ from support.builders import NOW, a_node, a_pod, entry, outcomes, owned_by, reas
 
 from gracectl.model import names
 from gracectl.model.claim import NodeClaim
-from gracectl.model.machine import Machine
+from gracectl.model.encoding import encode
+from gracectl.model.machine import Machine, decode_machine
 from gracectl.model.meta import Condition, OwnerReference
 from gracectl.model.node import Node, Taint
 from gracectl.model.pod import Pod, UnknownPod
@@ -391,6 +392,22 @@ def test_cluster_api_drains_the_node_of_a_deleted_machine_that_is_draining(
 ) -> None:
     found = cluster_api_drain(a_node(**node), machines)
     assert found == (ClusterApiDrain(machine=("fleet", "m1"), ends=NOW + 60) if is_draining else None)
+
+
+@pytest.mark.parametrize(("reason", "seconds", "is_draining", "ends"), [
+    ("DrainingNode", 60, True, NOW + 60), ("DrainingNode", 0, True, None), ("DrainingNode", None, True, None),
+    ("WaitingForPreDrainHook", 60, False, NOW + 60),
+])  # fmt: skip
+def test_a_machine_shows_its_drain(reason: str, seconds: int | None, is_draining: bool, ends: float | None) -> None:
+    machine = decode_machine(encode({
+        "metadata": {"namespace": "fleet", "name": "m1"},
+        "spec": {"deletion": {"nodeDrainTimeoutSeconds": seconds}},
+        "status": {
+            "deletion": {"nodeDrainStartTime": format_time(NOW)},
+            "conditions": [{"type": "Deleting", "status": "True", "reason": reason}],
+        },
+    }))  # fmt: skip
+    assert (machine.is_draining, machine.drain_ends) == (is_draining, ends)
 
 
 WITHOUT_RULES = ClusterApiDrain(machine=("fleet", "m1"), has_rules=False, ends=NOW + 60)
